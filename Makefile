@@ -1,0 +1,40 @@
+# Every target finds or builds the toolchain first; see scripts/toolchain.sh.
+
+PORT ?= 8080
+env = . scripts/env.sh
+
+.PHONY: help run build test check conformance interop shell clean
+
+help:
+	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
+	@echo 'make test         all test suites, then the official clients'
+	@echo 'make check        warnings, xref, dialyzer, layers, line width'
+	@echo 'make build        compile'
+	@echo 'make conformance  the official conformance suite (SETS=all: all that it scores)'
+	@echo 'make interop      the official clients only'
+	@echo 'make shell        an Erlang shell with everything loaded'
+	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
+
+run: build
+	@exec bin/erlmcp serve everything --port $(PORT)
+
+build:
+	@$(env) && exec scripts/build.sh
+
+test:
+	@$(env) && exec scripts/test.sh
+
+check:
+	@$(env) && exec scripts/check.sh
+
+conformance: build
+	@$(env) && exec scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$$ERLMCP_URL" $(SETS)'
+
+interop: build
+	@$(env) && exec scripts/interop.sh
+
+shell:
+	@$(env) && exec rebar3 shell
+
+clean:
+	@rm -rf _build

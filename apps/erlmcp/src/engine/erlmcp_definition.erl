@@ -1,0 +1,160 @@
+-module(erlmcp_definition).
+-moduledoc """
+Definitions of tools, resources, resource templates and prompts: checked once, when they are added,
+and turned into what a request needs. Pure.
+
+A definition is a map. Its fields are data in this module (`fields/1`); a field that is unknown,
+missing or of the wrong type is refused by name.
+""".
+
+-export([compile/2, encode/2, fields/1]).
+
+-export_type([kind/0, source/0, definition/0, error/0]).
+
+-type kind() :: tool | resource | resource_template | prompt.
+-type source() :: #{atom() => term()}.
+-doc "A checked definition: the source, its `key` in the catalog, and its object on the `wire`.".
+-type definition() :: #{
+    key := binary(),
+    handler := fun((map(), map()) -> term()),
+    wire := #{binary() => term()},
+    atom() => term()
+}.
+-type error() ::
+    {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
+-type type() :: name | text | object | objects | uri_template | handler | milliseconds | size | scope.
+
+-doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
+-spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
+fields(tool) ->
+    [{name, ~"name", name, required}, {input_schema, ~"inputSchema", object, optional},
+     {output_schema, ~"outputSchema", object, optional},
+     {timeout_ms, hidden, milliseconds, optional} | common()];
+fields(resource) ->
+    [{uri, ~"uri", name, required}, {name, ~"name", name, required},
+     {size, ~"size", size, optional} | resource_fields()];
+fields(resource_template) ->
+    [{uri_template, ~"uriTemplate", uri_template, required}, {name, ~"name", name, required}
+     | resource_fields()];
+fields(prompt) ->
+    [{name, ~"name", name, required}, {arguments, ~"arguments", objects, optional} | common()].
+
+resource_fields() ->
+    [{mime_type, ~"mimeType", text, optional}, {ttl_ms, hidden, milliseconds, optional},
+     {cache_scope, hidden, scope, optional} | common()].
+
+common() ->
+    [{handler, hidden, handler, required}, {title, ~"title", text, optional},
+     {description, ~"description", text, optional}, {annotations, ~"annotations", object, optional},
+     {icons, ~"icons", objects, optional}, {meta, ~"_meta", object, optional}].
+
+-doc "A definition ready for the catalog, or the first field that is wrong and what was expected.".
+-spec compile(kind(), source()) -> {ok, definition()} | {error, error()}.
+compile(Kind, Source) when is_map(Source) ->
+    Fields = fields(Kind),
+    maybe
+        ok ?= known(Kind, Source, Fields),
+        ok ?= check(Kind, Source, Fields),
+        {ok, Wire} ?= wire(Kind, Source, Fields),
+        Key = key(Kind, Source),
+        Compiled = Source#{key => Key, wire => Wire},
+        case Kind of
+            resource_template ->
+                {ok, Template} = erlmcp_uri_template:compile(Key),
+                {ok, Compiled#{template => Template}};
+            _ ->
+                {ok, Compiled}
+        end
+    end;
+compile(Kind, _) ->
+    {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
+
+key(tool, #{name := Name}) -> Name;
+key(prompt, #{name := Name}) -> Name;
+key(resource, #{uri := Uri}) -> Uri;
+key(resource_template, #{uri_template := Template}) -> Template;
+key(_, _) -> undefined.
+
+known(Kind, Source, Fields) ->
+    case maps:keys(Source) -- [Name || {Name, _, _, _} <- Fields] of
+        [] -> ok;
+        [Unknown | _] -> bad(Kind, Source, Unknown, ~"no such field")
+    end.
+
+check(_, _, []) ->
+    ok;
+check(Kind, Source, [{Name, _, Type, Presence} | Fields]) ->
+    case Source of
+        #{Name := Value} ->
+            case is_a(Type, Value) of
+                true -> check(Kind, Source, Fields);
+                false -> bad(Kind, Source, Name, expected(Type))
+            end;
+        #{} when Presence =:= required ->
+            bad(Kind, Source, Name, expected(Type));
+        #{} ->
+            check(Kind, Source, Fields)
+    end.
+
+bad(Kind, Source, Field, Expected) ->
+    {error, {bad_definition, Kind, key(Kind, Source), Field, Expected}}.
+
+is_a(name, Value) -> is_binary(Value) andalso Value =/= ~"";
+is_a(text, Value) -> is_binary(Value);
+is_a(object, Value) -> is_map(Value);
+is_a(objects, Value) -> is_list(Value) andalso lists:all(fun is_map/1, Value);
+is_a(uri_template, Value) when is_binary(Value) ->
+    element(1, erlmcp_uri_template:compile(Value)) =:= ok;
+is_a(uri_template, _) -> false;
+is_a(handler, Value) -> is_function(Value, 2);
+is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
+is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
+is_a(scope, Value) -> Value =:= public orelse Value =:= private.
+
+expected(name) -> ~"a non-empty binary";
+expected(text) -> ~"a binary";
+expected(object) -> ~"a map that is JSON";
+expected(objects) -> ~"a list of maps that are JSON";
+expected(uri_template) -> ~"an RFC 6570 URI template";
+expected(handler) -> ~"a fun of two arguments";
+expected(milliseconds) -> ~"milliseconds, 0 or more";
+expected(size) -> ~"bytes, 0 or more";
+expected(scope) -> ~"public or private".
+
+%% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
+wire(Kind, Source, Fields) ->
+    Sent = [{Wire, Name, maps:get(Name, Source)}
+            || {Name, Wire, _, _} <- Fields, Wire =/= hidden, is_map_key(Name, Source)],
+    wire(Kind, Source, Sent, #{}).
+
+wire(tool, Source, [], Wire) ->
+    Schema = maps:get(~"inputSchema", Wire, #{}),
+    case maps:get(~"type", Schema, ~"object") of
+        ~"object" -> {ok, Wire#{~"inputSchema" => Schema#{~"type" => ~"object"}}};
+        _ -> bad(tool, Source, input_schema, ~"a schema of type object")
+    end;
+wire(_, _, [], Wire) ->
+    {ok, Wire};
+wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
+    try json:decode(iolist_to_binary(json:encode(Value))) of
+        Json -> wire(Kind, Source, Sent, Wire#{Key => Json})
+    catch
+        error:_ -> bad(Kind, Source, Name, ~"a value that JSON can say, in UTF-8")
+    end.
+
+-doc "The definition as a client of a revision is shown it.".
+-spec encode(erlmcp_definition:kind(), {definition(), erlmcp_revision:revision()}) -> iodata().
+encode(Kind, {#{wire := Wire}, Revision}) ->
+    Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
+    json:encode(shown(Kind, Shown, Revision)).
+
+shown(prompt, #{~"arguments" := Arguments} = Wire, Revision) ->
+    Fields = erlmcp_revision:fields(argument, Revision),
+    Wire#{~"arguments" => [maps:with(Fields, Argument) || Argument <- Arguments]};
+shown(tool, #{~"outputSchema" := #{~"type" := ~"object"}} = Wire, _) ->
+    Wire;
+shown(tool, #{~"outputSchema" := _} = Wire, Revision) when Revision =/= '2026-07-28' ->
+    %% Earlier revisions have structured content of type object only.
+    maps:remove(~"outputSchema", Wire);
+shown(_, Wire, _) ->
+    Wire.

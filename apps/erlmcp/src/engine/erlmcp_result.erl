@@ -1,0 +1,134 @@
+-module(erlmcp_result).
+-moduledoc """
+What a handler returned, as the result or the error that goes on the wire. Pure.
+
+A value that is none of the documented ones is `error({bad_return, Kind, Value})`: the fault is the
+handler's, and its caller treats it like a crash.
+""".
+
+-export([from/4, object/3, missing_resource/2]).
+
+-export_type([context/0]).
+
+-type context() :: #{
+    revision := erlmcp_revision:revision(),
+    server_meta := iodata(),
+    uri => binary(),
+    atom() => term()
+}.
+
+-doc """
+The result of a handler, encoded, or the refusal that its answer amounts to. `Definition` is the
+tool, resource or prompt that was asked for; `Context` is what its handler was given.
+""".
+-spec from(erlmcp_definition:kind(), Return :: term(), erlmcp_definition:definition(), context()) ->
+    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+from(tool, Return, _, Context) ->
+    complete(tool(Return, Context), Context);
+from(prompt, {error, Text}, _, _) when is_binary(Text) ->
+    {error, failed(Text)};
+from(prompt, Return, Definition, Context) ->
+    complete(prompt(Return, Definition, Context), Context);
+from(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
+    {error, missing_resource(Uri, Revision)};
+from(_, {error, Text}, _, _) when is_binary(Text) ->
+    {error, failed(Text)};
+from(_, Return, Definition, #{uri := Uri} = Context) ->
+    Contents = contents(Return, Uri, maps:get(mime_type, Definition, undefined)),
+    complete([{~"contents", Contents} | caching(Definition, Context)], Context).
+
+complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
+    {ok, object(Members, Revision, ServerMeta)}.
+
+-doc """
+A result object with these members. For a stateless revision it also has `resultType` and the
+server's identity, given encoded, in `_meta`. A value may be `{encoded, Json}` already.
+""".
+-spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
+object(Members, Revision, ServerMeta) ->
+    Fields = [[json:encode(Key), $:, value(Value)] || {Key, Value} <- Members],
+    case erlmcp_revision:era(Revision) of
+        stateless ->
+            [~"{\"resultType\":\"complete\",\"_meta\":", ServerMeta,
+             [[$,, Field] || Field <- Fields], $}];
+        session ->
+            [${, lists:join($,, Fields), $}]
+    end.
+
+value({encoded, Json}) -> Json;
+value(Value) -> json:encode(Value).
+
+-doc "The refusal for a URI that no resource has.".
+-spec missing_resource(Uri :: binary(), erlmcp_revision:revision()) -> erlmcp_refusal:refusal().
+missing_resource(Uri, Revision) ->
+    erlmcp_refusal:new(resource_not_found, [~"no resource has the URI ", Uri],
+                       #{code => erlmcp_revision:missing_resource_code(Revision),
+                         status => 400, data => #{~"uri" => Uri}}).
+
+tool({error, Text}, _) when is_binary(Text) ->
+    [{~"content", [erlmcp_content:text(Text)]}, {~"isError", true}];
+tool({error, [_ | _] = Content}, Context) ->
+    [{~"content", content(Content, Context)}, {~"isError", true}];
+tool({structured, Value}, Context) ->
+    structured(Value, Context);
+tool(Text, _) when is_binary(Text) ->
+    [{~"content", [erlmcp_content:text(Text)]}];
+tool(Content, Context) when is_list(Content) ->
+    [{~"content", content(Content, Context)}];
+tool(Value, Context) when is_map(Value) ->
+    structured(Value, Context);
+tool(Return, _) ->
+    error({bad_return, tool, Return}).
+
+%% Sent as text too, for the clients that read nothing else.
+structured(Value, #{revision := Revision}) ->
+    Text = iolist_to_binary(json:encode(Value)),
+    Content = {~"content", [erlmcp_content:text(Text)]},
+    case erlmcp_revision:structured(Value, Revision) of
+        true -> [Content, {~"structuredContent", Value}];
+        false -> [Content]
+    end.
+
+content(Items, #{revision := Revision}) ->
+    [item(Item, Revision) || Item <- Items].
+
+item(Text, _) when is_binary(Text) -> erlmcp_content:text(Text);
+item(#{type := _} = Content, Revision) -> erlmcp_content:known(Content, Revision);
+item(Other, _) -> error({bad_return, content, Other}).
+
+prompt(#{messages := Messages} = Prompt, Definition, Context) ->
+    Description = maps:get(description, Prompt, maps:get(description, Definition, undefined)),
+    [{~"messages", messages(Messages, Context)}
+     | [{~"description", Description} || Description =/= undefined]];
+prompt(Return, Definition, Context) ->
+    prompt(#{messages => Return}, Definition, Context).
+
+messages(Text, _) when is_binary(Text) ->
+    [#{role => user, content => erlmcp_content:text(Text)}];
+messages(Messages, #{revision := Revision}) when is_list(Messages) ->
+    [#{role => Role, content => item(Content, Revision)}
+     || #{role := Role, content := Content} <:- Messages, Role =:= user orelse Role =:= assistant];
+messages(Return, _) ->
+    error({bad_return, prompt, Return}).
+
+contents(Text, Uri, MimeType) when is_binary(Text) ->
+    [erlmcp_content:text_contents(Uri, MimeType, Text)];
+contents({blob, Bytes}, Uri, MimeType) when is_binary(Bytes) ->
+    [erlmcp_content:blob_contents(Uri, MimeType, Bytes)];
+contents([#{} | _] = Contents, _, _) ->
+    Contents;
+contents(Return, _, _) ->
+    error({bad_return, resource, Return}).
+
+caching(Definition, #{revision := Revision}) ->
+    case erlmcp_revision:era(Revision) of
+        stateless ->
+            [{~"ttlMs", maps:get(ttl_ms, Definition, 0)},
+             {~"cacheScope", maps:get(cache_scope, Definition, private)}];
+        session ->
+            []
+    end.
+
+%% The handler ran and answered; HTTP did its part.
+failed(Text) ->
+    erlmcp_refusal:new(internal_error, Text, #{code => -32603, status => 200}).

@@ -1,0 +1,135 @@
+-module(erlmcp).
+-moduledoc """
+Model Context Protocol for Erlang/OTP: the functions a user meets first.
+
+```erlang
+{ok, Server} = erlmcp:start_server(#{
+    name => ~"greeter", version => ~"1.0.0",
+    tools => [#{name => ~"greet", description => ~"Greets a person by name",
+                input_schema => #{type => object, properties => #{name => #{type => string}}},
+                handler => fun(#{~"name" := Name}, _Context) -> <<"Hello, ", Name/binary>> end}],
+    listen => [{http, #{port => 8080}}]
+}).
+```
+
+A server speaks all five revisions of the protocol at once, to each client the one it asks for.
+""".
+
+-export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
+-export([add/3, remove/3]).
+-export([progress/3, log/3]).
+
+-export_type([server/0]).
+
+-doc "A server: its pid, or the `id` of its options.".
+-type server() :: pid() | term().
+
+-doc """
+Starts a server, linked to the caller: a supervisor with its listeners, for the caller's own tree.
+See `t:erlmcp_options:options/0`.
+
+## Errors
+
+- `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
+- `{bad_definition, Kind, Name, Field, Expected}`: so is a field of a definition.
+- `{duplicate, Kind, Name}`: two definitions have one name.
+- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`.
+- `{already_started, Pid}`: a server with this `id` runs on this node.
+""".
+-spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
+start_server(Options) ->
+    maybe
+        {ok, #{identity := Identity, sources := Sources} = Settings} ?=
+            erlmcp_options:check(Options),
+        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources),
+        {ok, Pid} ?= erlmcp_server_sup:start_link(Settings, Catalog),
+        {ok, Pid}
+    else
+        {error, {shutdown, {failed_to_start_child, {listener, {_, Transport, _}}, Reason}}} ->
+            {error, {listen, Transport, listen_error(Reason)}};
+        {error, _} = Error ->
+            Error
+    end.
+
+%% ranch wraps it in the reasons of its own supervisors.
+listen_error({listen_error, _, Reason}) -> Reason;
+listen_error({shutdown, Reason}) -> listen_error(Reason);
+listen_error({failed_to_start_child, _, Reason}) -> listen_error(Reason);
+listen_error(Reason) -> Reason.
+
+-doc "The child specification of a server, for a supervisor of the user's.".
+-spec child_spec(erlmcp_options:options()) -> supervisor:child_spec().
+child_spec(Options) ->
+    #{id => {?MODULE, maps:get(id, Options, maps:get(name, Options, undefined))},
+      start => {?MODULE, start_server, [Options]},
+      type => supervisor}.
+
+-doc "Stops a server that `start_server/1` started outside of a supervisor, and waits for its end.".
+-spec stop_server(server()) -> ok | {error, not_found}.
+stop_server(Server) ->
+    with_server(Server, fun(Pid) ->
+        Monitor = monitor(process, Pid),
+        unlink(Pid),
+        exit(Pid, shutdown),
+        receive
+            {'DOWN', Monitor, process, _, _} -> ok
+        end
+    end).
+
+-doc """
+Where a server listens: `transport` (`http`, `tcp`, `stdio`) and, but for stdio, `ip`, `port`
+and `url`.
+""".
+-spec listeners(server()) -> [map()] | {error, not_found}.
+listeners(Server) ->
+    with_server(Server, fun erlmcp_server_sup:listeners/1).
+
+-doc """
+Adds a definition to a running server. Its list has it at once, at the end; sessions are notified.
+
+The errors are those of `start_server/1`, and `not_found` for no such server.
+""".
+-spec add(server(), erlmcp_definition:kind(), erlmcp_definition:source()) -> ok | {error, term()}.
+add(Server, Kind, Definition) when
+    Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
+->
+    change(Server, {add, Kind, Definition}).
+
+-doc """
+Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
+already end in their own time.
+""".
+-spec remove(server(), erlmcp_definition:kind(), Key :: binary()) -> ok | {error, not_found}.
+remove(Server, Kind, Key) when
+    Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
+->
+    change(Server, {remove, Kind, Key}).
+
+change(Server, Change) ->
+    with_server(Server, fun(Pid) ->
+        erlmcp_publisher:change(erlmcp_server_sup:publisher(Pid), Change)
+    end).
+
+with_server(Server, Do) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Pid, _} -> Do(Pid);
+        error -> {error, not_found}
+    end.
+
+-doc """
+Reports the progress of a call from its handler, if the client asked for it. `Progress` must grow
+from report to report; one that does not is not sent.
+""".
+-spec progress(erlmcp_engine:context(), Progress :: number(),
+               #{total => number(), message => binary()}) -> ok.
+progress(Context, Progress, Details) ->
+    erlmcp_call:progress(Context, Progress, Details).
+
+-doc """
+Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
+any JSON value.
+""".
+-spec log(erlmcp_engine:context(), Level, Data :: term()) -> ok when
+    Level :: debug | info | notice | warning | error | critical | alert | emergency.
+log(Context, Level, Data) ->
+    erlmcp_call:log(Context, atom_to_binary(Level), Data).

@@ -1,0 +1,14 @@
+-module(erlmcp_app).
+-moduledoc "The OTP application. Starting it listens nowhere.".
+
+-behaviour(application).
+
+-export([start/2, stop/1]).
+
+-doc false.
+start(_, _) ->
+    erlmcp_sup:start_link().
+
+-doc false.
+stop(_) ->
+    ok.

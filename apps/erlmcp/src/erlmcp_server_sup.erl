@@ -1,0 +1,57 @@
+-module(erlmcp_server_sup).
+-moduledoc """
+The supervisor of one server, in its user's tree: the publisher of its catalog, its HTTP sessions,
+and its listeners.
+""".
+
+-behaviour(supervisor).
+
+-export([start_link/2, publisher/1, listeners/1]).
+-export([init/1]).
+
+-doc "Starts a server with these settings and the catalog that they amount to.".
+-spec start_link(erlmcp_options:settings(), erlmcp_catalog:catalog()) ->
+    supervisor:startlink_ret().
+start_link(Settings, Catalog) ->
+    supervisor:start_link(?MODULE, {Settings, Catalog}).
+
+-doc "The process that changes the server's catalog.".
+-spec publisher(pid()) -> pid().
+publisher(Supervisor) ->
+    {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
+    Pid.
+
+-doc "Where a server listens.".
+-spec listeners(pid()) -> [map()].
+listeners(Supervisor) ->
+    Ids = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    [address(Id) || Id <- lists:sort(Ids)].
+
+address({_, http, Options} = Id) -> (erlmcp_http:address(Id, Options))#{transport => http};
+address({_, tcp, _} = Id) -> (erlmcp_tcp:address(Id))#{transport => tcp};
+address({_, stdio, _}) -> #{transport => stdio}.
+
+-doc false.
+init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
+    Instance = erlmcp_instance:new(Limits),
+    case erlmcp_registry:register(Id, Instance) of
+        ok -> ok;
+        {error, Reason} -> exit(Reason)
+    end,
+    Listeners = [listener(Number, Listener, Instance)
+                 || {Number, Listener} <- lists:enumerate(Listen)],
+    {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
+          [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance, Catalog]}},
+           #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
+             type => supervisor}
+           | Listeners]}}.
+
+%% The id is the listener's ranch reference too; the key in it makes it the node's only one.
+listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
+    Id = {{Key, Number}, Transport, Options},
+    Spec = case Transport of
+        http -> erlmcp_http:child_spec(Id, Options, Instance);
+        tcp -> erlmcp_tcp:child_spec(Id, Options, Instance);
+        stdio -> erlmcp_stdio:child_spec(Instance)
+    end,
+    Spec#{id => {listener, Id}}.

@@ -1,0 +1,149 @@
+-module(erlmcp_call).
+-moduledoc """
+One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
+its owner what the handler reports and, once, its answer; its crash is one error for its caller.
+
+The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`. The guard is the process that the
+call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
+
+- Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call, {erlmcp_answer,
+  Status, Bytes}}`: one signal, and not a message and an exit to be told apart from a death. The
+  owner traps exits.
+- Where the guard is an HTTP session, which outlives the connections of its client, the owner is
+  sent `{Tag, {answer, Status, Bytes}}`.
+""".
+
+-export([start/2, start/3, start/4]).
+-export([progress/3, log/3]).
+-export([timed_out/2, died/3]).
+
+-export_type([owner/0, message/0]).
+
+-type owner() :: {pid(), Tag :: term()}.
+-type message() ::
+    {notification, iodata()}
+    | {answer, erlmcp_engine:status(), iodata()}
+    | {deadline, pid()}
+    | cancelled.
+
+%% Words. A small call ends before it must collect garbage: measured, a quarter less time than with
+%% the default of 233 (bench/stages.escript shows it).
+-define(HEAP, 987).
+
+-doc """
+Starts a call that is linked to the calling process, its owner and guard. The tag of its messages is
+`{erlmcp_call, Call}`.
+""".
+-spec start(erlmcp_engine:call(), erlmcp_options:limits()) -> pid().
+start(Call, Limits) ->
+    Owner = self(),
+    spawn_opt(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end,
+              [link | bounds(Limits)]).
+
+-doc "The same with a tag of the owner's.".
+-spec start(erlmcp_engine:call(), erlmcp_options:limits(), Tag :: term()) -> pid().
+start(Call, Limits, Tag) ->
+    Owner = {self(), Tag},
+    spawn_opt(fun() -> run_linked(Call, Owner, Limits) end, [link | bounds(Limits)]).
+
+-doc "Starts a call that an HTTP session guards: it outlives its owner, and can be cancelled there.".
+-spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), Session :: pid()) -> pid().
+start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, Session) ->
+    spawn_opt(
+        fun() ->
+            link(Session),
+            erlmcp_session:adopt(Session, self(), Id, Owner),
+            {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
+            Pid ! {Tag, {answer, Status, Bytes}}
+        end, bounds(Limits)).
+
+bounds(#{call_heap_bytes := Bytes}) ->
+    Words = Bytes div erlang:system_info(wordsize),
+    [{min_heap_size, ?HEAP},
+     {max_heap_size, #{size => Words, kill => true, error_logger => false}}].
+
+run_linked(Call, {Pid, _} = Owner, Limits) ->
+    {reply, Status, Bytes} = run(Call, Owner, Owner, Limits),
+    exit(Pid, {erlmcp_answer, Status, Bytes}),
+    unlink(Pid).
+
+run(#{id := Id, kind := Kind, definition := Definition, arguments := Arguments,
+      context := #{revision := Revision} = Context}, Owner, {Guard, GuardTag}, Limits) ->
+    Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
+    Timer = erlang:send_after(Timeout, Guard, {GuardTag, {deadline, self()}}),
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    Answer =
+        try
+            #{handler := Handler} = Definition,
+            Return = Handler(Arguments, Context#{owner => Owner, deadline => Deadline}),
+            encoded(erlmcp_result:from(Kind, Return, Definition, Context), Id, Revision)
+        catch
+            Class:Reason:Stack -> crashed(Class, Reason, Stack, Id, Context)
+        end,
+    _ = erlang:cancel_timer(Timer),
+    Answer.
+
+%% In one binary already here: what is wrong with a result shows while its call can still fail.
+encoded({ok, Result}, Id, _) ->
+    {reply, 200, iolist_to_binary(erlmcp_message:result(Id, Result))};
+encoded({error, Refusal}, Id, Revision) ->
+    {reply, Status, Bytes} = erlmcp_engine:refuse(Id, Refusal, Revision),
+    {reply, Status, iolist_to_binary(Bytes)}.
+
+%% What happened stays in the log; the caller gets the id that finds it there.
+crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context) ->
+    Incident = binary:encode_hex(rand:bytes(8), lowercase),
+    logger:error(#{what => call_crashed, incident => Incident, method => Method,
+                   target => maps:get(name, Context, maps:get(uri, Context, undefined)),
+                   class => Class, reason => Reason, stacktrace => Stack}),
+    Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
+                                 #{code => -32603, incident => Incident}),
+    encoded({error, Refusal}, Id, Revision).
+
+-doc "The answer to a request whose call ran past its deadline.".
+-spec timed_out(erlmcp_message:id(), erlmcp_revision:revision()) ->
+    {reply, erlmcp_engine:status(), iodata()}.
+timed_out(Id, Revision) ->
+    Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
+    erlmcp_engine:refuse(Id, Refusal, Revision).
+
+-doc "The answer to a request whose call died without one: of its heap bound, or by another's hand.".
+-spec died(Reason :: term(), erlmcp_message:id(), erlmcp_revision:revision()) ->
+    {reply, erlmcp_engine:status(), iodata()}.
+died(killed, Id, Revision) ->
+    Refusal = erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound"),
+    erlmcp_engine:refuse(Id, Refusal, Revision);
+died(_, Id, Revision) ->
+    Refusal = erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}),
+    erlmcp_engine:refuse(Id, Refusal, Revision).
+
+-doc """
+Reports progress, if the client asked for it. A value that does not grow is not sent: the
+specification wants each to be greater than the one before.
+""".
+-spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
+progress(#{progress_token := undefined}, _, _) ->
+    ok;
+progress(#{progress_token := Token, owner := {Pid, Tag}}, Progress, Details) ->
+    case get(erlmcp_progress) of
+        Last when is_number(Last), Progress =< Last ->
+            ok;
+        _ ->
+            put(erlmcp_progress, Progress),
+            Params = maps:with([total, message], Details),
+            send(Pid, Tag, ~"notifications/progress",
+                 Params#{progressToken => Token, progress => Progress})
+    end.
+
+-doc "Sends the client a log message, if the level is one that it asked for.".
+-spec log(erlmcp_engine:context(), Level :: binary(), Data :: term()) -> ok.
+log(#{log_level := Wanted, owner := {Pid, Tag}}, Level, Data) ->
+    {ok, Severity} = erlmcp_meta:level(Level),
+    case Wanted =/= undefined andalso Severity =< Wanted of
+        true -> send(Pid, Tag, ~"notifications/message", #{level => Level, data => Data});
+        false -> ok
+    end.
+
+send(Pid, Tag, Method, Params) ->
+    Pid ! {Tag, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}},
+    ok.

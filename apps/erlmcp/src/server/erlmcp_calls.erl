@@ -1,0 +1,114 @@
+-module(erlmcp_calls).
+-moduledoc """
+The running calls of one connection: started, answered, cancelled, ended, and bounded in number.
+A value that the connection process keeps. The calls are linked to that process, which traps exits;
+an answer arrives as an exit signal.
+""".
+
+-export([new/1, count/1]).
+-export([start/2, batch/3, message/3, exited/3, cancel/2, stop/1]).
+
+-export_type([calls/0]).
+
+-type entry() :: {erlmcp_message:id() | undefined, erlmcp_revision:revision()}.
+-opaque calls() :: #{
+    limits := erlmcp_options:limits(),
+    running := #{pid() => entry()},
+    ids := #{erlmcp_message:id() => pid()}
+}.
+
+-doc "No calls yet.".
+-spec new(erlmcp_options:limits()) -> calls().
+new(Limits) ->
+    #{limits => Limits, running => #{}, ids => #{}}.
+
+-doc "How many calls run.".
+-spec count(calls()) -> non_neg_integer().
+count(#{running := Running}) ->
+    map_size(Running).
+
+-doc "Starts a call, or says why not: its id is in use, or the connection's limit is reached.".
+-spec start(erlmcp_engine:call(), calls()) ->
+    {ok, calls()} | {reply, erlmcp_engine:status(), iodata()}.
+start(#{id := Id, context := #{revision := Revision}} = Call,
+      #{running := Running, ids := Ids, limits := #{calls_per_connection := Max} = Limits} = Calls) ->
+    if
+        is_map_key(Id, Ids) ->
+            Message = ~"id: a request with this id is still being answered",
+            erlmcp_engine:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+                                 Revision);
+        map_size(Running) >= Max ->
+            erlmcp_engine:refuse(Id, over_limit(Max), Revision);
+        true ->
+            Pid = erlmcp_call:start(Call, Limits),
+            {ok, Calls#{running := Running#{Pid => {Id, Revision}}, ids := Ids#{Id => Pid}}}
+    end.
+
+over_limit(Max) ->
+    erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many requests in flight on this connection",
+                       #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
+
+-doc """
+Starts a batch, which is one call to its connection and gives one answer. Over the limit it is
+refused whole.
+""".
+-spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) ->
+    {ok, calls()} | {reply, erlmcp_engine:status(), iodata()}.
+batch(_, Revision, #{running := Running, limits := #{calls_per_connection := Max}}) when
+    map_size(Running) >= Max
+->
+    erlmcp_engine:refuse(undefined, over_limit(Max), Revision);
+batch(Items, Revision, #{running := Running, limits := Limits} = Calls) ->
+    Pid = erlmcp_batch:start(Items, Limits),
+    {ok, Calls#{running := Running#{Pid => {undefined, Revision}}}}.
+
+-doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
+-spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
+message(Call, Message, #{running := Running} = Calls) ->
+    case {Running, Message} of
+        {#{Call := _}, {notification, Bytes}} ->
+            {Bytes, Calls};
+        {#{Call := {Id, Revision}}, {deadline, Call}} ->
+            end_call(Call),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
+            {Bytes, forget(Call, Calls)};
+        {_, _} ->
+            {[], Calls}
+    end.
+
+-doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
+-spec exited(pid(), Reason :: term(), calls()) -> {iodata(), calls()}.
+exited(Pid, Reason, #{running := Running} = Calls) ->
+    case {Running, Reason} of
+        {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
+            {Bytes, forget(Pid, Calls)};
+        {#{Pid := {Id, Revision}}, _} ->
+            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision),
+            {Bytes, forget(Pid, Calls)};
+        {_, _} ->
+            {[], Calls}
+    end.
+
+-doc "Ends the call of this id, if it runs; nothing more is sent for it.".
+-spec cancel(erlmcp_message:id(), calls()) -> calls().
+cancel(Id, #{ids := Ids} = Calls) ->
+    case Ids of
+        #{Id := Pid} ->
+            end_call(Pid),
+            forget(Pid, Calls);
+        #{} ->
+            Calls
+    end.
+
+-doc "Ends all calls.".
+-spec stop(calls()) -> ok.
+stop(#{running := Running}) ->
+    lists:foreach(fun end_call/1, maps:keys(Running)).
+
+end_call(Pid) ->
+    unlink(Pid),
+    exit(Pid, kill).
+
+forget(Pid, #{running := Running, ids := Ids} = Calls) ->
+    {{Id, _}, Rest} = maps:take(Pid, Running),
+    Calls#{running := Rest, ids := maps:remove(Id, Ids)}.

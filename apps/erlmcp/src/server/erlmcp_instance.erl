@@ -1,0 +1,99 @@
+-module(erlmcp_instance).
+-moduledoc """
+What the processes of one server share: a key of its own, its limits, and the table of its open
+sessions. A value that is handed to each of them; nothing here has a name that a second server on
+the node could collide with.
+
+A session's row is `{SessionId, Pid, Session, LastUsed}`. A session that is a connection (stdio, TCP)
+has its pid for an id.
+""".
+
+-export([new/1]).
+-export([put_session/4, find_session/2, update_session/3, delete_session/2]).
+-export([count_sessions/1, last_used/2, tell_sessions/2]).
+-export([put_session_supervisor/2, session_supervisor/1]).
+
+-export_type([instance/0, session_id/0]).
+
+-type session_id() :: binary() | pid().
+-type instance() :: #{
+    key := reference(), limits := erlmcp_options:limits(), sessions := ets:table(),
+    supervisors := ets:table()
+}.
+
+-doc "A new instance; its tables belong to the calling process, the server's supervisor.".
+-spec new(erlmcp_options:limits()) -> instance().
+new(Limits) ->
+    #{key => make_ref(), limits => Limits,
+      sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
+                                            {write_concurrency, auto}]),
+      supervisors => ets:new(erlmcp_supervisors, [public])}.
+
+-doc "Makes a session known.".
+-spec put_session(session_id(), pid(), erlmcp_engine:session(), instance()) -> ok.
+put_session(Id, Pid, Session, #{sessions := Sessions}) ->
+    true = ets:insert(Sessions, {Id, Pid, Session, now_ms()}),
+    ok.
+
+-doc "The session of this id; finding it counts as using it.".
+-spec find_session(session_id(), instance()) -> {ok, pid(), erlmcp_engine:session()} | error.
+find_session(Id, #{sessions := Sessions}) ->
+    maybe
+        [{_, Pid, Session, _}] ?= ets:lookup(Sessions, Id),
+        %% A session that was killed could not take its row with it.
+        true ?= is_process_alive(Pid) orelse ets:delete(Sessions, Id) andalso error,
+        _ = ets:update_element(Sessions, Id, {4, now_ms()}),
+        {ok, Pid, Session}
+    else
+        _ -> error
+    end.
+
+-doc "Keeps what a message changed in a session; without effect once it has ended.".
+-spec update_session(session_id(), erlmcp_engine:session(), instance()) -> ok.
+update_session(Id, Session, #{sessions := Sessions}) ->
+    _ = ets:update_element(Sessions, Id, {3, Session}),
+    ok.
+
+-doc "Forgets a session.".
+-spec delete_session(session_id(), instance()) -> ok.
+delete_session(Id, #{sessions := Sessions}) ->
+    true = ets:delete(Sessions, Id),
+    ok.
+
+-doc "The number of open sessions.".
+-spec count_sessions(instance()) -> non_neg_integer().
+count_sessions(#{sessions := Sessions}) ->
+    ets:info(Sessions, size).
+
+-doc "When a session was last used, in monotonic milliseconds.".
+-spec last_used(session_id(), instance()) -> integer().
+last_used(Id, #{sessions := Sessions}) ->
+    ets:lookup_element(Sessions, Id, 4, now_ms()).
+
+-doc "Sends a message to every open session.".
+-spec tell_sessions(term(), instance()) -> ok.
+tell_sessions(Message, #{sessions := Sessions}) ->
+    ets:foldl(fun({Id, Pid, _, _}, ok) -> tell(Id, Pid, Message, Sessions) end, ok, Sessions).
+
+tell(Pid, Pid, Message, Sessions) ->
+    case is_process_alive(Pid) of
+        true -> Pid ! Message, ok;
+        false -> ets:delete(Sessions, Pid), ok
+    end;
+tell(_, Pid, Message, _) ->
+    Pid ! Message,
+    ok.
+
+-doc "Makes the supervisor of the HTTP sessions known.".
+-spec put_session_supervisor(pid(), instance()) -> ok.
+put_session_supervisor(Pid, #{supervisors := Supervisors}) ->
+    true = ets:insert(Supervisors, {sessions, Pid}),
+    ok.
+
+-doc "The supervisor of the HTTP sessions.".
+-spec session_supervisor(instance()) -> pid().
+session_supervisor(#{supervisors := Supervisors}) ->
+    ets:lookup_element(Supervisors, sessions, 2).
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

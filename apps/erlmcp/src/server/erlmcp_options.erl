@@ -1,0 +1,202 @@
+-module(erlmcp_options).
+-moduledoc """
+The options of a server: one documented map, checked once, when the server starts. Pure, but for
+loading the handler module. The limits are data (`limits/0`); code, documents and tests read them
+there.
+""".
+
+-export([check/1, limits/0]).
+
+-export_type([options/0, limits/0, settings/0, listener/0]).
+
+-doc """
+The options of `erlmcp:start_server/1`.
+
+- `name`, `version`: who the server is; `title`, `description`, `website_url`, `icons` and
+  `instructions` are shown to clients that know them.
+- `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
+- `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
+  not given here, and whose definitions come before those given here.
+- `listen`: where to listen; nowhere by default.
+- `limits`: see `limits/0`.
+- `id`: a term to call the server by, beside its pid.
+""".
+-type options() :: #{
+    id => term(),
+    name => binary(),
+    version => binary(),
+    title => binary(),
+    description => binary(),
+    website_url => binary(),
+    icons => [map()],
+    instructions => binary(),
+    handler => module(),
+    tools => [erlmcp_definition:source()],
+    resources => [erlmcp_definition:source()],
+    resource_templates => [erlmcp_definition:source()],
+    prompts => [erlmcp_definition:source()],
+    listen => [listener()],
+    limits => #{atom() => pos_integer()}
+}.
+-doc """
+A listener. `ip` is the loopback address unless given; `port` 0 takes a free one.
+
+- `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
+  `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
+  or `any`), `allowed_origins` (origins accepted beside the server's own and loopback ones, or `any`).
+- `tcp`: newline-framed JSON-RPC.
+- `stdio`: the same on standard input and output; the node stops when the input ends.
+""".
+-type listener() ::
+    {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
+             tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
+             allowed_origins => any | [binary()]}}
+    | {tcp, #{ip => inet:ip_address(), port => inet:port_number()}}
+    | {stdio, #{}}.
+-type limits() :: #{
+    message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
+    connections := pos_integer(), calls_per_connection := pos_integer(),
+    sessions := pos_integer(), session_idle_ms := pos_integer(),
+    call_timeout_ms := pos_integer(), call_heap_bytes := pos_integer(),
+    receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
+}.
+-type settings() :: #{
+    id := term(),
+    identity := erlmcp_catalog:identity(),
+    sources := [{erlmcp_definition:kind(), erlmcp_definition:source()}],
+    listen := [listener()],
+    limits := limits()
+}.
+
+-doc "Every limit, its default, and what it bounds.".
+-spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+limits() ->
+    [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
+     {depth, 64, ~"nesting of a message's JSON"},
+     {keys, 10_000, ~"object members in a message's JSON"},
+     {connections, 10_000, ~"open connections of a listener"},
+     {calls_per_connection, 100, ~"requests of one connection that run at once"},
+     {sessions, 10_000, ~"open HTTP sessions"},
+     {session_idle_ms, 1_800_000, ~"milliseconds until an unused session ends"},
+     {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
+     {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
+     {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
+     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
+
+-doc "The settings that the options amount to, or the first option that is wrong.".
+-spec check(options()) ->
+    {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(Given) when is_map(Given) ->
+    maybe
+        {ok, Defined} ?= handler(Given),
+        Options = maps:merge(Defined, Given),
+        ok ?= known(Options),
+        ok ?= each(Options, maps:keys(Options)),
+        ok ?= present([name, version], Options),
+        {ok, #{id => maps:get(id, Options, make_ref()),
+               identity => maps:with(identity_keys(), Options),
+               sources => sources(Defined) ++ sources(Given),
+               listen => maps:get(listen, Options, []),
+               limits => maps:merge(default_limits(), maps:get(limits, Options, #{}))}}
+    end;
+check(_) ->
+    {error, {bad_option, options, ~"a map"}}.
+
+identity_keys() ->
+    [name, version, title, description, website_url, icons, instructions].
+
+definition_keys() ->
+    [{tool, tools}, {resource, resources}, {resource_template, resource_templates},
+     {prompt, prompts}].
+
+sources(Options) ->
+    [{Kind, Source} || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
+
+default_limits() ->
+    #{Name => Default || {Name, Default, _} <- limits()}.
+
+known(Options) ->
+    Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
+        ++ [id, handler, listen, limits],
+    case maps:keys(Options) -- Known of
+        [] -> ok;
+        [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
+    end.
+
+present(Keys, Options) ->
+    case [Key || Key <- Keys, not is_map_key(Key, Options)] of
+        [] -> ok;
+        [Key | _] -> {error, {bad_option, Key, ~"a binary; it is required"}}
+    end.
+
+each(_, []) ->
+    ok;
+each(Options, [Key | Keys]) ->
+    case option(Key, maps:get(Key, Options)) of
+        ok -> each(Options, Keys);
+        {expected, Expected} -> {error, {bad_option, Key, Expected}};
+        {error, _} = Error -> Error
+    end.
+
+option(id, _) -> ok;
+option(handler, Module) when is_atom(Module) -> ok;
+option(handler, _) -> {expected, ~"a module"};
+option(listen, Listeners) when is_list(Listeners) -> first_error(fun listener/1, Listeners);
+option(listen, _) -> {expected, ~"a list of listeners"};
+option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
+option(limits, _) -> {expected, ~"a map of limits"};
+option(icons, Icons) when is_list(Icons) -> ok;
+option(icons, _) -> {expected, ~"a list of maps"};
+option(Key, Value) ->
+    case lists:keymember(Key, 2, definition_keys()) of
+        true when is_list(Value) -> ok;
+        true -> {expected, ~"a list of definitions"};
+        false when is_binary(Value) -> ok;
+        false -> {expected, ~"a binary"}
+    end.
+
+first_error(_, []) -> ok;
+first_error(Check, [Item | Items]) ->
+    case Check(Item) of
+        ok -> first_error(Check, Items);
+        Error -> Error
+    end.
+
+limit({Name, Value}) ->
+    case lists:keymember(Name, 1, limits()) of
+        true when is_integer(Value), Value > 0 -> ok;
+        true -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
+        false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
+    end.
+
+listener({Transport, Options}) when is_map(Options) ->
+    first_error(fun({Key, Value}) -> listener_option(Transport, Key, Value) end,
+                maps:to_list(Options));
+listener(_) ->
+    {error, {bad_option, listen, ~"{http | tcp | stdio, Options}"}}.
+
+listener_option(Transport, ip, Ip) when Transport =/= stdio, is_tuple(Ip) -> ok;
+listener_option(Transport, port, Port) when
+    Transport =/= stdio, is_integer(Port), Port >= 0, Port =< 65535 -> ok;
+listener_option(http, path, <<"/", _/binary>>) -> ok;
+listener_option(http, tls, Tls) when is_list(Tls) -> ok;
+listener_option(http, Key, any) when Key =:= allowed_hosts; Key =:= allowed_origins -> ok;
+listener_option(http, Key, Names) when Key =:= allowed_hosts; Key =:= allowed_origins ->
+    case is_list(Names) andalso lists:all(fun is_binary/1, Names) of
+        true -> ok;
+        false -> {error, {bad_option, {http, Key}, ~"any, or a list of binaries"}}
+    end;
+listener_option(Transport, Key, _) ->
+    {error, {bad_option, {Transport, Key}, ~"an option of this listener, of its type"}}.
+
+%% What the handler module defines; its own functions serve what has no fun.
+handler(#{handler := Module}) when is_atom(Module) ->
+    case code:ensure_loaded(Module) of
+        {module, Module} ->
+            Defined = erlmcp_server:options(Module),
+            {ok, maps:remove(handler, Defined)};
+        {error, _} ->
+            {error, {bad_option, handler, ~"a module that can be loaded"}}
+    end;
+handler(_) ->
+    {ok, #{}}.

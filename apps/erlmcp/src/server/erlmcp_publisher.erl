@@ -1,0 +1,61 @@
+-module(erlmcp_publisher).
+-moduledoc """
+The process that holds a server's catalog and is alone in changing it. Readers take the published
+value (`catalog/1`), which is a persistent term: no copy, no lock, no message. A change is published
+whole, and the open sessions are told.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/2, catalog/1, change/2]).
+-export([init/1, handle_call/3, handle_cast/2, terminate/2]).
+
+-doc "Starts the publisher of an instance with the catalog that it begins with.".
+-spec start_link(erlmcp_instance:instance(), erlmcp_catalog:catalog()) -> gen_server:start_ret().
+start_link(Instance, Catalog) ->
+    gen_server:start_link(?MODULE, {Instance, Catalog}, []).
+
+-doc "The catalog as it is now.".
+-spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
+catalog(#{key := Key}) ->
+    persistent_term:get({?MODULE, Key}).
+
+-doc "Adds or removes a definition. Lists, calls and sessions see it at once.".
+-spec change(pid(), {add, erlmcp_definition:kind(), erlmcp_definition:source()}
+                    | {remove, erlmcp_definition:kind(), binary()}) -> ok | {error, term()}.
+change(Publisher, Change) ->
+    gen_server:call(Publisher, Change).
+
+-doc false.
+init({#{key := Key} = Instance, Catalog}) ->
+    process_flag(trap_exit, true),
+    %% After a crash the last published catalog stands, with what was added since the start.
+    case persistent_term:get({?MODULE, Key}, undefined) of
+        undefined -> persistent_term:put({?MODULE, Key}, Catalog);
+        _ -> ok
+    end,
+    {ok, Instance}.
+
+-doc false.
+handle_call({add, Kind, Source}, _, Instance) ->
+    publish(Kind, erlmcp_catalog:add(Kind, Source, catalog(Instance)), Instance);
+handle_call({remove, Kind, Key}, _, Instance) ->
+    publish(Kind, erlmcp_catalog:remove(Kind, Key, catalog(Instance)), Instance).
+
+publish(Kind, {ok, Catalog}, #{key := Key} = Instance) ->
+    persistent_term:put({?MODULE, Key}, Catalog),
+    erlmcp_instance:tell_sessions({erlmcp_changed, Kind}, Instance),
+    {reply, ok, Instance};
+publish(_, {error, _} = Error, Instance) ->
+    {reply, Error, Instance}.
+
+-doc false.
+handle_cast(_, Instance) ->
+    {noreply, Instance}.
+
+-doc false.
+terminate(shutdown, #{key := Key}) ->
+    _ = persistent_term:erase({?MODULE, Key}),
+    ok;
+terminate(_, _) ->
+    ok.

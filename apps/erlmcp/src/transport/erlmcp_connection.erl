@@ -1,0 +1,112 @@
+-module(erlmcp_connection).
+-moduledoc """
+A connection that carries one message a line, as a value: bytes in, bytes out. The shells around it
+(`erlmcp_tcp`, `erlmcp_stdio`) own the socket or the port, and their process owns the calls.
+
+Source: specification 2026-07-28, "Transports / stdio".
+""".
+
+-export([new/1, data/2, end_of_input/1, info/2, busy/1, close/1]).
+
+-export_type([connection/0]).
+
+-opaque connection() :: #{
+    instance := erlmcp_instance:instance(),
+    framing := erlmcp_line:state(),
+    session := erlmcp_engine:session() | none,
+    calls := erlmcp_calls:calls()
+}.
+
+-doc "A new connection to a server.".
+-spec new(erlmcp_instance:instance()) -> connection().
+new(#{limits := #{message_bytes := Max} = Limits} = Instance) ->
+    #{instance => Instance, framing => erlmcp_line:new(Max), session => none,
+      calls => erlmcp_calls:new(Limits)}.
+
+-doc "What arrived. Gives all that is ready to be written, as one piece.".
+-spec data(binary(), connection()) -> {iodata(), connection()}.
+data(Bytes, #{framing := Framing} = Connection) ->
+    {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
+    lines(Lines, [], Connection#{framing := Rest}).
+
+-doc "Nothing more will arrive: an unterminated last line counts as one.".
+-spec end_of_input(connection()) -> {iodata(), connection()}.
+end_of_input(#{framing := Framing} = Connection) ->
+    lines(erlmcp_line:flush(Framing), [], Connection).
+
+lines([], Out, Connection) ->
+    {lists:reverse(Out), Connection};
+lines([Line | Lines], Out, Connection) ->
+    {Bytes, Next} = line(Line, Connection),
+    lines(Lines, [Bytes | Out], Next).
+
+line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} = Connection) ->
+    Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                                 #{limit => Max, observed => Observed}),
+    {framed(erlmcp_message:error(undefined, Refusal)), Connection};
+line(Line, #{instance := #{limits := Limits} = Instance, session := Session} = Connection) ->
+    case erlmcp_json:decode(Line, Limits) of
+        {ok, Json} ->
+            Catalog = erlmcp_publisher:catalog(Instance),
+            {Effects, Next} = erlmcp_engine:handle(Json, #{headers => none}, Catalog, Session),
+            effects(Effects, [], Connection#{session := remember(Session, Next, Instance)});
+        {error, Reason} ->
+            {framed(erlmcp_message:error(undefined, erlmcp_engine:unreadable(Reason))), Connection}
+    end.
+
+%% A session that is a connection stands in the table to hear of changes.
+remember(Session, Session, _) ->
+    Session;
+remember(none, Session, Instance) ->
+    ok = erlmcp_instance:put_session(self(), self(), Session, Instance),
+    Session;
+remember(_, Session, _) ->
+    Session.
+
+effects([], Out, Connection) ->
+    {lists:reverse(Out), Connection};
+effects([{reply, _, Bytes} | Effects], Out, Connection) ->
+    effects(Effects, [framed(Bytes) | Out], Connection);
+effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
+    case erlmcp_calls:start(Call, Calls) of
+        {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
+        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
+    end;
+effects([{batch, Items} | Effects], Out,
+        #{calls := Calls, session := #{revision := Revision}} = Connection) ->
+    case erlmcp_calls:batch(Items, Revision, Calls) of
+        {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
+        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
+    end;
+effects([{cancel, Id} | Effects], Out, #{calls := Calls} = Connection) ->
+    effects(Effects, Out, Connection#{calls := erlmcp_calls:cancel(Id, Calls)});
+effects([accepted | Effects], Out, Connection) ->
+    effects(Effects, Out, Connection).
+
+-doc "A message to the process: what a call sent, a call that ended, a list that changed.".
+-spec info(term(), connection()) -> {iodata(), connection()}.
+info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
+    called(erlmcp_calls:message(Call, Message, Calls), Connection);
+info({'EXIT', Pid, Reason}, #{calls := Calls} = Connection) ->
+    called(erlmcp_calls:exited(Pid, Reason, Calls), Connection);
+info({erlmcp_changed, Kind}, Connection) ->
+    {framed(erlmcp_catalog:changed(Kind)), Connection};
+info(_, Connection) ->
+    {[], Connection}.
+
+called({[], Calls}, Connection) -> {[], Connection#{calls := Calls}};
+called({Bytes, Calls}, Connection) -> {framed(Bytes), Connection#{calls := Calls}}.
+
+-doc "Whether calls run.".
+-spec busy(connection()) -> boolean().
+busy(#{calls := Calls}) ->
+    erlmcp_calls:count(Calls) > 0.
+
+-doc "The connection is over: its calls end with it.".
+-spec close(connection()) -> ok.
+close(#{calls := Calls, instance := Instance}) ->
+    ok = erlmcp_calls:stop(Calls),
+    erlmcp_instance:delete_session(self(), Instance).
+
+framed(Bytes) ->
+    [Bytes, $\n].

@@ -1,0 +1,74 @@
+-module(erlmcp_host).
+-moduledoc """
+Which `Host` and `Origin` a request may carry: the defence against DNS rebinding. Pure, but for the
+machine's own name.
+
+A rebinding page must use a DNS name of its own as the host. So an IP address, `localhost` and the
+machine's own name are accepted, and any other name must be allowed by the listener's options. An
+origin, where there is one, must be of the same host or a loopback one, or allowed.
+
+Source: specification 2026-07-28, "Streamable HTTP / Security & Endpoint".
+""".
+
+-export([policy/1, check/3, authority/2]).
+
+-export_type([policy/0]).
+
+-type policy() :: #{hosts := any | [binary()], origins := any | [binary()]}.
+
+-doc "The policy of a listener's options.".
+-spec policy(map()) -> policy().
+policy(Options) ->
+    {ok, Own} = inet:gethostname(),
+    Hosts = case maps:get(allowed_hosts, Options, []) of
+        any -> any;
+        Names -> [lower(Name) || Name <- [~"localhost", list_to_binary(Own) | Names]]
+    end,
+    #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
+
+-doc """
+Whether a request with this host and `Origin` may enter, or which of the headers forbids it.
+""".
+-spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
+    ok | {error, host | origin}.
+check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->
+    case host(Host, Hosts) of
+        false -> {error, host};
+        true when Origin =:= undefined; Origins =:= any -> ok;
+        true -> origin(Origin, Host, Origins)
+    end.
+
+host(_, any) -> true;
+host(~"127.0.0.1", _) -> true;
+host(Host, Hosts) -> lists:member(Host, Hosts) orelse is_ip(Host).
+
+is_ip(<<"[", _/binary>> = Host) ->
+    Inner = binary:part(Host, 1, max(0, byte_size(Host) - 2)),
+    element(1, inet:parse_ipv6strict_address(binary_to_list(Inner))) =:= ok;
+is_ip(Host) ->
+    element(1, inet:parse_ipv4strict_address(binary_to_list(Host))) =:= ok.
+
+origin(Origin, Host, Origins) ->
+    case lists:member(Origin, Origins) orelse uri_string:parse(Origin) of
+        true -> ok;
+        #{scheme := _, host := Host} -> ok;
+        #{scheme := _, host := Other} -> loopback(Other);
+        _ -> {error, origin}
+    end.
+
+loopback(Host) when Host =:= ~"localhost"; Host =:= ~"127.0.0.1"; Host =:= ~"::1";
+                    Host =:= ~"[::1]" -> ok;
+loopback(_) -> {error, origin}.
+
+lower(Name) ->
+    string:lowercase(Name).
+
+-doc "Host and port as a URL has them.".
+-spec authority(inet:ip_address(), inet:port_number()) -> binary().
+authority(Ip, Port) ->
+    Address = list_to_binary(inet:ntoa(Ip)),
+    Host = case tuple_size(Ip) of
+        4 -> Address;
+        8 -> <<"[", Address/binary, "]">>
+    end,
+    <<Host/binary, $:, (integer_to_binary(Port))/binary>>.

@@ -1,0 +1,54 @@
+-module(erlmcp_http).
+-moduledoc """
+Streamable HTTP on cowboy: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is
+the listener; `erlmcp_http_stream` answers its requests.
+
+Source: specification 2026-07-28, "Transports / Streamable HTTP".
+""".
+
+-export([child_spec/3, address/2]).
+
+-doc "The child specification of an HTTP listener.".
+-spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
+child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = Instance) ->
+    #{send_timeout_ms := SendTimeout, receive_timeout_ms := ReceiveTimeout} = Limits,
+    Socket = [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
+              {nodelay, true}, {backlog, 1024}, {send_timeout, SendTimeout}],
+    {Transport, Protocol, SocketOptions} =
+        case Options of
+            #{tls := Tls} ->
+                Alpn = {alpn_preferred_protocols, [~"h2", ~"http/1.1"]},
+                {ranch_ssl, cowboy_tls, Socket ++ [Alpn | Tls]};
+            #{} ->
+                {ranch_tcp, cowboy_clear, Socket}
+        end,
+    ranch:child_spec(Ref, Transport,
+                     #{max_connections => Connections, connection_type => supervisor,
+                       socket_opts => SocketOptions},
+                     Protocol,
+                     #{connection_type => supervisor,
+                       stream_handlers => [erlmcp_http_stream],
+                       erlmcp => erlmcp_http_stream:config(Options, Instance),
+                       request_timeout => ReceiveTimeout,
+                       %% A stream waits for its call, which has a deadline, or for a client that
+                       %% is sending, which the stream bounds itself.
+                       idle_timeout => infinity,
+                       inactivity_timeout => 300_000,
+                       max_keepalive => infinity,
+                       active_n => 100,
+                       %% All of them are ours; none carries bytes from a client.
+                       invalid_response_headers => ignore,
+                       hibernate => false}).
+
+-doc "Where it listens.".
+-spec address(ranch:ref(), map()) -> #{ip := inet:ip_address(), port := inet:port_number(),
+                                       url := binary()}.
+address(Ref, Options) ->
+    {Ip, Port} = ranch:get_addr(Ref),
+    Scheme = case Options of
+        #{tls := _} -> ~"https://";
+        #{} -> ~"http://"
+    end,
+    Path = maps:get(path, Options, ~"/mcp"),
+    #{ip => Ip, port => Port,
+      url => <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary, Path/binary>>}.

@@ -1,0 +1,110 @@
+-module(erlmcp_http_request).
+-moduledoc """
+What the head of an HTTP request says, checked before its body is read: path, host and origin,
+method, media types, announced length. Pure.
+
+Real clients are not all as strict as the specification. What is harmless is accepted: a missing
+`Accept` or one with wildcards counts as both media types; one that names `application/json` alone
+gets JSON, and its calls no notifications; a missing `Content-Type` counts as JSON.
+""".
+
+-export([check/3]).
+
+-export_type([accept/0]).
+
+-doc "What the client reads: JSON or a stream as it suits, or only one of them.".
+-type accept() :: both | json | stream.
+
+-doc """
+What the request asks for, or its refusal. Requests without a session id that need one are told so
+by 405 for GET, since that is what a server without sessions says.
+""".
+-spec check(cowboy_req:req(), Path :: binary(),
+            #{policy := erlmcp_host:policy(), message_bytes := pos_integer(), _ => _}) ->
+    {post, accept()} | {get, Session :: binary()} | {delete, Session :: binary()}
+    | {error, erlmcp_refusal:refusal()}.
+check(#{path := Path, host := Host, headers := Headers, method := Method} = Request, Path,
+      #{policy := Policy} = Config) ->
+    case erlmcp_host:check(Host, maps:get(~"origin", Headers, undefined), Policy) of
+        ok -> method(Method, Headers, Request, Config);
+        {error, host} -> refuse(authz_forbidden, ~"Host: not a name of this server", 403);
+        {error, origin} -> refuse(authz_forbidden, ~"Origin: not allowed here", 403)
+    end;
+check(_, Path, _) ->
+    refuse(invalid_uri, [~"the endpoint's path is ", Path], 404).
+
+method(~"POST", Headers, Request, Config) ->
+    maybe
+        ok ?= content_type(Headers),
+        ok ?= encoding(Headers),
+        ok ?= length(Request, Config),
+        {ok, Accept} ?= accept(Headers),
+        {post, Accept}
+    end;
+method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
+    case accept(Headers) of
+        {ok, Accept} when Accept =/= json -> {get, Id};
+        {ok, json} -> not_acceptable(~"text/event-stream");
+        {error, _} = Error -> Error
+    end;
+method(~"DELETE", #{~"mcp-session-id" := Id}, _, _) ->
+    {delete, Id};
+method(~"DELETE", _, _, _) ->
+    refuse(invalid_session_id, ~"Mcp-Session-Id: the header is missing", 400);
+method(_, _, _, _) ->
+    refuse(protocol_error, ~"this endpoint is for POST; GET and DELETE are for sessions", 405).
+
+content_type(#{~"content-type" := ~"application/json"}) ->
+    ok;
+content_type(#{~"content-type" := Type}) ->
+    try cow_http_hd:parse_content_type(Type) of
+        {~"application", ~"json", _} -> ok;
+        _ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
+    catch
+        _:_ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
+    end;
+content_type(_) ->
+    ok.
+
+encoding(#{~"content-encoding" := Encoding}) when Encoding =/= ~"identity" ->
+    refuse(unsupported_encoding, ~"Content-Encoding: expected none", 415);
+encoding(_) ->
+    ok.
+
+%% Refused while it arrives, and where its length is announced, before.
+length(#{body_length := Length}, #{message_bytes := Max}) when is_integer(Length), Length > Max ->
+    {error, erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                               #{limit => Max, observed => Length})};
+length(_, _) ->
+    ok.
+
+accept(#{~"accept" := ~"application/json, text/event-stream"}) ->
+    {ok, both};
+accept(#{~"accept" := Header}) ->
+    try cow_http_hd:parse_accept(Header) of
+        Ranges -> accepted([Kind || {{Type, Sub, _}, Quality, _} <- Ranges, Quality > 0,
+                                    Kind <- media(Type, Sub)])
+    catch
+        _:_ -> refuse(invalid_header, ~"Accept: not a list of media types", 400)
+    end;
+accept(_) ->
+    {ok, both}.
+
+media(~"*", ~"*") -> [json, stream];
+media(~"application", Sub) when Sub =:= ~"json"; Sub =:= ~"*" -> [json];
+media(~"text", Sub) when Sub =:= ~"event-stream"; Sub =:= ~"*" -> [stream];
+media(_, _) -> [].
+
+accepted(Types) ->
+    case {lists:member(json, Types), lists:member(stream, Types)} of
+        {true, true} -> {ok, both};
+        {true, false} -> {ok, json};
+        {false, true} -> {ok, stream};
+        {false, false} -> not_acceptable(~"application/json, text/event-stream")
+    end.
+
+not_acceptable(Types) ->
+    refuse(invalid_header, [~"Accept: expected ", Types], 406).
+
+refuse(Name, Message, Status) ->
+    {error, erlmcp_refusal:new(Name, Message, #{status => Status})}.

@@ -1,0 +1,307 @@
+-module(erlmcp_http_stream).
+-moduledoc """
+One HTTP request, as a cowboy stream handler: it lives in the connection's process, so that what
+needs no user code is answered without another. A call runs in a process of its own; its answer is
+JSON, or a stream if the handler reports something before it.
+
+A stateless call ends with its request: a client that goes away cancels it. A session's call is
+guarded by the session and does not.
+
+Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
+""".
+
+-behaviour(cowboy_stream).
+
+-export([config/2]).
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+-type config() :: #{
+    instance := erlmcp_instance:instance(),
+    path := binary(),
+    policy := erlmcp_host:policy(),
+    message_bytes := pos_integer(),
+    receive_timeout_ms := pos_integer()
+}.
+
+%% Words of the connection's heap from its first request on: one request fits without a collection,
+%% which bench/echo.sh shows as a sixth less CPU.
+-define(HEAP, 987).
+%% Milliseconds that a cancelled call has to end by itself.
+-define(SHUTDOWN, 1000).
+%% Milliseconds between the comments that keep a quiet stream open.
+-define(KEEP_ALIVE, 15000).
+
+-record(stream, {
+    owner :: erlmcp_call:owner(),
+    config :: config(),
+    headers :: map(),
+    accept = both :: erlmcp_http_request:accept(),
+    session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
+    body = [] :: iodata(),
+    size = 0 :: non_neg_integer(),
+    timer :: undefined | reference(),
+    %% what runs: whose answer is waited for
+    call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
+        | {get, pid()},
+    streaming = false :: boolean()
+}).
+
+-doc "What the streams of a listener share.".
+-spec config(map(), erlmcp_instance:instance()) -> config().
+config(Options, #{limits := Limits} = Instance) ->
+    #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
+    #{instance => Instance, path => maps:get(path, Options, ~"/mcp"),
+      policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
+
+-doc false.
+init(StreamId, #{headers := Headers} = Request, #{erlmcp := #{path := Path} = Config}) ->
+    StreamId =:= 1 andalso process_flag(min_heap_size, ?HEAP),
+    Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, headers = Headers},
+    case erlmcp_http_request:check(Request, Path, Config) of
+        {post, Accept} ->
+            post(Request, Stream#stream{accept = Accept});
+        {get, Id} ->
+            get_stream(find_session(Id, Stream), Stream);
+        {delete, Id} ->
+            delete(find_session(Id, Stream), Stream);
+        {error, Refusal} ->
+            {refuse(Refusal), Stream}
+    end.
+
+post(#{has_body := true}, Stream) ->
+    {[], Stream};
+post(_, Stream) ->
+    message(<<>>, Stream).
+
+%% The body: bounded in size while it arrives, and in time if it comes in pieces.
+
+-doc false.
+data(_, _, _, #stream{call = {_, _, _, _}} = Stream) ->
+    {[], Stream};
+data(_, IsFin, Data, #stream{body = Body, size = Size, config = Config} = Stream) ->
+    #{message_bytes := Max} = Config,
+    case Size + byte_size(Data) of
+        Total when Total > Max ->
+            Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                                         #{limit => Max, observed => Total}),
+            {refuse(Refusal), cancel_timer(Stream)};
+        _ when IsFin =:= fin, Body =:= [] ->
+            message(Data, Stream);
+        _ when IsFin =:= fin ->
+            message(iolist_to_binary([Body, Data]), cancel_timer(Stream#stream{body = []}));
+        Total ->
+            {[{flow, byte_size(Data)}],
+             start_timer(Stream#stream{body = [Body, Data], size = Total})}
+    end.
+
+start_timer(#stream{timer = undefined, owner = {Pid, Tag}, config = Config} = Stream) ->
+    #{receive_timeout_ms := Timeout} = Config,
+    Stream#stream{timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})};
+start_timer(Stream) ->
+    Stream.
+
+cancel_timer(#stream{timer = undefined} = Stream) ->
+    Stream;
+cancel_timer(#stream{timer = Timer} = Stream) ->
+    _ = erlang:cancel_timer(Timer),
+    Stream#stream{timer = undefined}.
+
+%% The message.
+
+message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+    case erlmcp_json:decode(Bytes, Limits) of
+        {ok, Json} ->
+            handle(Json, Stream);
+        {error, Reason} ->
+            {refuse(erlmcp_engine:unreadable(Reason)), Stream}
+    end.
+
+handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stream) ->
+    Envelope = #{headers => #{protocol_version => header(~"mcp-protocol-version", Headers),
+                              mcp_method => header(~"mcp-method", Headers),
+                              mcp_name => header(~"mcp-name", Headers)}},
+    Catalog = erlmcp_publisher:catalog(Instance),
+    case session(Json, Envelope, Stream) of
+        none ->
+            {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
+            opened(Session, Effects, Stream);
+        unknown ->
+            {refuse(gone(), id(Json)), Stream};
+        {Id, Pid, Session} ->
+            {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+            Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
+            perform(Effects, #{}, Stream#stream{session = {Id, Pid, Next}})
+    end.
+
+header(Name, Headers) ->
+    case Headers of
+        #{Name := Value} -> Value;
+        #{} -> undefined
+    end.
+
+%% A stateless message may carry a session id, and it means nothing.
+session(Json, Envelope, #stream{headers = #{~"mcp-session-id" := Id}} = Stream) ->
+    case erlmcp_engine:era(Json, Envelope) of
+        stateless -> none;
+        session -> find_session(Id, Stream)
+    end;
+session(_, _, _) ->
+    none.
+
+find_session(Id, #stream{config = #{instance := Instance}}) ->
+    case erlmcp_instance:find_session(Id, Instance) of
+        {ok, Pid, Session} -> {Id, Pid, Session};
+        error -> unknown
+    end.
+
+gone() ->
+    erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
+
+id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
+id(_) -> undefined.
+
+opened(none, Effects, Stream) ->
+    perform(Effects, #{}, Stream);
+opened(Session, [{reply, _, _}] = Effects, #stream{config = #{instance := Instance}} = Stream) ->
+    case erlmcp_session:open(Session, Instance) of
+        {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
+        {error, Refusal} -> {refuse(Refusal), Stream}
+    end.
+
+%% The engine's effects, as cowboy's commands.
+
+perform([{reply, Status, Bytes}], Headers, Stream) ->
+    {answer(Status, Headers, Bytes, Stream), Stream};
+perform([accepted], _, Stream) ->
+    {respond(202, #{}, <<>>), Stream};
+perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
+    ok = erlmcp_session:cancel(Pid, Id),
+    perform(Effects, Headers, Stream);
+perform([{cancel, _} | Effects], Headers, Stream) ->
+    perform(Effects, Headers, Stream);
+perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _, Stream) ->
+    #stream{owner = {_, Tag} = Owner, session = Session,
+            config = #{instance := #{limits := Limits}}} = Stream,
+    case Session of
+        {_, Guard, _} ->
+            Pid = erlmcp_call:start(Call, Limits, Owner, Guard),
+            {[], Stream#stream{call = {call, Pid, Id, Revision}}};
+        none ->
+            Pid = erlmcp_call:start(Call, Limits, Tag),
+            {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}}
+    end;
+perform([{batch, Items}], _, #stream{session = {_, _, #{revision := Revision}}} = Stream) ->
+    #stream{owner = {_, Tag}, config = #{instance := #{limits := Limits}}} = Stream,
+    Pid = erlmcp_batch:start(Items, Limits, Tag),
+    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, undefined, Revision}}}.
+
+%% GET and DELETE, which sessions have.
+
+get_stream(unknown, Stream) ->
+    {refuse(gone()), Stream};
+get_stream({_, Pid, _}, #stream{owner = Owner} = Stream) ->
+    case erlmcp_session:attach(Pid, Owner) of
+        ok ->
+            start_stream(#{}, [], Stream#stream{call = {get, Pid}});
+        {error, attached} ->
+            Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
+            {refuse(Refusal), Stream};
+        {error, closed} ->
+            {refuse(gone()), Stream}
+    end.
+
+delete(unknown, Stream) ->
+    {refuse(gone()), Stream};
+delete({Id, Pid, _}, #stream{config = #{instance := Instance}} = Stream) ->
+    %% Gone for every request after this one, also before the process has ended.
+    ok = erlmcp_instance:delete_session(Id, Instance),
+    ok = erlmcp_session:close(Pid),
+    {respond(204, #{}, <<>>), Stream}.
+
+%% What the call, the session and the timers send.
+
+-doc false.
+info(_, {notification, _}, #stream{accept = json} = Stream) ->
+    {[], Stream};
+info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
+    {[{data, nofin, erlmcp_sse:event(Bytes)}], Stream};
+info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
+    start_stream(#{}, erlmcp_sse:event(Bytes), Stream);
+info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}}, #stream{call = {call, Pid, _, _}} = Stream) ->
+    finish({reply, Status, Bytes}, Stream);
+info(_, {answer, Status, Bytes}, Stream) ->
+    finish({reply, Status, Bytes}, Stream);
+info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+    exit(Pid, kill),
+    finish(erlmcp_call:timed_out(Id, Revision), Stream);
+info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+    finish(erlmcp_call:died(Reason, Id, Revision), Stream);
+info(_, cancelled, #stream{streaming = true} = Stream) ->
+    {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
+info(_, cancelled, Stream) ->
+    %% Nothing more is sent for it: a stream without an event.
+    {respond(200, stream_headers(), <<>>), Stream#stream{call = undefined}};
+info(_, keep_alive, #stream{streaming = true} = Stream) ->
+    keep_alive(Stream),
+    {[{data, nofin, erlmcp_sse:comment()}], Stream};
+info(_, receive_timeout, #stream{call = undefined} = Stream) ->
+    Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
+                                 #{status => 408}),
+    {refuse(Refusal), Stream};
+info(_, _, Stream) ->
+    {[], Stream}.
+
+finish({reply, Status, Bytes}, Stream) ->
+    {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
+
+-doc false.
+terminate(_, _, #stream{call = {get, Pid}, owner = Owner}) ->
+    erlmcp_session:detach(Pid, Owner);
+terminate(_, _, _) ->
+    ok.
+
+-doc false.
+early_error(_, _, _, Response, _) ->
+    Response.
+
+%% Responses.
+
+start_stream(Headers, Event, Stream) ->
+    keep_alive(Stream),
+    {[{headers, 200, maps:merge(stream_headers(), Headers)},
+      {data, nofin, Event}], Stream#stream{streaming = true}}.
+
+keep_alive(#stream{owner = {Pid, Tag}}) ->
+    _ = erlang:send_after(?KEEP_ALIVE, Pid, {Tag, keep_alive}),
+    ok.
+
+stream_headers() ->
+    #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-cache",
+      ~"x-accel-buffering" => ~"no", ~"date" => cowboy_clock:rfc1123()}.
+
+answer(_, _, Bytes, #stream{streaming = true}) ->
+    [{data, fin, erlmcp_sse:event(Bytes)}, stop];
+answer(200, Headers, Bytes, #stream{accept = stream}) ->
+    respond(200, maps:merge(stream_headers(), Headers), erlmcp_sse:event(Bytes));
+answer(Status, Headers, Bytes, _) ->
+    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
+
+refuse(Refusal) ->
+    refuse(Refusal, undefined).
+
+refuse(Refusal, Id) ->
+    {reply, Status, Bytes} = erlmcp_engine:refuse(Id, Refusal),
+    Headers = case Status of
+        405 -> #{~"allow" => ~"POST, GET, DELETE"};
+        _ -> #{}
+    end,
+    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
+
+respond({Status, RetryAfter}, Headers, Body) ->
+    respond(Status, Headers#{~"retry-after" => integer_to_binary(RetryAfter)}, Body);
+respond(204, Headers, _) ->
+    [{response, 204, Headers#{~"date" => cowboy_clock:rfc1123()}, <<>>}, stop];
+respond(Status, Headers, Body) ->
+    [{response, Status,
+      Headers#{~"content-length" => integer_to_binary(iolist_size(Body)),
+               ~"date" => cowboy_clock:rfc1123()}, Body}, stop].

@@ -1,0 +1,117 @@
+-module(erlmcp_shell).
+-moduledoc """
+The process of a line-framed connection: it takes what arrives, lets `erlmcp_connection` answer, and
+writes what is ready in one piece. The behaviour is what a channel (a socket, a pair of pipes) has
+of its own.
+
+When the input ends, what was accepted is answered before the process ends; its calls have their
+deadlines. When the channel is lost, its calls are ended.
+""".
+
+-export([run/4]).
+-export([resume/1]).
+
+-export_type([channel/0]).
+
+-type channel() :: term().
+
+-doc "What a message from the channel means; `other` for one that is not the channel's.".
+-callback received(Message :: term(), channel()) ->
+    {data, binary()} | end_of_input | lost | ignore | other.
+-doc "Writes; may wait as long as the channel's bound lets it.".
+-callback write(channel(), iodata()) -> ok | {error, term()}.
+-doc "Nothing more is written.".
+-callback close(channel()) -> ok.
+
+%% Messages taken from the mailbox before what they gave is written.
+-define(GATHER, 64).
+%% Milliseconds without a message after which the process hibernates.
+-define(IDLE, 5000).
+
+-record(shell, {
+    module :: module(),
+    channel :: channel(),
+    parent :: pid(),
+    connection :: erlmcp_connection:connection(),
+    input = open :: open | ended
+}).
+
+-doc "Serves the channel until it ends. The calling process becomes the connection's.".
+-spec run(module(), channel(), Parent :: pid(), erlmcp_instance:instance()) -> ok.
+run(Module, Channel, Parent, Instance) ->
+    process_flag(trap_exit, true),
+    loop(#shell{module = Module, channel = Channel, parent = Parent,
+                connection = erlmcp_connection:new(Instance)}).
+
+loop(Shell) ->
+    receive
+        Message -> handle(Message, Shell)
+    after ?IDLE ->
+        proc_lib:hibernate(?MODULE, resume, [Shell])
+    end.
+
+-doc false.
+-spec resume(#shell{}) -> ok.
+resume(Shell) ->
+    loop(Shell).
+
+handle(Message, Shell) ->
+    case gather(Message, [], Shell, ?GATHER) of
+        {lost, Next} -> stop(Next);
+        {Out, Next} -> written(write(Out, Next), Next)
+    end.
+
+%% What is in the mailbox already is handled before anything is written.
+gather(Message, Out, Shell, Left) ->
+    case step(Message, Shell) of
+        lost ->
+            {lost, Shell};
+        {Bytes, Next} when Left > 0 ->
+            receive
+                More -> gather(More, [Out, Bytes], Next, Left - 1)
+            after 0 ->
+                {[Out, Bytes], Next}
+            end;
+        {Bytes, Next} ->
+            {[Out, Bytes], Next}
+    end.
+
+step({'EXIT', Parent, Reason}, #shell{parent = Parent} = Shell) ->
+    ok = stop(Shell),
+    exit(Reason);
+step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
+    case Module:received(Message, Channel) of
+        {data, Bytes} ->
+            answered(erlmcp_connection:data(Bytes, Connection), Shell);
+        end_of_input ->
+            answered(erlmcp_connection:end_of_input(Connection), Shell#shell{input = ended});
+        lost ->
+            lost;
+        ignore ->
+            {[], Shell};
+        other ->
+            answered(erlmcp_connection:info(Message, Connection), Shell)
+    end.
+
+answered({Bytes, Connection}, Shell) ->
+    {Bytes, Shell#shell{connection = Connection}}.
+
+write(Out, #shell{module = Module, channel = Channel}) ->
+    case iolist_size(Out) of
+        0 -> ok;
+        _ -> Module:write(Channel, Out)
+    end.
+
+written({error, _}, Shell) ->
+    stop(Shell);
+written(ok, #shell{input = ended, connection = Connection} = Shell) ->
+    case erlmcp_connection:busy(Connection) of
+        true -> loop(Shell);
+        false -> stop(Shell)
+    end;
+written(ok, Shell) ->
+    loop(Shell).
+
+stop(#shell{module = Module, channel = Channel, connection = Connection}) ->
+    ok = erlmcp_connection:close(Connection),
+    Module:close(Channel).

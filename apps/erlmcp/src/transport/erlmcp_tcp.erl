@@ -1,0 +1,70 @@
+-module(erlmcp_tcp).
+-moduledoc """
+Newline-framed JSON-RPC over TCP: the stdio framing over a stream, as the specification advises for
+custom transports. A process per connection, on ranch. Requests may be pipelined. A client that has
+no more to send may close its half and still read its answers.
+
+Source: specification 2026-07-28, "Transports / Custom Transports".
+""".
+
+-behaviour(ranch_protocol).
+-behaviour(erlmcp_shell).
+
+-export([child_spec/3, address/1]).
+-export([start_link/3, init/2]).
+-export([received/2, write/2, close/1]).
+
+%% Packets that a socket delivers before it waits for its process to ask for more.
+-define(ACTIVE, 100).
+
+-doc "The child specification of a TCP listener.".
+-spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
+child_spec(Ref, Options, #{limits := Limits} = Instance) ->
+    #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
+    ranch:child_spec(Ref, ranch_tcp,
+                     #{max_connections => Connections,
+                       socket_opts => [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
+                                       {port, maps:get(port, Options, 0)},
+                                       {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
+                                       {send_timeout, SendTimeout}]},
+                     ?MODULE, Instance).
+
+-doc "Where it listens.".
+-spec address(ranch:ref()) -> #{ip := inet:ip_address(), port := inet:port_number(),
+                                url := binary()}.
+address(Ref) ->
+    {Ip, Port} = ranch:get_addr(Ref),
+    #{ip => Ip, port => Port, url => <<"tcp://", (erlmcp_host:authority(Ip, Port))/binary>>}.
+
+-doc false.
+start_link(Ref, _, Instance) ->
+    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Instance])}.
+
+-doc false.
+-spec init(ranch:ref(), erlmcp_instance:instance()) -> ok.
+init(Ref, Instance) ->
+    {ok, Socket} = ranch:handshake(Ref),
+    [Parent | _] = get('$ancestors'),
+    ok = activate(Socket),
+    erlmcp_shell:run(?MODULE, Socket, Parent, Instance).
+
+activate(Socket) ->
+    case inet:setopts(Socket, [{active, ?ACTIVE}, {mode, binary}]) of
+        ok -> ok;
+        {error, _} -> self() ! {tcp_error, Socket, closed}, ok
+    end.
+
+-doc false.
+received({tcp, Socket, Data}, Socket) -> {data, Data};
+received({tcp_passive, Socket}, Socket) -> activate(Socket), ignore;
+received({tcp_closed, Socket}, Socket) -> end_of_input;
+received({tcp_error, Socket, _}, Socket) -> lost;
+received(_, _) -> other.
+
+-doc false.
+write(Socket, Bytes) ->
+    gen_tcp:send(Socket, Bytes).
+
+-doc false.
+close(Socket) ->
+    gen_tcp:close(Socket).

@@ -1,0 +1,92 @@
+-module(erlmcp_content).
+-moduledoc """
+The content that tools and prompts return, as maps. Pure. Raw bytes go in; base64 is made here.
+
+Every function takes, as its last argument, an optional map of further fields by their names on the
+wire (`annotations`, `_meta`, ...).
+
+Source: specification, "Server features / Tools / Tool result".
+""".
+
+-export([text/1, text/2, image/2, image/3, audio/2, audio/3]).
+-export([resource_link/2, resource_link/3, embedded/3, embedded/4]).
+-export([text_contents/3, blob_contents/3, known/2]).
+
+-export_type([content/0]).
+
+-type content() :: #{type := binary(), atom() => term()}.
+
+-doc "Text, which must be UTF-8.".
+-spec text(binary()) -> content().
+text(Text) -> text(Text, #{}).
+
+-doc "Text with further fields.".
+-spec text(binary(), map()) -> content().
+text(Text, Fields) -> Fields#{type => ~"text", text => Text}.
+
+-doc "An image from its bytes.".
+-spec image(Bytes :: binary(), MimeType :: binary()) -> content().
+image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
+
+-doc "An image with further fields.".
+-spec image(Bytes :: binary(), MimeType :: binary(), map()) -> content().
+image(Bytes, MimeType, Fields) ->
+    Fields#{type => ~"image", data => base64:encode(Bytes), mimeType => MimeType}.
+
+-doc "Sound from its bytes. Clients of 2024-11-05 do not know it and are not sent it.".
+-spec audio(Bytes :: binary(), MimeType :: binary()) -> content().
+audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
+
+-doc "Sound with further fields.".
+-spec audio(Bytes :: binary(), MimeType :: binary(), map()) -> content().
+audio(Bytes, MimeType, Fields) ->
+    Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
+
+-doc "A link to a resource that the client may read. For clients of 2025-06-18 and later.".
+-spec resource_link(Uri :: binary(), Name :: binary()) -> content().
+resource_link(Uri, Name) -> resource_link(Uri, Name, #{}).
+
+-doc "A resource link with further fields (`mimeType`, `description`, `title`, ...).".
+-spec resource_link(Uri :: binary(), Name :: binary(), map()) -> content().
+resource_link(Uri, Name, Fields) ->
+    Fields#{type => ~"resource_link", uri => Uri, name => Name}.
+
+-doc "A resource with its contents: text, or `{blob, Bytes}`.".
+-spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}) -> content().
+embedded(Uri, MimeType, Contents) -> embedded(Uri, MimeType, Contents, #{}).
+
+-doc "An embedded resource with further fields.".
+-spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}, map()) ->
+    content().
+embedded(Uri, MimeType, {blob, Bytes}, Fields) ->
+    Fields#{type => ~"resource", resource => blob_contents(Uri, MimeType, Bytes)};
+embedded(Uri, MimeType, Text, Fields) ->
+    Fields#{type => ~"resource", resource => text_contents(Uri, MimeType, Text)}.
+
+-doc "One item of a resource's `contents`: text.".
+-spec text_contents(Uri :: binary(), MimeType :: binary() | undefined, Text :: binary()) -> map().
+text_contents(Uri, MimeType, Text) -> with_mime_type(#{uri => Uri, text => Text}, MimeType).
+
+-doc "One item of a resource's `contents`: bytes.".
+-spec blob_contents(Uri :: binary(), MimeType :: binary() | undefined, Bytes :: binary()) -> map().
+blob_contents(Uri, MimeType, Bytes) ->
+    with_mime_type(#{uri => Uri, blob => base64:encode(Bytes)}, MimeType).
+
+with_mime_type(Contents, undefined) -> Contents;
+with_mime_type(Contents, MimeType) -> Contents#{mimeType => MimeType}.
+
+-doc """
+The content that a client of a revision knows. What it does not know becomes text that says so, so
+that nothing is lost without a word.
+""".
+-spec known(content(), erlmcp_revision:revision()) -> content().
+known(#{type := Type} = Content, Revision) ->
+    case lists:member(Type, erlmcp_revision:content_types(Revision)) of
+        true -> Content;
+        false -> substitute(Content)
+    end.
+
+substitute(#{type := ~"resource_link", uri := Uri, name := Name}) ->
+    text(<<Name/binary, ": ", Uri/binary>>);
+substitute(#{type := Type}) ->
+    text(<<"[", Type/binary, " content, which this protocol version does not have]">>).

@@ -1,0 +1,170 @@
+-module(erlmcp_json).
+-moduledoc """
+JSON within limits, on top of OTP's `m:json`. Pure.
+
+What comes from outside is refused at the first byte that breaks a limit or the grammar, with a
+reason that a program can match. Nothing in it becomes an atom except `true`, `false` and `null`.
+A decoded string of more than 64 bytes is a part of the message it came in, and keeps that alive.
+
+Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
+""".
+
+-export([decode/2]).
+-export([encode/1, encode_string/1]).
+
+-export_type([limits/0, json_term/0, decode_error/0]).
+
+-type limits() :: #{bytes := pos_integer(), depth := pos_integer(), keys := pos_integer()}.
+-type json_term() ::
+    null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
+-type decode_error() ::
+    {too_large, Limit :: pos_integer(), Observed :: pos_integer()}
+    | {too_deep, Limit :: pos_integer()}
+    | {too_many_keys, Limit :: pos_integer()}
+    | {duplicate_key, Key :: binary()}
+    | {number_too_long, Limit :: pos_integer()}
+    | {number_out_of_range, Offset :: non_neg_integer()}
+    | {invalid_escape, Offset :: non_neg_integer()}
+    | {invalid_byte, byte(), Offset :: non_neg_integer()}
+    | unexpected_end
+    | trailing_bytes.
+
+%% What a number may be written with. Reading an integer takes time quadratic in its digits.
+-define(NUMBER_BYTES, 400).
+
+%% An open array or object: how much deeper it may go, how many keys the message may still bring,
+%% and what stands in it so far, the last first.
+-type open() ::
+    {Depth :: non_neg_integer(), Keys :: non_neg_integer(), Inside :: list()}.
+
+-doc """
+The JSON value that `Binary` holds; whitespace may stand around it.
+
+`bytes` is the size of the message, `depth` how many arrays and objects may stand inside each other
+(1 allows one), `keys` how many object members the whole message may have. `keys` and `depth` are
+checked as the bytes are read, a duplicate key when its object ends.
+
+Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
+stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
+high one alone is an `invalid_byte` after it); `number_too_long` is a number written with more than
+400 bytes; `number_out_of_range` is one that no float holds. An escape cut short by the end of the
+message is an `unexpected_end`.
+
+## Examples
+
+```erlang
+1> Limits = #{bytes => 1_000_000, depth => 64, keys => 10_000}.
+2> erlmcp_json:decode(~B'{"id": 1, "ok": [true, null]}', Limits).
+{ok, #{~"id" => 1, ~"ok" => [true, null]}}
+3> erlmcp_json:decode(~B'{"id": 1, "id": 2}', Limits).
+{error, {duplicate_key, ~"id"}}
+4> erlmcp_json:decode(~B'{"id": x}', Limits).
+{error, {invalid_byte, $x, 7}}
+5> erlmcp_json:decode(~B'[[1]]', Limits#{depth := 1}).
+{error, {too_deep, 1}}
+```
+""".
+-spec decode(binary(), limits()) -> {ok, json_term()} | {error, decode_error()}.
+decode(Binary, #{bytes := Limit}) when byte_size(Binary) > Limit ->
+    {error, {too_large, Limit, byte_size(Binary)}};
+decode(Binary, #{depth := Depth, keys := Keys}) ->
+    Decoders = #{
+        array_start => fun open/1,
+        array_push => fun push/2,
+        array_finish => fun close_array/2,
+        object_start => fun open/1,
+        object_push => fun push/3,
+        object_finish => fun close_object/2,
+        integer => fun to_integer/1,
+        float => fun to_float/1
+    },
+    try json:decode(Binary, {Depth, Keys, []}, Decoders) of
+        {Value, _, <<>>} -> {ok, Value};
+        {_, _, _} -> {error, trailing_bytes}
+    catch
+        throw:too_deep -> {error, {too_deep, Depth}};
+        throw:too_many_keys -> {error, {too_many_keys, Keys}};
+        throw:Reason -> {error, Reason};
+        error:unexpected_end -> {error, unexpected_end};
+        error:{invalid_byte, Byte}:Stack -> {error, {invalid_byte, Byte, offset(Stack)}};
+        error:{unexpected_sequence, Text}:Stack -> {error, unexpected(Text, offset(Stack))}
+    end.
+
+-spec open(open()) -> open().
+open({0, _, _}) -> throw(too_deep);
+open({Depth, Keys, _}) -> {Depth - 1, Keys, []}.
+
+-spec push(json_term(), open()) -> open().
+push(Value, {Depth, Keys, Values}) ->
+    {Depth, Keys, [Value | Values]}.
+
+-spec push(binary(), json_term(), open()) -> open().
+push(_, _, {_, 0, _}) ->
+    throw(too_many_keys);
+push(Key, Value, {Depth, Keys, Members}) ->
+    {Depth, Keys - 1, [{Key, Value} | Members]}.
+
+-spec close_array(open(), Around :: open()) -> {[json_term()], open()}.
+close_array({_, Keys, Values}, {Depth, _, Around}) ->
+    {lists:reverse(Values), {Depth, Keys, Around}}.
+
+-spec close_object(open(), Around :: open()) -> {#{binary() => json_term()}, open()}.
+close_object({_, Keys, Members}, {Depth, _, Around}) ->
+    case maps:from_list(Members) of
+        Object when map_size(Object) =:= length(Members) -> {Object, {Depth, Keys, Around}};
+        Object -> throw({duplicate_key, duplicate(Members, Object)})
+    end.
+
+duplicate(Members, Object) ->
+    lists:last([Key || {Key, _} <- Members] -- maps:keys(Object)).
+
+to_integer(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_integer(Text);
+to_integer(_) -> throw({number_too_long, ?NUMBER_BYTES}).
+
+%% Whatever is raised in here, json:decode/3 raises {unexpected_sequence, Text} in its place.
+to_float(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_float(Text).
+
+unexpected(<<$\\, _/binary>>, Offset) -> {invalid_escape, Offset};
+unexpected(Text, _) when byte_size(Text) > ?NUMBER_BYTES -> {number_too_long, ?NUMBER_BYTES};
+unexpected(_, Offset) -> {number_out_of_range, Offset}.
+
+offset([{_, _, _, Info} | _]) ->
+    {error_info, #{cause := #{position := Offset}}} = lists:keyfind(error_info, 1, Info),
+    Offset.
+
+-doc """
+The JSON of a term: maps with atom or binary keys, lists, binaries, numbers, `true`, `false` and
+`null`; any other atom is a string. It has no newline outside of strings and none inside, so it can
+be framed by lines. Everything but control characters, `"` and `\` is written as it is, in UTF-8.
+
+A map that has a key both as an atom and as a binary gives an object with that key twice.
+
+## Errors
+
+* `{invalid_byte, Byte}` or `unexpected_end` if a binary is not valid UTF-8
+* `{unsupported_type, Term}` for what has no JSON: a tuple, a pid, a fun
+
+## Examples
+
+```erlang
+1> iolist_to_binary(erlmcp_json:encode(#{id => 1, ~"ok" => [true, null, ~"\n"]})).
+~B'{"id":1,"ok":[true,null,"\n"]}'
+```
+""".
+-spec encode(term()) -> iodata().
+encode(Term) ->
+    json:encode(Term).
+
+-doc """
+The JSON string of a binary, with its quotation marks. Fails like `encode/1`.
+
+## Examples
+
+```erlang
+1> iolist_to_binary(erlmcp_json:encode_string(~B'say "hi"')).
+~B'"say \"hi\""'
+```
+""".
+-spec encode_string(binary()) -> iodata().
+encode_string(Binary) ->
+    json:encode_binary(Binary).

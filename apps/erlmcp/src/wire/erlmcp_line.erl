@@ -1,0 +1,112 @@
+-module(erlmcp_line).
+-moduledoc """
+Messages framed by newlines, with a bound, for TCP and stdio. Pure.
+
+Bytes go in as they come, whole lines come out. A line over the bound is reported when it passes it
+and then swallowed up to its end without being kept, so a peer cannot make us hold more than the
+bound and one chunk.
+""".
+
+-export([new/1, push/2, flush/1]).
+
+-export_type([state/0, line/0]).
+
+-record(state, {
+    max :: pos_integer(),
+    newline :: binary:cp(),
+    %% The beginning of a line whose end is to come; `swallow` if it is over the bound.
+    held = ~"" :: binary() | swallow
+}).
+
+-opaque state() :: #state{}.
+-type line() :: binary() | {too_large, Observed :: pos_integer()}.
+
+-doc "A framing at its beginning, for lines of up to `Max` bytes, not counting their end.".
+-spec new(Max :: pos_integer()) -> state().
+new(Max) ->
+    #state{max = Max, newline = binary:compile_pattern(~"\n")}.
+
+-doc """
+The lines that end in this chunk, without their end (`\n` or `\r\n`), in their order. Lines with
+nothing but whitespace are left out. Instead of a line over the bound there is one
+`{too_large, Observed}` with the bytes seen of it until then, which may come before it has ended.
+
+The lines are parts of the chunk, and keep it alive.
+
+## Examples
+
+```erlang
+1> {[~"one", ~"two"], S1} = erlmcp_line:push(~"one\r\n\ntwo\nth", erlmcp_line:new(5)).
+2> {[~"three"], S2} = erlmcp_line:push(~"ree\nfo", S1).
+3> {[{too_large, 6}], S3} = erlmcp_line:push(~"rtyf", S2).
+4> {[~"five"], _} = erlmcp_line:push(~"our\nfive\n", S3).
+```
+""".
+-spec push(binary(), state()) -> {[line()], state()}.
+push(Chunk, #state{newline = Newline, held = Held} = State) ->
+    case binary:split(Chunk, Newline, [global]) of
+        [Part] -> hold(join(Held, Part), [], State);
+        [End | Rest] -> push(Rest, line(join(Held, End), State), State)
+    end.
+
+%% The copy lets go of the chunk, of which this may be a small part.
+push([Part], Lines, State) -> hold(binary:copy(Part), Lines, State);
+push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, State).
+
+%% Appending to a binary costs what is appended, however many the chunks are, as long as nothing
+%% matches on it in between; so only its size and its last byte are looked at. A list of chunks
+%% would make a peer's single bytes cost fifty times their size.
+join(swallow, _) -> swallow;
+join(Held, Bytes) when byte_size(Held) =:= 0 -> Bytes;
+join(Held, Bytes) -> <<Held/binary, Bytes/binary>>.
+
+hold(swallow, Lines, State) ->
+    {lists:reverse(Lines), State};
+hold(Part, Lines, #state{max = Max} = State) ->
+    case content_size(Part) of
+        Size when Size > Max ->
+            {lists:reverse(Lines, [{too_large, Size}]), State#state{held = swallow}};
+        _ ->
+            {lists:reverse(Lines), State#state{held = Part}}
+    end.
+
+line(swallow, _) ->
+    [];
+line(Line, #state{max = Max}) ->
+    case content_size(Line) of
+        Size when Size > Max -> [{too_large, Size}];
+        Size -> content(binary_part(Line, 0, Size))
+    end.
+
+content(Line) ->
+    case is_blank(Line) of
+        true -> [];
+        false -> [Line]
+    end.
+
+%% Without the "\r" of a "\r\n" whose "\n" may be still to come.
+content_size(Line) when byte_size(Line) =:= 0 ->
+    0;
+content_size(Line) ->
+    case binary:last(Line) of
+        $\r -> byte_size(Line) - 1;
+        _ -> byte_size(Line)
+    end.
+
+is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Rest);
+is_blank(Rest) -> Rest =:= ~"".
+
+-doc """
+What is left when no more bytes will come: a last line without a newline, if there is one.
+
+## Examples
+
+```erlang
+1> {[~"one"], State} = erlmcp_line:push(~"one\ntwo", erlmcp_line:new(100)).
+2> erlmcp_line:flush(State).
+[~"two"]
+```
+""".
+-spec flush(state()) -> [binary()].
+flush(#state{held = Held} = State) ->
+    line(Held, State).

@@ -1,0 +1,100 @@
+-module(erlmcp_message).
+-moduledoc """
+JSON-RPC 2.0 messages as MCP uses them: ids are strings or integers, `params` is an object, and a
+response is a result or an error. Pure. Decoded JSON in, a tagged tuple out, and the other way round
+as iodata ready for the wire.
+
+Source: specification, "Base protocol / Messages", of each revision.
+""".
+
+-export([parse/1]).
+-export([result/2, error/2, notification/2, batch/1]).
+
+-export_type([id/0, message/0]).
+
+-type id() :: binary() | integer().
+-type message() ::
+    {request, id(), Method :: binary(), Params :: map()}
+    | {notification, Method :: binary(), Params :: map()}
+    | {response, id()}
+    | {batch, [term(), ...]}
+    | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
+
+-doc """
+The message that a decoded JSON value is. What is no message is `invalid`, with the id where one
+could be read and a refusal that names the member at fault.
+""".
+-spec parse(term()) -> message().
+parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
+    is_binary(Method), is_binary(Id); is_binary(Method), is_integer(Id)
+->
+    case Message of
+        #{~"params" := Params} when is_map(Params) -> {request, Id, Method, Params};
+        #{~"params" := _} -> {invalid, Id, wrong_params()};
+        #{} -> {request, Id, Method, #{}}
+    end;
+parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method} = Message) when
+    is_binary(Method), not is_map_key(~"id", Message)
+->
+    case Message of
+        #{~"params" := Params} when is_map(Params) -> {notification, Method, Params};
+        #{~"params" := _} -> {invalid, undefined, wrong_params()};
+        #{} -> {notification, Method, #{}}
+    end;
+parse(#{~"jsonrpc" := ~"2.0", ~"id" := Id} = Message) when
+    (is_binary(Id) orelse is_integer(Id)),
+    (is_map_key(~"result", Message) xor is_map_key(~"error", Message)),
+    not is_map_key(~"method", Message)
+->
+    {response, Id};
+parse([_ | _] = Messages) ->
+    {batch, Messages};
+parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->
+    {invalid, Id, not_a_message(Message)};
+parse(Message) ->
+    {invalid, undefined, not_a_message(Message)}.
+
+wrong_params() ->
+    erlmcp_refusal:new(field_type_mismatch, ~"params: expected an object", #{code => -32602}).
+
+not_a_message(Message) ->
+    erlmcp_refusal:new(protocol_error, fault(Message), #{code => -32600}).
+
+fault([]) ->
+    ~"expected a message, got an empty array";
+fault(Message) when not is_map(Message) ->
+    ~"expected a JSON-RPC message object";
+fault(#{~"jsonrpc" := ~"2.0", ~"id" := Id}) when not is_binary(Id), not is_integer(Id) ->
+    ~"id: expected a string or an integer";
+fault(#{~"jsonrpc" := ~"2.0", ~"method" := _}) ->
+    ~"method: expected a string";
+fault(#{~"jsonrpc" := ~"2.0"}) ->
+    ~"expected a method, or an id with either a result or an error";
+fault(_) ->
+    ~"jsonrpc: expected \"2.0\"".
+
+-doc "A response with a result, whose JSON is given.".
+-spec result(id(), Result :: iodata()) -> iodata().
+result(Id, Result) ->
+    [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"result\":", Result, $}].
+
+-doc "A response with an error; without an id where none could be read.".
+-spec error(id() | undefined, erlmcp_refusal:refusal()) -> iodata().
+error(undefined, Refusal) ->
+    [~"{\"jsonrpc\":\"2.0\",\"error\":", erlmcp_refusal:encode(Refusal), $}];
+error(Id, Refusal) ->
+    [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id),
+     ~",\"error\":", erlmcp_refusal:encode(Refusal), $}].
+
+-doc "A notification with these parameters.".
+-spec notification(Method :: binary(), Params :: map()) -> iodata().
+notification(Method, Params) when map_size(Params) =:= 0 ->
+    [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];
+notification(Method, Params) ->
+    [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
+     ~",\"params\":", json:encode(Params), $}].
+
+-doc "Encoded responses as one JSON-RPC batch.".
+-spec batch([iodata(), ...]) -> iodata().
+batch(Responses) ->
+    [$[, lists:join($,, Responses), $]].

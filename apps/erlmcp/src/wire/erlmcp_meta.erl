@@ -1,0 +1,135 @@
+-module(erlmcp_meta).
+-moduledoc """
+The `_meta` member of a request: the per-request protocol fields of 2026-07-28, and the progress
+token that every revision has. Pure.
+
+Source: specification 2026-07-28, "Base protocol / General fields / _meta".
+""".
+
+-export([is_modern/1, validate/2, progress_token/1]).
+-export([level/1]).
+
+-export_type([meta/0, level/0]).
+
+-type level() :: 0..7.
+-type meta() :: #{
+    client_capabilities := map(),
+    client_info := map() | undefined,
+    log_level := level() | undefined
+}.
+
+-define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
+-define(INFO, ~"io.modelcontextprotocol/clientInfo").
+-define(CAPABILITIES, ~"io.modelcontextprotocol/clientCapabilities").
+-define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
+
+-doc "Whether a request's parameters name a protocol version, and so ask to be served statelessly.".
+-spec is_modern(Params :: map()) -> boolean().
+is_modern(#{~"_meta" := #{?VERSION := _}}) -> true;
+is_modern(_) -> false.
+
+-doc """
+The protocol fields of a stateless request. `Header` is the `MCP-Protocol-Version` header:
+`undefined` where HTTP had none, `none` where the transport has no headers.
+
+Checked in this order: header there (-32020), required fields there and well-typed (-32602), header
+equal to the body (-32020), version supported (-32022).
+""".
+-spec validate(Params :: map(), Header :: binary() | undefined | none) ->
+    {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
+validate(_, undefined) ->
+    {error, header_mismatch(~"MCP-Protocol-Version: the header is missing")};
+validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = Meta}, Header) when
+    is_binary(Version), is_map(Capabilities)
+->
+    case {optional_fields(Meta), erlmcp_revision:parse(Version)} of
+        {{error, _} = Error, _} ->
+            Error;
+        {_, _} when Header =/= none, Header =/= Version ->
+            {error, header_mismatch([~"MCP-Protocol-Version: the header says ", printable(Header),
+                                     ~", _meta says ", printable(Version)])};
+        {{ok, Optional}, {ok, '2026-07-28' = Revision}} ->
+            {ok, Revision, Optional#{client_capabilities => Capabilities}};
+        {_, _} ->
+            {error, unsupported(Version)}
+    end;
+validate(Params, _) ->
+    {error, missing(maps:get(~"_meta", Params, undefined))}.
+
+optional_fields(#{?INFO := Info}) when not is_map(Info) ->
+    {error, mistyped([~"_meta.", ?INFO], ~"an object")};
+optional_fields(Meta) ->
+    case progress_token(Meta) of
+        {error, _} = Error ->
+            Error;
+        {ok, _} ->
+            case Meta of
+                #{?LOG_LEVEL := Name} ->
+                    case level(Name) of
+                        {ok, Level} -> {ok, fields(Meta, Level)};
+                        error -> {error, mistyped([~"_meta.", ?LOG_LEVEL], ~"a log level")}
+                    end;
+                #{} ->
+                    {ok, fields(Meta, undefined)}
+            end
+    end.
+
+fields(Meta, Level) ->
+    #{client_info => maps:get(?INFO, Meta, undefined), log_level => Level}.
+
+-doc "The progress token of a `_meta` object: a string or an integer, or `undefined`.".
+-spec progress_token(Meta :: map()) ->
+    {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
+progress_token(#{~"progressToken" := Token}) when is_binary(Token); is_integer(Token) ->
+    {ok, Token};
+progress_token(#{~"progressToken" := _}) ->
+    {error, mistyped(~"_meta.progressToken", ~"a string or an integer")};
+progress_token(_) ->
+    {ok, undefined}.
+
+-doc "A log level by its RFC 5424 name: 0 is `emergency`, 7 is `debug`.".
+-spec level(term()) -> {ok, level()} | error.
+level(~"emergency") -> {ok, 0};
+level(~"alert") -> {ok, 1};
+level(~"critical") -> {ok, 2};
+level(~"error") -> {ok, 3};
+level(~"warning") -> {ok, 4};
+level(~"notice") -> {ok, 5};
+level(~"info") -> {ok, 6};
+level(~"debug") -> {ok, 7};
+level(_) -> error.
+
+missing(Meta) when is_map(Meta) ->
+    case [Key || Key <- [?VERSION, ?CAPABILITIES], not is_map_key(Key, Meta)] of
+        [] ->
+            mistyped([~"_meta: ", ?VERSION, ~" and ", ?CAPABILITIES], ~"a string and an object");
+        Keys ->
+            erlmcp_refusal:new(missing_required_field,
+                               [~"_meta: missing ", lists:join(~" and ", Keys)],
+                               #{code => -32602, status => 400})
+    end;
+missing(undefined) ->
+    erlmcp_refusal:new(missing_required_field, ~"params._meta: missing",
+                       #{code => -32602, status => 400});
+missing(_) ->
+    mistyped(~"params._meta", ~"an object").
+
+mistyped(Field, Expected) ->
+    erlmcp_refusal:new(field_type_mismatch, [Field, ~": expected ", Expected],
+                       #{code => -32602, status => 400}).
+
+header_mismatch(Message) ->
+    erlmcp_refusal:new(invalid_header, Message, #{code => -32020, status => 400}).
+
+unsupported(Version) ->
+    Supported = erlmcp_revision:supported(stateless),
+    erlmcp_refusal:new(invalid_protocol_version,
+                       [~"unsupported protocol version; supported: ", lists:join(~", ", Supported)],
+                       #{code => -32022, status => 400,
+                         data => #{~"supported" => Supported, ~"requested" => Version}}).
+
+%% A peer's words in a message for the same peer: short, and visible characters only.
+printable(Value) ->
+    Short = binary:part(Value, 0, min(byte_size(Value), 64)),
+    [$", << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>>
+            || <<C>> <= Short >>, $"].

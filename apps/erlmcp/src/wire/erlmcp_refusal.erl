@@ -1,0 +1,150 @@
+-module(erlmcp_refusal).
+-moduledoc """
+What erlmcp answers when it will not, or must not, do what was asked: one table, one way onto the
+wire. Pure.
+
+A refusal has a number and a name of its own. Where the MCP revision in use defines an error code,
+that code is the JSON-RPC `code` and the number rides in `data.refusal`; where MCP has no word for
+it (overload, size, shutdown, ...) the number is the code. `data` also carries `name`,
+`retryAfterMs`, `limit`, `observed` and `incident` where they apply. Never a stack, a pid or a path.
+""".
+
+-export([new/2, new/3]).
+-export([encode/1, status/1, retry_after/1, name/1, code/1, message/1]).
+-export([table/0]).
+
+-export_type([refusal/0, name/0, details/0, row/0]).
+
+-type name() :: atom().
+-type row() :: #{
+    name := name(),
+    number := 1001..1089,
+    status := 400..599,
+    severity := warning | error | critical,
+    retry := delay | fix | never
+}.
+-type details() :: #{
+    code => integer(),
+    status => 200..599,
+    retry_after_ms => non_neg_integer(),
+    limit => number(),
+    observed => number(),
+    incident => binary(),
+    data => #{binary() => term()}
+}.
+-opaque refusal() :: {name(), row_values(), Message :: binary(), details()}.
+-type row_values() :: {1001..1089, 400..599, warning | error | critical, delay | fix | never}.
+
+%% name => {number, HTTP status, severity, when a retry may help}
+-define(TABLE, #{
+    queue_cap_exceeded => {1001, 503, error, delay},
+    queue_byte_cap_exceeded => {1002, 503, error, delay},
+    queue_tenant_cap_exceeded => {1003, 429, error, delay},
+    buffer_overflow => {1004, 503, critical, delay},
+    backpressure_active => {1005, 503, warning, delay},
+    auth_failed => {1011, 401, error, fix},
+    auth_expired => {1012, 401, error, fix},
+    auth_invalid_credentials => {1013, 401, error, fix},
+    authz_forbidden => {1014, 403, error, never},
+    auth_missing => {1015, 401, error, fix},
+    session_invalid => {1016, 404, error, fix},
+    invalid_params => {1021, 400, error, fix},
+    invalid_json_schema => {1022, 400, error, fix},
+    invalid_uri => {1023, 400, error, fix},
+    invalid_content_type => {1024, 415, error, fix},
+    invalid_header => {1025, 400, error, fix},
+    invalid_session_id => {1026, 400, error, fix},
+    invalid_protocol_version => {1027, 400, error, fix},
+    missing_required_field => {1028, 400, error, fix},
+    field_type_mismatch => {1029, 400, error, fix},
+    path_traversal_detected => {1036, 400, critical, never},
+    path_invalid => {1037, 400, error, fix},
+    symlink_traversal_detected => {1038, 400, critical, never},
+    uri_out_of_bounds => {1039, 400, error, never},
+    canonical_path_violation => {1040, 400, error, fix},
+    resource_not_found => {1046, 404, warning, never},
+    resource_duplicate => {1047, 409, warning, never},
+    tool_not_found => {1048, 404, warning, never},
+    tool_duplicate => {1049, 409, warning, never},
+    prompt_not_found => {1050, 404, warning, never},
+    prompt_duplicate => {1051, 409, warning, never},
+    entity_duplicate => {1052, 409, warning, never},
+    slow_consumer => {1055, 503, warning, delay},
+    rate_limit_exceeded => {1056, 429, error, delay},
+    rate_limit_per_second => {1057, 429, error, delay},
+    rate_limit_per_minute => {1058, 429, error, delay},
+    quota_exceeded => {1059, 429, error, delay},
+    concurrent_limit_exceeded => {1060, 429, error, delay},
+    protocol_error => {1066, 400, error, fix},
+    transport_error => {1067, 503, error, delay},
+    message_too_large => {1068, 413, error, fix},
+    timeout => {1069, 503, warning, delay},
+    unsupported_encoding => {1070, 415, error, fix},
+    server_uninitialized => {1076, 503, error, fix},
+    server_shutting_down => {1077, 503, warning, delay},
+    service_unavailable => {1078, 503, warning, delay},
+    internal_error => {1079, 500, critical, delay},
+    dependency_unavailable => {1080, 503, warning, delay},
+    circuit_breaker_open => {1086, 503, warning, delay},
+    health_check_failed => {1087, 503, warning, delay},
+    degraded_service => {1088, 503, warning, delay},
+    resource_exhausted => {1089, 503, critical, delay}
+}).
+
+-doc "A refusal by its name in the table, with a sentence for the one who can mend it.".
+-spec new(name(), iodata()) -> refusal().
+new(Name, Message) ->
+    new(Name, Message, #{}).
+
+-doc """
+The same with details: `code` and `status` where the MCP revision fixes them, `retry_after_ms`,
+`limit` and `observed` for a bound, `incident` for what the log knows, `data` for members that the
+specification asks for.
+""".
+-spec new(name(), iodata(), details()) -> refusal().
+new(Name, Message, Details) ->
+    {Name, maps:get(Name, ?TABLE), unicode:characters_to_binary(Message), Details}.
+
+-doc "The refusal as the JSON of a JSON-RPC `error` member.".
+-spec encode(refusal()) -> iodata().
+encode({Name, {Number, _, _, _}, Message, Details}) ->
+    Extra = maps:get(data, Details, #{}),
+    Bounds = #{Key => maps:get(Field, Details)
+               || {Field, Key} <- [{retry_after_ms, ~"retryAfterMs"}, {limit, ~"limit"},
+                                   {observed, ~"observed"}, {incident, ~"incident"}],
+                  is_map_key(Field, Details)},
+    Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
+    json:encode(#{~"code" => maps:get(code, Details, Number), ~"message" => Message,
+                  ~"data" => Data}).
+
+-doc "The HTTP status it is answered with.".
+-spec status(refusal()) -> 200..599.
+status({_, {_, Status, _, _}, _, Details}) ->
+    maps:get(status, Details, Status).
+
+-doc "The seconds of its `Retry-After` header, rounded up; `undefined` where waiting helps nobody.".
+-spec retry_after(refusal()) -> undefined | pos_integer().
+retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
+    max(1, (Milliseconds + 999) div 1000);
+retry_after(_) ->
+    undefined.
+
+-doc "Its name in the table.".
+-spec name(refusal()) -> name().
+name({Name, _, _, _}) -> Name.
+
+-doc "Its JSON-RPC error code.".
+-spec code(refusal()) -> integer().
+code({_, {Number, _, _, _}, _, Details}) -> maps:get(code, Details, Number).
+
+-doc "Its sentence.".
+-spec message(refusal()) -> binary().
+message({_, _, Message, _}) -> Message.
+
+-doc "The whole table, by number.".
+-spec table() -> [row()].
+table() ->
+    Rows = [#{name => Name, number => Number, status => Status, severity => Severity,
+              retry => Retry}
+            || Name := {Number, Status, Severity, Retry} <- ?TABLE],
+    lists:sort(fun(#{number := A}, #{number := B}) -> A =< B end, Rows).

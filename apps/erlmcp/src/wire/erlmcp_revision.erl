@@ -1,0 +1,129 @@
+-module(erlmcp_revision).
+-moduledoc """
+The five revisions of MCP as data: which era each belongs to, which methods, content types and
+definition fields it has. Pure. Everything that differs between revisions asks here, so that there
+is one dispatcher and one encoder for all of them.
+
+Sources: `schema.json` and the changelog page of each revision.
+""".
+
+-export([all/0, latest/0, latest/1, supported/1, parse/1, name/1, era/1]).
+-export([offers/2, fields/2, content_types/1, structured/2, batches/1, missing_resource_code/1]).
+
+-export_type([revision/0, era/0, definition_kind/0]).
+
+-type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
+-type era() :: session | stateless.
+-type definition_kind() ::
+    implementation | tool | resource | resource_template | prompt | argument.
+
+-doc "All revisions, the newest first.".
+-spec all() -> [revision(), ...].
+all() ->
+    ['2026-07-28', '2025-11-25', '2025-06-18', '2025-03-26', '2024-11-05'].
+
+-doc "The newest revision.".
+-spec latest() -> revision().
+latest() ->
+    '2026-07-28'.
+
+-doc "The newest revision of an era.".
+-spec latest(era()) -> revision().
+latest(stateless) -> '2026-07-28';
+latest(session) -> '2025-11-25'.
+
+-doc "The names of an era's revisions, as `supportedVersions` and the errors list them.".
+-spec supported(era()) -> [binary()].
+supported(Era) ->
+    [name(Revision) || Revision <- all(), era(Revision) =:= Era].
+
+-doc "The revision of that name; `error` for every other name. No atom is made from the name.".
+-spec parse(term()) -> {ok, revision()} | error.
+parse(~"2026-07-28") -> {ok, '2026-07-28'};
+parse(~"2025-11-25") -> {ok, '2025-11-25'};
+parse(~"2025-06-18") -> {ok, '2025-06-18'};
+parse(~"2025-03-26") -> {ok, '2025-03-26'};
+parse(~"2024-11-05") -> {ok, '2024-11-05'};
+parse(_) -> error.
+
+-doc "The name of a revision on the wire.".
+-spec name(revision()) -> binary().
+name('2026-07-28') -> ~"2026-07-28";
+name('2025-11-25') -> ~"2025-11-25";
+name('2025-06-18') -> ~"2025-06-18";
+name('2025-03-26') -> ~"2025-03-26";
+name('2024-11-05') -> ~"2024-11-05".
+
+-doc "Whether requests stand alone (`stateless`) or belong to an `initialize`d session.".
+-spec era(revision()) -> era().
+era('2026-07-28') -> stateless;
+era(_) -> session.
+
+-doc "Whether a request method exists in a revision.".
+-spec offers(Method :: binary(), revision()) -> boolean().
+offers(~"tools/call", _) -> true;
+offers(~"tools/list", _) -> true;
+offers(~"resources/read", _) -> true;
+offers(~"resources/list", _) -> true;
+offers(~"resources/templates/list", _) -> true;
+offers(~"prompts/get", _) -> true;
+offers(~"prompts/list", _) -> true;
+offers(~"server/discover", Revision) -> era(Revision) =:= stateless;
+offers(~"initialize", Revision) -> era(Revision) =:= session;
+offers(~"ping", Revision) -> era(Revision) =:= session;
+offers(~"logging/setLevel", Revision) -> era(Revision) =:= session;
+offers(_, _) -> false.
+
+-doc """
+The fields that a definition has in a revision, by their names on the wire. Later fields are left
+out of what an older client is sent.
+""".
+-spec fields(definition_kind(), revision()) -> [binary()].
+fields(Kind, Revision) ->
+    [Field || {Field, Since} <- fields(Kind), Since =< Revision].
+
+fields(implementation) ->
+    [{~"name", '2024-11-05'}, {~"version", '2024-11-05'}, {~"title", '2025-06-18'},
+     {~"description", '2025-11-25'}, {~"websiteUrl", '2025-11-25'}, {~"icons", '2025-11-25'}];
+fields(tool) ->
+    [{~"inputSchema", '2024-11-05'}, {~"annotations", '2025-03-26'},
+     {~"outputSchema", '2025-06-18'} | common()];
+fields(resource) ->
+    [{~"uri", '2024-11-05'}, {~"mimeType", '2024-11-05'}, {~"annotations", '2024-11-05'},
+     {~"size", '2024-11-05'} | common()];
+fields(resource_template) ->
+    [{~"uriTemplate", '2024-11-05'}, {~"mimeType", '2024-11-05'},
+     {~"annotations", '2024-11-05'} | common()];
+fields(prompt) ->
+    [{~"arguments", '2024-11-05'} | common()];
+fields(argument) ->
+    [{~"name", '2024-11-05'}, {~"description", '2024-11-05'}, {~"required", '2024-11-05'},
+     {~"title", '2025-06-18'}].
+
+common() ->
+    [{~"name", '2024-11-05'}, {~"description", '2024-11-05'}, {~"title", '2025-06-18'},
+     {~"_meta", '2025-06-18'}, {~"icons", '2025-11-25'}].
+
+-doc "The content types that a client of a revision knows.".
+-spec content_types(revision()) -> [binary()].
+content_types('2024-11-05') -> [~"text", ~"image", ~"resource"];
+content_types('2025-03-26') -> [~"text", ~"image", ~"resource", ~"audio"];
+content_types(_) -> [~"text", ~"image", ~"resource", ~"audio", ~"resource_link"].
+
+-doc """
+Whether a value may stand in `structuredContent`: nothing before 2025-06-18, an object until
+2025-11-25, any JSON value since.
+""".
+-spec structured(term(), revision()) -> boolean().
+structured(_, '2026-07-28') -> true;
+structured(Value, Revision) -> is_map(Value) andalso Revision >= '2025-06-18'.
+
+-doc "Whether a message may be a JSON-RPC batch: in 2025-03-26 only.".
+-spec batches(revision()) -> boolean().
+batches(Revision) ->
+    Revision =:= '2025-03-26'.
+
+-doc "The error code for a resource that is not there.".
+-spec missing_resource_code(revision()) -> integer().
+missing_resource_code('2026-07-28') -> -32602;
+missing_resource_code(_) -> -32002.

@@ -1,0 +1,151 @@
+-module(layers_SUITE).
+-moduledoc """
+The rooms of `docs/architecture.md`, read from the compiled modules: a call goes downward only, and
+the pure rooms call nothing that is not pure.
+""".
+
+-compile(nowarn_missing_spec_documented).
+
+-export([all/0]).
+-export([every_module_has_a_room/1, no_call_goes_upward/1, pure_rooms_are_pure/1]).
+-export([an_upward_call_is_found/1, an_impure_call_is_found/1]).
+
+%% From the bottom to the top. The face and the application stand in `src` itself, above all.
+-define(ROOMS, ["wire", "engine", "server", "transport", "src"]).
+-define(PURE, ["wire", "engine"]).
+
+%% What a pure room may call outside of the pure rooms. Of `erlang`, all but what IMPURE names.
+-define(PURE_MODULES, [erlang, lists, maps, binary, string, unicode, json, base64, re, math,
+                       uri_string, io_lib, proplists, ordsets, sets, queue, array]).
+-define(IMPURE, [send, send_after, send_nosuspend, start_timer, cancel_timer, read_timer,
+                 spawn, spawn_link, spawn_monitor, spawn_opt, spawn_request, self, monitor,
+                 demonitor, link, unlink, exit, process_flag, process_info, processes, register,
+                 unregister, whereis, registered, hibernate, is_process_alive, group_leader,
+                 get, get_keys, put, erase, alias, unalias,
+                 monotonic_time, system_time, timestamp, time_offset, now, date, time, localtime,
+                 universaltime, unique_integer, make_ref,
+                 open_port, port_command, port_close, port_connect, port_control, ports,
+                 node, nodes, system_info, system_flag, statistics, memory, garbage_collect,
+                 halt, apply, load_nif, load_module, binary_to_atom, list_to_atom, trace]).
+
+all() ->
+    [every_module_has_a_room, no_call_goes_upward, pure_rooms_are_pure,
+     an_upward_call_is_found, an_impure_call_is_found].
+
+every_module_has_a_room(_) ->
+    Rooms = [room(Module) || Module <- modules()],
+    [] = Rooms -- [Room || Room <- Rooms, lists:member(Room, ?ROOMS)],
+    %% An empty room would make the other cases say nothing.
+    [] = ?ROOMS -- Rooms.
+
+no_call_goes_upward(_) ->
+    Modules = modules(),
+    Rooms = #{name(Module) => room(Module) || Module <- Modules},
+    [] = lists:append([upward(Module, Rooms) || Module <- Modules]).
+
+pure_rooms_are_pure(_) ->
+    Pure = [Module || Module <- modules(), lists:member(room(Module), ?PURE)],
+    Names = [name(Module) || Module <- Pure],
+    [] = lists:append([impure(Module, Names) || Module <- Pure]).
+
+an_upward_call_is_found(_) ->
+    Low = planted("wire", ["-module(low).", "-export([f/0]).", "f() -> high:f()."]),
+    Fun = planted("wire", ["-module(low).", "-export([f/0]).", "f() -> fun high:f/0."]),
+    Rooms = #{low => "wire", high => "engine"},
+    [{low, high, f}] = upward(Low, Rooms),
+    [{low, high, f}] = upward(Fun, Rooms),
+    [] = upward(Low, Rooms#{high => "wire"}),
+    [{low, high, f}] = upward(planted("server", ["-module(low).", "-export([f/0]).",
+                                                 "f() -> high:f()."]),
+                              #{low => "server", high => "src"}).
+
+an_impure_call_is_found(_) ->
+    Found = fun(Body) ->
+        impure(planted("wire", ["-module(low).", "-export([f/1]).", "f(X) -> " ++ Body ++ "."]),
+               [low])
+    end,
+    [{low, erlang, '!'}] = Found("X ! hello"),
+    [{low, erlang, 'receive'}] = Found("receive X -> X end"),
+    [{low, erlang, self}] = Found("[X, self()]"),
+    [{low, erlang, monotonic_time}] = Found("X + erlang:monotonic_time()"),
+    [{low, ets, lookup}] = Found("ets:lookup(X, X)"),
+    [{low, gen_tcp, send}] = Found("lists:map(fun gen_tcp:send/2, X)"),
+    [{low, erlang, list_to_atom}] = Found("list_to_atom(X)"),
+    [] = Found("low:f(lists:reverse(X))").
+
+%% A module is its abstract code: it names its source file, and holds calls that the compiled code
+%% turned into instructions.
+modules() ->
+    _ = application:load(erlmcp),
+    {ok, Names} = application:get_key(erlmcp, modules),
+    [abstract(code:which(Name)) || Name <- Names].
+
+abstract(Beam) ->
+    {ok, {_, [{abstract_code, {raw_abstract_v1, Forms}}]}} =
+        beam_lib:chunks(Beam, [abstract_code]),
+    Forms.
+
+planted(Room, Lines) ->
+    Source = filename:join(["/src", Room, "low.erl"]),
+    {Forms, _} = lists:mapfoldl(fun(Line, At) ->
+                                    {ok, Tokens, _} = erl_scan:string(Line, At),
+                                    {ok, Form} = erl_parse:parse_form(Tokens),
+                                    {Form, At + 1}
+                                end, 1, Lines),
+    [{attribute, 1, file, {Source, 1}} | Forms].
+
+name(Forms) ->
+    {attribute, _, module, Name} = lists:keyfind(module, 3, Forms),
+    Name.
+
+room(Forms) ->
+    {attribute, _, file, {Source, _}} = lists:keyfind(file, 3, Forms),
+    filename:basename(filename:dirname(Source)).
+
+upward(Forms, Rooms) ->
+    [Call || {Caller, Callee, _} = Call <- calls(Forms),
+             #{Caller := From, Callee := To} <- [Rooms],
+             floor_of(To) > floor_of(From)].
+
+floor_of(Room) ->
+    length(lists:takewhile(fun(Other) -> Other =/= Room end, ?ROOMS)).
+
+impure(Forms, PureNames) ->
+    [Call || {_, Module, Function} = Call <- calls(Forms),
+             not lists:member(Module, PureNames),
+             not lists:member(Module, ?PURE_MODULES)
+                 orelse Module =:= erlang andalso
+                        lists:member(Function, ['!', 'receive' | ?IMPURE])].
+
+calls(Forms) ->
+    Caller = name(Forms),
+    Own = [{Name, Arity} || {function, _, Name, Arity, _} <- Forms],
+    Functions = [Form || {function, _, _, _, _} = Form <- Forms],
+    [{Caller, Module, Function}
+     || {Module, Function} <- lists:usort(calls(Functions, Own, []))].
+
+calls({remote, _, {atom, _, Module}, {atom, _, Function}}, _, Found) ->
+    [{Module, Function} | Found];
+calls({'fun', _, {function, {atom, _, Module}, {atom, _, Function}, _}}, _, Found) ->
+    [{Module, Function} | Found];
+calls({call, _, {atom, _, Function}, Arguments}, Own, Found) ->
+    calls(Arguments, Own, local(Function, length(Arguments), Own, Found));
+calls({'fun', _, {function, Function, Arity}}, Own, Found) ->
+    local(Function, Arity, Own, Found);
+calls({op, _, '!', Left, Right}, Own, Found) ->
+    calls([Left, Right], Own, [{erlang, '!'} | Found]);
+calls(Receive, Own, Found) when element(1, Receive) =:= 'receive' ->
+    calls(tl(tuple_to_list(Receive)), Own, [{erlang, 'receive'} | Found]);
+calls(Tuple, Own, Found) when is_tuple(Tuple) ->
+    calls(tuple_to_list(Tuple), Own, Found);
+calls([Head | Tail], Own, Found) ->
+    calls(Tail, Own, calls(Head, Own, Found));
+calls(_, _, Found) ->
+    Found.
+
+%% A local call is one of erlang's where the module has no such function and erlang has.
+local(Function, Arity, Own, Found) ->
+    case not lists:member({Function, Arity}, Own) andalso erl_internal:bif(Function, Arity) of
+        true -> [{erlang, Function} | Found];
+        false -> Found
+    end.

@@ -1,0 +1,351 @@
+-module(erlmcp_test_http).
+-moduledoc """
+What the HTTP suites share: a server with one tool for each thing a call can do, and an HTTP/1.1
+client that writes exactly the bytes it is told to and reads one response, or one event, at a time.
+Everything waits five seconds at most and fails then.
+""".
+
+-export([start/1, stop/1, definitions/1, finish/2, running/0, ended/1]).
+-export([connect/1, write/2, post/4, send/4, close/1]).
+-export([response/1, head/1, body/2, event/1, closed/1]).
+-export([call/3, call/4, post/3, message/3, meta/0]).
+-export([initialize/2, initialize/3, delete/2]).
+-export([get_stream/2, get_stream/3]).
+
+-export_type([server/0, reply/0, options/0, headers/0]).
+
+-type server() :: #{pid := pid(), port := inet:port_number(), url := binary(), atom() => term()}.
+-type headers() :: [{iodata(), iodata()}].
+-doc """
+A whole response. `messages` are its JSON values: the one of a JSON body, those of all events of a
+stream, none of an empty body.
+""".
+-type reply() :: #{
+    status := 100..599, headers := #{binary() => binary()}, body := binary(), messages := [term()]
+}.
+-doc """
+How a message is sent. `session` is what `initialize/2` gave; without one the request is stateless.
+`meta` is merged into `_meta`; `headers` replace those of the same name, `none` removes one.
+""".
+-type options() :: #{
+    id => term(), meta => map(), headers => #{binary() => binary() | none}, session => session()
+}.
+-type session() :: {Id :: binary(), Revision :: binary()}.
+
+-define(TIMEOUT, 5000).
+-define(MODERN, ~"2026-07-28").
+
+%% Servers.
+
+-doc "Starts a server on a port of its own, linked to the calling process.".
+-spec start(map()) -> server().
+start(Options) ->
+    Defaults = #{name => ~"test", version => ~"1.0.0", listen => [{http, #{}}]},
+    {ok, Pid} = erlmcp:start_server(maps:merge(Defaults, Options)),
+    [Listener | _] = erlmcp:listeners(Pid),
+    Listener#{pid => Pid}.
+
+-doc "Stops a server, if it still runs.".
+-spec stop(server()) -> ok.
+stop(#{pid := Pid}) ->
+    case erlmcp:stop_server(Pid) of
+        ok -> ok;
+        {error, not_found} -> ok
+    end.
+
+-doc """
+Definitions whose tools do what their names say:
+
+- `echo`: gives its `text` back
+- `add`: structured content
+- `wait`: tells `Test` that it runs (`running/0`) and waits until it is told its return (`finish/2`)
+- `stream`: as `wait`, and reports progress before and a log message
+- `progress`: reports 1, 2, 2, 1, 3 of 3
+- `log`: logs in each level
+- `crash`, `hog`, `slow`: fail, take memory without end, and run past their deadline
+""".
+-spec definitions(Test :: pid()) -> map().
+definitions(Test) ->
+    #{tools => [tool(~"echo", fun(#{~"text" := Text}, _) -> Text end),
+                tool(~"add", fun(#{~"a" := A, ~"b" := B}, _) -> #{sum => A + B} end),
+                tool(~"wait", fun(Arguments, _) -> wait(Test, Arguments) end),
+                tool(~"stream", fun(Arguments, Context) ->
+                    ok = erlmcp:progress(Context, 1, #{}),
+                    ok = erlmcp:log(Context, error, ~"streaming"),
+                    wait(Test, Arguments)
+                end),
+                tool(~"progress", fun(_, Context) ->
+                    [ok = erlmcp:progress(Context, N, #{total => 3, message => ~"step"})
+                     || N <- [1, 2, 2, 1, 3]],
+                    ~"done"
+                end),
+                tool(~"log", fun(_, Context) ->
+                    [ok = erlmcp:log(Context, Level, #{level => Level})
+                     || Level <- [debug, info, notice, warning, error, critical, alert, emergency]],
+                    ~"logged"
+                end),
+                tool(~"crash", fun(_, _) -> error(on_purpose) end),
+                tool(~"hog", fun(_, _) -> integer_to_binary(length(hog([]))) end),
+                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))#{timeout_ms => 50}],
+      resources => [#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
+                      handler => fun(_, _) -> ~"some text" end}],
+      resource_templates => [#{uri_template => ~"test://item/{id}", name => ~"item",
+                               handler => fun(#{~"id" := Id}, _) -> Id end}],
+      prompts => [#{name => ~"hello", handler => fun(_, _) -> ~"Say hello" end}]}.
+
+tool(Name, Handler) ->
+    #{name => Name, description => Name, handler => Handler}.
+
+hog(List) ->
+    hog([make_ref() | List]).
+
+wait(Test, Arguments) ->
+    Test ! {running, self(), Arguments},
+    receive
+        {finish, Return} -> Return
+    end.
+
+-doc "Awaits that a `wait` tool runs.".
+-spec running() -> {pid(), Arguments :: map()}.
+running() ->
+    receive
+        {running, Pid, Arguments} -> {Pid, Arguments}
+    after ?TIMEOUT ->
+        error(no_call_runs)
+    end.
+
+-doc "Ends a `wait` tool with this return.".
+-spec finish(pid(), term()) -> ok.
+finish(Pid, Return) ->
+    Pid ! {finish, Return},
+    ok.
+
+-doc "Awaits the end of a process.".
+-spec ended(pid()) -> Reason :: term().
+ended(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} -> Reason
+    after ?TIMEOUT ->
+        error({still_alive, Pid})
+    end.
+
+%% The client.
+
+-doc "A connection, in passive mode.".
+-spec connect(server()) -> gen_tcp:socket().
+connect(#{port := Port}) ->
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port,
+                                   [binary, {active, false}, {nodelay, true}], ?TIMEOUT),
+    Socket.
+
+-doc "Writes bytes as they are.".
+-spec write(gen_tcp:socket(), iodata()) -> ok.
+write(Socket, Bytes) ->
+    ok = gen_tcp:send(Socket, Bytes).
+
+-doc "Writes a request with `Host`, and with `Content-Length` for its body, but if they are given.".
+-spec send(gen_tcp:socket(), Method :: iodata(), headers(), Body :: iodata()) -> ok.
+send(Socket, Method, Headers, Body) ->
+    Names = [string:lowercase(iolist_to_binary(Name)) || {Name, _} <- Headers],
+    Added = [{Name, Value}
+             || {Name, Value} <- [{~"host", ~"127.0.0.1"},
+                                  {~"content-length", integer_to_binary(iolist_size(Body))}],
+                not lists:member(Name, Names)],
+    write(Socket, [Method, ~" /mcp HTTP/1.1\r\n",
+                   [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Added ++ Headers],
+                   ~"\r\n", Body]).
+
+-doc "Writes a POST.".
+-spec post(gen_tcp:socket(), headers(), iodata(), keep) -> ok.
+post(Socket, Headers, Body, keep) ->
+    send(Socket, ~"POST", Headers, Body).
+
+-doc "One POST on a connection of its own, and its response.".
+-spec post(server(), headers(), iodata()) -> reply().
+post(Server, Headers, Body) ->
+    Socket = connect(Server),
+    ok = send(Socket, ~"POST", Headers, Body),
+    Reply = response(Socket),
+    ok = close(Socket),
+    Reply.
+
+-doc "Closes the connection.".
+-spec close(gen_tcp:socket()) -> ok.
+close(Socket) ->
+    gen_tcp:close(Socket).
+
+-doc "Reads a whole response.".
+-spec response(gen_tcp:socket()) -> reply().
+response(Socket) ->
+    {Status, Headers} = head(Socket),
+    Body = body(Socket, Headers),
+    #{status => Status, headers => Headers, body => Body, messages => messages(Headers, Body)}.
+
+-doc "Reads the status line and the headers of a response.".
+-spec head(gen_tcp:socket()) -> {Status :: 100..599, #{binary() => binary()}}.
+head(Socket) ->
+    ok = inet:setopts(Socket, [{packet, http_bin}]),
+    {ok, {http_response, _, Status, _}} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
+    Headers = headers(Socket, #{}),
+    ok = inet:setopts(Socket, [{packet, raw}]),
+    {Status, Headers}.
+
+headers(Socket, Known) ->
+    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+        {ok, {http_header, _, _, Name, Value}} ->
+            headers(Socket, Known#{string:lowercase(Name) => Value});
+        {ok, http_eoh} ->
+            Known
+    end.
+
+-doc "Reads the body that follows these headers.".
+-spec body(gen_tcp:socket(), #{binary() => binary()}) -> binary().
+body(Socket, #{~"transfer-encoding" := ~"chunked"}) ->
+    iolist_to_binary(chunks(Socket));
+body(Socket, #{~"content-length" := Length}) ->
+    read(Socket, binary_to_integer(Length));
+body(_, _) ->
+    <<>>.
+
+chunks(Socket) ->
+    case chunk(Socket) of
+        <<>> -> [];
+        Chunk -> [Chunk | chunks(Socket)]
+    end.
+
+chunk(Socket) ->
+    ok = inet:setopts(Socket, [{packet, line}]),
+    {ok, Line} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
+    ok = inet:setopts(Socket, [{packet, raw}]),
+    Size = binary_to_integer(string:trim(Line), 16),
+    Chunk = read(Socket, Size),
+    ~"\r\n" = read(Socket, 2),
+    Chunk.
+
+read(_, 0) ->
+    <<>>;
+read(Socket, Size) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, Size, ?TIMEOUT),
+    Bytes.
+
+messages(_, <<>>) ->
+    [];
+messages(#{~"content-type" := ~"application/json"}, Body) ->
+    [json:decode(Body)];
+messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
+    events(Body).
+
+%% Only what the server is to write: events of one `data` line, and comments.
+events(Bytes) ->
+    [json:decode(Data) || <<"data: ", Data/binary>> <- binary:split(Bytes, ~"\n\n", [global])].
+
+-doc "Reads the next event of a stream whose head was read, or its end.".
+-spec event(gen_tcp:socket()) -> {event, Message :: term()} | fin.
+event(Socket) ->
+    case chunk(Socket) of
+        <<>> ->
+            fin;
+        Chunk ->
+            case events(Chunk) of
+                [] -> event(Socket);
+                [Message] -> {event, Message}
+            end
+    end.
+
+-doc "Awaits that the peer has closed the connection; what it still sends is dropped.".
+-spec closed(gen_tcp:socket()) -> ok.
+closed(Socket) ->
+    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+        {ok, _} -> closed(Socket);
+        {error, Reason} when Reason =:= closed; Reason =:= econnreset -> ok
+    end.
+
+%% Messages.
+
+-doc "The protocol fields of a stateless request.".
+-spec meta() -> map().
+meta() ->
+    #{~"io.modelcontextprotocol/protocolVersion" => ?MODERN,
+      ~"io.modelcontextprotocol/clientInfo" => #{name => ~"suite", version => ~"1"},
+      ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
+
+-doc "The headers and the body of a request, or of a notification if its `id` is `none`.".
+-spec message(Method :: binary(), Params :: map(), options()) -> {headers(), binary()}.
+message(Method, Params, #{session := {Id, Revision}} = Options) ->
+    Version = case Revision >= ~"2025-06-18" of
+        true -> Revision;
+        false -> none
+    end,
+    Headers = #{~"mcp-session-id" => Id, ~"mcp-protocol-version" => Version},
+    {headers_of(Headers, Options), encoded(Method, Params, Options)};
+message(Method, Params, Options) ->
+    Meta = maps:merge(meta(), maps:get(meta, Options, #{})),
+    Name = maps:get(name, Params, maps:get(uri, Params, none)),
+    Headers = #{~"mcp-protocol-version" => ?MODERN, ~"mcp-method" => Method, ~"mcp-name" => Name},
+    {headers_of(Headers, Options), encoded(Method, Params#{'_meta' => Meta}, Options)}.
+
+headers_of(Headers, Options) ->
+    All = maps:merge(Headers#{~"content-type" => ~"application/json",
+                              ~"accept" => ~"application/json, text/event-stream"},
+                     maps:get(headers, Options, #{})),
+    [{Name, Value} || Name := Value <- All, Value =/= none].
+
+encoded(Method, Params, Options) ->
+    Message = #{jsonrpc => ~"2.0", method => Method, params => Params},
+    iolist_to_binary(json:encode(case maps:get(id, Options, 1) of
+        none -> Message;
+        Id -> Message#{id => Id}
+    end)).
+
+-doc "Sends a stateless request on a connection of its own and gives the response.".
+-spec call(server(), Method :: binary(), Params :: map()) -> reply().
+call(Server, Method, Params) ->
+    call(Server, Method, Params, #{}).
+
+-doc "The same with options.".
+-spec call(server(), Method :: binary(), Params :: map(), options()) -> reply().
+call(Server, Method, Params, Options) ->
+    {Headers, Body} = message(Method, Params, Options),
+    post(Server, Headers, Body).
+
+-doc "Opens a session of a revision: `initialize` and `notifications/initialized`.".
+-spec initialize(server(), Revision :: binary()) -> session().
+initialize(Server, Revision) ->
+    #{status := 200, headers := #{~"mcp-session-id" := Id}, messages := [#{~"result" := Result}]} =
+        initialize(Server, Revision, #{}),
+    #{~"protocolVersion" := Revision} = Result,
+    Session = {Id, Revision},
+    #{status := 202} =
+        call(Server, ~"notifications/initialized", #{}, #{id => none, session => Session}),
+    Session.
+
+-doc "Sends `initialize` alone, with headers that replace the usual ones.".
+-spec initialize(server(), Revision :: binary(), #{binary() => binary() | none}) -> reply().
+initialize(Server, Revision, Headers) ->
+    Params = #{protocolVersion => Revision, capabilities => #{},
+               clientInfo => #{name => ~"suite", version => ~"1"}},
+    None = #{~"mcp-session-id" => none, ~"mcp-protocol-version" => none},
+    call(Server, ~"initialize", Params,
+         #{session => {~"", Revision}, headers => maps:merge(None, Headers)}).
+
+-doc "Ends a session.".
+-spec delete(server(), session()) -> reply().
+delete(Server, {Id, _}) ->
+    Socket = connect(Server),
+    ok = send(Socket, ~"DELETE", [{~"mcp-session-id", Id}], ~""),
+    Reply = response(Socket),
+    ok = close(Socket),
+    Reply.
+
+-doc "Asks for a session's stream; gives the connection and the head of the response.".
+-spec get_stream(server(), session()) -> {gen_tcp:socket(), {100..599, map()}}.
+get_stream(Server, Session) ->
+    get_stream(Server, Session, [{~"accept", ~"text/event-stream"}]).
+
+-doc "The same with these headers.".
+-spec get_stream(server(), session(), headers()) -> {gen_tcp:socket(), {100..599, map()}}.
+get_stream(Server, {Id, _}, Headers) ->
+    Socket = connect(Server),
+    ok = send(Socket, ~"GET", [{~"mcp-session-id", Id} | Headers], ~""),
+    {Socket, head(Socket)}.

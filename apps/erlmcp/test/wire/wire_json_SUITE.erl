@@ -1,0 +1,301 @@
+-module(wire_json_SUITE).
+-moduledoc """
+RFC 8259 and the parts of RFC 7493 (I-JSON) that `m:erlmcp_json` enforces, each limit at its value
+and one beyond, and no bytes that crash it.
+""".
+
+-compile(nowarn_missing_spec_documented).
+
+-include_lib("proper/include/proper.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0]).
+-export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, keys/1,
+         duplicate_keys/1, limits_hold_early/1, no_atoms/1, encodes/1, refuses_to_encode/1,
+         never_crashes/1, round_trip/1, limits_at_and_beyond/1]).
+
+-define(LIMITS, #{bytes => 1_000_000, depth => 64, keys => 10_000}).
+
+all() ->
+    [examples, values, syntax, strings, numbers, bytes, depth, keys, duplicate_keys,
+     limits_hold_early, no_atoms, encodes, refuses_to_encode, never_crashes, round_trip,
+     limits_at_and_beyond].
+
+examples(_Config) ->
+    case code:ensure_loaded(ct_doctest) of
+        {module, _} -> ct_doctest:module(erlmcp_json);
+        {error, _} -> {skip, "no ct_doctest before OTP 29"}
+    end.
+
+values(_Config) ->
+    [?assertEqual({ok, Value}, decode(Text), Text)
+     || {Text, Value} <- [
+            {~"null", null},
+            {~"true", true},
+            {~"false", false},
+            {~"[]", []},
+            {~"{}", #{}},
+            {~"[[],{},[{}]]", [[], #{}, [#{}]]},
+            {~B' { "a" : [ 1 , "x" ] , "b" : null } ', #{~"a" => [1, ~"x"], ~"b" => null}},
+            {~"\t\r\n 1 \t\r\n", 1},
+            {~"{}\r", #{}}
+        ]].
+
+syntax(_Config) ->
+    [?assertEqual({error, Reason}, decode(Text), Text)
+     || {Text, Reason} <- [
+            {~"", unexpected_end},
+            {~" ", unexpected_end},
+            {~"[", unexpected_end},
+            {~"[1,", unexpected_end},
+            {~B'{"a":', unexpected_end},
+            {~B'"abc', unexpected_end},
+            {~"tru", unexpected_end},
+            {~"-", unexpected_end},
+            {~"1 2", trailing_bytes},
+            {~"{} {}", trailing_bytes},
+            {~"01", trailing_bytes},
+            {~"[]]", trailing_bytes},
+            {~"truely", trailing_bytes},
+            {~"[1,]", {invalid_byte, $], 3}},
+            {~"[,1]", {invalid_byte, $,, 1}},
+            {~"{1:2}", {invalid_byte, $1, 1}},
+            {~B'{"a" 1}', {invalid_byte, $1, 5}},
+            {~B'{"a":1,}', {invalid_byte, $}, 7}},
+            {~"'a'", {invalid_byte, $', 0}},
+            {~"[1 // one\n]", {invalid_byte, $/, 3}},
+            {~"[NaN]", {invalid_byte, $N, 1}},
+            {~"[+1]", {invalid_byte, $+, 1}},
+            {~"[.5]", {invalid_byte, $., 1}},
+            {~"[1.]", {invalid_byte, $], 3}},
+            {~"[1e]", {invalid_byte, $], 3}},
+            {<<16#EF, 16#BB, 16#BF, "1">>, {invalid_byte, 16#EF, 0}},
+            {~"\f1", {invalid_byte, $\f, 0}}
+        ]].
+
+strings(_Config) ->
+    [?assertEqual({ok, String}, decode(Text), Text)
+     || {Text, String} <- [
+            {~B'""', ~""},
+            {~B'"\"\\\/\b\f\n\r\t"', ~"\"\\/\b\f\n\r\t"},
+            {~B'"\u00e9\u20AC"', ~"é€"},
+            {~B'"\ud83d\uDE00"', ~"😀"},
+            {~B'"\u0000"', <<0>>},
+            {~"\"é€😀\"", ~"é€😀"}
+        ]],
+    [?assertEqual({error, Reason}, decode(Text), Text)
+     || {Text, Reason} <- [
+            {~B'["\udc00"]', {invalid_escape, 2}},
+            {~B'["\ud800\u0041"]', {invalid_escape, 2}},
+            {~B'["\ud800\ud800"]', {invalid_escape, 2}},
+            {~B'["\ud800 alone"]', {invalid_byte, $\s, 8}},
+            {~B'"\ud800"', unexpected_end},
+            {~B'["\u12G4"]', {invalid_escape, 2}},
+            {~B'["\x41"]', {invalid_byte, $x, 3}},
+            {~"\"a\nb\"", {invalid_byte, $\n, 2}},
+            {<<"\"", 0, "\"">>, {invalid_byte, 0, 1}},
+            {<<"\"", 16#FF, "\"">>, {invalid_byte, 16#FF, 1}},
+            %% a surrogate in UTF-8, an overlong "/", and what is beyond U+10FFFF
+            {<<"\"", 16#ED, 16#A0, 16#80, "\"">>, {invalid_byte, 16#A0, 2}},
+            {<<"\"", 16#C0, 16#AF, "\"">>, {invalid_byte, 16#C0, 1}},
+            {<<"\"", 16#F4, 16#90, 16#80, 16#80, "\"">>, {invalid_byte, 16#90, 2}},
+            {<<"\"", 16#C3, "\"">>, {invalid_byte, $", 2}},
+            {<<"\"", 16#C3>>, unexpected_end}
+        ]].
+
+numbers(_Config) ->
+    [?assert({ok, Number} =:= decode(Text), Text)
+     || {Text, Number} <- [
+            {~"0", 0},
+            {~"-0", 0},
+            {~"-0.0", -0.0},
+            {~"1.0", 1.0},
+            {~"1E5", 1.0e5},
+            {~"-1.5e-3", -1.5e-3},
+            {~"1e-400", 0.0},
+            {~"9007199254740993", 9007199254740993},
+            {~"123456789012345678901234567890", 123456789012345678901234567890}
+        ]],
+    ?assertEqual({error, {number_out_of_range, 1}}, decode(~"[1e400]")),
+    ?assertEqual({error, {number_out_of_range, 0}}, decode(~"-1.0e999")),
+    [begin
+         Number = fun(Bytes) -> [Form, lists:duplicate(Bytes - length(Form), Digit)] end,
+         ?assertMatch({ok, _}, decode(Number(400)), Form),
+         ?assertEqual({error, {number_too_long, 400}}, decode(Number(401)), Form),
+         ?assertEqual({error, {number_too_long, 400}}, decode([$[, Number(401), $]]), Form)
+     end || {Form, Digit} <- [{"", $1}, {"-", $1}, {"0.", $1}, {"-0.", $1}, {"0.5e", $0},
+                              {"0.5e-", $0}]].
+
+bytes(_Config) ->
+    Text = ~"[1,2,3]",
+    ?assertEqual({ok, [1, 2, 3]}, decode(Text, ?LIMITS#{bytes := 7})),
+    ?assertEqual({error, {too_large, 6, 7}}, decode(Text, ?LIMITS#{bytes := 6})).
+
+depth(_Config) ->
+    [begin
+         ?assertMatch({ok, _}, decode(nested(Open, Close, 5), ?LIMITS#{depth := 5})),
+         ?assertEqual({error, {too_deep, 5}}, decode(nested(Open, Close, 6), ?LIMITS#{depth := 5}))
+     end || {Open, Close} <- [{"[", "]"}, {"{\"a\":", "}"}]],
+    ?assertEqual({error, {too_deep, 1}}, decode(~"[[]]", ?LIMITS#{depth := 1})),
+    ?assertEqual({error, {too_deep, 1}}, decode(~"[{}]", ?LIMITS#{depth := 1})),
+    %% What was left again does not count.
+    ?assertMatch({ok, [[], #{}, [], #{~"a" := 1}]},
+                 decode(~B'[[],{},[],{"a":1}]', ?LIMITS#{depth := 2})).
+
+nested(Open, Close, Depth) ->
+    [lists:duplicate(Depth, Open), $1, lists:duplicate(Depth, Close)].
+
+keys(_Config) ->
+    Text = ~B'[{"a":1,"b":{"c":[{"d":1}]}},{"e":1}, 1, 2, 3, 4, 5, 6]',
+    ?assertMatch({ok, _}, decode(Text, ?LIMITS#{keys := 5})),
+    ?assertEqual({error, {too_many_keys, 4}}, decode(Text, ?LIMITS#{keys := 4})).
+
+duplicate_keys(_Config) ->
+    [?assertEqual({error, {duplicate_key, Key}}, decode(Text), Text)
+     || {Text, Key} <- [
+            {~B'{"a":1,"a":1}', ~"a"},
+            {~B'{"":1,"x":2,"":1}', ~""},
+            {~B'[{"b":{"a":1,"a":2}}]', ~"a"},
+            {~B'{"a":1,"\u0061":1}', ~"a"},
+            {~B'{"b":1,"a":2,"a":3,"b":4}', ~"a"}
+        ]],
+    ?assertMatch({ok, _}, decode(~B'{"a":{"a":1},"A":[{"a":1},{"a":1}]}')).
+
+%% What is broken is refused where it breaks: these do not end, and would take long if they did.
+limits_hold_early(_Config) ->
+    Megabyte = 1 bsl 20,
+    Limits = ?LIMITS#{bytes := 2 * Megabyte},
+    [begin
+         {Reductions, Result} = reductions(fun() -> decode(Text, Limits) end),
+         ?assertEqual({error, Reason}, Result),
+         ?assert(Reductions < Most, {Reason, Reductions})
+     end || {Text, Reason, Most} <- [
+            {binary:copy(~"[", Megabyte), {too_deep, 64}, 1_000},
+            {binary:copy(~B'{"a":', Megabyte div 5), {too_deep, 64}, 5_000},
+            {binary:copy(~B'{"a":1,', Megabyte div 8), {invalid_byte, ${, 7}, 1_000},
+            {[${, binary:copy(~B'"a":1,', Megabyte div 6)], {too_many_keys, 10_000}, 500_000},
+            {binary:copy(~"1", Megabyte), {number_too_long, 400}, 2 * Megabyte},
+            {[~"0.", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte},
+            {[~"1e", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte}
+        ]].
+
+reductions(Fun) ->
+    {reductions, Before} = process_info(self(), reductions),
+    Result = Fun(),
+    {reductions, After} = process_info(self(), reductions),
+    {After - Before, Result}.
+
+no_atoms(_Config) ->
+    %% Once for what the first call loads.
+    {ok, _} = decode(~B'{"a":[true,false,null]}'),
+    Before = erlang:system_info(atom_count),
+    Text = json:encode(#{integer_to_binary(I) => <<"v", (integer_to_binary(I))/binary>>
+                         || I <- lists:seq(1, 1000)}),
+    {ok, _} = decode(Text),
+    ?assertEqual(Before, erlang:system_info(atom_count)).
+
+encodes(_Config) ->
+    [?assertEqual(Text, iolist_to_binary(erlmcp_json:encode(Term)))
+     || {Text, Term} <- [
+            {~B'{"a":"b"}', #{a => b}},
+            {~B'{"a":"b"}', #{~"a" => ~"b"}},
+            {~B'[1,2.5,true,false,null]', [1, 2.5, true, false, null]},
+            {~"[]", []},
+            {~"{}", #{}},
+            {~"\"é€😀\"", ~"é€😀"},
+            {~B'"\"\\\n\r\u0000"', ~"\"\\\n\r\0"}
+        ]],
+    ?assertEqual(~B'"a\"é"', iolist_to_binary(erlmcp_json:encode_string(~"a\"é"))).
+
+refuses_to_encode(_Config) ->
+    ?assertError({invalid_byte, 16#FF}, erlmcp_json:encode(#{a => <<16#FF>>})),
+    ?assertError(unexpected_end, erlmcp_json:encode_string(<<16#C3>>)),
+    ?assertError({unsupported_type, {a}}, erlmcp_json:encode([{a}])).
+
+never_crashes(_Config) ->
+    check(?FORALL(Text, oneof([binary(), fragments(), broken_json()]),
+                  case erlmcp_json:decode(Text, #{bytes => 200, depth => 3, keys => 4}) of
+                      {ok, _} -> true;
+                      {error, Reason} -> is_reason(Reason, byte_size(Text))
+                  end),
+          3000).
+
+is_reason({too_large, 200, Observed}, Size) -> Observed =:= Size;
+is_reason({too_deep, 3}, _) -> true;
+is_reason({too_many_keys, 4}, _) -> true;
+is_reason({duplicate_key, Key}, _) -> is_binary(Key);
+is_reason({number_too_long, 400}, _) -> true;
+is_reason({number_out_of_range, Offset}, Size) -> Offset < Size;
+is_reason({invalid_escape, Offset}, Size) -> Offset < Size;
+is_reason({invalid_byte, Byte, Offset}, Size) -> Byte =< 255 andalso Offset < Size;
+is_reason(Reason, _) -> lists:member(Reason, [unexpected_end, trailing_bytes]).
+
+fragments() ->
+    Fragment = elements([~"{", ~"}", ~"[", ~"]", ~",", ~":", ~"\"a\"", ~"\"b\"", ~"\"", ~"\\u",
+                         ~"\\ud800", ~"00e9", ~"1", ~"-", ~".5", ~"e400", ~"null", ~" ", ~"\r\n",
+                         ~"é", <<16#C3>>, <<16#FF>>]),
+    ?LET(Fragments, list(Fragment), iolist_to_binary(Fragments)).
+
+broken_json() ->
+    ?LET({Term, At, Byte}, {json_term(), non_neg_integer(), byte()},
+         begin
+             Text = iolist_to_binary(json:encode(Term)),
+             <<Head:(At rem byte_size(Text))/binary, _, Tail/binary>> = Text,
+             <<Head/binary, Byte, Tail/binary>>
+         end).
+
+round_trip(_Config) ->
+    check(?FORALL({Term, Before, After}, {json_term(), whitespace(), whitespace()},
+                  {ok, Term} =:= decode([Before, erlmcp_json:encode(Term), After])),
+          1000).
+
+%% What a message has is what the limits may not be below.
+limits_at_and_beyond(_Config) ->
+    check(?FORALL(Term, json_term(),
+                  begin
+                      Text = iolist_to_binary(erlmcp_json:encode(Term)),
+                      Bytes = byte_size(Text),
+                      {Depth, Keys} = measure(Term),
+                      At = #{bytes => Bytes, depth => max(1, Depth), keys => max(1, Keys)},
+                      {ok, Term} =:= decode(Text, At) andalso
+                          {error, {too_large, Bytes - 1, Bytes}} =:=
+                              decode(Text, At#{bytes := Bytes - 1}) andalso
+                          (Depth < 2 orelse {error, {too_deep, Depth - 1}} =:=
+                              decode(Text, At#{depth := Depth - 1})) andalso
+                          (Keys < 2 orelse {error, {too_many_keys, Keys - 1}} =:=
+                              decode(Text, At#{keys := Keys - 1}))
+                  end),
+          1000).
+
+measure(Term) when is_map(Term) ->
+    {Depth, Keys} = measure(maps:values(Term)),
+    {Depth, Keys + map_size(Term)};
+measure(Term) when is_list(Term) ->
+    {Depths, Keys} = lists:unzip([measure(Item) || Item <- Term]),
+    {1 + lists:max([0 | Depths]), lists:sum(Keys)};
+measure(_) ->
+    {0, 0}.
+
+json_term() ->
+    ?SIZED(Size, json_term(Size)).
+
+json_term(Size) when Size < 2 ->
+    oneof([null, boolean(), integer(), largeint(), float(), utf8()]);
+json_term(Size) ->
+    ?LAZY(oneof([
+        json_term(0),
+        list(json_term(Size div 3)),
+        ?LET(Members, list({utf8(), json_term(Size div 3)}), maps:from_list(Members))
+    ])).
+
+whitespace() ->
+    list(elements(" \t\r\n")).
+
+check(Property, Tests) ->
+    ?assert(proper:quickcheck(Property, [{to_file, user}, {numtests, Tests}])).
+
+decode(Text) ->
+    decode(Text, ?LIMITS).
+
+decode(Text, Limits) ->
+    erlmcp_json:decode(iolist_to_binary(Text), Limits).

@@ -1,0 +1,99 @@
+-module(erlmcp_cli).
+-moduledoc """
+The `erlmcp` command: finds the command that was asked for and exits with what it returns. Answers
+go to stdout; what went wrong goes to stderr.
+""".
+
+-export([start/0, main/1, complain/1]).
+
+-export_type([outcome/0]).
+
+-type outcome() :: ok | failed | usage | serving.
+
+-define(PROGRAM, "erlmcp").
+
+-doc "Runs the command of the program's own arguments. The node ends with it, unless it serves.".
+-spec start() -> ok.
+start() ->
+    [ok = io:setopts(Device, [{encoding, unicode}]) || Device <- [standard_io, standard_error]],
+    %% Not in init's process: it must stay free to act on SIGTERM.
+    _ = spawn(fun run/0),
+    ok.
+
+run() ->
+    try main([decoded(Argument) || Argument <- init:get_plain_arguments()]) of
+        ok -> halt(0);
+        failed -> halt(1);
+        usage -> halt(2);
+        serving -> ok
+    catch
+        %% Stdout is gone: whoever read it has left.
+        error:terminated -> halt(1);
+        Class:Reason:Stacktrace ->
+            complain(erl_error:format_exception(Class, Reason, Stacktrace)),
+            halt(1)
+    end.
+
+%% In a locale without UTF-8 an argument arrives as a list of its bytes.
+decoded(Argument) ->
+    case file:native_name_encoding() of
+        utf8 -> Argument;
+        latin1 ->
+            case unicode:characters_to_list(list_to_binary(Argument)) of
+                Characters when is_list(Characters) -> Characters;
+                _ -> Argument
+            end
+    end.
+
+-doc """
+Runs the command that `Arguments` name. `serving` means that the node has to live on; the others
+are the exit codes 0, 1 and 2.
+""".
+-spec main(Arguments :: [string()]) -> outcome().
+main([]) ->
+    complain(argparse:help(commands(), #{progname => ?PROGRAM})),
+    usage;
+main(Arguments) ->
+    case [Argument || Argument <- Arguments, Argument =:= "--help" orelse Argument =:= "-h"] of
+        [] -> dispatch(Arguments);
+        _ -> help(#{command => hd(Arguments)})
+    end.
+
+dispatch(Arguments) ->
+    case argparse:parse(Arguments, commands(), #{progname => ?PROGRAM}) of
+        {ok, Parsed, _, #{handler := Handler}} ->
+            Handler(Parsed);
+        {error, Reason} ->
+            complain([argparse:format_error(Reason), ". See `erlmcp help`."]),
+            usage
+    end.
+
+commands() ->
+    #{commands => #{
+        "serve" => erlmcp_cli_serve:command(),
+        "list" => erlmcp_cli_request:list_command(),
+        "call" => erlmcp_cli_request:call_command(),
+        "version" => #{help => "print the version", handler => fun version/1},
+        "help" => #{help => "print this, or the help of one command",
+                    arguments => [#{name => command, required => false}],
+                    handler => fun help/1}}}.
+
+version(_) ->
+    _ = application:load(erlmcp),
+    {ok, Version} = application:get_key(erlmcp, vsn),
+    io:format("erlmcp ~ts (OTP ~ts)~n", [Version, erlang:system_info(otp_release)]).
+
+help(#{command := Command}) ->
+    case commands() of
+        #{commands := #{Command := _}} = Commands ->
+            io:put_chars(argparse:help(Commands, #{progname => ?PROGRAM, command => [Command]}));
+        Commands ->
+            io:put_chars(argparse:help(Commands, #{progname => ?PROGRAM}))
+    end;
+help(#{}) ->
+    io:put_chars(argparse:help(commands(), #{progname => ?PROGRAM})).
+
+-doc "One line on stderr.".
+-spec complain(unicode:chardata()) -> ok.
+complain(Text) ->
+    io:format(standard_error, "~ts~n", [string:trim(Text, trailing)]).

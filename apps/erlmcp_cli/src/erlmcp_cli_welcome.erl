@@ -1,0 +1,71 @@
+-module(erlmcp_cli_welcome).
+-moduledoc """
+What `erlmcp serve` prints: where the server is, commands that call it when pasted into a shell, and
+how to stop it. Pure.
+""".
+
+-export([text/2]).
+
+-define(REVISION, ~"2026-07-28").
+
+-doc "The text for a server of these options that listens on `Listeners`.".
+-spec text(Options :: map(), Listeners :: [map()]) -> iodata().
+text(#{name := Name, version := Version} = Options, Listeners) ->
+    [Url] = [Url || #{transport := http, url := Url} <- Listeners],
+    [Name, " ", Version, " is served on\n  ", Url, "\n", [tcp(Listener) || Listener <- Listeners],
+     "\nCall it:\n", example(maps:get(tools, Options, []), Url),
+     "\nStop it: Ctrl-C\n"].
+
+tcp(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message a line)\n"];
+tcp(_) -> [].
+
+%% The first tool, with arguments that its schema admits where the schema is a simple one.
+example([#{name := Tool} = Definition | _], Url) ->
+    Arguments = arguments(Definition),
+    [curl(Url, ~"tools/call", [{~"Mcp-Name", Tool}],
+          [~'"name":', json:encode(Tool), ~',"arguments":', Arguments, $,]),
+     "\n  ", program(), " call ", Url, " ", quoted(Tool), " ", quoted(Arguments),
+     "\n  ", program(), " list ", Url, "\n"];
+example([], Url) ->
+    [curl(Url, ~"server/discover", [], []),
+     "\n  ", program(), " list ", Url, "\n"].
+
+curl(Url, Method, Headers, Parameters) ->
+    Body = [~'{"jsonrpc":"2.0","id":1,"method":"', Method, ~'","params":{', Parameters,
+            ~'"_meta":{"io.modelcontextprotocol/protocolVersion":"', ?REVISION,
+            ~'","io.modelcontextprotocol/clientCapabilities":{}}}}'],
+    ["  curl -sS ", Url,
+     [[" \\\n    -H ", quoted([Header, ": ", Value])]
+      || {Header, Value} <- [{~"Content-Type", ~"application/json"},
+                             {~"Accept", ~"application/json, text/event-stream"},
+                             {~"MCP-Protocol-Version", ?REVISION},
+                             {~"Mcp-Method", Method} | Headers]],
+     " \\\n    -d ", quoted(Body), "\n"].
+
+arguments(#{input_schema := Schema}) ->
+    case json:decode(iolist_to_binary(json:encode(Schema))) of
+        #{~"properties" := Properties} -> json:encode(maps:map(fun sample/2, Properties));
+        #{} -> ~"{}"
+    end;
+arguments(_) ->
+    ~"{}".
+
+sample(_, #{~"enum" := [Value | _]}) -> Value;
+sample(_, #{~"type" := ~"string"}) -> ~"hello";
+sample(_, #{~"type" := ~"integer", ~"minimum" := Minimum}) -> Minimum;
+sample(_, #{~"type" := ~"integer"}) -> 1;
+sample(_, #{~"type" := ~"number"}) -> 1;
+sample(_, #{~"type" := ~"boolean"}) -> true;
+sample(_, #{~"type" := ~"array"}) -> [];
+sample(_, _) -> #{}.
+
+%% As the caller typed it; bin/erlmcp tells.
+program() -> os:getenv("ERLMCP_COMMAND", "erlmcp").
+
+%% One word for a POSIX shell.
+quoted(Text) ->
+    Word = unicode:characters_to_binary(Text),
+    case re:run(Word, "^[A-Za-z0-9_./:-]+$", [{capture, none}, dollar_endonly]) of
+        match -> Word;
+        nomatch -> [$', string:replace(Word, "'", ~B"'\''", all), $']
+    end.

@@ -1,0 +1,335 @@
+-module(erlmcp_cli_SUITE).
+-moduledoc "`bin/erlmcp` as its users meet it: a program with arguments, output and exit status.".
+
+-include_lib("stdlib/include/assert.hrl").
+
+-compile(nowarn_missing_spec_documented).
+
+-export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
+         unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_1/1,
+         not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigint_ends_serve/1,
+         tcp_is_served_too/1, stdio_is_served/1, stdio_stdout_is_clean/1,
+         other_folder_is_kept/1]).
+-export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
+         list_json_is_json/1, call_prints_text/1, call_prints_unicode/1, call_describes_media/1,
+         call_prints_structure/1, call_json_is_the_result/1, tool_error_exits_1/1,
+         crash_exits_1/1, unknown_tool_exits_1/1, bad_arguments_exit_2/1, deadline_exits_1/1,
+         port_in_use_exits_1/1]).
+
+all() ->
+    [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
+     unusable_host_exits_1, nobody_there_exits_1, not_an_mcp_endpoint_exits_1,
+     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, stdio_is_served,
+     stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
+
+groups() ->
+    [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
+               list_json_is_json, call_prints_text, call_prints_unicode, call_describes_media,
+               call_prints_structure, call_json_is_the_result, tool_error_exits_1,
+               crash_exits_1, unknown_tool_exits_1, bad_arguments_exit_2, deadline_exits_1,
+               port_in_use_exits_1]}].
+
+init_per_suite(Config) ->
+    Root = root(proplists:get_value(source, module_info(compile))),
+    Program = filename:join([Root, "bin", "erlmcp"]),
+    %% It builds first where that is due.
+    {0, _, _} = run(Program, ["version"], Config),
+    [{root, Root}, {program, Program} | Config].
+
+end_per_suite(_) ->
+    ok.
+
+init_per_group(served, Config) ->
+    {Server, Url, Said} = serve(["--port", "0"], Config),
+    [{server, Server}, {url, Url}, {said, Said} | Config].
+
+end_per_group(served, Config) ->
+    0 = stop("TERM", proplists:get_value(server, Config)).
+
+version_is_printed(Config) ->
+    {0, Out, ""} = erlmcp(["version"], Config),
+    {match, _} = re:run(Out, "^erlmcp [0-9]+\\.[0-9]+\\.[0-9]+ \\(OTP [0-9]+\\)\n$").
+
+help_names_every_command(Config) ->
+    {0, Help, ""} = erlmcp(["help"], Config),
+    {0, Help, ""} = erlmcp(["--help"], Config),
+    [{match, _} = re:run(Help, "^  " ++ Command ++ " +[a-z]", [multiline])
+     || Command <- ["serve", "list", "call", "version", "help"]],
+    {0, Serve, ""} = erlmcp(["help", "serve"], Config),
+    {0, Serve, ""} = erlmcp(["serve", "--help"], Config),
+    [{match, _} = re:run(Serve, Option)
+     || Option <- ["--port", "--host", "--tcp", "--stdio", "8080", "127\\.0\\.0\\.1"]].
+
+wrong_use_exits_2(Config) ->
+    [{2, "", [_ | _]} = erlmcp(Arguments, Config)
+     || Arguments <- [[], ["no_such_command"], ["serve"], ["serve", "everything", "--port", "x"],
+                      ["serve", "everything", "--port", "65536"], ["list"], ["list", "not a url"],
+                      ["list", "ftp://127.0.0.1/"], ["call", "http://127.0.0.1:1/mcp"],
+                      ["call", "http://127.0.0.1:1/mcp", "echo", "{}", "--timeout", "0"]]].
+
+unknown_module_exits_1(Config) ->
+    %% `lists` is there, but is no server; a path is not a name.
+    [begin
+         {1, "", Why} = erlmcp(["serve", Name], Config),
+         one_line(Why)
+     end || Name <- ["no_such_module", "lists", "../everything", "everything "]].
+
+unusable_host_exits_1(Config) ->
+    {1, "", Why} = erlmcp(["serve", "everything", "--host", "256.1.1.1"], Config),
+    one_line(Why).
+
+nobody_there_exits_1(Config) ->
+    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Socket),
+    ok = gen_tcp:close(Socket),
+    [begin
+         {1, "", Why} = erlmcp(Command, Config),
+         one_line(Why),
+         {match, _} = re:run(Why, "connection refused")
+     end || Url <- ["http://127.0.0.1:" ++ integer_to_list(Port) ++ "/mcp"],
+            Command <- [["list", Url], ["call", Url, "echo"]]].
+
+not_an_mcp_endpoint_exits_1(Config) ->
+    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {active, false}]),
+    {ok, Port} = inet:port(Socket),
+    Page = spawn_link(fun() ->
+        {ok, Connection} = gen_tcp:accept(Socket),
+        {ok, _} = gen_tcp:recv(Connection, 0),
+        ok = gen_tcp:send(Connection, "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\n"
+                                      "content-length: 2\r\n\r\nno"),
+        receive stop -> ok end
+    end),
+    {1, "", Why} = erlmcp(["list", "http://127.0.0.1:" ++ integer_to_list(Port)], Config),
+    one_line(Why),
+    {match, _} = re:run(Why, "HTTP 404"),
+    Page ! stop.
+
+sigterm_ends_serve_with_0(Config) ->
+    {Server, _, _} = serve(["--port", "0"], Config),
+    0 = stop("TERM", Server).
+
+sigint_ends_serve(Config) ->
+    {Server, _, _} = serve(["--port", "0"], Config),
+    %% 128 + SIGINT
+    130 = stop("INT", Server).
+
+tcp_is_served_too(Config) ->
+    {Server, _, Said} = serve(["--port", "0", "--tcp", "0"], Config),
+    {match, [Port]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+                             [{capture, all_but_first, list}]),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port),
+                                   [binary, {active, false}, {packet, line}]),
+    ok = gen_tcp:send(Socket, discover()),
+    {ok, Line} = gen_tcp:recv(Socket, 0, 10000),
+    #{~"id" := 1, ~"result" := #{}} = json:decode(Line),
+    ok = gen_tcp:close(Socket),
+    0 = stop("TERM", Server).
+
+stdio_is_served(Config) ->
+    {0, Out, _} = piped(discover(), Config),
+    [Line, ""] = string:split(Out, "\n", all),
+    #{~"id" := 1, ~"result" := #{}} = json:decode(unicode:characters_to_binary(Line)).
+
+stdio_stdout_is_clean(Config) ->
+    %% A crash is logged; the log goes elsewhere.
+    {0, Out, Log} = piped([call_line(1, crash), call_line(2, echo)], Config),
+    Answers = [json:decode(unicode:characters_to_binary(Line))
+               || Line <- string:split(string:trim(Out), "\n", all)],
+    [1, 2] = lists:sort([Id || #{~"id" := Id} <- Answers]),
+    {match, _} = re:run(Log, "asked_to_crash").
+
+other_folder_is_kept(Config) ->
+    Folder = proplists:get_value(priv_dir, Config),
+    Link = filename:join(Folder, "linked"),
+    ok = file:make_symlink(proplists:get_value(program, Config), Link),
+    {0, Out, _} = run("/bin/sh", ["-c", "cd \"$1\" && ./linked version && pwd", "-", Folder],
+                      Config),
+    {match, _} = re:run(Out, "^erlmcp "),
+    {ok, []} = {ok, filelib:wildcard("erl_crash.dump", Folder)}.
+
+pasted_curl_works(Config) ->
+    {match, [Curl]} = re:run(proplists:get_value(said, Config), "^ *(curl (?:.*\\\\\n)*.*)$",
+                             [multiline, {capture, all_but_first, list}]),
+    {0, Out, _} = run("/bin/sh", ["-c", Curl], Config),
+    #{~"result" := #{~"content" := [#{~"text" := ~"hello"}]}} =
+        json:decode(unicode:characters_to_binary(Out)).
+
+pasted_commands_work(Config) ->
+    {match, Commands} = re:run(proplists:get_value(said, Config), "^ *(.*/bin/erlmcp .*)$",
+                               [multiline, global, {capture, all_but_first, list}]),
+    [{0, "hello\n", ""}, {0, [_ | _], ""}] =
+        [run("/bin/sh", ["-c", Command], Config) || [Command] <- Commands].
+
+list_shows_what_is_offered(Config) ->
+    {0, Out, ""} = erlmcp(["list", url(Config)], Config),
+    [{match, _} = re:run(Out, Line, [multiline])
+     || Line <- ["^everything [0-9.]+$", "^Tools$", "^  echo  +Returns its text$", "^Resources$",
+                 "^  test://static-text  +[A-Z]", "^Resource templates$",
+                 "^  test://template/\\{id\\}/data  +[A-Z]", "^Prompts$",
+                 "^  test_prompt_with_arguments \\(arg1, arg2\\)  +[A-Z]"]].
+
+list_json_is_json(Config) ->
+    {0, Out, ""} = erlmcp(["list", url(Config), "--json"], Config),
+    #{~"tools" := [#{~"name" := ~"echo", ~"inputSchema" := #{}} | _], ~"resources" := [_ | _],
+      ~"resourceTemplates" := [_], ~"prompts" := [_ | _]} =
+        json:decode(unicode:characters_to_binary(Out)).
+
+call_prints_text(Config) ->
+    {0, "some text\n", ""} =
+        erlmcp(["call", url(Config), "echo", "{\"text\":\"some text\"}"], Config),
+    {0, "This is a simple text response for testing.\n", ""} =
+        erlmcp(["call", url(Config), "test_simple_text"], Config),
+    %% What arrives as an event stream reads the same.
+    {0, "Progress was reported three times.\n", ""} =
+        erlmcp(["call", url(Config), "test_tool_with_progress"], Config).
+
+call_prints_unicode(Config) ->
+    Arguments = unicode:characters_to_binary("{\"text\":\"Grüße, 世界\"}"),
+    Call = ["call", url(Config), "echo", Arguments],
+    {0, "Grüße, 世界\n", ""} = erlmcp(Call, Config),
+    {0, "Grüße, 世界\n", ""} =
+        run("/usr/bin/env", ["LC_ALL=C", proplists:get_value(program, Config) | Call], Config),
+    %% A control character is shown and not sent to the terminal.
+    {0, "a␛[31m\n", ""} =
+        erlmcp(["call", url(Config), "echo", "{\"text\":\"a\\u001b[31m\"}"], Config).
+
+call_describes_media(Config) ->
+    {0, "[image image/png 70 bytes]\n", ""} =
+        erlmcp(["call", url(Config), "test_image_content"], Config),
+    {0, "[audio audio/wav 44 bytes]\n", ""} =
+        erlmcp(["call", url(Config), "test_audio_content"], Config),
+    {0, "[resource test://embedded-resource text/plain]\nThis is an embedded resource content.\n",
+     ""} = erlmcp(["call", url(Config), "test_embedded_resource"], Config),
+    {0, "[link test://static-text static-text]\n", ""} =
+        erlmcp(["call", url(Config), "resource_link"], Config).
+
+call_prints_structure(Config) ->
+    {0, Out, ""} = erlmcp(["call", url(Config), "system_info"], Config),
+    #{~"schedulers" := Schedulers} = json:decode(unicode:characters_to_binary(Out)),
+    true = is_integer(Schedulers).
+
+call_json_is_the_result(Config) ->
+    {0, Out, ""} = erlmcp(["call", url(Config), "add", "{\"a\":1,\"b\":2.5}", "--json"], Config),
+    #{~"content" := [#{~"type" := ~"text", ~"text" := ~"3.5"}], ~"resultType" := ~"complete"} =
+        json:decode(unicode:characters_to_binary(Out)).
+
+tool_error_exits_1(Config) ->
+    {1, "", "This tool intentionally returns an error for testing\n"} =
+        erlmcp(["call", url(Config), "test_error_handling"], Config),
+    {1, Out, ""} = erlmcp(["call", url(Config), "test_error_handling", "--json"], Config),
+    #{~"isError" := true} = json:decode(unicode:characters_to_binary(Out)).
+
+crash_exits_1(Config) ->
+    {1, "", Why} = erlmcp(["call", url(Config), "crash"], Config),
+    nomatch = re:run(Why, "asked_to_crash"),
+    one_line(Why).
+
+unknown_tool_exits_1(Config) ->
+    {1, "", Why} = erlmcp(["call", url(Config), "no such tool\r\nx: y"], Config),
+    one_line(Why),
+    {match, _} = re:run(Why, "^error -32602 \\(tool_not_found\\): ").
+
+bad_arguments_exit_2(Config) ->
+    [begin
+         {2, "", Why} = erlmcp(["call", url(Config), "echo", Arguments], Config),
+         one_line(Why)
+     end || Arguments <- ["{", "[]", "1", "nonsense", ""]].
+
+deadline_exits_1(Config) ->
+    {1, "", Why} = erlmcp(["call", url(Config), "slow_tool", "{\"ms\":60000}", "--timeout", "1"],
+                          Config),
+    one_line(Why),
+    {match, _} = re:run(Why, "no answer in time").
+
+port_in_use_exits_1(Config) ->
+    #{port := Port} = uri_string:parse(url(Config)),
+    {1, "", Why} = erlmcp(["serve", "everything", "--port", integer_to_list(Port)], Config),
+    one_line(Why),
+    {match, _} = re:run(Why, "port " ++ integer_to_list(Port) ++ " .* in use").
+
+url(Config) -> proplists:get_value(url, Config).
+
+one_line(Text) -> ?assertMatch([[_ | _], []], string:split(Text, "\n", all)).
+
+discover() -> line(1, ~"server/discover", #{}).
+
+call_line(Id, Tool) -> line(Id, ~"tools/call", #{name => Tool, arguments => #{}}).
+
+line(Id, Method, Params) ->
+    Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
+             ~"io.modelcontextprotocol/clientCapabilities" => #{}},
+    [json:encode(#{jsonrpc => ~"2.0", id => Id, method => Method,
+                   params => Params#{~"_meta" => Meta}}), $\n].
+
+piped(Input, Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "stdin"),
+    ok = file:write_file(File, Input),
+    run("/bin/sh", ["-c", "cat \"$1\" | \"$2\" serve everything --stdio", "-", File,
+                    proplists:get_value(program, Config)], Config).
+
+erlmcp(Arguments, Config) -> run(proplists:get_value(program, Config), Arguments, Config).
+
+%% {ExitStatus, Stdout, Stderr}
+run(Program, Arguments, Config) ->
+    Stderr = filename:join(proplists:get_value(priv_dir, Config),
+                           "stderr" ++ integer_to_list(erlang:unique_integer([positive]))),
+    Port = open("exec \"$@\" 2>\"$0\"", [Stderr, Program | Arguments]),
+    {Status, Out} = output(Port, []),
+    {ok, Why} = file:read_file(Stderr),
+    {Status, unicode:characters_to_list(Out), unicode:characters_to_list(Why)}.
+
+open(Script, Arguments) ->
+    open_port({spawn_executable, "/bin/sh"},
+              [{args, ["-c", Script | Arguments]}, binary, exit_status, use_stdio, hide]).
+
+output(Port, Out) ->
+    receive
+        {Port, {data, Data}} -> output(Port, [Out, Data]);
+        {Port, {exit_status, Status}} -> {Status, Out}
+    after 120000 ->
+        ct:fail({no_end, Out})
+    end.
+
+%% Until it has printed how to stop it.
+serve(Arguments, Config) ->
+    Port = open("exec \"$0\" serve everything \"$@\"",
+                [proplists:get_value(program, Config) | Arguments]),
+    Said = said(Port, <<>>),
+    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
+                            [multiline, {capture, all_but_first, list}]),
+    {Port, Url, Said}.
+
+said(Port, Said) ->
+    receive
+        {Port, {data, Data}} ->
+            All = <<Said/binary, Data/binary>>,
+            case binary:match(All, ~"Stop it: ") of
+                nomatch -> said(Port, All);
+                _ -> All
+            end;
+        {Port, {exit_status, Status}} ->
+            ct:fail({ended, Status, Said})
+    after 60000 ->
+        ct:fail({silent, Said})
+    end.
+
+%% The status that a shell would name.
+stop(Signal, Port) ->
+    {os_pid, Pid} = erlang:port_info(Port, os_pid),
+    true = erlang:port_connect(Port, self()),
+    "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
+    receive
+        {Port, {exit_status, Status}} -> Status
+    after 5000 ->
+        ct:fail(still_running)
+    end.
+
+root(Folder) ->
+    case filelib:is_regular(filename:join([Folder, "bin", "erlmcp"])) of
+        true -> Folder;
+        false ->
+            Parent = filename:dirname(Folder),
+            true = Parent =/= Folder,
+            root(Parent)
+    end.

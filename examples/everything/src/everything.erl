@@ -1,0 +1,40 @@
+-module(everything).
+-moduledoc """
+An MCP server with every feature that erlmcp has: `make run` serves it, and the official conformance
+suite finds its fixtures here. One module per kind of thing that a server offers; this one is the
+behaviour that ties them together.
+""".
+
+-behaviour(erlmcp_server).
+
+-export([server/0, tools/0, resources/0, resource_templates/0, prompts/0]).
+-export([call_tool/3, read_resource/3, get_prompt/3]).
+
+-doc false.
+server() ->
+    #{name => ~"everything",
+      version => ~"0.1.0",
+      title => ~"Everything",
+      description => ~"Every feature of erlmcp in one server",
+      instructions => ~"Call echo for a first try. The test_ tools are conformance fixtures."}.
+
+-doc false.
+tools() -> everything_tools:definitions().
+
+-doc false.
+resources() -> everything_resources:definitions().
+
+-doc false.
+resource_templates() -> everything_resources:templates().
+
+-doc false.
+prompts() -> everything_prompts:definitions().
+
+-doc false.
+call_tool(Name, Arguments, Context) -> everything_tools:call(Name, Arguments, Context).
+
+-doc false.
+read_resource(Uri, Variables, _Context) -> everything_resources:read(Uri, Variables).
+
+-doc false.
+get_prompt(Name, Arguments, _Context) -> everything_prompts:get(Name, Arguments).

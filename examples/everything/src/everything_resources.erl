@@ -1,0 +1,37 @@
+-module(everything_resources).
+-moduledoc "The resources of the everything server, and its one template.".
+
+-export([definitions/0, templates/0, read/2]).
+
+-doc "The resources with a fixed URI.".
+-spec definitions() -> [map()].
+definitions() ->
+    [#{uri => ~"test://static-text",
+       name => ~"static-text",
+       title => ~"Static text",
+       description => ~"A text that never changes",
+       mime_type => ~"text/plain"},
+     #{uri => ~"test://static-binary",
+       name => ~"static-binary",
+       title => ~"Static image",
+       description => ~"A PNG image of one pixel",
+       mime_type => ~"image/png"}].
+
+-doc "The resources whose URI has variables.".
+-spec templates() -> [map()].
+templates() ->
+    [#{uri_template => ~"test://template/{id}/data",
+       name => ~"template-data",
+       title => ~"Data by id",
+       description => ~"JSON that names the id of its URI",
+       mime_type => ~"application/json"}].
+
+-doc "What a resource holds.".
+-spec read(Uri :: binary(), Variables :: map()) -> binary() | {blob, binary()}.
+read(~"test://static-text", _) ->
+    ~"This is the content of the static text resource.";
+read(~"test://static-binary", _) ->
+    {blob, everything_media:png()};
+read(<<"test://template/", _/binary>>, #{~"id" := Id}) ->
+    iolist_to_binary(json:encode(#{id => Id, templateTest => true,
+                                   data => <<"Data for ID: ", Id/binary>>})).

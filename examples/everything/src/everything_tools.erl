@@ -1,0 +1,108 @@
+-module(everything_tools).
+-moduledoc "The tools of the everything server: their definitions, and one clause each.".
+
+-export([definitions/0, call/3]).
+
+-doc "The tools in the order in which clients see them.".
+-spec definitions() -> [map()].
+definitions() ->
+    [#{name => ~"echo",
+       title => ~"Echo",
+       description => ~"Returns its text",
+       input_schema => object(#{text => #{type => string, default => ~""}}, []),
+       annotations => #{readOnlyHint => true, idempotentHint => true}},
+     #{name => ~"add",
+       description => ~"Adds two numbers",
+       input_schema => object(#{a => #{type => number}, b => #{type => number}}, [a, b])},
+     #{name => ~"system_info",
+       description => ~"What this Erlang node is, as structured content",
+       input_schema => object(#{}, []),
+       output_schema => system_info_schema()},
+     #{name => ~"slow_tool",
+       description => ~"Answers after so many milliseconds: for deadlines and cancellation",
+       input_schema => object(#{ms => #{type => integer, minimum => 0, maximum => 600000}}, [ms])},
+     #{name => ~"crash",
+       description => ~"Crashes: its caller gets one error, nobody else notices",
+       input_schema => object(#{}, [])},
+     #{name => ~"resource_link",
+       description => ~"Returns a link to a resource that can be read",
+       input_schema => object(#{}, [])}
+     | [#{name => Name, description => Description, input_schema => object(#{}, [])}
+        || {Name, Description} <- fixtures()]].
+
+fixtures() ->
+    [{~"test_simple_text", ~"Returns one text"},
+     {~"test_image_content", ~"Returns a PNG image"},
+     {~"test_audio_content", ~"Returns a WAV sound"},
+     {~"test_embedded_resource", ~"Returns an embedded resource"},
+     {~"test_multiple_content_types", ~"Returns text, an image and an embedded resource"},
+     {~"test_error_handling", ~"Returns an error as its result"},
+     {~"test_tool_with_progress", ~"Reports progress three times, 50 ms apart"},
+     {~"test_tool_with_logging", ~"Sends three log messages, 50 ms apart"}].
+
+object(Properties, Required) ->
+    #{type => object, properties => Properties, required => Required}.
+
+system_info_schema() ->
+    object(#{otp_release => #{type => string},
+             erts_version => #{type => string},
+             schedulers => #{type => integer},
+             processes => #{type => integer},
+             memory_bytes => #{type => integer}},
+           [otp_release, erts_version, schedulers, processes, memory_bytes]).
+
+-doc "The result of a tool.".
+-spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
+call(~"echo", #{~"text" := Text}, _) when is_binary(Text) ->
+    Text;
+call(~"echo", Arguments, _) when not is_map_key(~"text", Arguments) ->
+    ~"";
+call(~"add", #{~"a" := A, ~"b" := B}, _) when is_number(A), is_number(B) ->
+    iolist_to_binary(json:encode(A + B));
+call(~"system_info", _, _) ->
+    #{otp_release => list_to_binary(erlang:system_info(otp_release)),
+      erts_version => list_to_binary(erlang:system_info(version)),
+      schedulers => erlang:system_info(schedulers_online),
+      processes => erlang:system_info(process_count),
+      memory_bytes => erlang:memory(total)};
+call(~"slow_tool", #{~"ms" := Ms}, _) when is_integer(Ms), Ms >= 0, Ms =< 600000 ->
+    timer:sleep(Ms),
+    <<"slept ", (integer_to_binary(Ms))/binary, " ms">>;
+call(~"crash", _, _) ->
+    error(asked_to_crash);
+call(~"resource_link", _, _) ->
+    [erlmcp_content:resource_link(~"test://static-text", ~"static-text",
+                                  #{mimeType => ~"text/plain"})];
+call(~"test_simple_text", _, _) ->
+    ~"This is a simple text response for testing.";
+call(~"test_image_content", _, _) ->
+    [erlmcp_content:image(everything_media:png(), ~"image/png")];
+call(~"test_audio_content", _, _) ->
+    [erlmcp_content:audio(everything_media:wav(), ~"audio/wav")];
+call(~"test_embedded_resource", _, _) ->
+    [erlmcp_content:embedded(~"test://embedded-resource", ~"text/plain",
+                             ~"This is an embedded resource content.")];
+call(~"test_multiple_content_types", _, _) ->
+    [~"Multiple content types test:",
+     erlmcp_content:image(everything_media:png(), ~"image/png"),
+     erlmcp_content:embedded(~"test://mixed-content-resource", ~"application/json",
+                             ~'{"test":"data","value":123}')];
+call(~"test_error_handling", _, _) ->
+    {error, ~"This tool intentionally returns an error for testing"};
+call(~"test_tool_with_progress", _, Context) ->
+    in_steps([0, 50, 100], fun(Done) -> erlmcp:progress(Context, Done, #{total => 100}) end),
+    ~"Progress was reported three times.";
+call(~"test_tool_with_logging", _, Context) ->
+    in_steps([~"Tool execution started", ~"Tool processing data", ~"Tool execution completed"],
+             fun(Text) -> erlmcp:log(Context, info, Text) end),
+    ~"Three messages were logged.";
+call(Name, _, _) ->
+    {error, <<Name/binary, ": the arguments do not fit the input schema">>}.
+
+%% 50 ms apart, so that a client can be seen to get them one by one.
+in_steps([Last], Act) ->
+    Act(Last);
+in_steps([Step | Steps], Act) ->
+    ok = Act(Step),
+    timer:sleep(50),
+    in_steps(Steps, Act).

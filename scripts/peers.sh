@@ -1,0 +1,128 @@
+#!/bin/sh
+# Installs the official MCP programs that erlmcp is tried against and prints their folder.
+#
+#   scripts/peers.sh [node | typescript | python2 | python1 | conformance ...]    default: all
+#
+# They come, once, from the npm and PyPI registries that this machine's npm and pip are set up for,
+# at the versions locked under test/interop and test/conformance, into the user's cache folder.
+# What is there already is used as it is: then nothing is asked of any network.
+#
+#   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
+#   FOLDER/typescript/node_modules      @modelcontextprotocol/client
+#   FOLDER/conformance/node_modules     @modelcontextprotocol/conformance
+#   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
+#
+#   ERLMCP_CACHE     where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
+#   ERLMCP_PYTHON    the Python (3.10 or later) to make the virtual environments with
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+cache=${ERLMCP_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/erlmcp}
+python=${ERLMCP_PYTHON:-python3}
+
+say() { printf 'peers: %s\n' "$*" >&2; }
+
+refuse() {
+    say "$@"
+    exit 1
+}
+
+# One file per part names what it was made with; a part is whole when the file is there.
+fits() {
+    case $1 in
+        python?) made_with=$(readlink -f "$(command -v "$python")") || made_with='' ;;
+        *) made_with=lock ;;
+    esac
+    [ -e "$folder/$1.complete" ] || return 1
+    read -r made <"$folder/$1.complete"
+    case $1 in
+        node) [ -x "$folder/bin/node" ] ;;
+        # A Python that is gone, or is another one now, takes its environments with it.
+        python?) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
+    esac
+}
+
+# npm_ci PART LOCK_FOLDER
+npm_ci() {
+    command -v npm >/dev/null 2>&1 ||
+        refuse "$1 needs npm; there is none here. Install Node.js with npm (https://nodejs.org)."
+    rm -rf "${folder:?}/$1"
+    mkdir -p "$folder/$1"
+    cp "$root/$2/package.json" "$root/$2/package-lock.json" "$folder/$1/"
+    (cd "$folder/$1" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error \
+        --fetch-retries=3 --fetch-retry-mintimeout=1000 --fetch-retry-maxtimeout=5000) \
+        >"$folder/$1.log" 2>&1 || failed "$1" 'npm could not install the packages of' "$2"
+}
+
+# pip_install PART
+pip_install() {
+    command -v "$python" >/dev/null 2>&1 ||
+        refuse "$1 needs Python 3.10 or later, and there is no $python here (ERLMCP_PYTHON)."
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+        refuse "$1 needs Python 3.10 or later; $python is $("$python" --version) (ERLMCP_PYTHON)."
+    rm -rf "${folder:?}/$1"
+    "$python" -m venv "$folder/$1" >"$folder/$1.log" 2>&1 ||
+        failed "$1" "$python has no working venv module (Debian: python3-venv); wanted for" "$1"
+    list=test/interop/python/requirements-$1.txt
+    "$folder/$1/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+        --retries 3 --timeout 30 -r "$root/$list" \
+        >"$folder/$1.log" 2>&1 || failed "$1" 'pip could not install the packages of' "$list"
+}
+
+# failed PART WHAT OF
+failed() {
+    tail -n 5 "$folder/$1.log" >&2
+    refuse "$2 $3. The whole log: $folder/$1.log. The rest of what is installed stays; run again."
+}
+
+node_22() {
+    own=$(command -v node) && [ "$(node -p 'process.versions.node.split(".")[0]')" -ge 22 ]
+}
+
+build() {
+    say "installing $1 into $folder (once)"
+    case $1 in
+        node)
+            if node_22; then
+                node=$own
+            else
+                npm_ci node test/interop/node
+                # They are optional to npm, one per machine: what it could not get, it leaves out.
+                node=$(ls "$folder"/node/node_modules/node-*/bin/node 2>/dev/null) ||
+                    refuse "no Node 22 here, and npm could not get one for $(uname -sm) from its" \
+                        'registry. Install Node 22 or later (https://nodejs.org) and run again.'
+            fi
+            mkdir -p "$folder/bin"
+            ln -sfn "$node" "$folder/bin/node"
+            "$folder/bin/node" --version >/dev/null || refuse "$node does not start."
+            ;;
+        typescript) npm_ci typescript test/interop/typescript ;;
+        conformance) npm_ci conformance test/conformance ;;
+        python?) pip_install "$1" ;;
+    esac
+    echo "$made_with" >"$folder/$1.complete"
+}
+
+[ $# -gt 0 ] || set -- node typescript python2 python1 conformance
+for part in "$@"; do
+    case $part in
+        # Programs of Node come with the Node that runs them.
+        typescript | conformance) parts="${parts:-} node $part" ;;
+        node | python1 | python2) parts="${parts:-} $part" ;;
+        *) refuse "$part is none of: node typescript python2 python1 conformance" ;;
+    esac
+done
+
+folder=$cache/peers-$(cd "$root" && cat scripts/peers.sh test/interop/node/package-lock.json \
+    test/interop/typescript/package-lock.json test/conformance/package-lock.json \
+    test/interop/python/requirements-python?.txt | sha256sum | cut -c 1-16)
+for part in $parts; do
+    fits "$part" && continue
+    command -v flock >/dev/null 2>&1 || refuse 'installing needs flock (util-linux).'
+    mkdir -p "$folder"
+    exec 9>"$cache/peers.lock"
+    flock 9
+    fits "$part" || build "$part"
+    exec 9>&-
+done
+echo "$folder"

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Runs every test suite, then the official clients against bin/erlmcp. A case that was skipped
+# counts as failed. Needs scripts/env.sh. The last line says `N passed, N failed`.
+set -eu
+cd "$(dirname -- "$0")/.."
+build=${REBAR_BASE_DIR:-_build}
+logs=$build/test/logs
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+passed=0
+failed=0
+
+# What ran is read from the records that the test server writes, not from what rebar3 prints.
+suites() {
+    rm -rf "$logs"
+    status=0
+    rebar3 ct || status=$?
+    mkdir -p "$logs"
+    counts=$(find "$logs" -name suite.log -exec cat {} + | awk '
+        $1 == "=successful" { passed += $2 }
+        $1 == "=failed" || $1 == "=user_skipped" || $1 == "=auto_skipped" { failed += $2 }
+        END { print passed + 0, failed + 0 }')
+    add "${counts% *}" "${counts#* }" "$status"
+}
+
+# A peer's own last line says what it counted.
+peers() {
+    status=0
+    scripts/interop.sh >"$said" || status=$?
+    cat "$said"
+    counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said" | tail -n 1)
+    [ -n "$counts" ] || counts='0 1'
+    add "${counts% *}" "${counts#* }" "$status"
+}
+
+# What ended badly without naming a failure is one.
+add() {
+    passed=$((passed + $1))
+    failed=$((failed + $2))
+    if [ "$3" -ne 0 ] && [ "$2" -eq 0 ] || [ "$1" -eq 0 ] && [ "$2" -eq 0 ]; then
+        failed=$((failed + 1))
+    fi
+}
+
+scripts/build.sh
+suites
+peers
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Fails on a line of code that is longer than 100 columns. Only files that git knows, or would.
+set -eu
+cd "$(dirname -- "$0")/.."
+git ls-files -z --cached --others --exclude-standard -- '*.erl' '*.hrl' '*.src' '*.config' \
+    '*.script' '*.escript' '*.sh' '*.mjs' '*.js' '*.ts' '*.py' Makefile bin .ci |
+    LC_ALL=C.UTF-8 xargs -0 awk '
+        length($0) > 100 {
+            printf "%s:%d: %d columns, the limit is 100\n", FILENAME, FNR, length($0)
+            found = 1
+        }
+        END { exit found }' >&2

@@ -1,0 +1,423 @@
+"""Talks to an MCP server as a user of the official Python SDK would, and says what held.
+
+    python client.py URL                over Streamable HTTP
+    python client.py 'COMMAND ...'      over stdio; the command is run by sh
+    --mode auto|legacy|2026-07-28       this mode only (SDK 2; SDK 1 knows the legacy one only)
+
+One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
+when one failed. The server is to offer what the conformance suite asks for, and besides it the
+tools `echo` {text} and `slow_tool` {ms}. The file runs with either major version of the SDK: what
+differs is in the two classes below, and results are compared in the form they have on the wire.
+"""
+
+import importlib.metadata
+import json
+import os
+import re
+import sys
+import time
+import warnings
+from contextlib import AsyncExitStack
+from datetime import timedelta
+
+import anyio
+
+VERSION = importlib.metadata.version("mcp")
+PNG = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5Erk"
+    "Jggg=="
+)
+WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
+TOOLS = [
+    "test_simple_text", "test_image_content", "test_audio_content", "test_embedded_resource",
+    "test_multiple_content_types", "test_error_handling", "test_tool_with_progress", "echo",
+    "slow_tool",
+]
+PROMPTS = [
+    "test_simple_prompt", "test_prompt_with_arguments", "test_prompt_with_embedded_resource",
+    "test_prompt_with_image",
+]
+LIMIT_S = 15
+
+
+def wire(model):
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def stdio_parameters(target):
+    from mcp import StdioServerParameters
+
+    # The SDK hands down a handful of variables only; the command may need its cache folder.
+    return StdioServerParameters(
+        command="sh", args=["-c", f"exec {target}"], env=dict(os.environ)
+    )
+
+
+class Two:
+    """SDK 2: one Client for both eras."""
+
+    # The SDK closes stdin and waits 2 s for the server before it kills.
+    CLOSES_WITHIN = 1.9
+    MODES = {"auto": "2026-07-28", "legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
+
+    def __init__(self, target, mode):
+        from mcp import Client
+
+        server = target if is_url(target) else stdio_parameters(target)
+        # A cache would answer in the server's place.
+        self.client = Client(server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None)
+
+    async def __aenter__(self):
+        await self.client.__aenter__()
+        self.version = self.client.protocol_version
+        info = self.client.server_info
+        self.server = info and wire(info)
+        self.offered = wire(self.client.server_capabilities)
+        return self
+
+    async def __aexit__(self, *reason):
+        return await self.client.__aexit__(*reason)
+
+    async def call(self, name, arguments=None, progress=None):
+        return wire(await self.client.call_tool(name, arguments, progress_callback=progress))
+
+    async def read(self, uri):
+        return wire(await self.client.read_resource(uri))["contents"]
+
+    async def list(self, kind):
+        return wire(await getattr(self.client, f"list_{kind}")())
+
+    async def prompt(self, name, arguments=None):
+        return wire(await self.client.get_prompt(name, arguments))["messages"]
+
+    async def ping(self):
+        with warnings.catch_warnings():
+            # It says at every ping that newer revisions have none.
+            warnings.simplefilter("ignore")
+            return await self.client.send_ping()
+
+
+class One:
+    """SDK 1: a transport and a ClientSession on it; revisions up to 2025-11-25."""
+
+    # A cancelled call is not cancelled at the server, which may still be at work on it when its
+    # stdin closes: it may need the signal that follows.
+    CLOSES_WITHIN = 5
+    MODES = {"legacy": "2025-11-25"}
+
+    def __init__(self, target, _mode):
+        self.target = target
+
+    async def __aenter__(self):
+        from mcp import ClientSession
+        from mcp.client.stdio import stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        if is_url(self.target):
+            transport = streamable_http_client(self.target)
+        else:
+            transport = stdio_client(stdio_parameters(self.target))
+        async with AsyncExitStack() as stack:
+            reader, writer = (await stack.enter_async_context(transport))[:2]
+            limit = timedelta(seconds=LIMIT_S)
+            self.session = await stack.enter_async_context(
+                ClientSession(reader, writer, read_timeout_seconds=limit)
+            )
+            hello = await self.session.initialize()
+            self.version = str(hello.protocolVersion)
+            self.server = wire(hello.serverInfo)
+            self.offered = wire(hello.capabilities)
+            self.stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *reason):
+        return await self.stack.__aexit__(*reason)
+
+    async def call(self, name, arguments=None, progress=None):
+        return wire(await self.session.call_tool(name, arguments, progress_callback=progress))
+
+    async def read(self, uri):
+        from pydantic import AnyUrl
+
+        return wire(await self.session.read_resource(AnyUrl(uri)))["contents"]
+
+    async def list(self, kind):
+        return wire(await getattr(self.session, f"list_{kind}")())
+
+    async def prompt(self, name, arguments=None):
+        return wire(await self.session.get_prompt(name, arguments))["messages"]
+
+    async def ping(self):
+        return await self.session.send_ping()
+
+
+def is_url(target):
+    return re.match("https?:", target) is not None
+
+
+def equal(actual, expected):
+    if actual != expected:
+        raise AssertionError(f"got {actual!r:.400}, expected {expected!r:.400}")
+
+
+def holds(condition, why):
+    if not condition:
+        raise AssertionError(why)
+
+
+async def refused(code, awaitable):
+    try:
+        answer = await awaitable
+    except Exception as error:
+        # McpError in SDK 1, MCPError in SDK 2.
+        if not hasattr(error, "error"):
+            raise
+        equal(error.error.code, code)
+        return error.error.data
+    else:
+        raise AssertionError(f"expected error {code}, got the result {answer!r:.300}")
+
+
+class Report:
+    def __init__(self):
+        self.passed = self.failed = 0
+        self.label = ""
+
+    def line(self, name, error=None):
+        if error is None:
+            self.passed += 1
+            print(f"ok - {self.label}: {name}", flush=True)
+        else:
+            self.failed += 1
+            while hasattr(error, "exceptions"):
+                error = error.exceptions[0]
+            why = " ".join(f"{type(error).__name__}: {error}".split())[:600]
+            print(f"not ok - {self.label}: {name}: {why}", flush=True)
+
+    async def check(self, name, body, *args):
+        try:
+            with anyio.fail_after(LIMIT_S):
+                await body(*args)
+        except Exception as error:
+            self.line(name, error)
+        else:
+            self.line(name)
+
+
+async def tools(check, peer):
+    async def listed():
+        tools = (await peer.list("tools"))["tools"]
+        names = [tool["name"] for tool in tools]
+        equal([name for name in TOOLS if name not in names], [])
+        equal([tool["name"] for tool in tools if tool["inputSchema"].get("type") != "object"], [])
+
+    async def simple():
+        result = await peer.call("test_simple_text")
+        text = "This is a simple text response for testing."
+        equal(result["content"], [{"type": "text", "text": text}])
+
+    async def image():
+        result = await peer.call("test_image_content", {})
+        equal(result["content"], [{"type": "image", "data": PNG, "mimeType": "image/png"}])
+
+    async def audio():
+        result = await peer.call("test_audio_content", {})
+        equal(result["content"], [{"type": "audio", "data": WAV, "mimeType": "audio/wav"}])
+
+    async def embedded():
+        result = await peer.call("test_embedded_resource", {})
+        equal([part["resource"] for part in result["content"]], [{
+            "uri": "test://embedded-resource",
+            "mimeType": "text/plain",
+            "text": "This is an embedded resource content.",
+        }])
+
+    async def mixed():
+        content = (await peer.call("test_multiple_content_types", {}))["content"]
+        equal([part["type"] for part in content], ["text", "image", "resource"])
+        equal(content[1]["data"], PNG)
+        equal(json.loads(content[2]["resource"]["text"]), {"test": "data", "value": 123})
+
+    async def tool_error():
+        result = await peer.call("test_error_handling", {})
+        equal(result["isError"], True)
+        text = "This tool intentionally returns an error for testing"
+        equal(result["content"][0]["text"], text)
+
+    async def progress():
+        seen = []
+
+        async def note(progress, total, _message):
+            seen.append((progress, total, time.monotonic()))
+
+        await peer.call("test_tool_with_progress", {}, note)
+        end = time.monotonic()
+        equal([(progress, total) for progress, total, _ in seen], [(0, 100), (50, 100), (100, 100)])
+        # They are sent 50 ms apart: what comes all at once was held back.
+        ahead = end - seen[0][2]
+        holds(ahead >= 0.03, f"the first came {ahead:.3f} s before the result")
+
+    async def echo(text):
+        equal((await peer.call("echo", {"text": text}))["content"][0]["text"], text)
+
+    async def at_once():
+        async with anyio.create_task_group() as group:
+            for n in range(20):
+                group.start_soon(echo, f"text {n}")
+
+    async def cancel():
+        start = time.monotonic()
+        with anyio.move_on_after(0.3) as scope:
+            await peer.call("slow_tool", {"ms": 5000})
+        took = time.monotonic() - start
+        holds(scope.cancelled_caught, f"the call ended by itself after {took:.3f} s")
+        holds(took < 1.5, f"the call ended after {took:.3f} s")
+        await echo("after")
+        holds(time.monotonic() - start < 3, "the next call was slow")
+
+    await check("lists the fixture tools", listed)
+    await check("calls a tool without arguments", simple)
+    await check("gets an image", image)
+    await check("gets audio", audio)
+    await check("gets an embedded resource", embedded)
+    await check("gets several kinds of content in order", mixed)
+    await check("gets the error of a tool as a result", tool_error)
+    await check("sees progress before the result", progress)
+    await check(
+        "is refused an unknown tool with -32602", refused, -32602, peer.call("no_such_tool", {})
+    )
+    text = 'a"\\/\n\t\u0001\u007f é 漢字 \U0001f40e </script> \u2028'
+    await check("gets back every character it sent", echo, text)
+    await check("gets back 300,000 characters", echo, "x" * 300_000)
+    await check("makes 20 calls at once, each with its own answer", at_once)
+    await check("cancels a slow call and goes on", cancel)
+
+
+async def resources(check, peer, modern):
+    async def listed():
+        uris = [resource["uri"] for resource in (await peer.list("resources"))["resources"]]
+        holds("test://static-text" in uris, uris)
+        holds("test://static-binary" in uris, uris)
+
+    async def text():
+        equal(await peer.read("test://static-text"), [{
+            "uri": "test://static-text",
+            "mimeType": "text/plain",
+            "text": "This is the content of the static text resource.",
+        }])
+
+    async def binary():
+        equal(await peer.read("test://static-binary"), [
+            {"uri": "test://static-binary", "mimeType": "image/png", "blob": PNG}
+        ])
+
+    async def templated():
+        [content] = await peer.read("test://template/123/data")
+        equal(content["uri"], "test://template/123/data")
+        equal(content["mimeType"], "application/json")
+        equal(json.loads(content["text"])["id"], "123")
+
+    async def templates():
+        listed = (await peer.list("resource_templates"))["resourceTemplates"]
+        templates = [template["uriTemplate"] for template in listed]
+        holds("test://template/{id}/data" in templates, templates)
+
+    await check("lists the fixture resources", listed)
+    await check("reads text", text)
+    await check("reads bytes", binary)
+    await check("reads what a template describes", templated)
+    async def unknown():
+        uri = "test://no-such-resource"
+        # The code for it changed: -32002 was the older revisions' own.
+        data = await refused(-32602 if modern else -32002, peer.read(uri))
+        equal(data and data.get("uri"), uri)
+
+    await check("is refused an unknown resource with its URI", unknown)
+    await check("lists the resource template", templates)
+
+
+async def prompts(check, peer):
+    async def listed():
+        names = [prompt["name"] for prompt in (await peer.list("prompts"))["prompts"]]
+        equal([name for name in PROMPTS if name not in names], [])
+
+    async def simple():
+        text = "This is a simple prompt for testing."
+        messages = [{"role": "user", "content": {"type": "text", "text": text}}]
+        equal(await peer.prompt("test_simple_prompt"), messages)
+
+    async def with_arguments():
+        arguments = {"arg1": "one", "arg2": "two"}
+        [message] = await peer.prompt("test_prompt_with_arguments", arguments)
+        equal(message["content"]["text"], "Prompt with arguments: arg1='one', arg2='two'")
+
+    await check("lists the fixture prompts", listed)
+    await check("gets a prompt", simple)
+    await check("gets a prompt with arguments", with_arguments)
+    await check(
+        "is refused an unknown prompt with -32602", refused, -32602, peer.prompt("no_such_prompt")
+    )
+    await check(
+        "is refused a prompt without its arguments with -32602",
+        refused, -32602, peer.prompt("test_prompt_with_arguments"),
+    )
+
+
+async def visit(report, sdk, target, mode):
+    expected = sdk.MODES[mode]
+    modern = expected >= "2026-07-28"
+    kind = "http" if is_url(target) else "stdio"
+    report.label = f"python {VERSION} {mode} {kind}"
+    check = report.check
+
+    async def negotiated():
+        equal(peer.version, expected)
+
+    async def server():
+        holds(peer.server and peer.server["name"] and peer.server["version"], peer.server)
+
+    async def offers():
+        equal([k for k in ("tools", "resources", "prompts") if k not in peer.offered], [])
+
+    doing = "connects"
+    try:
+        async with sdk(target, mode) as peer:
+            report.line(doing)
+            # SDK 1 drops the whole connection at an HTTP status it does not expect.
+            doing = "stays connected"
+            await check(f"negotiates {expected}", negotiated)
+            # A pinned client asks the server nothing before its first call.
+            if mode != "2026-07-28":
+                await check("learns who the server is", server)
+                await check("learns what the server offers", offers)
+            await tools(check, peer)
+            await resources(check, peer, modern)
+            await prompts(check, peer)
+            # 2026-07-28 has no ping.
+            if not modern:
+                await check("pings", peer.ping)
+            doing, start = "closes", time.monotonic()
+    except Exception as error:
+        report.line(doing, error)
+    else:
+        took = time.monotonic() - start
+        late = AssertionError(f"after {took:.3f} s") if took >= sdk.CLOSES_WITHIN else None
+        report.line("closes", late)
+
+
+async def main(args):
+    sdk = Two if VERSION >= "2" else One
+    modes = list(sdk.MODES)
+    if args[:1] == ["--mode"] and len(args) > 1 and args[1] in sdk.MODES:
+        modes, args = [args[1]], args[2:]
+    if len(args) != 1:
+        print(f"client.py [--mode {'|'.join(sdk.MODES)}] URL | COMMAND", file=sys.stderr)
+        return 2
+    report = Report()
+    for mode in modes:
+        await visit(report, sdk, args[0], mode)
+    print(f"{report.passed} passed, {report.failed} failed")
+    return 0 if report.failed == 0 else 1
+
+
+sys.exit(anyio.run(main, sys.argv[1:]))

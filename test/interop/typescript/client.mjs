@@ -1,0 +1,292 @@
+// Talks to an MCP server as a user of the official TypeScript client would, in each of its version
+// negotiation modes, and says what held.
+//
+//   node client.mjs URL                 over Streamable HTTP
+//   node client.mjs 'COMMAND ...'       over stdio; the command is run by sh
+//   --mode default|auto|2026-07-28      this mode only
+//
+// One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
+// when one failed. The server is to offer what the conformance suite asks for, and besides it the
+// tools `echo` {text} and `slow_tool` {ms}.
+
+import assert from 'node:assert/strict';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+
+const PNG =
+    'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5Erk' +
+    'Jggg==';
+const WAV = 'UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=';
+const TOOLS = [
+    'test_simple_text', 'test_image_content', 'test_audio_content', 'test_embedded_resource',
+    'test_multiple_content_types', 'test_error_handling', 'test_tool_with_progress', 'echo',
+    'slow_tool',
+];
+const PROMPTS = [
+    'test_simple_prompt', 'test_prompt_with_arguments', 'test_prompt_with_embedded_resource',
+    'test_prompt_with_image',
+];
+const MODES = {
+    default: { options: {}, version: '2025-11-25' },
+    auto: { options: { versionNegotiation: { mode: 'auto' } }, version: '2026-07-28' },
+    '2026-07-28': {
+        options: { versionNegotiation: { mode: { pin: '2026-07-28' } } },
+        version: '2026-07-28',
+    },
+};
+const LIMIT_MS = 15_000;
+
+let passed = 0;
+let failed = 0;
+let label = '';
+
+async function check(name, body) {
+    const limit = new AbortController();
+    try {
+        const late = sleep(LIMIT_MS, undefined, { signal: limit.signal }).then(() => {
+            throw new Error(`no end after ${LIMIT_MS} ms`);
+        });
+        late.catch(() => {});
+        await Promise.race([body(), late]);
+        passed += 1;
+        console.log(`ok - ${label}: ${name}`);
+        return true;
+    } catch (error) {
+        failed += 1;
+        const why = `${error.name} ${error.code ?? ''}: ${error.message}`;
+        console.log(`not ok - ${label}: ${name}: ${why.replace(/\s+/g, ' ').slice(0, 600)}`);
+        return false;
+    } finally {
+        limit.abort();
+    }
+}
+
+async function refused(code, body) {
+    let answer;
+    try {
+        answer = await body();
+    } catch (error) {
+        assert.equal(error.code, code, `error ${error.code} "${error.message}", expected ${code}`);
+        return error;
+    }
+    assert.fail(`expected error ${code}, got the result ${JSON.stringify(answer)}`);
+}
+
+function transportTo(target) {
+    if (/^https?:/.test(target)) return new StreamableHTTPClientTransport(new URL(target));
+    return new StdioClientTransport({
+        command: 'sh',
+        args: ['-c', `exec ${target}`],
+        // The client hands down a handful of variables only; the command may need its cache folder.
+        env: { ...process.env },
+    });
+}
+
+async function tools(client) {
+    const call = (name, args, options) => client.callTool({ name, arguments: args }, options);
+    await check('lists the fixture tools', async () => {
+        const { tools: listed } = await client.listTools();
+        const names = listed.map((tool) => tool.name);
+        assert.deepEqual(TOOLS.filter((name) => !names.includes(name)), [], 'tools missing');
+        for (const tool of listed) assert.equal(tool.inputSchema.type, 'object', tool.name);
+    });
+    await check('calls a tool without arguments', async () => {
+        const { content } = await client.callTool({ name: 'test_simple_text' });
+        assert.deepEqual(content, [
+            { type: 'text', text: 'This is a simple text response for testing.' },
+        ]);
+    });
+    await check('gets an image', async () => {
+        const { content } = await call('test_image_content', {});
+        assert.deepEqual(content, [{ type: 'image', data: PNG, mimeType: 'image/png' }]);
+    });
+    await check('gets audio', async () => {
+        const { content } = await call('test_audio_content', {});
+        assert.deepEqual(content, [{ type: 'audio', data: WAV, mimeType: 'audio/wav' }]);
+    });
+    await check('gets an embedded resource', async () => {
+        const { content } = await call('test_embedded_resource', {});
+        assert.equal(content.length, 1);
+        assert.deepEqual(content[0].resource, {
+            uri: 'test://embedded-resource',
+            mimeType: 'text/plain',
+            text: 'This is an embedded resource content.',
+        });
+    });
+    await check('gets several kinds of content in order', async () => {
+        const { content } = await call('test_multiple_content_types', {});
+        assert.deepEqual(content.map((part) => part.type), ['text', 'image', 'resource']);
+        assert.equal(content[1].data, PNG);
+        assert.deepEqual(JSON.parse(content[2].resource.text), { test: 'data', value: 123 });
+    });
+    await check('gets the error of a tool as a result', async () => {
+        const result = await call('test_error_handling', {});
+        assert.equal(result.isError, true);
+        assert.equal(
+            result.content[0].text, 'This tool intentionally returns an error for testing');
+    });
+    await check('sees progress before the result', async () => {
+        const seen = [];
+        const onprogress = ({ progress, total }) => seen.push({ progress, total, at: Date.now() });
+        await call('test_tool_with_progress', {}, { onprogress });
+        const end = Date.now();
+        assert.ok(seen.length >= 3, `${seen.length} notifications`);
+        assert.deepEqual(seen.map(({ progress }) => progress), [0, 50, 100]);
+        assert.ok(seen.every(({ total }) => total === 100), 'total is 100');
+        // They are sent 50 ms apart: what comes all at once was held back.
+        assert.ok(end - seen[0].at >= 30, `first one ${end - seen[0].at} ms before the result`);
+    });
+    await check('is refused an unknown tool with -32602', () =>
+        refused(-32602, () => call('no_such_tool', {})));
+    await check('gets back every character it sent', async () => {
+        const text = 'a"\\/\n\t\u0001\u007f é 漢字 \u{1f40e} </script> \u2028';
+        assert.equal((await call('echo', { text })).content[0].text, text);
+    });
+    await check('gets back 300,000 characters', async () => {
+        const text = 'x'.repeat(300_000);
+        assert.equal((await call('echo', { text })).content[0].text, text);
+    });
+    await check('makes 20 calls at once, each with its own answer', async () => {
+        const texts = Array.from({ length: 20 }, (_, n) => `text ${n}`);
+        const results = await Promise.all(texts.map((text) => call('echo', { text })));
+        assert.deepEqual(results.map((result) => result.content[0].text), texts);
+    });
+    await check('cancels a slow call and goes on', async () => {
+        const abort = new AbortController();
+        const start = Date.now();
+        const slow = call('slow_tool', { ms: 5000 }, { signal: abort.signal });
+        setTimeout(() => abort.abort(), 300);
+        await assert.rejects(slow);
+        const took = Date.now() - start;
+        assert.ok(took >= 250 && took < 1500, `the call ended after ${took} ms`);
+        assert.equal((await call('echo', { text: 'after' })).content[0].text, 'after');
+        assert.ok(Date.now() - start < 3000, 'the next call was slow');
+    });
+}
+
+async function resources(client) {
+    const read = async (uri) => (await client.readResource({ uri })).contents;
+    await check('lists the fixture resources', async () => {
+        const uris = (await client.listResources()).resources.map((resource) => resource.uri);
+        assert.ok(uris.includes('test://static-text'), String(uris));
+        assert.ok(uris.includes('test://static-binary'), String(uris));
+    });
+    await check('reads text', async () =>
+        assert.deepEqual(await read('test://static-text'), [{
+            uri: 'test://static-text',
+            mimeType: 'text/plain',
+            text: 'This is the content of the static text resource.',
+        }]));
+    await check('reads bytes', async () =>
+        assert.deepEqual(await read('test://static-binary'), [
+            { uri: 'test://static-binary', mimeType: 'image/png', blob: PNG },
+        ]));
+    await check('reads what a template describes', async () => {
+        const [content, ...rest] = await read('test://template/123/data');
+        assert.deepEqual(rest, []);
+        assert.equal(content.uri, 'test://template/123/data');
+        assert.equal(content.mimeType, 'application/json');
+        assert.equal(JSON.parse(content.text).id, '123');
+    });
+    // The client makes this code of the -32002 of older revisions too, if it comes with the URI.
+    await check('is refused an unknown resource with its URI', async () => {
+        const uri = 'test://no-such-resource';
+        const { data } = await refused(-32602, () => read(uri));
+        assert.equal(data?.uri, uri);
+    });
+    await check('lists the resource template', async () => {
+        const { resourceTemplates } = await client.listResourceTemplates();
+        const templates = resourceTemplates.map((template) => template.uriTemplate);
+        assert.ok(templates.includes('test://template/{id}/data'), String(templates));
+    });
+}
+
+async function prompts(client) {
+    await check('lists the fixture prompts', async () => {
+        const names = (await client.listPrompts()).prompts.map((prompt) => prompt.name);
+        assert.deepEqual(PROMPTS.filter((name) => !names.includes(name)), [], 'prompts missing');
+    });
+    await check('gets a prompt', async () => {
+        const { messages } = await client.getPrompt({ name: 'test_simple_prompt' });
+        assert.deepEqual(messages, [{
+            role: 'user',
+            content: { type: 'text', text: 'This is a simple prompt for testing.' },
+        }]);
+    });
+    await check('gets a prompt with arguments', async () => {
+        const { messages } = await client.getPrompt({
+            name: 'test_prompt_with_arguments',
+            arguments: { arg1: 'one', arg2: 'two' },
+        });
+        assert.equal(messages[0].content.text, "Prompt with arguments: arg1='one', arg2='two'");
+    });
+    await check('is refused an unknown prompt with -32602', () =>
+        refused(-32602, () => client.getPrompt({ name: 'no_such_prompt' })));
+    await check('is refused a prompt without its arguments with -32602', () =>
+        refused(-32602, () => client.getPrompt({ name: 'test_prompt_with_arguments' })));
+}
+
+async function visit(target, mode) {
+    const http = /^https?:/.test(target);
+    const { options, version } = MODES[mode];
+    const modern = version >= '2026-07-28';
+    label = `typescript ${mode} ${http ? 'http' : 'stdio'}`;
+    const client = new Client({ name: 'erlmcp-interop', version: '1.0.0' }, options);
+    const transport = transportTo(target);
+    if (!(await check('connects', () => client.connect(transport)))) {
+        await client.close().catch(() => {});
+        return;
+    }
+    await check(`negotiates ${version}`, async () =>
+        assert.equal(client.getNegotiatedProtocolVersion(), version));
+    await check('learns who the server is', async () => {
+        const { name, version: released } = client.getServerVersion() ?? {};
+        assert.ok(name && released, `name ${name}, version ${released}`);
+    });
+    await check('learns what the server offers', async () => {
+        const offered = Object.keys(client.getServerCapabilities() ?? {});
+        const wanted = ['tools', 'resources', 'prompts'];
+        assert.deepEqual(wanted.filter((kind) => !offered.includes(kind)), []);
+    });
+    await tools(client);
+    await resources(client);
+    await prompts(client);
+    // 2026-07-28 has no ping and no session to end.
+    if (!modern) await check('pings', () => client.ping());
+    if (!modern && http) {
+        await check('ends its session, which is then unknown', async () => {
+            const gone = transport.sessionId;
+            assert.ok(gone, 'the server gave no session');
+            await transport.terminateSession();
+            const answer = await fetch(target, {
+                method: 'POST',
+                headers: {
+                    'content-type': 'application/json',
+                    accept: 'application/json, text/event-stream',
+                    'mcp-protocol-version': version,
+                    'mcp-session-id': gone,
+                },
+                body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'ping' }),
+            });
+            assert.equal(answer.status, 404);
+        });
+    }
+    await check('closes', async () => {
+        const start = Date.now();
+        await client.close();
+        // The client closes stdin and waits 2 s before it kills.
+        assert.ok(Date.now() - start < 1900, `after ${Date.now() - start} ms`);
+    });
+}
+
+const args = process.argv.slice(2);
+const only = args[0] === '--mode' ? args.splice(0, 2)[1] : undefined;
+if (args.length !== 1 || (only !== undefined && !(only in MODES))) {
+    console.error(`client.mjs [--mode ${Object.keys(MODES).join('|')}] URL | COMMAND`);
+    process.exit(2);
+}
+for (const mode of only ? [only] : Object.keys(MODES)) await visit(args[0], mode);
+console.log(`${passed} passed, ${failed} failed`);
+// What a failed check left open must not keep the process.
+process.exit(failed === 0 ? 0 : 1);
