@@ -13,9 +13,12 @@ trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 print(s.getsockname()[1])'; }
-await() { for _ in $(seq 100); do (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1; done
+await() { for _ in $(seq 100); do
+        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1
+    done
     echo "nothing listens on port $1" >&2; exit 1; }
-measure() { "$tools/usr/bin/wrk" -t 2 -c 64 -d "${seconds}s" --latency -s bench/echo.lua "$1" >"$work/wrk"
+measure() {
+    "$tools/usr/bin/wrk" -t 2 -c 64 -d "${seconds}s" --latency -s bench/echo.lua "$1" >"$work/wrk"
     if grep -q 'Non-2xx\|Socket errors' "$work/wrk"; then cat "$work/wrk" >&2; exit 1; fi
     awk '/Requests\/sec/ {r = $2} $1 == "99%" {p = $2} END {print r, p}' "$work/wrk"; }
 

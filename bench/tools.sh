@@ -13,7 +13,8 @@ if [ ! -e "$prefix/complete" ]; then
     debian_possible
     debian_lock
     debian_install "$prefix" $native $packages
-    debian_relocate "$prefix" "$prefix"/usr/bin/wrk "$prefix"/usr/bin/h2load "$prefix"/usr/sbin/nginx
+    debian_relocate "$prefix" "$prefix"/usr/bin/wrk "$prefix"/usr/bin/h2load \
+        "$prefix"/usr/sbin/nginx
     touch "$prefix/complete"
 fi
 echo "$prefix"

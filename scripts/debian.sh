@@ -71,7 +71,9 @@ debian_possible() {
         command -v "$tool" >/dev/null 2>&1 || { say "there is no $tool here."; return 1; }
     done
     [ -r "$keyring" ] || { say "there is no $keyring to check packages with."; return 1; }
-    [ -n "$(archive)" ] || { say 'apt names no Debian archive here (ERLMCP_DEBIAN_MIRROR).'; return 1; }
+    [ -n "$(archive)" ] && return
+    say 'apt names no Debian archive here (set ERLMCP_DEBIAN_MIRROR).'
+    return 1
 }
 
 debian_install() {

@@ -81,6 +81,7 @@ node_22() {
 
 build() {
     say "installing $1 into $folder (once)"
+    rm -f "$folder/$1.complete"
     case $1 in
         node)
             if node_22; then

@@ -34,7 +34,8 @@ refuse() {
 
 system_fits() {
     command -v erl >/dev/null 2>&1 && command -v rebar3 >/dev/null 2>&1 || return 1
-    release=$(erl -noshell -eval 'io:put_chars(erlang:system_info(otp_release)), halt().') || return 1
+    release=$(erl -noshell -eval 'io:put_chars(erlang:system_info(otp_release)), halt().') ||
+        return 1
     [ "$release" -ge 27 ] 2>/dev/null || return 1
     # Fetched dependencies need no index; the first fetch asks it, once, and not for ever.
     [ -d "$root/_build/default/lib/cowboy" ] ||

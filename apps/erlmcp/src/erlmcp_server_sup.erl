@@ -19,6 +19,7 @@ start_link(Settings, Catalog) ->
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
     {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
+    true = is_pid(Pid),
     Pid.
 
 -doc "Where a server listens.".

@@ -4,8 +4,6 @@ The rooms of `docs/architecture.md`, read from the compiled modules: a call goes
 the pure rooms call nothing that is not pure.
 """.
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0]).
 -export([every_module_has_a_room/1, no_call_goes_upward/1, pure_rooms_are_pure/1]).
 -export([an_upward_call_is_found/1, an_impure_call_is_found/1]).

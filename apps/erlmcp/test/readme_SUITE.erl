@@ -1,8 +1,6 @@
 -module(readme_SUITE).
 -moduledoc "The server in README.md is what it says: a module of 15 lines that answers over HTTP.".
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([snippet_is_short/1, snippet_serves_its_tool/1, snippet_refuses_unknown_tool/1]).
 

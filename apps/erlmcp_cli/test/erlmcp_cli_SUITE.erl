@@ -3,8 +3,6 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
          unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_1/1,
@@ -40,12 +38,28 @@ init_per_suite(Config) ->
 end_per_suite(_) ->
     ok.
 
+%% The server's port closes with the process that opened it, and this one ends with the callback.
 init_per_group(served, Config) ->
-    {Server, Url, Said} = serve(["--port", "0"], Config),
-    [{server, Server}, {url, Url}, {said, Said} | Config].
+    Suite = self(),
+    Keeper = spawn(fun() ->
+        {Server, Url, Said} = serve(["--port", "0"], Config),
+        Suite ! {self(), Url, Said},
+        receive {stop, From} -> From ! {self(), stop("TERM", Server)} end
+    end),
+    receive
+        {Keeper, Url, Said} -> [{keeper, Keeper}, {url, Url}, {said, Said} | Config]
+    after 60000 ->
+        ct:fail(no_server)
+    end.
 
 end_per_group(served, Config) ->
-    0 = stop("TERM", proplists:get_value(server, Config)).
+    Keeper = proplists:get_value(keeper, Config),
+    Keeper ! {stop, self()},
+    receive
+        {Keeper, 0} -> ok
+    after 10000 ->
+        ct:fail(still_running)
+    end.
 
 version_is_printed(Config) ->
     {0, Out, ""} = erlmcp(["version"], Config),
@@ -228,7 +242,7 @@ crash_exits_1(Config) ->
 unknown_tool_exits_1(Config) ->
     {1, "", Why} = erlmcp(["call", url(Config), "no such tool\r\nx: y"], Config),
     one_line(Why),
-    {match, _} = re:run(Why, "^error -32602 \\(tool_not_found\\): ").
+    {match, _} = re:run(Why, "^error -32602 \\(tool_not_found\\): ", [unicode]).
 
 bad_arguments_exit_2(Config) ->
     [begin
@@ -317,7 +331,6 @@ said(Port, Said) ->
 %% The status that a shell would name.
 stop(Signal, Port) ->
     {os_pid, Pid} = erlang:port_info(Port, os_pid),
-    true = erlang:port_connect(Port, self()),
     "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
     receive
         {Port, {exit_status, Status}} -> Status

@@ -99,10 +99,7 @@ call(~"test_tool_with_logging", _, Context) ->
 call(Name, _, _) ->
     {error, <<Name/binary, ": the arguments do not fit the input schema">>}.
 
-%% 50 ms apart, so that a client can be seen to get them one by one.
-in_steps([Last], Act) ->
-    Act(Last);
-in_steps([Step | Steps], Act) ->
-    ok = Act(Step),
-    timer:sleep(50),
-    in_steps(Steps, Act).
+%% So far apart that a client can be seen to get them one by one. The result keeps its distance too:
+%% some clients drop a notification that they read together with the result.
+in_steps(Steps, Act) ->
+    lists:foreach(fun(Step) -> ok = Act(Step), timer:sleep(50) end, Steps).

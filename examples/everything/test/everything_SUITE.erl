@@ -4,8 +4,6 @@ The everything server over HTTP: every tool, resource and prompt gives what the 
 table of fixtures says.
 """.
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([everything_is_described/1, tools_give_their_content/1, tools_check_their_arguments/1,
          system_info_fits_its_schema/1, resources_give_their_contents/1,

@@ -22,7 +22,8 @@ missing or of the wrong type is refused by name.
 }.
 -type error() ::
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
--type type() :: name | text | object | objects | uri_template | handler | milliseconds | size | scope.
+-type type() ::
+    name | text | object | objects | uri_template | handler | milliseconds | size | scope.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -57,17 +58,22 @@ compile(Kind, Source) when is_map(Source) ->
         ok ?= check(Kind, Source, Fields),
         {ok, Wire} ?= wire(Kind, Source, Fields),
         Key = key(Kind, Source),
-        Compiled = Source#{key => Key, wire => Wire},
-        case Kind of
-            resource_template ->
-                {ok, Template} = erlmcp_uri_template:compile(Key),
-                {ok, Compiled#{template => Template}};
-            _ ->
-                {ok, Compiled}
-        end
+        derive(Kind, Source#{key => Key, wire => Wire})
     end;
 compile(Kind, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
+
+%% What requests need of it, worked out beforehand.
+derive(tool, #{wire := #{~"inputSchema" := Schema}} = Tool) ->
+    case erlmcp_header:declared(Schema) of
+        {ok, Headers} -> {ok, Tool#{headers => Headers}};
+        {error, Expected} -> bad(tool, Tool, input_schema, Expected)
+    end;
+derive(resource_template, #{uri_template := Text} = Definition) ->
+    {ok, Template} = erlmcp_uri_template:compile(Text),
+    {ok, Definition#{template => Template}};
+derive(_, Definition) ->
+    {ok, Definition}.
 
 key(tool, #{name := Name}) -> Name;
 key(prompt, #{name := Name}) -> Name;

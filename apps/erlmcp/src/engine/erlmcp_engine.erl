@@ -16,15 +16,10 @@ Each request gives exactly one `reply` or `call` effect. A notification or a res
 -export_type([effect/0, call/0, envelope/0, session/0, status/0, context/0]).
 
 -doc """
-What a transport knows beside the body. `headers` is `none` where it has no headers; on HTTP it is
-the mirrored ones, `undefined` where absent.
+What a transport knows beside the body: the HTTP headers by their names in lower case, or `none`
+where it has no headers.
 """.
--type envelope() :: #{headers := none | headers()}.
--type headers() :: #{
-    protocol_version := binary() | undefined,
-    mcp_method := binary() | undefined,
-    mcp_name := binary() | undefined
-}.
+-type envelope() :: #{headers := none | #{binary() => binary()}}.
 -type session() :: #{
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
@@ -130,7 +125,7 @@ era(_, Params, Envelope) ->
         false -> header_era(Envelope)
     end.
 
-header_era(#{headers := #{protocol_version := <<_/binary>> = Version}}) ->
+header_era(#{headers := #{~"mcp-protocol-version" := Version}}) ->
     case erlmcp_revision:parse(Version) of
         {ok, Revision} -> erlmcp_revision:era(Revision);
         error -> stateless
@@ -143,7 +138,7 @@ header_era(_) ->
 stateless(Id, Method, Params, #{headers := Headers}, Catalog) ->
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
-        ok ?= mirrored(Method, Params, Headers),
+        ok ?= mirrored(Method, Params, Headers, Catalog),
         ok ?= offered(Method, Revision),
         dispatch(Method, Id, Params, Meta#{revision => Revision}, Catalog)
     else
@@ -151,10 +146,20 @@ stateless(Id, Method, Params, #{headers := Headers}, Catalog) ->
     end.
 
 protocol_version(none) -> none;
-protocol_version(#{protocol_version := Version}) -> Version.
+protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).
 
-mirrored(_, _, none) -> ok;
-mirrored(Method, Params, Headers) -> erlmcp_header:check(Method, Params, Headers).
+mirrored(_, _, none, _) ->
+    ok;
+mirrored(Method, Params, Headers, Catalog) ->
+    maybe
+        ok ?= erlmcp_header:check(Method, Params, Headers),
+        #{~"name" := Name, ~"arguments" := #{} = Arguments} ?= Params,
+        {ok, #{headers := [_ | _] = Declared}} ?= erlmcp_catalog:tool(Name, Catalog),
+        erlmcp_header:check_arguments(Arguments, Declared, Headers)
+    else
+        {error, _} = Error -> Error;
+        _ -> ok
+    end.
 
 offered(Method, Revision) ->
     case erlmcp_revision:offers(Method, Revision) of
@@ -236,7 +241,7 @@ batch(Messages, Envelope, Catalog, Session) ->
         end, Session, Messages),
     All = lists:append(Effects),
     Cancels = [Effect || {cancel, _} = Effect <- All],
-    case [Effect || Effect <- All, element(1, Effect) =:= reply orelse element(1, Effect) =:= call] of
+    case [Effect || Effect <- All -- Cancels, Effect =/= accepted] of
         [] -> {Cancels ++ [accepted], Last};
         Answers -> {Cancels ++ [{batch, Answers}], Last}
     end.

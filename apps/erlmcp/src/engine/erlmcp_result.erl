@@ -44,7 +44,8 @@ complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
 A result object with these members. For a stateless revision it also has `resultType` and the
 server's identity, given encoded, in `_meta`. A value may be `{encoded, Json}` already.
 """.
--spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
+-spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(),
+             ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
     Fields = [[json:encode(Key), $:, value(Value)] || {Key, Value} <- Members],
     case erlmcp_revision:era(Revision) of
@@ -106,10 +107,14 @@ prompt(Return, Definition, Context) ->
 messages(Text, _) when is_binary(Text) ->
     [#{role => user, content => erlmcp_content:text(Text)}];
 messages(Messages, #{revision := Revision}) when is_list(Messages) ->
-    [#{role => Role, content => item(Content, Revision)}
-     || #{role := Role, content := Content} <:- Messages, Role =:= user orelse Role =:= assistant];
+    [message(Message, Revision) || Message <- Messages];
 messages(Return, _) ->
     error({bad_return, prompt, Return}).
+
+message(#{role := Role, content := Content}, Revision) when Role =:= user; Role =:= assistant ->
+    #{role => Role, content => item(Content, Revision)};
+message(Message, _) ->
+    error({bad_return, message, Message}).
 
 contents(Text, Uri, MimeType) when is_binary(Text) ->
     [erlmcp_content:text_contents(Uri, MimeType, Text)];

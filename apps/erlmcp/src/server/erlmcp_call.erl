@@ -6,9 +6,9 @@ its owner what the handler reports and, once, its answer; its crash is one error
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`. The guard is the process that the
 call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
 
-- Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call, {erlmcp_answer,
-  Status, Bytes}}`: one signal, and not a message and an exit to be told apart from a death. The
-  owner traps exits.
+- Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call,
+  {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
+  from a death. The owner traps exits.
 - Where the guard is an HTTP session, which outlives the connections of its client, the owner is
   sent `{Tag, {answer, Status, Bytes}}`.
 """.
@@ -26,8 +26,7 @@ call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kill
     | {deadline, pid()}
     | cancelled.
 
-%% Words. A small call ends before it must collect garbage: measured, a quarter less time than with
-%% the default of 233 (bench/stages.escript shows it).
+%% Words. A small call ends before it must collect garbage.
 -define(HEAP, 987).
 
 -doc """
@@ -37,30 +36,30 @@ Starts a call that is linked to the calling process, its owner and guard. The ta
 -spec start(erlmcp_engine:call(), erlmcp_options:limits()) -> pid().
 start(Call, Limits) ->
     Owner = self(),
-    spawn_opt(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end,
-              [link | bounds(Limits)]).
+    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end, Limits).
 
 -doc "The same with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_options:limits(), Tag :: term()) -> pid().
 start(Call, Limits, Tag) ->
     Owner = {self(), Tag},
-    spawn_opt(fun() -> run_linked(Call, Owner, Limits) end, [link | bounds(Limits)]).
+    spawn_call(fun() -> run_linked(Call, Owner, Limits) end, Limits).
 
--doc "Starts a call that an HTTP session guards: it outlives its owner, and can be cancelled there.".
+-doc "Starts a call that an HTTP session guards: it outlives its owner, and is cancelled there.".
 -spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), Session :: pid()) -> pid().
 start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, Session) ->
-    spawn_opt(
-        fun() ->
-            link(Session),
-            erlmcp_session:adopt(Session, self(), Id, Owner),
-            {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
-            Pid ! {Tag, {answer, Status, Bytes}}
-        end, bounds(Limits)).
+    Run = fun() ->
+        link(Session),
+        erlmcp_session:adopt(Session, self(), Id, Owner),
+        {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
+        Pid ! {Tag, {answer, Status, Bytes}}
+    end,
+    spawn_opt(Run, [{min_heap_size, ?HEAP}, {max_heap_size, max_heap(Limits)}]).
 
-bounds(#{call_heap_bytes := Bytes}) ->
-    Words = Bytes div erlang:system_info(wordsize),
-    [{min_heap_size, ?HEAP},
-     {max_heap_size, #{size => Words, kill => true, error_logger => false}}].
+spawn_call(Run, Limits) ->
+    spawn_opt(Run, [link, {min_heap_size, ?HEAP}, {max_heap_size, max_heap(Limits)}]).
+
+max_heap(#{call_heap_bytes := Bytes}) ->
+    #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 run_linked(Call, {Pid, _} = Owner, Limits) ->
     {reply, Status, Bytes} = run(Call, Owner, Owner, Limits),
@@ -107,7 +106,7 @@ timed_out(Id, Revision) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
     erlmcp_engine:refuse(Id, Refusal, Revision).
 
--doc "The answer to a request whose call died without one: of its heap bound, or by another's hand.".
+-doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
 -spec died(Reason :: term(), erlmcp_message:id(), erlmcp_revision:revision()) ->
     {reply, erlmcp_engine:status(), iodata()}.
 died(killed, Id, Revision) ->

@@ -31,7 +31,8 @@ count(#{running := Running}) ->
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_engine:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
-      #{running := Running, ids := Ids, limits := #{calls_per_connection := Max} = Limits} = Calls) ->
+      #{running := Running, ids := Ids, limits := Limits} = Calls) ->
+    #{calls_per_connection := Max} = Limits,
     if
         is_map_key(Id, Ids) ->
             Message = ~"id: a request with this id is still being answered",

@@ -4,8 +4,8 @@ What the processes of one server share: a key of its own, its limits, and the ta
 sessions. A value that is handed to each of them; nothing here has a name that a second server on
 the node could collide with.
 
-A session's row is `{SessionId, Pid, Session, LastUsed}`. A session that is a connection (stdio, TCP)
-has its pid for an id.
+A session's row is `{SessionId, Pid, Session, LastUsed}`. A session that is a connection (stdio,
+TCP) has its pid for an id.
 """.
 
 -export([new/1]).

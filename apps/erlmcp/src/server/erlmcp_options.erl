@@ -43,7 +43,8 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 
 - `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
   `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
-  or `any`), `allowed_origins` (origins accepted beside the server's own and loopback ones, or `any`).
+  or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
+  or `any`).
 - `tcp`: newline-framed JSON-RPC.
 - `stdio`: the same on standard input and output; the node stops when the input ends.
 """.

@@ -6,7 +6,7 @@ A connection that carries one message a line, as a value: bytes in, bytes out. T
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/1, data/2, end_of_input/1, info/2, busy/1, close/1]).
+-export([new/1, data/2, receive_timeout/1, end_of_input/1, info/2, busy/1, close/1]).
 
 -export_type([connection/0]).
 
@@ -23,11 +23,28 @@ new(#{limits := #{message_bytes := Max} = Limits} = Instance) ->
     #{instance => Instance, framing => erlmcp_line:new(Max), session => none,
       calls => erlmcp_calls:new(Limits)}.
 
--doc "What arrived. Gives all that is ready to be written, as one piece.".
--spec data(binary(), connection()) -> {iodata(), connection()}.
+-doc """
+What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
+(`started`), goes on (`unfinished`), or none is awaited (`complete`).
+""".
+-spec data(binary(), connection()) ->
+    {started | unfinished | complete, iodata(), connection()}.
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
-    lines(Lines, [], Connection#{framing := Rest}).
+    {Out, Next} = lines(Lines, [], Connection#{framing := Rest}),
+    Input = case erlmcp_line:is_partial(Rest) of
+        false -> complete;
+        true when Lines =:= [] -> unfinished;
+        true -> started
+    end,
+    {Input, Out, Next}.
+
+-doc "The refusal of a message that did not arrive in time; nothing is read after it.".
+-spec receive_timeout(connection()) -> iodata().
+receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}}) ->
+    Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
+                                 #{limit => Limit}),
+    framed(erlmcp_message:error(undefined, Refusal)).
 
 -doc "Nothing more will arrive: an unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.

@@ -51,13 +51,12 @@ is_ip(Host) ->
 origin(Origin, Host, Origins) ->
     case lists:member(Origin, Origins) orelse uri_string:parse(Origin) of
         true -> ok;
-        #{scheme := _, host := Host} -> ok;
+        #{scheme := _, host := Own} when Own =:= Host; <<"[", Own/binary, "]">> =:= Host -> ok;
         #{scheme := _, host := Other} -> loopback(Other);
         _ -> {error, origin}
     end.
 
-loopback(Host) when Host =:= ~"localhost"; Host =:= ~"127.0.0.1"; Host =:= ~"::1";
-                    Host =:= ~"[::1]" -> ok;
+loopback(Host) when Host =:= ~"localhost"; Host =:= ~"127.0.0.1"; Host =:= ~"::1" -> ok;
 loopback(_) -> {error, origin}.
 
 lower(Name) ->

@@ -23,7 +23,8 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                 {ranch_tcp, cowboy_clear, Socket}
         end,
     ranch:child_spec(Ref, Transport,
-                     #{max_connections => Connections, connection_type => supervisor,
+                     #{max_connections => Connections, num_conns_sups => 1,
+                       connection_type => supervisor,
                        socket_opts => SocketOptions},
                      Protocol,
                      #{connection_type => supervisor,
@@ -35,6 +36,7 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                        idle_timeout => infinity,
                        inactivity_timeout => 300_000,
                        max_keepalive => infinity,
+                       max_concurrent_streams => maps:get(calls_per_connection, Limits),
                        active_n => 100,
                        %% All of them are ours; none carries bytes from a client.
                        invalid_response_headers => ignore,

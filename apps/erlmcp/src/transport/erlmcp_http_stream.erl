@@ -34,7 +34,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -record(stream, {
     owner :: erlmcp_call:owner(),
     config :: config(),
-    headers :: map(),
+    version :: cowboy:http_version(),
+    headers :: #{binary() => binary()},
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
     body = [] :: iodata(),
@@ -54,9 +55,11 @@ config(Options, #{limits := Limits} = Instance) ->
       policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.
-init(StreamId, #{headers := Headers} = Request, #{erlmcp := #{path := Path} = Config}) ->
+init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := Config}) ->
+    #{path := Path} = Config,
     StreamId =:= 1 andalso process_flag(min_heap_size, ?HEAP),
-    Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, headers = Headers},
+    Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, version = Version,
+                     headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
         {post, Accept} ->
             post(Request, Stream#stream{accept = Accept});
@@ -65,15 +68,29 @@ init(StreamId, #{headers := Headers} = Request, #{erlmcp := #{path := Path} = Co
         {delete, Id} ->
             delete(find_session(Id, Stream), Stream);
         {error, Refusal} ->
-            {refuse(Refusal), Stream}
+            {refuse(Refusal, undefined, unread(Request)), Stream}
     end.
 
-post(#{has_body := true}, Stream) ->
-    {[], Stream};
+post(#{has_body := true} = Request, Stream) ->
+    {continue(Request), start_timer(Stream)};
 post(_, Stream) ->
     message(<<>>, Stream).
 
-%% The body: bounded in size while it arrives, and in time if it comes in pieces.
+continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
+    case string:lowercase(Expectation) of
+        ~"100-continue" -> [{inform, 100, #{}}];
+        _ -> []
+    end;
+continue(_) ->
+    [].
+
+%% A body that nobody wants is not waited for. On HTTP/2 its stream is reset.
+unread(#stream{version = Version}) -> unread(#{has_body => true, version => Version});
+unread(#{has_body := true, version := 'HTTP/2'}) -> #{};
+unread(#{has_body := true}) -> #{~"connection" => ~"close"};
+unread(_) -> #{}.
+
+%% The body: bounded in size while it arrives, and in time.
 
 -doc false.
 data(_, _, _, #stream{call = {_, _, _, _}} = Stream) ->
@@ -84,21 +101,18 @@ data(_, IsFin, Data, #stream{body = Body, size = Size, config = Config} = Stream
         Total when Total > Max ->
             Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                          #{limit => Max, observed => Total}),
-            {refuse(Refusal), cancel_timer(Stream)};
+            {refuse(Refusal, undefined, unread(Stream)), cancel_timer(Stream)};
         _ when IsFin =:= fin, Body =:= [] ->
-            message(Data, Stream);
+            message(Data, cancel_timer(Stream));
         _ when IsFin =:= fin ->
             message(iolist_to_binary([Body, Data]), cancel_timer(Stream#stream{body = []}));
         Total ->
-            {[{flow, byte_size(Data)}],
-             start_timer(Stream#stream{body = [Body, Data], size = Total})}
+            {[{flow, byte_size(Data)}], Stream#stream{body = [Body, Data], size = Total}}
     end.
 
-start_timer(#stream{timer = undefined, owner = {Pid, Tag}, config = Config} = Stream) ->
+start_timer(#stream{owner = {Pid, Tag}, config = Config} = Stream) ->
     #{receive_timeout_ms := Timeout} = Config,
-    Stream#stream{timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})};
-start_timer(Stream) ->
-    Stream.
+    Stream#stream{timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})}.
 
 cancel_timer(#stream{timer = undefined} = Stream) ->
     Stream;
@@ -117,26 +131,18 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     end.
 
 handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stream) ->
-    Envelope = #{headers => #{protocol_version => header(~"mcp-protocol-version", Headers),
-                              mcp_method => header(~"mcp-method", Headers),
-                              mcp_name => header(~"mcp-name", Headers)}},
+    Envelope = #{headers => Headers},
     Catalog = erlmcp_publisher:catalog(Instance),
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             opened(Session, Effects, Stream);
         unknown ->
-            {refuse(gone(), id(Json)), Stream};
+            {refuse(gone(), id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
             perform(Effects, #{}, Stream#stream{session = {Id, Pid, Next}})
-    end.
-
-header(Name, Headers) ->
-    case Headers of
-        #{Name := Value} -> Value;
-        #{} -> undefined
     end.
 
 %% A stateless message may carry a session id, and it means nothing.
@@ -227,7 +233,8 @@ info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
     {[{data, nofin, erlmcp_sse:event(Bytes)}], Stream};
 info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
     start_stream(#{}, erlmcp_sse:event(Bytes), Stream);
-info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}}, #stream{call = {call, Pid, _, _}} = Stream) ->
+info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
+     #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 info(_, {answer, Status, Bytes}, Stream) ->
     finish({reply, Status, Bytes}, Stream);
@@ -247,7 +254,7 @@ info(_, keep_alive, #stream{streaming = true} = Stream) ->
 info(_, receive_timeout, #stream{call = undefined} = Stream) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{status => 408}),
-    {refuse(Refusal), Stream};
+    {refuse(Refusal, undefined, unread(Stream)), Stream#stream{timer = undefined}};
 info(_, _, Stream) ->
     {[], Stream}.
 
@@ -287,13 +294,13 @@ answer(Status, Headers, Bytes, _) ->
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
 refuse(Refusal) ->
-    refuse(Refusal, undefined).
+    refuse(Refusal, undefined, #{}).
 
-refuse(Refusal, Id) ->
+refuse(Refusal, Id, Extra) ->
     {reply, Status, Bytes} = erlmcp_engine:refuse(Id, Refusal),
     Headers = case Status of
-        405 -> #{~"allow" => ~"POST, GET, DELETE"};
-        _ -> #{}
+        405 -> Extra#{~"allow" => ~"POST, GET, DELETE"};
+        _ -> Extra
     end,
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 

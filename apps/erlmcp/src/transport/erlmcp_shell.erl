@@ -8,7 +8,7 @@ When the input ends, what was accepted is answered before the process ends; its 
 deadlines. When the channel is lost, its calls are ended.
 """.
 
--export([run/4]).
+-export([run/5]).
 -export([resume/1]).
 
 -export_type([channel/0]).
@@ -33,14 +33,21 @@ deadlines. When the channel is lost, its calls are ended.
     channel :: channel(),
     parent :: pid(),
     connection :: erlmcp_connection:connection(),
+    receive_timeout :: timeout(),
+    timer :: undefined | reference(),
     input = open :: open | ended
 }).
 
--doc "Serves the channel until it ends. The calling process becomes the connection's.".
--spec run(module(), channel(), Parent :: pid(), erlmcp_instance:instance()) -> ok.
-run(Module, Channel, Parent, Instance) ->
+-doc """
+Serves the channel until it ends. The calling process becomes the connection's. A message that has
+begun must arrive within `ReceiveTimeout` milliseconds.
+""".
+-spec run(module(), channel(), Parent :: pid(), erlmcp_instance:instance(),
+          ReceiveTimeout :: timeout()) -> ok.
+run(Module, Channel, Parent, Instance, ReceiveTimeout) ->
     process_flag(trap_exit, true),
     loop(#shell{module = Module, channel = Channel, parent = Parent,
+                receive_timeout = ReceiveTimeout,
                 connection = erlmcp_connection:new(Instance)}).
 
 loop(Shell) ->
@@ -79,10 +86,14 @@ gather(Message, Out, Shell, Left) ->
 step({'EXIT', Parent, Reason}, #shell{parent = Parent} = Shell) ->
     ok = stop(Shell),
     exit(Reason);
+step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
+    _ = write(erlmcp_connection:receive_timeout(Connection), Shell),
+    lost;
 step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
     case Module:received(Message, Channel) of
         {data, Bytes} ->
-            answered(erlmcp_connection:data(Bytes, Connection), Shell);
+            {Input, Out, Next} = erlmcp_connection:data(Bytes, Connection),
+            answered({Out, Next}, timer(Input, Shell));
         end_of_input ->
             answered(erlmcp_connection:end_of_input(Connection), Shell#shell{input = ended});
         lost ->
@@ -92,6 +103,19 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
         other ->
             answered(erlmcp_connection:info(Message, Connection), Shell)
     end.
+
+timer(complete, #shell{timer = undefined} = Shell) ->
+    Shell;
+timer(unfinished, #shell{timer = Timer} = Shell) when Timer =/= undefined ->
+    Shell;
+timer(_, #shell{receive_timeout = infinity} = Shell) ->
+    Shell;
+timer(complete, #shell{timer = Timer} = Shell) ->
+    _ = erlang:cancel_timer(Timer),
+    Shell#shell{timer = undefined};
+timer(_, #shell{timer = Timer, receive_timeout = Timeout} = Shell) ->
+    _ = Timer =:= undefined orelse erlang:cancel_timer(Timer),
+    Shell#shell{timer = erlang:start_timer(Timeout, self(), receive_timeout)}.
 
 answered({Bytes, Connection}, Shell) ->
     {Bytes, Shell#shell{connection = Connection}}.

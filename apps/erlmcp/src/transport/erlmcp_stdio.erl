@@ -41,7 +41,8 @@ stop_node_with(Pid) ->
 init(Parent, Instance) ->
     ok = erlmcp_stdout:redirect(),
     Port = open_port({fd, 0, 1}, [binary, eof, stream]),
-    erlmcp_shell:run(?MODULE, Port, Parent, Instance).
+    %% The client is the parent; it may take its time.
+    erlmcp_shell:run(?MODULE, Port, Parent, Instance, infinity).
 
 -doc false.
 received({Port, {data, Data}}, Port) -> {data, Data};

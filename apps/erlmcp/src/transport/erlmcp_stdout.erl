@@ -1,7 +1,7 @@
 -module(erlmcp_stdout).
 -moduledoc """
-Keeps standard output free for MCP: whatever the node's processes print to it, by their group leader,
-by `user` or through the logger, goes to standard error instead.
+Keeps standard output free for MCP: whatever the node's processes print to it, by their group
+leader, by `user` or through the logger, goes to standard error instead.
 """.
 
 -export([redirect/0]).
@@ -19,7 +19,7 @@ redirect() ->
     true = unregister(user),
     true = register(user, Forward),
     _ = [group_leader(Error, Pid)
-         || Pid <- processes(), {group_leader, Leader} <:- [process_info(Pid, group_leader)],
+         || Pid <- processes(), {group_leader, Leader} <- [process_info(Pid, group_leader)],
             Leader =:= User],
     ok.
 

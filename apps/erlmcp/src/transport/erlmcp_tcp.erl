@@ -22,10 +22,12 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 child_spec(Ref, Options, #{limits := Limits} = Instance) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
     ranch:child_spec(Ref, ranch_tcp,
-                     #{max_connections => Connections,
+                     #{max_connections => Connections, num_conns_sups => 1,
                        socket_opts => [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
                                        {port, maps:get(port, Options, 0)},
                                        {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
+                                       %% Told apart from the end of the input.
+                                       {show_econnreset, true},
                                        {send_timeout, SendTimeout}]},
                      ?MODULE, Instance).
 
@@ -42,11 +44,11 @@ start_link(Ref, _, Instance) ->
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_instance:instance()) -> ok.
-init(Ref, Instance) ->
+init(Ref, #{limits := #{receive_timeout_ms := Timeout}} = Instance) ->
     {ok, Socket} = ranch:handshake(Ref),
     [Parent | _] = get('$ancestors'),
     ok = activate(Socket),
-    erlmcp_shell:run(?MODULE, Socket, Parent, Instance).
+    erlmcp_shell:run(?MODULE, Socket, Parent, Instance, Timeout).
 
 activate(Socket) ->
     case inet:setopts(Socket, [{active, ?ACTIVE}, {mode, binary}]) of

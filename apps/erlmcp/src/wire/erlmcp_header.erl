@@ -1,50 +1,158 @@
 -module(erlmcp_header).
 -moduledoc """
-The `Mcp-*` headers that mirror a stateless request's body on HTTP. Pure.
+The `Mcp-*` headers that mirror a stateless request's body on HTTP. Pure. Headers are maps by their
+names in lower case.
 
 Source: specification 2026-07-28, "Streamable HTTP / Request Metadata".
 """.
 
--export([check/3, decode/1]).
+-export([check/3, check_arguments/3, declared/1, decode/1]).
 
--export_type([mirrored/0]).
+-export_type([headers/0, declaration/0]).
 
--type mirrored() :: #{mcp_method := binary() | undefined, mcp_name := binary() | undefined}.
+-type headers() :: #{binary() => binary()}.
+-doc "A mirrored argument: its header, the keys that lead to it, and its type.".
+-type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
+
+%% Beyond these a JSON number is not an exact integer everywhere.
+-define(SAFE_INTEGER, 9007199254740991).
 
 -doc """
 Whether `Mcp-Method` and, for the methods that have a name or URI, `Mcp-Name` say what the body
 says. Values are compared case-sensitively, `Mcp-Name` after decoding.
 """.
--spec check(Method :: binary(), Params :: map(), mirrored()) ->
+-spec check(Method :: binary(), Params :: map(), headers()) ->
     ok | {error, erlmcp_refusal:refusal()}.
-check(Method, Params, #{mcp_method := Method, mcp_name := Name}) ->
+check(Method, Params, #{~"mcp-method" := Method} = Headers) ->
     case source(Method) of
-        none -> ok;
-        Field -> check_name(Name, Field, maps:get(Field, Params, undefined))
+        none ->
+            ok;
+        Field ->
+            %% A body without the field is refused by its method, which can say more.
+            case Params of
+                #{Field := Value} when is_binary(Value) -> check_name(Headers, Field, Value);
+                #{} -> ok
+            end
     end;
-check(_, _, #{mcp_method := undefined}) ->
-    mismatch(~"Mcp-Method: the header is missing");
+check(_, _, #{~"mcp-method" := _}) ->
+    mismatch(~"Mcp-Method: the header differs from the body's method");
 check(_, _, _) ->
-    mismatch(~"Mcp-Method: the header differs from the body's method").
+    mismatch(~"Mcp-Method: the header is missing").
 
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
 source(~"resources/read") -> ~"uri";
 source(_) -> none.
 
-%% A body without the field is refused by its method, which can say more.
-check_name(_, _, Value) when not is_binary(Value) ->
-    ok;
-check_name(Value, _, Value) when binary_part(Value, 0, min(9, byte_size(Value))) =/= ~"=?base64?" ->
-    ok;
-check_name(undefined, _, _) ->
-    mismatch(~"Mcp-Name: the header is missing");
-check_name(Header, Field, Value) ->
+check_name(#{~"mcp-name" := Header}, Field, Value) ->
     case decode(Header) of
         {ok, Value} -> ok;
         {ok, _} -> mismatch([~"Mcp-Name: the header differs from the body's params.", Field]);
         error -> mismatch(~"Mcp-Name: invalid base64 or characters")
+    end;
+check_name(_, _, _) ->
+    mismatch(~"Mcp-Name: the header is missing").
+
+-doc """
+Whether the `Mcp-Param-*` headers of a tool call say what its arguments say. An argument that is
+there and not null must have its header; one that is not there needs none.
+""".
+-spec check_arguments(Arguments :: map(), [declaration()], headers()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+check_arguments(_, [], _) ->
+    ok;
+check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
+    case {value(Path, Arguments), Headers} of
+        {absent, _} ->
+            check_arguments(Arguments, Declared, Headers);
+        {Value, #{Header := Encoded}} ->
+            case decode(Encoded) of
+                {ok, Text} ->
+                    case same(Value, Text) of
+                        true -> check_arguments(Arguments, Declared, Headers);
+                        false -> mismatch([Header, ~": the header differs from the argument"])
+                    end;
+                error ->
+                    mismatch([Header, ~": invalid base64 or characters"])
+            end;
+        {_, _} ->
+            mismatch([Header, ~": the header is missing"])
     end.
+
+value([Key | Keys], #{} = Object) ->
+    case Object of
+        #{Key := null} -> absent;
+        #{Key := Value} when Keys =:= [] -> Value;
+        #{Key := Inner} -> value(Keys, Inner);
+        #{} -> absent
+    end;
+value(_, _) ->
+    absent.
+
+%% Integers as numbers: 42 and 42.0 are one value.
+same(Value, Text) when is_binary(Value) -> Value =:= Text;
+same(true, Text) -> Text =:= ~"true";
+same(false, Text) -> Text =:= ~"false";
+same(Value, Text) when is_number(Value), byte_size(Text) =< 32 ->
+    try json:decode(Text) of
+        Number -> is_number(Number) andalso Number == Value andalso abs(Number) =< ?SAFE_INTEGER
+    catch
+        error:_ -> false
+    end;
+same(_, _) -> false.
+
+-doc """
+The arguments that a tool's input schema declares to be mirrored, by `x-mcp-header`, or what is wrong
+with a declaration: it must be a header token, unlike all others, on a string, integer or boolean
+that `properties` alone lead to.
+""".
+-spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
+declared(Schema) ->
+    Reachable = reachable(Schema, []),
+    Names = [Header || {Header, _, _} <- Reachable],
+    maybe
+        true ?= length(Reachable) =:= annotations(Schema)
+            orelse {error, ~"x-mcp-header only where properties alone lead to"},
+        true ?= lists:all(fun({_, _, Type}) -> mirrorable(Type) end, Reachable)
+            orelse {error, ~"x-mcp-header on a string, integer or boolean"},
+        true ?= lists:all(fun is_token/1, Names)
+            orelse {error, ~"x-mcp-header to be a header token"},
+        Lower = [<<"mcp-param-", (string:lowercase(Name))/binary>> || Name <- Names],
+        true ?= length(lists:usort(Lower)) =:= length(Lower)
+            orelse {error, ~"each x-mcp-header to be used once"},
+        {ok, [{Header, Path, Type} || {Header, {_, Path, Type}} <- lists:zip(Lower, Reachable)]}
+    end.
+
+reachable(#{~"properties" := #{} = Properties}, Path) ->
+    lists:append([property(Schema, Path ++ [Key])
+                  || Key := #{} = Schema <- maps:iterator(Properties, ordered)]);
+reachable(_, _) ->
+    [].
+
+property(#{~"x-mcp-header" := Header} = Schema, Path) ->
+    [{Header, Path, maps:get(~"type", Schema, undefined)} | reachable(Schema, Path)];
+property(Schema, Path) ->
+    reachable(Schema, Path).
+
+%% All of them, wherever they stand; what an example or a default holds is data.
+annotations(#{} = Schema) ->
+    Below = maps:without([~"x-mcp-header", ~"default", ~"const", ~"enum", ~"examples"], Schema),
+    Here = case Schema of
+        #{~"x-mcp-header" := Name} when not is_map(Name) -> 1;
+        #{} -> 0
+    end,
+    Here + lists:sum([annotations(Value) || _ := Value <- Below]);
+annotations(List) when is_list(List) ->
+    lists:sum([annotations(Item) || Item <- List]);
+annotations(_) ->
+    0.
+
+mirrorable(Type) ->
+    Type =:= ~"string" orelse Type =:= ~"integer" orelse Type =:= ~"boolean".
+
+is_token(Name) ->
+    is_binary(Name) andalso
+        re:run(Name, "^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
 -doc """
 The value that a header carries: itself, or what stands in base64 between `=?base64?` and `?=`.
@@ -60,10 +168,10 @@ decode(<<"=?base64?", Rest/binary>> = Header) when byte_size(Rest) >= 2 ->
     Size = byte_size(Rest) - 2,
     case Rest of
         <<Encoded:Size/binary, "?=">> -> decode_base64(Encoded);
-        _ -> plain(Header)
+        _ -> plain(Header, Header)
     end;
 decode(Header) ->
-    plain(Header).
+    plain(Header, Header).
 
 decode_base64(Encoded) ->
     %% base64:decode/1 skips whitespace, so it is looked for first.
@@ -78,11 +186,9 @@ decode_base64(Encoded) ->
             error
     end.
 
-plain(Header) ->
-    case << <<C>> || <<C>> <= Header, C =:= $\t orelse (C >= 16#20 andalso C < 16#7f) >> of
-        Header -> {ok, Header};
-        _ -> error
-    end.
+plain(<<C, Rest/binary>>, Header) when C >= 16#20, C < 16#7f; C =:= $\t -> plain(Rest, Header);
+plain(<<>>, Header) -> {ok, Header};
+plain(_, _) -> error.
 
 mismatch(Message) ->
     {error, erlmcp_refusal:new(invalid_header, Message, #{code => -32020, status => 400})}.

@@ -115,8 +115,9 @@ close_object({_, Keys, Members}, {Depth, _, Around}) ->
         Object -> throw({duplicate_key, duplicate(Members, Object)})
     end.
 
+%% The first key that came again.
 duplicate(Members, Object) ->
-    lists:last([Key || {Key, _} <- Members] -- maps:keys(Object)).
+    hd([Key || {Key, _} <- lists:reverse(Members)] -- maps:keys(Object)).
 
 to_integer(Text) when byte_size(Text) =< ?NUMBER_BYTES -> binary_to_integer(Text);
 to_integer(_) -> throw({number_too_long, ?NUMBER_BYTES}).

@@ -7,7 +7,7 @@ and then swallowed up to its end without being kept, so a peer cannot make us ho
 bound and one chunk.
 """.
 
--export([new/1, push/2, flush/1]).
+-export([new/1, push/2, is_partial/1, flush/1]).
 
 -export_type([state/0, line/0]).
 
@@ -95,6 +95,11 @@ content_size(Line) ->
 
 is_blank(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t; C =:= $\r -> is_blank(Rest);
 is_blank(Rest) -> Rest =:= ~"".
+
+-doc "Whether a line has begun and not ended.".
+-spec is_partial(state()) -> boolean().
+is_partial(#state{held = Held}) ->
+    Held =/= ~"".
 
 -doc """
 What is left when no more bytes will come: a last line without a newline, if there is one.

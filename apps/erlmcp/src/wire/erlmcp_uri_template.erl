@@ -230,9 +230,13 @@ ends(Uri, Size, Stops, Dead, Ends) ->
             Ends
     end.
 
-%% An escape is one character; a broken one, and what is not UTF-8, belongs to no value.
-character_size(<<$%, H, L, _/binary>>, _) when ?IS_HEX(H), ?IS_HEX(L) ->
-    3;
+%% The escapes of one character are not parted. A broken escape, and what is not UTF-8, belongs to no
+%% value.
+character_size(<<$%, H, L, _/binary>> = Text, _) when ?IS_HEX(H), ?IS_HEX(L) ->
+    case 3 * utf8_size(H) of
+        Size when Size =< byte_size(Text) -> Size;
+        _ -> 0
+    end;
 character_size(<<C/utf8, Rest/binary>> = Text, Stops) when C =/= $% ->
     case lists:member(C, Stops) of
         true -> 0;
@@ -241,9 +245,15 @@ character_size(<<C/utf8, Rest/binary>> = Text, Stops) when C =/= $% ->
 character_size(_, _) ->
     0.
 
+%% By the first hexadecimal digit of its first byte.
+utf8_size(H) when H =:= $C; H =:= $c; H =:= $D; H =:= $d -> 2;
+utf8_size(H) when H =:= $E; H =:= $e -> 3;
+utf8_size(H) when H =:= $F; H =:= $f -> 4;
+utf8_size(_) -> 1.
+
 bindings(Found) ->
     Values = lists:flatmap(fun values/1, Found),
-    %% Of a name that stands twice the last is kept, which is a whole value rather than its prefix.
+    %% Of a name that stands twice the last is kept: a whole value rather than its prefix.
     Bindings = maps:from_list(lists:sort([{Name, Value} || {{Name, _}, Value} <- Values])),
     Agrees = fun({{Name, Modifier}, Value}) ->
         cut(Modifier, maps:get(Name, Bindings)) =:= Value

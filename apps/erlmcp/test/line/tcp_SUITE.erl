@@ -15,6 +15,7 @@
          unreadable_lines_are_parse_errors/1, non_messages_are_invalid_requests/1,
          notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
          progress_comes_before_the_answer/1, answers_are_one_line/1, large_answers_arrive_whole/1,
+         unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
          connections_are_bounded/1, connections_live_when_a_neighbour_dies/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, close/1, send/2, recv/1, recv_line/1, recv_many/2,
@@ -23,6 +24,8 @@
                            waiting_tool/1, await_call/0]).
 
 -define(PATIENCE, 5000).
+%% Of a ranch listener, unless it is told otherwise.
+-define(ACCEPTORS, 10).
 
 all() ->
     [pipelined_requests_are_all_answered, messages_may_come_in_any_pieces, eras_share_a_listener,
@@ -35,6 +38,7 @@ all() ->
      unreadable_lines_are_parse_errors, non_messages_are_invalid_requests,
      notifications_and_responses_are_not_answered, sessions_hear_of_changes,
      progress_comes_before_the_answer, answers_are_one_line, large_answers_arrive_whole,
+     unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      connections_are_bounded, connections_live_when_a_neighbour_dies].
 
 %% "It is the sender's choice when to wait": 1,000 requests in one write, each answered once, with
@@ -347,7 +351,7 @@ unreadable() ->
      ~'{"jsonrpc":"2.0","id":1,"method":"ping"} {}', ~'{"jsonrpc":"2.0","id":01,"method":"ping"}',
      ~'{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}', ~'{"jsonrpc":"2.0","id":NaN}',
      ~"{'jsonrpc':'2.0','id':1,'method':'ping'}", ~'{"jsonrpc":"2.0","id":1e999,"method":"ping"}',
-     ~'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}',
+     ~B'{"jsonrpc":"2.0","id":"\ud800","method":"ping"}',
      <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#c3, 16#28, "\",\"method\":\"ping\"}">>,
      <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#ed, 16#a0, 16#80, "\",\"method\":\"ping\"}">>,
      <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#c0, 16#80, "\",\"method\":\"ping\"}">>,
@@ -479,17 +483,50 @@ large_answers_arrive_whole(_) ->
     [8_000_000, 8_000_000, 8_000_000] =
         [byte_size(text(Result)) || #{~"result" := Result} <- Answers].
 
-%% At the limit all are served; one more waits, and is served when another leaves.
+%% `receive_timeout_ms`: a message that was begun has so long to arrive. Between messages a client
+%% may be silent for as long as it likes.
+unfinished_messages_are_bounded_in_time(_) ->
+    Server = serve(#{limits => #{receive_timeout_ms => 100}}),
+    Silent = connect(Server),
+    Slow = connect(Server),
+    ok = gen_tcp:send(Slow, ~'{"jsonrpc":"2.0",'),
+    ok = closes(Slow),
+    true = is_quiet(Silent).
+
+closes(Socket) ->
+    case erlmcp_test_line:recv_line(Socket, ?PATIENCE) of
+        {ok, _} -> closes(Socket);
+        {error, closed} -> ok
+    end.
+
+%% `send_timeout_ms`: a client that does not take what it asked for is dropped, with its calls.
+clients_that_do_not_read_are_dropped(_) ->
+    Large = #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 800_000) end},
+    Server = serve(#{tools => [Large, waiting_tool(~"wait")],
+                     limits => #{send_timeout_ms => 100}}),
+    Socket = connect(Server),
+    send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
+    Monitor = monitor(process, await_call()),
+    [send(Socket, stateless(Id, ~"tools/call", #{~"name" => ~"large"})) || Id <- [1, 2, 3]],
+    down(Monitor).
+
+%% At the limit all are served. Beyond it a client waits, and is served when another leaves. The
+%% listener's bound is soft: each of its acceptors may have taken one connection more.
 connections_are_bounded(_) ->
-    Server = serve(#{limits => #{connections => 3}}),
-    Sockets = [First | _] = [connect(Server) || _ <- [1, 2, 3]],
-    [true = is_quiet(Socket) || Socket <- Sockets],
-    Fourth = connect(Server),
-    send(Fourth, request(4, ~"ping", #{})),
-    {error, timeout} = erlmcp_test_line:recv_line(Fourth, 300),
-    [true = is_quiet(Socket) || Socket <- Sockets],
-    close(First),
-    #{~"id" := 4, ~"result" := #{}} = recv(Fourth).
+    Server = serve(#{limits => #{connections => 20}}),
+    First = [connect(Server) || _ <- lists:seq(1, 20)],
+    [true = is_quiet(Socket) || Socket <- First],
+    Later = [connect(Server) || _ <- lists:seq(1, 40)],
+    [send(Socket, request(1, ~"ping", #{})) || Socket <- Later],
+    {Served, Waiting} = lists:partition(fun(Socket) -> is_answered(Socket, 20) end, Later),
+    true = length(Served) =< ?ACCEPTORS,
+    [true = is_quiet(Socket) || Socket <- First],
+    [close(Socket) || Socket <- First ++ Served],
+    [#{~"id" := 1, ~"result" := #{}} = recv(Socket)
+     || Socket <- lists:sublist(Waiting, 20)].
+
+is_answered(Socket, Timeout) ->
+    element(1, erlmcp_test_line:recv_line(Socket, Timeout)) =:= ok.
 
 %% Nothing is shared: a connection that is lost in the middle of its calls disturbs no other.
 connections_live_when_a_neighbour_dies(_) ->

@@ -5,8 +5,8 @@ client that writes exactly the bytes it is told to and reads one response, or on
 Everything waits five seconds at most and fails then.
 """.
 
--export([start/1, stop/1, definitions/1, finish/2, running/0, ended/1]).
--export([connect/1, write/2, post/4, send/4, close/1]).
+-export([start/1, stop/1, definitions/1, catalog/0, finish/2, running/0, ended/1]).
+-export([connect/1, write/2, send/4, close/1]).
 -export([response/1, head/1, body/2, event/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, delete/2]).
@@ -105,6 +105,75 @@ wait(Test, Arguments) ->
         {finish, Return} -> Return
     end.
 
+-doc """
+Options with everything that a definition and a content can have, to see what becomes of it for a
+client of each revision.
+""".
+-spec catalog() -> map().
+catalog() ->
+    Icons = [#{src => ~"data:image/png;base64,AA==", mimeType => ~"image/png", sizes => [~"1x1"]}],
+    Shown = #{title => ~"A title", description => ~"A description", icons => Icons,
+              meta => #{~"com.example/key" => 1}},
+    Annotations = #{audience => [user], priority => 0.5},
+    Schema = #{type => object, properties => #{a => #{type => string}}, required => [a]},
+    #{title => ~"The test", description => ~"A server to test", website_url => ~"https://example.com",
+      icons => Icons, instructions => ~"Call the tools.",
+      tools => [Shown#{name => ~"contents", annotations => #{readOnlyHint => true},
+                       input_schema => Schema, handler => fun(_, _) -> contents() end},
+                Shown#{name => ~"structured",
+                       output_schema => #{type => object, properties => #{n => #{type => integer}}},
+                       handler => fun(_, _) -> #{n => 1} end},
+                #{name => ~"list", output_schema => #{type => array},
+                  handler => fun(_, _) -> {structured, [1, ~"two", null]} end},
+                #{name => ~"number", handler => fun(_, _) -> {structured, 1.5} end},
+                #{name => ~"fails", handler => fun(_, _) -> {error, ~"on purpose"} end},
+                #{name => ~"fails_richly", handler => fun(_, _) -> {error, contents()} end},
+                #{name => ~"context", handler => fun(_, Context) ->
+                    Known = [client_info, client_capabilities, revision, name, method],
+                    maps:with(Known, Context)
+                  end}],
+      resources => [Shown#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
+                           size => 9, annotations => Annotations, ttl_ms => 5000,
+                           cache_scope => public, handler => fun(_, _) -> ~"some text" end},
+                    #{uri => ~"test://blob", name => ~"blob", mime_type => ~"image/png",
+                      handler => fun(_, _) -> {blob, <<0, 255, 1>>} end},
+                    #{uri => ~"test://both", name => ~"both", handler => fun(_, #{uri := Uri}) ->
+                        [#{uri => Uri, text => ~"1"}, #{uri => Uri, blob => ~"AA=="}]
+                      end},
+                    #{uri => ~"test://gone", name => ~"gone",
+                      handler => fun(_, _) -> {error, not_found} end},
+                    #{uri => ~"test://broken", name => ~"broken",
+                      handler => fun(_, _) -> {error, ~"disk on fire"} end},
+                    #{uri => ~"test://item/direct", name => ~"direct",
+                      handler => fun(_, _) -> ~"direct" end}],
+      resource_templates => [Shown#{uri_template => ~"test://item/{id}", name => ~"item",
+                                    mime_type => ~"text/plain", annotations => Annotations,
+                                    handler => fun(#{~"id" := ~"none"}, _) -> {error, not_found};
+                                                  (#{~"id" := Id}, _) -> Id
+                                               end}],
+      prompts => [Shown#{name => ~"greet",
+                         arguments => [#{name => ~"who", title => ~"Who", required => true,
+                                         description => ~"Whom to greet"},
+                                       #{name => ~"how"}],
+                         handler => fun(#{~"who" := Who} = Arguments, _) ->
+                             How = maps:get(~"how", Arguments, ~"Hello"),
+                             <<How/binary, " ", Who/binary>>
+                         end},
+                  #{name => ~"talk", handler => fun(_, _) ->
+                      #{description => ~"Made for you",
+                        messages => [#{role => user, content => erlmcp_content:text(~"Hi")}
+                                     | [#{role => assistant, content => Content}
+                                        || Content <- contents()]]}
+                    end},
+                  #{name => ~"fails", handler => fun(_, _) -> {error, ~"on purpose"} end}]}.
+
+contents() ->
+    [~"plain", erlmcp_content:text(~"text", #{annotations => #{priority => 1}}),
+     erlmcp_content:image(<<1, 2>>, ~"image/png"), erlmcp_content:audio(<<3, 4>>, ~"audio/wav"),
+     erlmcp_content:resource_link(~"test://text", ~"text", #{mimeType => ~"text/plain"}),
+     erlmcp_content:embedded(~"test://text", ~"text/plain", ~"some text"),
+     erlmcp_content:embedded(~"test://blob", ~"image/png", {blob, <<0, 255, 1>>})].
+
 -doc "Awaits that a `wait` tool runs.".
 -spec running() -> {pid(), Arguments :: map()}.
 running() ->
@@ -155,11 +224,6 @@ send(Socket, Method, Headers, Body) ->
     write(Socket, [Method, ~" /mcp HTTP/1.1\r\n",
                    [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Added ++ Headers],
                    ~"\r\n", Body]).
-
--doc "Writes a POST.".
--spec post(gen_tcp:socket(), headers(), iodata(), keep) -> ok.
-post(Socket, Headers, Body, keep) ->
-    send(Socket, ~"POST", Headers, Body).
 
 -doc "One POST on a connection of its own, and its response.".
 -spec post(server(), headers(), iodata()) -> reply().
@@ -236,9 +300,14 @@ messages(#{~"content-type" := ~"application/json"}, Body) ->
 messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
     events(Body).
 
-%% Only what the server is to write: events of one `data` line, and comments.
+%% Only what the server is to write: events of one line of data, and comments.
 events(Bytes) ->
-    [json:decode(Data) || <<"data: ", Data/binary>> <- binary:split(Bytes, ~"\n\n", [global])].
+    Parts = binary:split(Bytes, ~"\n\n", [global]),
+    ~"" = lists:last(Parts),
+    lists:append([data(Part) || Part <- lists:droplast(Parts)]).
+
+data(<<"data: ", Data/binary>>) -> [json:decode(Data)];
+data(<<":", _/binary>>) -> [].
 
 -doc "Reads the next event of a stream whose head was read, or its end.".
 -spec event(gen_tcp:socket()) -> {event, Message :: term()} | fin.

@@ -1,0 +1,326 @@
+-module(spec_lifecycle_SUITE).
+-moduledoc """
+How a connection begins, on TCP: `initialize` of the older revisions (pages "Lifecycle", "Ping" and
+"Logging"), and the versions of 2026-07-28, "Versioning and Compatibility".
+""".
+
+-compile(nowarn_missing_spec_documented).
+
+-export([all/0]).
+-export([supported_versions_are_answered_with_themselves/1,
+         other_versions_are_answered_with_the_latest/1, initialize_says_who_serves/1,
+         identity_has_the_fields_of_the_revision/1, capabilities_are_what_is_served/1,
+         clients_may_say_little/1, bad_initialize_is_invalid_params/1,
+         failed_initialize_can_be_repeated/1, initialize_happens_once/1,
+         ping_needs_no_initialize/1, requests_before_initialize_are_refused/1,
+         requests_before_initialized_are_served/1, initialized_alone_opens_nothing/1,
+         each_revision_has_its_methods/1, sessions_are_their_connections/1,
+         discover_says_what_is_supported/1, modern_versions_are_checked/1,
+         modern_fields_are_required/1, every_log_level_can_be_set/1,
+         unknown_log_levels_are_invalid_params/1, levels_filter_what_is_sent/1,
+         levels_are_the_sessions_own/1, modern_requests_bring_their_level/1,
+         missing_resources_have_the_revisions_code/1]).
+
+-import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, rest/1, is_quiet/1, ask/4,
+                           ask_stateless/4, initialize/2, initialize_request/2, request/3,
+                           stateless/3, notification/2, meta/0, result/1, code/1, echo_tool/0]).
+
+-define(SESSIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"]).
+-define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
+                 ~"emergency"]).
+
+all() ->
+    [supported_versions_are_answered_with_themselves, other_versions_are_answered_with_the_latest,
+     initialize_says_who_serves, identity_has_the_fields_of_the_revision,
+     capabilities_are_what_is_served, clients_may_say_little, bad_initialize_is_invalid_params,
+     failed_initialize_can_be_repeated, initialize_happens_once, ping_needs_no_initialize,
+     requests_before_initialize_are_refused, requests_before_initialized_are_served,
+     initialized_alone_opens_nothing, each_revision_has_its_methods, sessions_are_their_connections,
+     discover_says_what_is_supported, modern_versions_are_checked, modern_fields_are_required,
+     every_log_level_can_be_set, unknown_log_levels_are_invalid_params, levels_filter_what_is_sent,
+     levels_are_the_sessions_own, modern_requests_bring_their_level,
+     missing_resources_have_the_revisions_code].
+
+%% "If the server supports the requested protocol version, it MUST respond with the same version."
+supported_versions_are_answered_with_themselves(_) ->
+    Server = serve(#{}),
+    [#{~"protocolVersion" := Version} = initialize(connect(Server), Version)
+     || Version <- ?SESSIONS].
+
+%% "Otherwise, the server MUST respond with another protocol version it supports. This SHOULD be
+%% the latest version supported by the server." 2026-07-28 has no sessions, so it is none of them.
+other_versions_are_answered_with_the_latest(_) ->
+    Server = serve(#{}),
+    [{Version, #{~"protocolVersion" := ~"2025-11-25"}} =
+         {Version, initialize(connect(Server), Version)}
+     || Version <- [~"2026-07-28", ~"1.0", ~"", ~"2024-11-5", ~"2025-03-26 ", ~"2025-06-18\n",
+                    ~"9999-12-31", ~"latest", ~"ünïcode", binary:copy(~"2025-06-18", 1000)]].
+
+%% "The server MUST respond with its own capabilities and information"
+initialize_says_who_serves(_) ->
+    Socket = connect(serve(#{name => ~"me", version => ~"4.5.6", instructions => ~"Do."})),
+    #{~"serverInfo" := #{~"name" := ~"me", ~"version" := ~"4.5.6"}, ~"capabilities" := #{},
+      ~"instructions" := ~"Do."} = initialize(Socket, ~"2025-11-25"),
+    Without = connect(serve(#{})),
+    false = is_map_key(~"instructions", initialize(Without, ~"2025-11-25")).
+
+%% Key Changes: `title` came with 2025-06-18; `description`, `websiteUrl` and `icons` with 2025-11-25.
+%% A client is sent what its revision has.
+identity_has_the_fields_of_the_revision(_) ->
+    Server = serve(#{title => ~"T", description => ~"D", website_url => ~"https://example.com",
+                     icons => [#{src => ~"https://example.com/i.png"}]}),
+    Old = [~"name", ~"version"],
+    [{Version, Fields} = {Version, fields(initialize(connect(Server), Version))}
+     || {Version, Fields} <- [
+            {~"2024-11-05", Old}, {~"2025-03-26", Old}, {~"2025-06-18", lists:sort([~"title" | Old])},
+            {~"2025-11-25", lists:sort([~"title", ~"description", ~"websiteUrl", ~"icons" | Old])}]].
+
+fields(#{~"serverInfo" := Info}) -> lists:sort(maps:keys(Info)).
+
+%% "Both parties MUST only use capabilities that were successfully negotiated": what is declared
+%% is served, and nothing that is not.
+capabilities_are_what_is_served(_) ->
+    Socket = connect(serve(#{})),
+    #{~"capabilities" := Capabilities} = initialize(Socket, ~"2025-11-25"),
+    [~"logging", ~"prompts", ~"resources", ~"tools"] = lists:sort(maps:keys(Capabilities)),
+    [#{~"result" := _} = ask(Socket, Method, Method, Params)
+     || {Method, Params} <- [{~"tools/list", #{}}, {~"prompts/list", #{}}, {~"resources/list", #{}},
+                             {~"resources/templates/list", #{}},
+                             {~"logging/setLevel", #{~"level" => ~"info"}}]],
+    [-32601 = code(ask(Socket, Method, Method, #{}))
+     || Method <- [~"completion/complete", ~"resources/subscribe", ~"resources/unsubscribe",
+                   ~"tasks/list", ~"tasks/get", ~"sampling/createMessage", ~"roots/list",
+                   ~"elicitation/create"]].
+
+%% A client that leaves out what this server has no use for is served all the same.
+clients_may_say_little(_) ->
+    Server = serve(#{}),
+    [begin
+         Socket = connect(Server),
+         #{~"result" := #{~"protocolVersion" := ~"2025-06-18"}} =
+             ask(Socket, 1, ~"initialize", Params),
+         #{~"result" := _} = ask(Socket, 2, ~"tools/list", #{})
+     end || Params <- [#{~"protocolVersion" => ~"2025-06-18"},
+                       #{~"protocolVersion" => ~"2025-06-18", ~"capabilities" => #{}},
+                       #{~"protocolVersion" => ~"2025-06-18", ~"clientInfo" => #{},
+                         ~"_meta" => #{~"progressToken" => 1}, ~"unknown" => [1]}]].
+
+%% "In the initialize request, the client MUST send a protocol version it supports."
+bad_initialize_is_invalid_params(_) ->
+    Socket = connect(serve(#{})),
+    [{Params, -32602} = {Params, code(ask(Socket, 1, ~"initialize", Params))}
+     || Params <- [#{}, #{~"protocolVersion" => 1}, #{~"protocolVersion" => null},
+                   #{~"protocolVersion" => [~"2025-11-25"]},
+                   #{~"protocolVersion" => ~"2025-11-25", ~"capabilities" => []},
+                   #{~"protocolVersion" => ~"2025-11-25", ~"clientInfo" => ~"me"}]],
+    -32600 = code(ask(Socket, 2, ~"tools/list", #{})).
+
+%% A client that mended its request is not locked out.
+failed_initialize_can_be_repeated(_) ->
+    Socket = connect(serve(#{})),
+    -32602 = code(ask(Socket, 1, ~"initialize", #{})),
+    #{~"protocolVersion" := ~"2025-03-26"} = initialize(Socket, ~"2025-03-26"),
+    #{~"result" := _} = ask(Socket, 2, ~"tools/list", #{}).
+
+%% "The initialization phase MUST be the first interaction between client and server": a second
+%% one is refused, and changes nothing.
+initialize_happens_once(_) ->
+    Socket = connect(serve(#{title => ~"T"})),
+    _ = initialize(Socket, ~"2024-11-05"),
+    send(Socket, initialize_request(2, ~"2025-11-25")),
+    #{~"id" := 2, ~"error" := #{~"code" := -32600}} = recv(Socket),
+    -32002 = code(ask(Socket, 3, ~"resources/read", #{~"uri" => ~"a://b"})),
+    #{~"result" := _} = ask(Socket, 4, ~"tools/list", #{}).
+
+%% Ping: "either party" may ask at any time, and "The receiver MUST respond promptly with an empty
+%% response".
+ping_needs_no_initialize(_) ->
+    Socket = connect(serve(#{})),
+    send(Socket, ~'{"jsonrpc":"2.0","id":"123","method":"ping"}'),
+    #{~"jsonrpc" := ~"2.0", ~"id" := ~"123", ~"result" := Empty} = recv(Socket),
+    Empty = #{},
+    _ = initialize(Socket, ~"2025-11-25"),
+    true = is_quiet(Socket).
+
+%% "The client SHOULD NOT send requests other than pings before the server has responded to the
+%% initialize request." One that does is told what to do, with its id, and can still do it.
+requests_before_initialize_are_refused(_) ->
+    Socket = connect(serve(#{})),
+    [begin
+         #{~"error" := #{~"code" := -32600, ~"message" := Message,
+                         ~"data" := #{~"refusal" := 1076, ~"name" := ~"server_uninitialized"}}} =
+             ask(Socket, Method, Method, #{~"name" => ~"echo"}),
+         {_, _} = binary:match(Message, ~"initialize")
+     end || Method <- [~"tools/list", ~"tools/call", ~"resources/list", ~"prompts/get",
+                       ~"logging/setLevel", ~"no/such"]],
+    _ = initialize(Socket, ~"2025-11-25"),
+    #{~"result" := _} = ask(Socket, 1, ~"tools/list", #{}).
+
+%% Between `initialize` and `initialized` the server waits for nothing: real clients send both with
+%% their first request.
+requests_before_initialized_are_served(_) ->
+    Socket = connect(serve(#{})),
+    send(Socket, initialize_request(1, ~"2025-11-25")),
+    send(Socket, request(2, ~"tools/list", #{})),
+    send(Socket, notification(~"notifications/initialized", #{})),
+    [#{~"id" := 1, ~"result" := _}, #{~"id" := 2, ~"result" := _}] = rest(Socket).
+
+initialized_alone_opens_nothing(_) ->
+    Socket = connect(serve(#{})),
+    send(Socket, notification(~"notifications/initialized", #{})),
+    -32600 = code(ask(Socket, 1, ~"tools/list", #{})).
+
+%% "Both parties MUST respect the negotiated protocol version": a method of another revision is
+%% not found.
+each_revision_has_its_methods(_) ->
+    Server = serve(#{}),
+    Socket = connect(Server),
+    [#{~"error" := #{~"code" := -32601}} = ask_stateless(Socket, Method, Method, #{})
+     || Method <- [~"initialize", ~"ping", ~"logging/setLevel", ~"tasks/list", ~"", ~"TOOLS/LIST",
+                   ~"tools/list ", ~"notifications/initialized"]],
+    [begin
+         Session = connect(Server),
+         _ = initialize(Session, Version),
+         [#{~"error" := #{~"code" := -32601}} = ask(Session, Method, Method, #{})
+          || Method <- [~"", ~"Ping", ~"tools/list/", ~"rpc.discover", ~"notifications/initialized",
+                        ~"subscriptions/listen"]]
+     end || Version <- ?SESSIONS].
+
+%% "An initialize request selects legacy semantics, scoped to the stdio process (stdio)": here to
+%% the connection.
+sessions_are_their_connections(_) ->
+    Server = serve(#{}),
+    One = connect(Server),
+    Two = connect(Server),
+    _ = initialize(One, ~"2024-11-05"),
+    -32600 = code(ask(Two, 1, ~"tools/list", #{})),
+    _ = initialize(Two, ~"2025-06-18"),
+    send(One, [request(1, ~"ping", #{})]),
+    #{~"error" := _} = recv(One),
+    #{~"result" := _} = ask(One, 2, ~"tools/list", #{}).
+
+%% 2026-07-28, Versioning: "Servers MUST implement server/discover." It is how a client finds out, so
+%% a session open on the connection makes no difference.
+discover_says_what_is_supported(_) ->
+    Socket = connect(serve(#{instructions => ~"Do."})),
+    Discovered = result(ask_stateless(Socket, 1, ~"server/discover", #{})),
+    #{~"resultType" := ~"complete", ~"supportedVersions" := [~"2026-07-28"],
+      ~"capabilities" := Capabilities, ~"instructions" := ~"Do.",
+      ~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{~"name" := ~"test"}},
+      ~"ttlMs" := _, ~"cacheScope" := _} = Discovered,
+    true = is_map_key(~"tools", Capabilities),
+    _ = initialize(Socket, ~"2025-11-25"),
+    Discovered = result(ask_stateless(Socket, 2, ~"server/discover", #{})).
+
+%% 2026-07-28, Versioning: "If the server does not implement the requested version [...], it MUST
+%% respond with an UnsupportedProtocolVersionError listing the versions it does support".
+modern_versions_are_checked(_) ->
+    Socket = connect(serve(#{})),
+    [#{~"error" := #{~"code" := -32022, ~"data" := #{~"supported" := [~"2026-07-28"],
+                                                     ~"requested" := Version}}} =
+         ask(Socket, 1, Method, #{~"_meta" => (meta())#{
+             ~"io.modelcontextprotocol/protocolVersion" := Version}})
+     || Method <- [~"server/discover", ~"tools/list", ~"no/such"],
+        Version <- [~"1900-01-01", ~"", ~"2025-11-25", ~"2024-11-05", ~"2026-07-28 ", ~"DRAFT"]].
+
+%% 2026-07-28, _meta: the protocol fields are there in every request, and of their type.
+modern_fields_are_required(_) ->
+    Socket = connect(serve(#{})),
+    Version = ~"io.modelcontextprotocol/protocolVersion",
+    Capabilities = ~"io.modelcontextprotocol/clientCapabilities",
+    [{Meta, -32602} = {Meta, code(ask(Socket, 1, ~"server/discover", #{~"_meta" => Meta}))}
+     || Meta <- [#{}, null, [], maps:remove(Version, meta()), maps:remove(Capabilities, meta()),
+                 (meta())#{Version := 1}, (meta())#{Version := null}, (meta())#{Capabilities := []},
+                 (meta())#{~"io.modelcontextprotocol/clientInfo" => ~"me"},
+                 (meta())#{~"io.modelcontextprotocol/logLevel" => ~"loud"},
+                 (meta())#{~"progressToken" => 1.5}]],
+    -32602 = code(ask(Socket, 2, ~"server/discover", #{})),
+    #{~"result" := _} = ask_stateless(Socket, 3, ~"server/discover", #{}).
+
+%% Logging: "The protocol follows the standard syslog severity levels specified in RFC 5424".
+every_log_level_can_be_set(_) ->
+    Server = serve(#{}),
+    [begin
+         Socket = connect(Server),
+         _ = initialize(Socket, Version),
+         [#{~"result" := Empty} = ask(Socket, Level, ~"logging/setLevel", #{~"level" => Level})
+          || Empty <- [#{}], Level <- ?LEVELS]
+     end || Version <- ?SESSIONS].
+
+%% Logging: "Invalid log level: -32602 (Invalid params)".
+unknown_log_levels_are_invalid_params(_) ->
+    Socket = connect(serve(#{tools => [log_tool()]})),
+    _ = initialize(Socket, ~"2025-11-25"),
+    _ = ask(Socket, 0, ~"logging/setLevel", #{~"level" => ~"alert"}),
+    [{Params, -32602} = {Params, code(ask(Socket, 1, ~"logging/setLevel", Params))}
+     || Params <- [#{}, #{~"level" => ~"DEBUG"}, #{~"level" => ~"warn"}, #{~"level" => ~""},
+                   #{~"level" => 7}, #{~"level" => null}, #{~"level" => [~"info"]}]],
+    %% And the level stays.
+    [~"alert", ~"emergency"] = logged(Socket, request(2, ~"tools/call", #{~"name" => ~"log"})).
+
+%% Logging: "clients can control logging verbosity by setting minimum log levels": at each level, it
+%% and what is more severe.
+levels_filter_what_is_sent(_) ->
+    Socket = connect(serve(#{tools => [log_tool()]})),
+    _ = initialize(Socket, ~"2025-11-25"),
+    Call = request(1, ~"tools/call", #{~"name" => ~"log"}),
+    %% Before a level is set, from `info` on.
+    true = logged(Socket, Call) =:= lists:nthtail(1, ?LEVELS),
+    [begin
+         _ = ask(Socket, Level, ~"logging/setLevel", #{~"level" => Level}),
+         {Level, Sent} = {Level, logged(Socket, Call)},
+         Sent = lists:dropwhile(fun(L) -> L =/= Level end, ?LEVELS)
+     end || Level <- ?LEVELS].
+
+levels_are_the_sessions_own(_) ->
+    Server = serve(#{tools => [log_tool()]}),
+    One = connect(Server),
+    Two = connect(Server),
+    [_ = initialize(Socket, ~"2025-11-25") || Socket <- [One, Two]],
+    _ = ask(One, 1, ~"logging/setLevel", #{~"level" => ~"emergency"}),
+    Call = request(2, ~"tools/call", #{~"name" => ~"log"}),
+    [~"emergency"] = logged(One, Call),
+    7 = length(logged(Two, Call)).
+
+%% 2026-07-28, Logging: without a `logLevel` in its `_meta` a request is sent no log messages; with
+%% one, those of that level and above. The session beside it does not matter.
+modern_requests_bring_their_level(_) ->
+    Socket = connect(serve(#{tools => [log_tool()]})),
+    _ = initialize(Socket, ~"2025-11-25"),
+    _ = ask(Socket, 1, ~"logging/setLevel", #{~"level" => ~"debug"}),
+    [] = logged(Socket, stateless(2, ~"tools/call", #{~"name" => ~"log"})),
+    [~"critical", ~"alert", ~"emergency"] =
+        logged(Socket, stateless(3, ~"tools/call",
+                                 #{~"name" => ~"log",
+                                   ~"_meta" => #{~"io.modelcontextprotocol/logLevel" =>
+                                                     ~"critical"}})).
+
+log_tool() ->
+    #{name => ~"log",
+      handler => fun(_, Context) ->
+          [ok = erlmcp:log(Context, binary_to_existing_atom(Level), #{said => Level})
+           || Level <- ?LEVELS],
+          ~""
+      end}.
+
+%% The levels that are sent before a call is answered.
+logged(Socket, Call) ->
+    send(Socket, Call),
+    logged_before(recv(Socket), Socket).
+
+logged_before(#{~"method" := ~"notifications/message",
+                ~"params" := #{~"level" := Level, ~"data" := Data}}, Socket) ->
+    Data = #{~"said" => Level},
+    [Level | logged_before(recv(Socket), Socket)];
+logged_before(#{~"result" := _}, _) ->
+    [].
+
+%% 2025-11-25, Resources: "Resource not found: -32002"; 2026-07-28, Resources: -32602.
+missing_resources_have_the_revisions_code(_) ->
+    Server = serve(#{tools => [echo_tool()]}),
+    [begin
+         Socket = connect(Server),
+         _ = initialize(Socket, Version),
+         -32002 = code(ask(Socket, 1, ~"resources/read", #{~"uri" => ~"a://b"})),
+         -32602 = code(ask_stateless(Socket, 2, ~"resources/read", #{~"uri" => ~"a://b"}))
+     end || Version <- ?SESSIONS].
