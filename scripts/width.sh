@@ -4,7 +4,9 @@ set -eu
 cd "$(dirname -- "$0")/.."
 git ls-files -z --cached --others --exclude-standard -- '*.erl' '*.hrl' '*.src' '*.config' \
     '*.script' '*.escript' '*.sh' '*.mjs' '*.js' '*.ts' '*.py' Makefile bin .ci |
-    LC_ALL=C.UTF-8 xargs -0 awk '
+    LC_ALL=C xargs -0 awk '
+        # A character of UTF-8 is its first byte.
+        { gsub(/[\200-\277]/, "") }
         length($0) > 100 {
             printf "%s:%d: %d columns, the limit is 100\n", FILENAME, FNR, length($0)
             found = 1

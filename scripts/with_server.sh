@@ -5,21 +5,30 @@
 #   scripts/with_server.sh COMMAND [ARGUMENT...]
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
-said=$(mktemp)
-"$root/bin/erlmcp" serve everything --port 0 >"$said" </dev/null &
+work=$(mktemp -d)
+"$root/bin/erlmcp" serve everything --port 0 >"$work/said" 2>"$work/log" </dev/null &
 server=$!
-trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -f "$said"' EXIT
+trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
+
+refuse() {
+    echo "with_server: $1" >&2
+    cat "$work/log" >&2
+    exit 1
+}
 
 url=''
 tries=0
 while [ -z "$url" ]; do
-    url=$(sed -n 's|^ *\(https\{0,1\}://[^ ]*\)$|\1|p' "$said" | head -n 1)
-    kill -0 "$server" 2>/dev/null || { echo 'with_server: the server did not start' >&2; exit 1; }
+    url=$(sed -n 's|^ *\(https\{0,1\}://[^ ]*\)$|\1|p' "$work/said" | head -n 1)
+    kill -0 "$server" 2>/dev/null || refuse 'the server did not start'
     tries=$((tries + 1))
-    [ "$tries" -lt 1200 ] || { echo 'with_server: no server after 120 s' >&2; exit 1; }
+    [ "$tries" -lt 1200 ] || refuse 'no server after 120 s'
     sleep 0.1
 done
 ERLMCP_URL=$url
 export ERLMCP_URL
-"$@"
+status=0
+"$@" || status=$?
+[ "$status" -eq 0 ] || tail -n 100 "$work/log" | sed 's/^/# server: /' >&2
+exit "$status"

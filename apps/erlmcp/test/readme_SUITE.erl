@@ -34,7 +34,8 @@ snippet_refuses_unknown_tool(_) ->
     ok = erlmcp:stop_server(Server).
 
 snippet() ->
-    {ok, Readme} = file:read_file(find(~"README.md", proplists:get_value(source, module_info(compile)))),
+    Source = proplists:get_value(source, module_info(compile)),
+    {ok, Readme} = file:read_file(find(~"README.md", filename:dirname(Source))),
     {match, [Snippet]} = re:run(Readme, "^```erlang\n(.*?)^```$",
                                 [multiline, dotall, {capture, all_but_first, binary}]),
     Snippet.

@@ -11,7 +11,7 @@ One stateless MCP request over HTTP, with OTP's own client: the `_meta` and the 
 -type reason() ::
     {rpc, Error :: map()}
     | {http, Status :: pos_integer()}
-    | {connect, inet:posix() | term()}
+    | {connect, inet:posix() | {tls_alert, atom()} | term()}
     | {answer, What :: binary()}
     | timeout.
 
@@ -34,11 +34,12 @@ request(Url, Method, Params, Timeout) ->
     ok = httpc:set_options([{ipfamily, inet6fb4}]),
     Body = json:encode(#{jsonrpc => ~"2.0", id => 1, method => Method,
                          params => Params#{~"_meta" => meta()}}),
-    Request = {Url, headers(Method, Params), "application/json", iolist_to_binary(Body)},
+    Headers = [host(Url) | headers(Method, Params)],
+    Request = {Url, Headers, "application/json", iolist_to_binary(Body)},
     Options = [{timeout, Timeout}, {connect_timeout, Timeout}, {autoredirect, false} | tls(Url)],
     case httpc:request(post, Request, Options, [{body_format, binary}]) of
-        {ok, {{_, Status, _}, Headers, Answer}} ->
-            answer(Status, proplists:get_value("content-type", Headers, ""), Answer);
+        {ok, {{_, Status, _}, Fields, Answer}} ->
+            answer(Status, proplists:get_value("content-type", Fields, ""), Answer);
         {error, timeout} ->
             {error, timeout};
         {error, {failed_connect, Details}} ->
@@ -54,6 +55,16 @@ meta() ->
       ~"io.modelcontextprotocol/clientInfo" =>
           #{name => ~"erlmcp", version => list_to_binary(Version)},
       ~"io.modelcontextprotocol/clientCapabilities" => #{}}.
+
+%% httpc leaves the brackets of an IPv6 address out.
+host(Url) ->
+    #{host := Host} = Parts = uri_string:parse(Url),
+    Name = case lists:member($:, Host) of
+        true -> [$[, Host, $]];
+        false -> Host
+    end,
+    Port = [[$:, integer_to_list(Port)] || #{port := Port} <- [Parts], is_integer(Port)],
+    {"host", lists:flatten([Name | Port])}.
 
 headers(Method, Params) ->
     [{"accept", "application/json, text/event-stream"},
@@ -71,14 +82,20 @@ header_value(Value) ->
         nomatch -> "=?base64?" ++ base64:encode_to_string(Value) ++ "?="
     end.
 
-tls("https" ++ _) -> [{ssl, httpc:ssl_verify_host_options(true)}];
+tls("https" ++ _) -> [{ssl, [{log_level, none} | httpc:ssl_verify_host_options(true)]}];
 tls(_) -> [].
 
+%% Both families were tried; a name that one of them does not know says least.
 connect_reason(Details) ->
-    case [Reason || {Family, _, Reason} <- Details, Family =:= inet orelse Family =:= inet6] of
-        [] -> Details;
-        Reasons -> lists:last(Reasons)
+    Reasons = [Reason || {Family, _, Reason} <- Details, Family =:= inet orelse Family =:= inet6],
+    case {[Reason || Reason <- Reasons, Reason =/= nxdomain], Reasons} of
+        {[Reason | _], _} -> without_details(Reason);
+        {[], [Reason | _]} -> Reason;
+        {[], []} -> Details
     end.
+
+without_details({tls_alert, {Alert, _}}) -> {tls_alert, Alert};
+without_details(Reason) -> Reason.
 
 answer(Status, "application/json" ++ _, Body) -> response(Status, [Body]);
 answer(Status, "text/event-stream" ++ _, Body) ->

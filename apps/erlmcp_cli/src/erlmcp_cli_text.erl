@@ -107,8 +107,17 @@ refusal(_) -> [].
 incident(#{~"data" := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
-connection(Reason) when is_atom(Reason) -> inet:format_error(Reason);
-connection(Reason) -> io_lib:format("~0tp", [Reason]).
+connection({tls_alert, Alert}) ->
+    ["TLS: ", words(Alert)];
+connection(Reason) when is_atom(Reason) ->
+    case inet:format_error(Reason) of
+        "unknown POSIX error" ++ _ -> words(Reason);
+        Text -> Text
+    end;
+connection(Reason) ->
+    io_lib:format("~0tp", [Reason]).
+
+words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
 visible(Text) ->
     << <<(shown(Character))/utf8>> || <<Character/utf8>> <= Text >>.

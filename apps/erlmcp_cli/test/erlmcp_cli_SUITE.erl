@@ -7,7 +7,7 @@
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
          unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_1/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigint_ends_serve/1,
-         tcp_is_served_too/1, stdio_is_served/1, stdio_stdout_is_clean/1,
+         tcp_is_served_too/1, ipv6_is_served/1, stdio_is_served/1, stdio_stdout_is_clean/1,
          other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
          list_json_is_json/1, call_prints_text/1, call_prints_unicode/1, call_describes_media/1,
@@ -18,8 +18,8 @@
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
      unusable_host_exits_1, nobody_there_exits_1, not_an_mcp_endpoint_exits_1,
-     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, stdio_is_served,
-     stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
+     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, ipv6_is_served,
+     stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
 
 groups() ->
     [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
@@ -138,6 +138,26 @@ tcp_is_served_too(Config) ->
     {ok, Line} = gen_tcp:recv(Socket, 0, 10000),
     #{~"id" := 1, ~"result" := #{}} = json:decode(Line),
     ok = gen_tcp:close(Socket),
+    0 = stop("TERM", Server).
+
+ipv6_is_served(Config) ->
+    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of
+        {ok, Socket} ->
+            ok = gen_tcp:close(Socket),
+            served_on_ipv6(Config);
+        {error, _} ->
+            %% A machine without IPv6 is told so.
+            {1, "", Why} = erlmcp(["serve", "everything", "--port", "0", "--host", "::1"], Config),
+            one_line(Why)
+    end.
+
+served_on_ipv6(Config) ->
+    {Server, Url, _} = serve(["--port", "0", "--host", "::1"], Config),
+    {match, _} = re:run(Url, "^http://\\[::1\\]:"),
+    {0, "hello\n", ""} = erlmcp(["call", Url, "echo", "{\"text\":\"hello\"}"], Config),
+    {1, "", Why} = erlmcp(["list", ["https" | string:prefix(Url, "http")]], Config),
+    one_line(Why),
+    {match, _} = re:run(Why, "TLS"),
     0 = stop("TERM", Server).
 
 stdio_is_served(Config) ->

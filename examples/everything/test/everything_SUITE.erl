@@ -9,8 +9,8 @@ table of fixtures says.
          system_info_fits_its_schema/1, resources_give_their_contents/1,
          prompts_give_their_messages/1]).
 
--define(PNG, <<"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJ"
-               "RU5ErkJggg==">>).
+-define(PNG, <<"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAA"
+               "BJRU5ErkJggg==">>).
 -define(WAV, ~"UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=").
 
 all() ->

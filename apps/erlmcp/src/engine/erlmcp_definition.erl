@@ -108,7 +108,8 @@ bad(Kind, Source, Field, Expected) ->
 is_a(name, Value) -> is_binary(Value) andalso Value =/= ~"";
 is_a(text, Value) -> is_binary(Value);
 is_a(object, Value) -> is_map(Value);
-is_a(objects, Value) -> is_list(Value) andalso lists:all(fun is_map/1, Value);
+is_a(objects, [Object | Objects]) -> is_map(Object) andalso is_a(objects, Objects);
+is_a(objects, Value) -> Value =:= [];
 is_a(uri_template, Value) when is_binary(Value) ->
     element(1, erlmcp_uri_template:compile(Value)) =:= ok;
 is_a(uri_template, _) -> false;

@@ -104,6 +104,8 @@ message({batch, Messages}, Envelope, Catalog, #{revision := Revision} = Session)
     end;
 message({batch, _}, _, _, none) ->
     {[refuse(undefined, no_batches())], none};
+message({invalid, Id, Refusal}, _, _, #{revision := Revision} = Session) when Id =/= undefined ->
+    {[refuse(Id, Refusal, Revision)], Session};
 message({invalid, Id, Refusal}, _, _, Session) ->
     {[refuse(Id, Refusal)], Session}.
 
@@ -153,6 +155,7 @@ mirrored(_, _, none, _) ->
 mirrored(Method, Params, Headers, Catalog) ->
     maybe
         ok ?= erlmcp_header:check(Method, Params, Headers),
+        ~"tools/call" ?= Method,
         #{~"name" := Name, ~"arguments" := #{} = Arguments} ?= Params,
         {ok, #{headers := [_ | _] = Declared}} ?= erlmcp_catalog:tool(Name, Catalog),
         erlmcp_header:check_arguments(Arguments, Declared, Headers)

@@ -6,7 +6,7 @@ their answers sent to the owner as one. To its owner it is a call.
 Source: specification 2025-03-26, "Base protocol / Batching".
 """.
 
--export([start/2, start/3]).
+-export([start/2, start/4, ids/1, cancel/2]).
 
 -doc """
 Starts a batch that is linked to the calling process. `Items` are calls, and answers that are known
@@ -15,20 +15,42 @@ already.
 -spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits()) -> pid().
 start(Items, Limits) ->
     Owner = self(),
-    spawn_link(fun() -> run(Items, {Owner, {erlmcp_call, self()}}, Limits) end).
+    spawn_link(fun() ->
+        {Status, Bytes} = run(Items, Limits, {Owner, {erlmcp_call, self()}}, Owner),
+        exit(Owner, {erlmcp_answer, Status, Bytes}),
+        unlink(Owner)
+    end).
 
--doc "The same with a tag of the owner's.".
--spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), Tag :: term()) -> pid().
-start(Items, Limits, Tag) ->
-    Owner = {self(), Tag},
-    spawn_link(fun() -> run(Items, Owner, Limits) end).
+-doc "Starts a batch that an HTTP session guards.".
+-spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), erlmcp_call:owner(),
+            Session :: pid()) -> pid().
+start(Items, Limits, {Pid, Tag} = Owner, Session) ->
+    spawn(fun() ->
+        link(Session),
+        erlmcp_session:adopt(Session, self(), {batch, ids(Items)}, Owner),
+        {Status, Bytes} = run(Items, Limits, Owner, Session),
+        Pid ! {Tag, {answer, Status, Bytes}}
+    end).
 
-run(Items, {Pid, _} = Owner, Limits) ->
+-doc "The ids of the calls in a batch.".
+-spec ids([erlmcp_engine:effect()]) -> [erlmcp_message:id()].
+ids(Items) ->
+    [Id || {call, #{id := Id}} <- Items].
+
+-doc "Ends the call of this id in a batch; the others go on.".
+-spec cancel(pid(), erlmcp_message:id()) -> ok.
+cancel(Batch, Id) ->
+    Batch ! {cancel, Id},
+    ok.
+
+%% A batch of which nothing is left to answer is answered with nothing.
+run(Items, Limits, Owner, Guard) ->
     process_flag(trap_exit, true),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Limits)}, Items),
-    Bytes = iolist_to_binary(erlmcp_message:batch(gather(Answers, Calls, Owner))),
-    exit(Pid, {erlmcp_answer, 200, Bytes}),
-    unlink(Pid).
+    case gather(Answers, Calls, Owner, Guard) of
+        [] -> {202, ~""};
+        All -> {200, iolist_to_binary(erlmcp_message:batch(All))}
+    end.
 
 item({reply, _, Bytes}, {Answers, Calls}) ->
     {[Bytes | Answers], Calls};
@@ -38,24 +60,25 @@ item({call, Call}, {Answers, Calls}) ->
         {reply, _, Bytes} -> {[Bytes | Answers], Calls}
     end.
 
-gather(Answers, Calls, {Pid, Tag} = Owner) ->
+gather(Answers, Calls, {Pid, Tag} = Owner, Guard) ->
     case erlmcp_calls:count(Calls) of
         0 ->
             lists:reverse(Answers);
         _ ->
-            receive
-                {{erlmcp_call, _}, {notification, _} = Notification} ->
-                    Pid ! {Tag, Notification},
-                    gather(Answers, Calls, Owner);
-                {{erlmcp_call, Call}, Message} ->
-                    answered(erlmcp_calls:message(Call, Message, Calls), Answers, Owner);
-                {'EXIT', Pid, _} ->
-                    erlmcp_calls:stop(Calls),
-                    exit(shutdown);
-                {'EXIT', Call, Reason} ->
-                    answered(erlmcp_calls:exited(Call, Reason, Calls), Answers, Owner)
-            end
+            {Out, Next} =
+                receive
+                    {{erlmcp_call, _}, {notification, _} = Notification} ->
+                        Pid ! {Tag, Notification},
+                        {[], Calls};
+                    {{erlmcp_call, Call}, Message} ->
+                        erlmcp_calls:message(Call, Message, Calls);
+                    {cancel, Id} ->
+                        {[], erlmcp_calls:cancel(Id, Calls)};
+                    {'EXIT', Guard, _} ->
+                        erlmcp_calls:stop(Calls),
+                        exit(shutdown);
+                    {'EXIT', Call, Reason} ->
+                        erlmcp_calls:exited(Call, Reason, Calls)
+                end,
+            gather([Out || Out =/= []] ++ Answers, Next, Owner, Guard)
     end.
-
-answered({[], Calls}, Answers, Owner) -> gather(Answers, Calls, Owner);
-answered({Bytes, Calls}, Answers, Owner) -> gather([Bytes | Answers], Calls, Owner).

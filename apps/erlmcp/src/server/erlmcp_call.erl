@@ -36,13 +36,14 @@ Starts a call that is linked to the calling process, its owner and guard. The ta
 -spec start(erlmcp_engine:call(), erlmcp_options:limits()) -> pid().
 start(Call, Limits) ->
     Owner = self(),
-    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end, Limits).
+    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end, [link],
+               Limits).
 
 -doc "The same with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_options:limits(), Tag :: term()) -> pid().
 start(Call, Limits, Tag) ->
     Owner = {self(), Tag},
-    spawn_call(fun() -> run_linked(Call, Owner, Limits) end, Limits).
+    spawn_call(fun() -> run_linked(Call, Owner, Limits) end, [link], Limits).
 
 -doc "Starts a call that an HTTP session guards: it outlives its owner, and is cancelled there.".
 -spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), Session :: pid()) -> pid().
@@ -53,13 +54,14 @@ start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, Session) ->
         {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
         Pid ! {Tag, {answer, Status, Bytes}}
     end,
-    spawn_opt(Run, [{min_heap_size, ?HEAP}, {max_heap_size, max_heap(Limits)}]).
+    spawn_call(Run, [], Limits).
 
-spawn_call(Run, Limits) ->
-    spawn_opt(Run, [link, {min_heap_size, ?HEAP}, {max_heap_size, max_heap(Limits)}]).
-
-max_heap(#{call_heap_bytes := Bytes}) ->
-    #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
+spawn_call(Run, Options, #{call_heap_bytes := Bytes}) ->
+    MaxHeap = #{size => Bytes div erlang:system_info(wordsize), kill => true,
+                error_logger => false},
+    case spawn_opt(Run, [{min_heap_size, ?HEAP}, {max_heap_size, MaxHeap} | Options]) of
+        Pid when is_pid(Pid) -> Pid
+    end.
 
 run_linked(Call, {Pid, _} = Owner, Limits) ->
     {reply, Status, Bytes} = run(Call, Owner, Owner, Limits),

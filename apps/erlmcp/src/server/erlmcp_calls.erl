@@ -10,7 +10,7 @@ an answer arrives as an exit signal.
 
 -export_type([calls/0]).
 
--type entry() :: {erlmcp_message:id() | undefined, erlmcp_revision:revision()}.
+-type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision()}.
 -opaque calls() :: #{
     limits := erlmcp_options:limits(),
     running := #{pid() => entry()},
@@ -42,7 +42,8 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
             erlmcp_engine:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Limits),
-            {ok, Calls#{running := Running#{Pid => {Id, Revision}}, ids := Ids#{Id => Pid}}}
+            {ok, Calls#{running := Running#{Pid => {call, [Id], Revision}},
+                        ids := Ids#{Id => Pid}}}
     end.
 
 over_limit(Max) ->
@@ -59,9 +60,11 @@ batch(_, Revision, #{running := Running, limits := #{calls_per_connection := Max
     map_size(Running) >= Max
 ->
     erlmcp_engine:refuse(undefined, over_limit(Max), Revision);
-batch(Items, Revision, #{running := Running, limits := Limits} = Calls) ->
+batch(Items, Revision, #{running := Running, ids := Ids, limits := Limits} = Calls) ->
     Pid = erlmcp_batch:start(Items, Limits),
-    {ok, Calls#{running := Running#{Pid => {undefined, Revision}}}}.
+    Inside = erlmcp_batch:ids(Items),
+    {ok, Calls#{running := Running#{Pid => {batch, Inside, Revision}},
+                ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
@@ -69,7 +72,7 @@ message(Call, Message, #{running := Running} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes}} ->
             {Bytes, Calls};
-        {#{Call := {Id, Revision}}, {deadline, Call}} ->
+        {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
             end_call(Call),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
             {Bytes, forget(Call, Calls)};
@@ -83,8 +86,11 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
     case {Running, Reason} of
         {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
             {Bytes, forget(Pid, Calls)};
-        {#{Pid := {Id, Revision}}, _} ->
+        {#{Pid := {call, [Id], Revision}}, _} ->
             {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision),
+            {Bytes, forget(Pid, Calls)};
+        {#{Pid := {batch, _, Revision}}, _} ->
+            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision),
             {Bytes, forget(Pid, Calls)};
         {_, _} ->
             {[], Calls}
@@ -92,11 +98,17 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
 
 -doc "Ends the call of this id, if it runs; nothing more is sent for it.".
 -spec cancel(erlmcp_message:id(), calls()) -> calls().
-cancel(Id, #{ids := Ids} = Calls) ->
+cancel(Id, #{ids := Ids, running := Running} = Calls) ->
     case Ids of
         #{Id := Pid} ->
-            end_call(Pid),
-            forget(Pid, Calls);
+            case Running of
+                #{Pid := {call, _, _}} ->
+                    end_call(Pid),
+                    forget(Pid, Calls);
+                #{Pid := {batch, _, _}} ->
+                    ok = erlmcp_batch:cancel(Pid, Id),
+                    Calls
+            end;
         #{} ->
             Calls
     end.
@@ -111,5 +123,5 @@ end_call(Pid) ->
     exit(Pid, kill).
 
 forget(Pid, #{running := Running, ids := Ids} = Calls) ->
-    {{Id, _}, Rest} = maps:take(Pid, Running),
-    Calls#{running := Rest, ids := maps:remove(Id, Ids)}.
+    {{_, Inside, _}, Rest} = maps:take(Pid, Running),
+    Calls#{running := Rest, ids := maps:without(Inside, Ids)}.

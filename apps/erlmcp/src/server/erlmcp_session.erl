@@ -15,11 +15,13 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
+-type running() :: erlmcp_message:id() | {batch, [erlmcp_message:id()]}.
+
 -record(state, {
     id :: binary(),
     instance :: erlmcp_instance:instance(),
-    %% running calls: pid => id and owner
-    calls = #{} :: #{pid() => {erlmcp_message:id(), erlmcp_call:owner()}},
+    %% what runs: the ids of a call or of a batch's calls, and whose stream waits for it
+    calls = #{} :: #{pid() => {running(), erlmcp_call:owner()}},
     %% the open GET stream, and what changed while there was none
     stream :: undefined | {erlmcp_call:owner(), Monitor :: reference()},
     changed = #{} :: #{erlmcp_definition:kind() => true}
@@ -60,8 +62,8 @@ attach(Pid, Owner) ->
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
--doc "Called by a call process: the session guards it from now on.".
--spec adopt(pid(), Call :: pid(), erlmcp_message:id(), erlmcp_call:owner()) -> ok.
+-doc "Called by the process of a call or batch: the session guards it from now on.".
+-spec adopt(pid(), Call :: pid(), running(), erlmcp_call:owner()) -> ok.
 adopt(Pid, Call, Id, Owner) ->
     gen_server:cast(Pid, {adopt, Call, Id, Owner}).
 
@@ -95,8 +97,11 @@ handle_call({attach, {Pid, _} = Owner}, _, #state{changed = Changed} = State) ->
 handle_cast({adopt, Call, Id, Owner}, #state{calls = Calls} = State) ->
     {noreply, State#state{calls = Calls#{Call => {Id, Owner}}}};
 handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
-    case [Call || Call := {I, _} <- Calls, I =:= Id] of
-        [Call | _] ->
+    case [{Call, What} || Call := {What, _} <- Calls, is_or_has(What, Id)] of
+        [{Batch, {batch, _}} | _] ->
+            ok = erlmcp_batch:cancel(Batch, Id),
+            {noreply, State};
+        [{Call, _} | _] ->
             {_, {Pid, Tag}} = maps:get(Call, Calls),
             end_call(Call),
             Pid ! {Tag, cancelled},
@@ -162,6 +167,9 @@ terminate(_, #state{id = Id, instance = Instance, calls = Calls, stream = Stream
 send({Pid, Tag}, Kind) ->
     Pid ! {Tag, {notification, iolist_to_binary(erlmcp_catalog:changed(Kind))}},
     ok.
+
+is_or_has({batch, Ids}, Id) -> lists:member(Id, Ids);
+is_or_has(Running, Id) -> Running =:= Id.
 
 end_call(Call) ->
     unlink(Call),

@@ -111,8 +111,10 @@ info({erlmcp_changed, Kind}, Connection) ->
 info(_, Connection) ->
     {[], Connection}.
 
-called({[], Calls}, Connection) -> {[], Connection#{calls := Calls}};
-called({Bytes, Calls}, Connection) -> {framed(Bytes), Connection#{calls := Calls}}.
+called({Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" ->
+    {[], Connection#{calls := Calls}};
+called({Bytes, Calls}, Connection) ->
+    {framed(Bytes), Connection#{calls := Calls}}.
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().

@@ -38,6 +38,8 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                        max_keepalive => infinity,
                        max_concurrent_streams => maps:get(calls_per_connection, Limits),
                        active_n => 100,
+                       %% The streams read the bodies that are worth reading.
+                       max_skip_body_length => 0,
                        %% All of them are ours; none carries bytes from a client.
                        invalid_response_headers => ignore,
                        hibernate => false}).

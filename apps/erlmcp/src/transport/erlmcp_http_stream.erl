@@ -26,6 +26,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 %% Words of the connection's heap from its first request on: one request fits without a collection,
 %% which bench/echo.sh shows as a sixth less CPU.
 -define(HEAP, 987).
+%% Bytes of a refused body that are read so that the connection can go on.
+-define(FORGOTTEN, 1_000_000).
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 %% Milliseconds between the comments that keep a quiet stream open.
@@ -43,7 +45,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     timer :: undefined | reference(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
-        | {get, pid()},
+        | {get, pid()} | refused,
     streaming = false :: boolean()
 }).
 
@@ -68,7 +70,7 @@ init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := 
         {delete, Id} ->
             delete(find_session(Id, Stream), Stream);
         {error, Refusal} ->
-            {refuse(Refusal, undefined, unread(Request)), Stream}
+            refuse_unread(Refusal, Request, Stream)
     end.
 
 post(#{has_body := true} = Request, Stream) ->
@@ -84,24 +86,41 @@ continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
 continue(_) ->
     [].
 
-%% A body that nobody wants is not waited for. On HTTP/2 its stream is reset.
-unread(#stream{version = Version}) -> unread(#{has_body => true, version => Version});
-unread(#{has_body := true, version := 'HTTP/2'}) -> #{};
-unread(#{has_body := true}) -> #{~"connection" => ~"close"};
-unread(_) -> #{}.
+%% Answered at once. What may still come of a body is read and forgotten, within bounds, so that the
+%% connection lives on; where nothing says that it comes, it does not.
+refuse_unread(Refusal, #{has_body := true, version := 'HTTP/1.1', headers := Headers,
+                         body_length := Length}, Stream) ->
+    case Headers of
+        #{~"expect" := _} ->
+            {refuse(Refusal, undefined, closing(Stream)), Stream};
+        #{} when is_integer(Length), Length > ?FORGOTTEN ->
+            {refuse(Refusal, undefined, closing(Stream)), Stream};
+        #{} ->
+            [Response, stop] = refuse(Refusal),
+            {[Response], start_timer(Stream#stream{call = refused})}
+    end;
+refuse_unread(Refusal, _, Stream) ->
+    {refuse(Refusal), Stream}.
+
+%% On HTTP/2 the stream is reset, and the connection has others.
+closing(#stream{version = 'HTTP/2'}) -> #{};
+closing(_) -> #{~"connection" => ~"close"}.
 
 %% The body: bounded in size while it arrives, and in time.
 
 -doc false.
-data(_, _, _, #stream{call = {_, _, _, _}} = Stream) ->
-    {[], Stream};
+data(_, IsFin, Data, #stream{call = refused, size = Size} = Stream) ->
+    case Size + byte_size(Data) of
+        Total when IsFin =:= fin; Total > ?FORGOTTEN -> {[stop], cancel_timer(Stream)};
+        Total -> {[{flow, byte_size(Data)}], Stream#stream{size = Total}}
+    end;
 data(_, IsFin, Data, #stream{body = Body, size = Size, config = Config} = Stream) ->
     #{message_bytes := Max} = Config,
     case Size + byte_size(Data) of
         Total when Total > Max ->
             Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                          #{limit => Max, observed => Total}),
-            {refuse(Refusal, undefined, unread(Stream)), cancel_timer(Stream)};
+            {refuse(Refusal, undefined, closing(Stream)), cancel_timer(Stream)};
         _ when IsFin =:= fin, Body =:= [] ->
             message(Data, cancel_timer(Stream));
         _ when IsFin =:= fin ->
@@ -136,7 +155,7 @@ handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stre
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
-            opened(Session, Effects, Stream);
+            opened(Session, id(Json), Effects, Stream);
         unknown ->
             {refuse(gone(), id(Json), #{}), Stream};
         {Id, Pid, Session} ->
@@ -166,12 +185,12 @@ gone() ->
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
-opened(none, Effects, Stream) ->
+opened(none, _, Effects, Stream) ->
     perform(Effects, #{}, Stream);
-opened(Session, [{reply, _, _}] = Effects, #stream{config = #{instance := Instance}} = Stream) ->
+opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = #{instance := Instance}} = Stream) ->
     case erlmcp_session:open(Session, Instance) of
         {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
-        {error, Refusal} -> {refuse(Refusal), Stream}
+        {error, Refusal} -> {refuse(Refusal, RequestId, #{}), Stream}
     end.
 
 %% The engine's effects, as cowboy's commands.
@@ -196,10 +215,10 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _, Str
             Pid = erlmcp_call:start(Call, Limits, Tag),
             {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}}
     end;
-perform([{batch, Items}], _, #stream{session = {_, _, #{revision := Revision}}} = Stream) ->
-    #stream{owner = {_, Tag}, config = #{instance := #{limits := Limits}}} = Stream,
-    Pid = erlmcp_batch:start(Items, Limits, Tag),
-    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, undefined, Revision}}}.
+perform([{batch, Items}], _, #stream{session = {_, Guard, #{revision := Revision}}} = Stream) ->
+    #stream{owner = Owner, config = #{instance := #{limits := Limits}}} = Stream,
+    Pid = erlmcp_batch:start(Items, Limits, Owner, Guard),
+    {[], Stream#stream{call = {call, Pid, undefined, Revision}}}.
 
 %% GET and DELETE, which sessions have.
 
@@ -243,18 +262,17 @@ info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     finish(erlmcp_call:timed_out(Id, Revision), Stream);
 info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     finish(erlmcp_call:died(Reason, Id, Revision), Stream);
-info(_, cancelled, #stream{streaming = true} = Stream) ->
-    {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
 info(_, cancelled, Stream) ->
-    %% Nothing more is sent for it: a stream without an event.
-    {respond(200, stream_headers(), <<>>), Stream#stream{call = undefined}};
+    {ended(Stream), Stream#stream{call = undefined}};
 info(_, keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
     {[{data, nofin, erlmcp_sse:comment()}], Stream};
+info(_, receive_timeout, #stream{call = refused} = Stream) ->
+    {[stop], Stream};
 info(_, receive_timeout, #stream{call = undefined} = Stream) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{status => 408}),
-    {refuse(Refusal, undefined, unread(Stream)), Stream#stream{timer = undefined}};
+    {refuse(Refusal, undefined, closing(Stream)), Stream};
 info(_, _, Stream) ->
     {[], Stream}.
 
@@ -286,6 +304,12 @@ stream_headers() ->
     #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-cache",
       ~"x-accel-buffering" => ~"no", ~"date" => cowboy_clock:rfc1123()}.
 
+%% Nothing more is sent for it: a stream without a further event.
+ended(#stream{streaming = true}) -> [{data, fin, <<>>}, stop];
+ended(_) -> respond(200, stream_headers(), <<>>).
+
+answer(202, _, _, Stream) ->
+    ended(Stream);
 answer(_, _, Bytes, #stream{streaming = true}) ->
     [{data, fin, erlmcp_sse:event(Bytes)}, stop];
 answer(200, Headers, Bytes, #stream{accept = stream}) ->

@@ -14,7 +14,9 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 
 -export_type([limits/0, json_term/0, decode_error/0]).
 
--type limits() :: #{bytes := pos_integer(), depth := pos_integer(), keys := pos_integer()}.
+-type limits() :: #{
+    message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(), atom() => term()
+}.
 -type json_term() ::
     null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
 -type decode_error() ::
@@ -40,9 +42,9 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 -doc """
 The JSON value that `Binary` holds; whitespace may stand around it.
 
-`bytes` is the size of the message, `depth` how many arrays and objects may stand inside each other
-(1 allows one), `keys` how many object members the whole message may have. `keys` and `depth` are
-checked as the bytes are read, a duplicate key when its object ends.
+`message_bytes` is the size of the message, `depth` how many arrays and objects may stand inside
+each other (1 allows one), `keys` how many object members the whole message may have. `keys` and
+`depth` are checked as the bytes are read, a duplicate key when its object ends.
 
 Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
 stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
@@ -53,7 +55,7 @@ message is an `unexpected_end`.
 ## Examples
 
 ```erlang
-1> Limits = #{bytes => 1_000_000, depth => 64, keys => 10_000}.
+1> Limits = #{message_bytes => 1_000_000, depth => 64, keys => 10_000}.
 2> erlmcp_json:decode(~B'{"id": 1, "ok": [true, null]}', Limits).
 {ok, #{~"id" => 1, ~"ok" => [true, null]}}
 3> erlmcp_json:decode(~B'{"id": 1, "id": 2}', Limits).
@@ -65,7 +67,7 @@ message is an `unexpected_end`.
 ```
 """.
 -spec decode(binary(), limits()) -> {ok, json_term()} | {error, decode_error()}.
-decode(Binary, #{bytes := Limit}) when byte_size(Binary) > Limit ->
+decode(Binary, #{message_bytes := Limit}) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
 decode(Binary, #{depth := Depth, keys := Keys}) ->
     Decoders = #{

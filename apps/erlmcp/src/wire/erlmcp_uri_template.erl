@@ -198,7 +198,7 @@ read([{parameters, First, Stops, Separator, Variables} | Steps], Uri, Dead) ->
             <<_:(byte_size(Text))/binary, More/binary>> = Rest,
             case read(Steps, More, Dead) of
                 {ok, Found} -> {ok, [{Text, {Separator, Variables}} | Found]};
-                {dead, StillDead} -> read(Steps, Uri, StillDead)
+                {dead, StillDead} -> {dead, StillDead}
             end;
         _ ->
             read(Steps, Uri, Dead)
@@ -230,8 +230,8 @@ ends(Uri, Size, Stops, Dead, Ends) ->
             Ends
     end.
 
-%% The escapes of one character are not parted. A broken escape, and what is not UTF-8, belongs to no
-%% value.
+%% The escapes of one character are not parted. A broken escape is in no value, nor is what is not
+%% UTF-8.
 character_size(<<$%, H, L, _/binary>> = Text, _) when ?IS_HEX(H), ?IS_HEX(L) ->
     case 3 * utf8_size(H) of
         Size when Size =< byte_size(Text) -> Size;

@@ -83,7 +83,8 @@ result_says_its_type_and_server(Config) ->
     %% Also where the result ends a stream.
     #{messages := [#{~"method" := _}, #{~"method" := _}, #{~"method" := _},
                    #{~"result" := #{~"resultType" := ~"complete", ~"_meta" := #{}}}]} =
-        call(server(Config), ~"tools/call", #{name => ~"progress"}, #{meta => #{progressToken => 1}}).
+        call(server(Config), ~"tools/call", #{name => ~"progress"},
+             #{meta => #{progressToken => 1}}).
 
 %% "The server replies with its supported protocol versions, capabilities, and identity." "Servers
 %% MUST implement it."

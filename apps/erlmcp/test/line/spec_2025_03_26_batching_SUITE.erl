@@ -3,8 +3,6 @@
 Specification 2025-03-26, "Base protocol / Batching", and the chapter of JSON-RPC 2.0 that it names.
 """.
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0]).
 -export([batches_are_received/1, answers_come_as_one_message/1, each_request_has_one_answer/1,
          notifications_have_no_answers/1, nothing_is_answered_with_nothing/1,

@@ -4,8 +4,6 @@ How a connection begins, on TCP: `initialize` of the older revisions (pages "Lif
 "Logging"), and the versions of 2026-07-28, "Versioning and Compatibility".
 """.
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0]).
 -export([supported_versions_are_answered_with_themselves/1,
          other_versions_are_answered_with_the_latest/1, initialize_says_who_serves/1,

@@ -1,8 +1,6 @@
 -module(tcp_SUITE).
 -moduledoc "Newline-framed JSON-RPC over TCP: the stdio rules on a socket, and the limits at one more.".
 
--compile(nowarn_missing_spec_documented).
-
 -export([all/0]).
 -export([pipelined_requests_are_all_answered/1, messages_may_come_in_any_pieces/1,
          eras_share_a_listener/1, eras_interleave_on_a_connection/1,

@@ -10,7 +10,7 @@ Everything waits five seconds at most and fails then.
 -export([response/1, head/1, body/2, event/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, delete/2]).
--export([get_stream/2, get_stream/3]).
+-export([start_call/4, get_stream/2, get_stream/3]).
 
 -export_type([server/0, reply/0, options/0, headers/0]).
 
@@ -116,8 +116,8 @@ catalog() ->
               meta => #{~"com.example/key" => 1}},
     Annotations = #{audience => [user], priority => 0.5},
     Schema = #{type => object, properties => #{a => #{type => string}}, required => [a]},
-    #{title => ~"The test", description => ~"A server to test", website_url => ~"https://example.com",
-      icons => Icons, instructions => ~"Call the tools.",
+    #{title => ~"The test", description => ~"A server to test", icons => Icons,
+      website_url => ~"https://example.com", instructions => ~"Call the tools.",
       tools => [Shown#{name => ~"contents", annotations => #{readOnlyHint => true},
                        input_schema => Schema, handler => fun(_, _) -> contents() end},
                 Shown#{name => ~"structured",
@@ -406,6 +406,17 @@ delete(Server, {Id, _}) ->
     Reply = response(Socket),
     ok = close(Socket),
     Reply.
+
+-doc "Calls a tool that waits, in a session; gives the connection and the handler's process.".
+-spec start_call(server(), session(), Tool :: binary(), Id :: binary() | integer()) ->
+    {gen_tcp:socket(), pid()}.
+start_call(Server, Session, Tool, Id) ->
+    Socket = connect(Server),
+    {Headers, Body} = message(~"tools/call", #{name => Tool, '_meta' => #{progressToken => 1}},
+                              #{session => Session, id => Id}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    {Call, _} = running(),
+    {Socket, Call}.
 
 -doc "Asks for a session's stream; gives the connection and the head of the response.".
 -spec get_stream(server(), session()) -> {gen_tcp:socket(), {100..599, map()}}.

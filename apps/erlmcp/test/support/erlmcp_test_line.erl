@@ -1,8 +1,6 @@
 -module(erlmcp_test_line).
 -moduledoc "A client of newline-framed JSON-RPC on `m:gen_tcp`, and the messages that it sends.".
 
--compile(nowarn_missing_spec_documented).
-
 -export([serve/1, port/1]).
 -export([connect/1, close/1, reset/1, end_of_input/1]).
 -export([send/2, recv/1, recv_line/1, recv_line/2, recv_many/2, rest/1, is_quiet/1]).

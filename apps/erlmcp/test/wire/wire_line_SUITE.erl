@@ -9,7 +9,7 @@ too many, and time and memory in proportion to what comes in.
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([all/0, suite/0]).
 -export([examples/1, lines/1, carriage_returns/1, blank_lines/1, end_of_input/1, bound/1,
          bound_and_carriage_return/1, reported_once/1, goes_on_after/1, memory_for_single_bytes/1,
          lets_go_of_the_chunk/1, time_is_linear/1, any_cut_gives_the_same/1, like_a_split/1]).
@@ -18,6 +18,10 @@ all() ->
     [examples, lines, carriage_returns, blank_lines, end_of_input, bound, bound_and_carriage_return,
      reported_once, goes_on_after, memory_for_single_bytes, lets_go_of_the_chunk, time_is_linear,
      any_cut_gives_the_same, like_a_split].
+
+%% What is not linear would run for hours.
+suite() ->
+    [{timetrap, {seconds, 20}}].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of

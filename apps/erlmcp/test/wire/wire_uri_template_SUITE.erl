@@ -9,7 +9,7 @@ of `m:erlmcp_uri_template`, which a regular expression has to agree with.
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([all/0, suite/0]).
 -export([examples/1, simple/1, reserved/1, fragment/1, label/1, path/1, path_style_parameters/1,
          form_style_query/1, form_style_continuation/1, literals/1, values/1, variables/1,
          invalid_templates/1, matches/1, stops/1, parameters_match/1, lists_match/1,
@@ -22,6 +22,10 @@ all() ->
      form_style_continuation, literals, values, variables, invalid_templates, matches, stops,
      parameters_match, lists_match, prefixes_match, repeated_variables, escapes, no_match,
      long_uris, time_is_linear, expanded_matches, agrees_with_a_regular_expression, never_crashes].
+
+%% What is not linear would run for hours.
+suite() ->
+    [{timetrap, {seconds, 20}}].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of

@@ -1,0 +1,395 @@
+-module(spec_2026_07_28_stdio_SUITE).
+-moduledoc """
+Specification 2026-07-28, "Transports / stdio": `bin/erlmcp` as a client launches it, with a pipe for
+each of its streams.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([stdout_is_messages_only/1, lines_have_no_newlines_in_them/1, eras_share_a_process/1,
+         what_was_accepted_is_answered/1, end_of_input_ends_the_process/1,
+         unterminated_last_line_is_a_message/1, sigterm_ends_the_process/1,
+         sigterm_ends_it_while_calls_run/1, sigterm_ends_it_while_nobody_reads/1,
+         cancelled_requests_are_not_answered/1, oversize_is_refused_before_it_ends/1,
+         garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
+         large_answers_arrive_whole/1, unread_stderr_holds_up_nothing/1,
+         handlers_print_elsewhere/1, handlers_print_elsewhere_with_any_logger/1]).
+
+%% What a loaded machine may take. A process that is asked to end does so within one second on an
+%% idle one.
+-define(PATIENCE, 10_000).
+-define(META, #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
+                ~"io.modelcontextprotocol/clientCapabilities" => #{}}).
+
+-record(server, {port :: port(), input :: file:fd() | closed, stderr :: file:filename()}).
+
+all() ->
+    [stdout_is_messages_only, lines_have_no_newlines_in_them, eras_share_a_process,
+     what_was_accepted_is_answered, end_of_input_ends_the_process,
+     unterminated_last_line_is_a_message, sigterm_ends_the_process,
+     sigterm_ends_it_while_calls_run, sigterm_ends_it_while_nobody_reads,
+     cancelled_requests_are_not_answered, oversize_is_refused_before_it_ends,
+     garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
+     large_answers_arrive_whole, unread_stderr_holds_up_nothing, handlers_print_elsewhere,
+     handlers_print_elsewhere_with_any_logger].
+
+init_per_suite(Config) ->
+    Source = proplists:get_value(source, erlmcp:module_info(compile)),
+    Program = program(filename:dirname(Source)),
+    %% It builds first where that is due.
+    "erlmcp " ++ _ = os:cmd(Program ++ " version 2>/dev/null"),
+    [{program, Program} | Config].
+
+program(Folder) ->
+    Program = filename:join([Folder, "bin", "erlmcp"]),
+    case filelib:is_regular(Program) of
+        true -> Program;
+        false when Folder =/= "/" -> program(filename:dirname(Folder))
+    end.
+
+end_per_suite(_) ->
+    ok.
+
+%% "The server MUST NOT write anything to its stdout that is not a valid MCP message."; "The server
+%% MUST NOT write JSON-RPC requests to stdout." Also before the first message, and at the end.
+stdout_is_messages_only(Config) ->
+    Server = launch(Config),
+    send(Server, [stateless(1, ~"server/discover", #{}), stateless(2, ~"tools/list", #{}),
+                  initialize(3, ~"2025-11-25"),
+                  notification(~"notifications/initialized", #{})]),
+    send(Server, [call(4, ~"echo", #{~"text" => ~"x"}), call(5, ~"crash", #{}),
+                  call(6, ~"test_tool_with_progress", #{}, #{~"progressToken" => 1}),
+                  call(7, ~"no such", #{}), ~"garbage", request(8, ~"ping", #{}),
+                  stateless(9, ~"prompts/list", #{}), stateless(10, ~"resources/list", #{}),
+                  stateless(11, ~"no/such", #{})]),
+    {0, Messages} = finish(Server),
+    [true = is_message(Message) || Message <- Messages],
+    true = lists:seq(1, 11) =:= lists:sort([Id || #{~"id" := Id} <- Messages]),
+    [0, 50, 100] = [Progress || #{~"method" := ~"notifications/progress",
+                                  ~"params" := #{~"progress" := Progress}} <- Messages].
+
+is_message(#{~"jsonrpc" := ~"2.0", ~"id" := _, ~"result" := #{}}) -> true;
+is_message(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _, ~"message" := _}}) -> true;
+is_message(#{~"jsonrpc" := ~"2.0", ~"method" := _} = Message) -> not is_map_key(~"id", Message).
+
+%% "Messages are delimited by newlines, and MUST NOT contain embedded newlines."
+lines_have_no_newlines_in_them(Config) ->
+    Text = <<"a\nb\r\nc\r", 0, "\x{2028}\x{85}"/utf8, "\\n">>,
+    Server = launch(Config),
+    send(Server, [call(Text, ~"echo", #{~"text" => Text})]),
+    %% Each line that comes is decoded for itself.
+    {0, [#{~"id" := Text, ~"result" := Result}]} = finish(Server),
+    Text = text(Result).
+
+%% Versioning: "A dual-era server MAY serve both eras concurrently on the same endpoint or process."
+eras_share_a_process(Config) ->
+    Server = launch(Config),
+    #{~"result" := #{~"supportedVersions" := [~"2026-07-28"]}} =
+        ask(Server, stateless(1, ~"server/discover", #{})),
+    #{~"error" := #{~"code" := -32600}} = ask(Server, request(2, ~"tools/list", #{})),
+    #{~"result" := #{~"protocolVersion" := ~"2025-03-26"}} =
+        ask(Server, initialize(3, ~"2025-03-26")),
+    [begin
+         #{~"result" := Old} = ask(Server, request(4, ~"tools/list", #{})),
+         false = is_map_key(~"resultType", Old),
+         #{~"result" := #{~"resultType" := ~"complete"}} =
+             ask(Server, stateless(5, ~"tools/list", #{})),
+         send(Server, [[request(6, ~"ping", #{})]]),
+         [#{~"id" := 6}] = receive_message(Server)
+     end || _ <- [1, 2, 3]],
+    {0, []} = finish(Server).
+
+%% A client that closes our input still gets the answers to what it sent; then the process ends.
+what_was_accepted_is_answered(Config) ->
+    Server = launch(Config),
+    send(Server, [call(Id, ~"slow_tool", #{~"ms" => 300}) || Id <- [1, 2, 3]]),
+    {0, Answers} = finish(Server),
+    [1, 2, 3] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]).
+
+%% "Servers SHOULD exit promptly when their standard input is closed or reads return end-of-file."
+end_of_input_ends_the_process(Config) ->
+    Idle = launch(Config),
+    #{~"id" := 1} = ask(Idle, stateless(1, ~"tools/list", #{})),
+    {0, []} = finish(Idle),
+    %% Also before it was sent anything.
+    {0, []} = finish(launch(Config)).
+
+%% The last message needs no newline after it.
+unterminated_last_line_is_a_message(Config) ->
+    Server = launch(Config),
+    write(Server, json:encode(stateless(1, ~"tools/list", #{}))),
+    {0, [#{~"id" := 1, ~"result" := _}]} = finish(Server).
+
+%% "forced termination typically escalates from SIGTERM": the process ends as if asked nicely.
+sigterm_ends_the_process(Config) ->
+    Server = launch(Config),
+    #{~"id" := 1} = ask(Server, stateless(1, ~"tools/list", #{})),
+    {0, []} = terminate(Server).
+
+sigterm_ends_it_while_calls_run(Config) ->
+    Server = launch(Config),
+    send(Server, [call(1, ~"slow_tool", #{~"ms" => 60_000})]),
+    #{~"id" := 2} = ask(Server, stateless(2, ~"tools/list", #{})),
+    {0, []} = terminate(Server).
+
+%% What nobody reads does not keep the process.
+sigterm_ends_it_while_nobody_reads(Config) ->
+    Stdout = fifo(Config),
+    Status = fifo(Config),
+    Server = launch(Config, ["-c", "\"$@\" <\"$IN\" >\"$OUT\" 2>\"$ERR\" & echo $! >\"$STATUS\";"
+                                   " wait $!; echo $? >\"$STATUS\""],
+                    [{"OUT", Stdout}, {"STATUS", Status}], fun() ->
+        %% Open for reading, and never read.
+        {ok, _} = file:open(Stdout, [raw, read])
+    end),
+    Statuses = open_port({spawn_executable, "/bin/cat"}, [{args, [Status]}, {line, 100}]),
+    Pid = next_line(Statuses),
+    %% More than a pipe holds.
+    send(Server, [call(Id, ~"echo", #{~"text" => binary:copy(~"x", 100_000)}) || Id <- [1, 2, 3]]),
+    "" = os:cmd("kill -TERM " ++ Pid),
+    "0" = next_line(Statuses).
+
+next_line(Port) ->
+    receive
+        {Port, {data, {eol, Line}}} -> Line
+    after ?PATIENCE ->
+        ct:fail(still_running)
+    end.
+
+%% "Servers SHOULD stop work on a cancelled request as soon as practical and MUST NOT send any further
+%% messages for it." If it still ran, the process would wait for it before it ends.
+cancelled_requests_are_not_answered(Config) ->
+    Server = launch(Config),
+    send(Server, [call(~"cancelled", ~"slow_tool", #{~"ms" => 60_000}),
+                  call(~"kept", ~"slow_tool", #{~"ms" => 100}),
+                  notification(~"notifications/cancelled", #{~"requestId" => ~"cancelled"}),
+                  notification(~"notifications/cancelled", #{~"requestId" => ~"unknown"})]),
+    {0, [#{~"id" := ~"kept", ~"result" := _}]} = finish(Server).
+
+%% Refusals, 1068: refused as soon as it is over the limit, without an id, and the next message is
+%% served. A message of the limit's size is one.
+oversize_is_refused_before_it_ends(Config) ->
+    Server = launch(Config),
+    {message_bytes, Limit, _} = lists:keyfind(message_bytes, 1, erlmcp_options:limits()),
+    Fitting = iolist_to_binary(json:encode(stateless(1, ~"tools/list", #{}))),
+    send(Server, [[Fitting, binary:copy(~" ", Limit - byte_size(Fitting))]]),
+    #{~"id" := 1, ~"result" := _} = receive_message(Server),
+    write(Server, binary:copy(~"x", Limit + 1)),
+    #{~"error" := #{~"code" := 1068, ~"data" := #{~"limit" := Limit}}} = Refused =
+        receive_message(Server),
+    false = is_map_key(~"id", Refused),
+    write(Server, binary:copy(~"x", 100_000)),
+    write(Server, ~"\n"),
+    #{~"id" := 2, ~"result" := _} = ask(Server, stateless(2, ~"tools/list", #{})),
+    {0, []} = finish(Server).
+
+%% Messages: an error has its request's id, "except in error cases where the ID could not be read due
+%% a malformed request". Blank lines are nothing.
+garbage_is_a_parse_error(Config) ->
+    Server = launch(Config),
+    Lines = [~"hello", ~"{", <<255, 254>>, ~'{"jsonrpc":"2.0","id":1,"method":"ping"',
+             <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#c3, 16#28, "\",\"method\":\"ping\"}">>],
+    send(Server, [~"", ~"  ", ~"\r" | Lines]),
+    #{~"id" := 1} = ask_after(length(Lines), Server),
+    {0, []} = finish(Server).
+
+ask_after(0, Server) ->
+    ask(Server, stateless(1, ~"tools/list", #{}));
+ask_after(Refusals, Server) ->
+    #{~"error" := #{~"code" := -32700}} = Refused = receive_message(Server),
+    false = is_map_key(~"id", Refused),
+    ask_after(Refusals - 1, Server).
+
+%% "The server MAY write UTF-8 strings to stderr for any logging purposes".
+logs_go_to_stderr(Config) ->
+    Server = launch(Config),
+    #{~"error" := #{~"code" := -32603, ~"data" := #{~"incident" := Incident}}} =
+        ask(Server, call(1, ~"crash", #{})),
+    {0, []} = finish(Server),
+    {ok, Log} = file:read_file(Server#server.stderr),
+    %% With what the client was given to find it.
+    {_, _} = binary:match(Log, Incident),
+    {_, _} = binary:match(Log, ~"asked_to_crash").
+
+%% A client that no longer reads is gone, even if our input is open still.
+closed_stdout_ends_the_process(Config) ->
+    Status = fifo(Config),
+    Server = launch(Config, ["-c", "\"$@\" <\"$IN\" 2>\"$ERR\"; echo $? >\"$STATUS\""],
+                    [{"STATUS", Status}]),
+    Statuses = open_port({spawn_executable, "/bin/cat"}, [{args, [Status]}, {line, 100}]),
+    #{~"id" := 1} = ask(Server, stateless(1, ~"tools/list", #{})),
+    true = port_close(Server#server.port),
+    send(Server, [stateless(2, ~"tools/list", #{})]),
+    "0" = next_line(Statuses).
+
+%% What was written leaves before the process ends, however much it is.
+large_answers_arrive_whole(Config) ->
+    Server = launch(Config),
+    Text = binary:copy(~"0123456789", 300_000),
+    send(Server, [call(Id, ~"echo", #{~"text" => Text}) || Id <- [1, 2, 3]]),
+    {0, Answers} = finish(Server),
+    [1, 2, 3] = lists:sort([Id || #{~"id" := Id, ~"result" := Result} <- Answers,
+                                  text(Result) =:= Text]).
+
+%% "The client MAY capture, forward, or ignore the server's stderr output": one that never reads it
+%% is served all the same.
+unread_stderr_holds_up_nothing(Config) ->
+    Stderr = fifo(Config),
+    Server = launch(Config, ["-c", "exec \"$@\" <\"$IN\" 2>\"$UNREAD\""], [{"UNREAD", Stderr}],
+                    fun() -> {ok, _} = file:open(Stderr, [raw, read]) end),
+    %% Each logs about a kilobyte; a pipe holds 64.
+    [#{~"id" := Id, ~"error" := #{~"code" := -32603}} = ask(Server, call(Id, ~"crash", #{}))
+     || Id <- lists:seq(1, 300)],
+    #{~"id" := ~"after", ~"result" := _} = ask(Server, stateless(~"after", ~"tools/list", #{})),
+    {0, []} = terminate(Server).
+
+%% Whatever the user's code and its libraries print, it does not become a message.
+handlers_print_elsewhere(Config) ->
+    Folder = filename:dirname(code:which(noisy_server)),
+    Server = launch(Config, ["-c", "exec \"$@\" <\"$IN\" 2>\"$ERR\""],
+                    [{"ERL_AFLAGS", "-pa " ++ Folder}],
+                    fun() -> ok end, [proplists:get_value(program, Config), "serve", "noisy_server", "--stdio"]),
+    prints_elsewhere(Server).
+
+%% The same in a node that somebody else set up: OTP's logger writes to standard output unless it is
+%% told otherwise.
+handlers_print_elsewhere_with_any_logger(Config) ->
+    Folders = [filename:dirname(code:which(noisy_server)), filename:dirname(code:which(erlmcp))],
+    Erl = os:find_executable("erl"),
+    Server = launch(Config, ["-c", "exec \"$@\" <\"$IN\" 2>\"$ERR\""], [], fun() -> ok end,
+                    [Erl, "-noinput", "-pa" | Folders] ++ ["-s", "noisy_server"]),
+    Log = prints_elsewhere(Server),
+    {_, _} = binary:match(Log, ~"noise after the start").
+
+prints_elsewhere(Server) ->
+    Quiet = [~"io", ~"user", ~"spawned", ~"logger", ~"application", ~"reads"],
+    send(Server, [call(Name, Name, #{}) || Name <- [~"crash" | Quiet]]
+                 ++ [stateless(~"read", ~"resources/read", #{~"uri" => ~"noise://here"})]),
+    {0, Lines} = finish(Server),
+    [] = [Noise || {not_a_message, Noise} <- Lines],
+    [] = Quiet -- [Id || #{~"id" := Id, ~"result" := #{~"content" := [#{~"text" := ~"quiet"}]}}
+                             <- Lines],
+    8 = length(Lines),
+    {ok, Log} = file:read_file(Server#server.stderr),
+    [{Noise, {_, _}} = {Noise, binary:match(Log, Noise)}
+     || Noise <- [~"noise by format", ~"noise by put_chars", ~"noise on user\n",
+                  ~"noise on user's process", ~"noise in the log", ~"noise in the old log",
+                  ~"noise on the group leader", ~"noise_in_a_crash"]],
+    Log.
+
+%% A server with a pipe for each of its streams. Its standard input is a FIFO, which can be closed
+%% without closing the others.
+launch(Config) ->
+    launch(Config, ["-c", "exec \"$@\" <\"$IN\" 2>\"$ERR\""], []).
+
+launch(Config, Script, Environment) ->
+    launch(Config, Script, Environment, fun() -> ok end).
+
+launch(Config, Script, Environment, Open) ->
+    launch(Config, Script, Environment, Open,
+           [proplists:get_value(program, Config), "serve", "everything", "--stdio"]).
+
+launch(Config, Script, Environment, Open, Command) ->
+    Stdin = fifo(Config),
+    Stderr = fresh(Config, "stderr"),
+    Port = open_port({spawn_executable, "/bin/sh"},
+                     [{args, Script ++ ["sh" | Command]}, {line, 65536}, binary, exit_status,
+                      {env, [{"IN", Stdin}, {"ERR", Stderr} | Environment]}]),
+    {ok, Input} = file:open(Stdin, [raw, write, binary]),
+    _ = Open(),
+    #server{port = Port, input = Input, stderr = Stderr}.
+
+fifo(Config) ->
+    Name = fresh(Config, "fifo"),
+    "" = os:cmd("mkfifo " ++ Name),
+    Name.
+
+fresh(Config, Kind) ->
+    filename:join(proplists:get_value(priv_dir, Config),
+                  Kind ++ integer_to_list(erlang:unique_integer([positive]))).
+
+write(#server{input = Input}, Bytes) ->
+    ok = file:write(Input, Bytes).
+
+%% A map is encoded; bytes go out as they are.
+send(Server, Messages) ->
+    write(Server, [[line(Message), $\n] || Message <- Messages]).
+
+line(Message) when is_map(Message) -> json:encode(Message);
+line([Message | _] = Batch) when is_map(Message) -> json:encode(Batch);
+line(Bytes) -> Bytes.
+
+ask(Server, #{~"id" := Id} = Request) ->
+    send(Server, [Request]),
+    #{~"id" := Id} = receive_message(Server).
+
+receive_message(#server{port = Port} = Server) ->
+    receive_message(Port, [], Server).
+
+receive_message(Port, Parts, Server) ->
+    receive
+        {Port, {data, {noeol, Part}}} ->
+            receive_message(Port, [Part | Parts], Server);
+        {Port, {data, {eol, Part}}} ->
+            message(Parts, Part);
+        {Port, {exit_status, Status}} ->
+            ct:fail({ended, Status, file:read_file(Server#server.stderr)})
+    after ?PATIENCE ->
+        ct:fail({no_message, Parts})
+    end.
+
+message(Parts, Last) ->
+    Line = iolist_to_binary(lists:reverse(Parts, [Last])),
+    try
+        json:decode(Line)
+    catch
+        error:_ -> {not_a_message, Line}
+    end.
+
+%% Closes its input: its exit status, and all that it still had to say.
+finish(#server{input = Input} = Server) ->
+    ok = file:close(Input),
+    until_exit(Server, []).
+
+%% The same with a signal.
+terminate(#server{port = Port} = Server) ->
+    {os_pid, Pid} = erlang:port_info(Port, os_pid),
+    "" = os:cmd("kill -TERM " ++ integer_to_list(Pid)),
+    until_exit(Server, []).
+
+until_exit(#server{port = Port} = Server, Parts) ->
+    receive
+        {Port, {data, {noeol, Part}}} ->
+            until_exit(Server, [Part | Parts]);
+        {Port, {data, {eol, Part}}} ->
+            Message = message(Parts, Part),
+            {Status, Messages} = until_exit(Server, []),
+            {Status, [Message | Messages]};
+        {Port, {exit_status, Status}} ->
+            %% No line without an end.
+            [] = Parts,
+            {Status, []}
+    after ?PATIENCE ->
+        ct:fail(still_running)
+    end.
+
+request(Id, Method, Params) ->
+    #{~"jsonrpc" => ~"2.0", ~"id" => Id, ~"method" => Method, ~"params" => Params}.
+
+stateless(Id, Method, Params) ->
+    request(Id, Method, Params#{~"_meta" => ?META}).
+
+call(Id, Name, Arguments) ->
+    call(Id, Name, Arguments, #{}).
+
+call(Id, Name, Arguments, Meta) ->
+    request(Id, ~"tools/call", #{~"name" => Name, ~"arguments" => Arguments,
+                                 ~"_meta" => maps:merge(?META, Meta)}).
+
+notification(Method, Params) ->
+    #{~"jsonrpc" => ~"2.0", ~"method" => Method, ~"params" => Params}.
+
+initialize(Id, Version) ->
+    request(Id, ~"initialize", #{~"protocolVersion" => Version, ~"capabilities" => #{},
+                                 ~"clientInfo" => #{~"name" => ~"n", ~"version" => ~"1"}}).
+
+text(#{~"content" := [#{~"type" := ~"text", ~"text" := Text}]}) -> Text.
