@@ -53,6 +53,6 @@ listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     Spec = case Transport of
         http -> erlmcp_http:child_spec(Id, Options, Instance);
         tcp -> erlmcp_tcp:child_spec(Id, Options, Instance);
-        stdio -> erlmcp_stdio:child_spec(Instance)
+        stdio -> erlmcp_stdio:child_spec(Options, Instance)
     end,
     Spec#{id => {listener, Id}}.

@@ -73,7 +73,10 @@ start_application(Beam) ->
         {error, Reason} -> {error, io_lib:format("cannot start: ~0tp", [Reason])}
     end.
 
-listen(#{stdio := true} = Arguments, Ip) -> [{stdio, #{}} | tcp(Arguments, Ip)];
+listen(#{stdio := true} = Arguments, Ip) ->
+    %% The launcher may have put stdout where nothing but MCP can find it.
+    Output = application:get_env(erlmcp_cli, stdio_output, 1),
+    [{stdio, #{output => Output}} | tcp(Arguments, Ip)];
 listen(#{port := Port} = Arguments, Ip) -> [{http, #{port => Port, ip => Ip}} | tcp(Arguments, Ip)].
 
 tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];

@@ -46,14 +46,15 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
   or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
   or `any`).
 - `tcp`: newline-framed JSON-RPC.
-- `stdio`: the same on standard input and output; the node stops when the input ends.
+- `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
+  the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
 """.
 -type listener() ::
     {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
              tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
              allowed_origins => any | [binary()]}}
     | {tcp, #{ip => inet:ip_address(), port => inet:port_number()}}
-    | {stdio, #{}}.
+    | {stdio, #{output => pos_integer()}}.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
@@ -142,15 +143,15 @@ each(Options, [Key | Keys]) ->
 option(id, _) -> ok;
 option(handler, Module) when is_atom(Module) -> ok;
 option(handler, _) -> {expected, ~"a module"};
-option(listen, Listeners) when is_list(Listeners) -> first_error(fun listener/1, Listeners);
+option(listen, Listeners) when length(Listeners) >= 0 -> first_error(fun listener/1, Listeners);
 option(listen, _) -> {expected, ~"a list of listeners"};
 option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
 option(limits, _) -> {expected, ~"a map of limits"};
-option(icons, Icons) when is_list(Icons) -> ok;
+option(icons, Icons) when length(Icons) >= 0 -> ok;
 option(icons, _) -> {expected, ~"a list of maps"};
 option(Key, Value) ->
     case lists:keymember(Key, 2, definition_keys()) of
-        true when is_list(Value) -> ok;
+        true when length(Value) >= 0 -> ok;
         true -> {expected, ~"a list of definitions"};
         false when is_binary(Value) -> ok;
         false -> {expected, ~"a binary"}
@@ -179,6 +180,7 @@ listener(_) ->
 listener_option(Transport, ip, Ip) when Transport =/= stdio, is_tuple(Ip) -> ok;
 listener_option(Transport, port, Port) when
     Transport =/= stdio, is_integer(Port), Port >= 0, Port =< 65535 -> ok;
+listener_option(stdio, output, Output) when is_integer(Output), Output > 0 -> ok;
 listener_option(http, path, <<"/", _/binary>>) -> ok;
 listener_option(http, tls, Tls) when is_list(Tls) -> ok;
 listener_option(http, Key, any) when Key =:= allowed_hosts; Key =:= allowed_origins -> ok;

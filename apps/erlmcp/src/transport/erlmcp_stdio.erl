@@ -1,7 +1,12 @@
 -module(erlmcp_stdio).
 -moduledoc """
-MCP on standard input and output. From the start of this process on, standard output carries MCP
-and nothing else: what the node's processes print goes to standard error.
+MCP on standard input and output. From its start on, what handlers and the node's loggers print
+goes to standard error, and standard output carries MCP.
+
+Two things inside a node can still reach file descriptor 1: processes of other applications that
+print by their application's master, and `erlang:display/1`. A launcher that wants to be certain
+gives the node another one for its output, and MCP the real one by a number of its own:
+`{stdio, #{output => 3}}` with `3>&1 1>&2`, as `bin/erlmcp` does.
 
 When the input ends, what was accepted is answered and the node stops with status 0.
 
@@ -10,20 +15,21 @@ Source: specification 2026-07-28, "Transports / stdio".
 
 -behaviour(erlmcp_shell).
 
--export([child_spec/1]).
--export([start_link/1, init/2]).
+-export([child_spec/2]).
+-export([start_link/2, init/3]).
 -export([received/2, write/2, close/1]).
 
 -doc "The child specification of the stdio connection. A node has one at most.".
--spec child_spec(erlmcp_instance:instance()) -> supervisor:child_spec().
-child_spec(Instance) ->
-    #{id => stdio, start => {?MODULE, start_link, [Instance]}, restart => temporary,
-      shutdown => 1000}.
+-spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
+child_spec(Options, Instance) ->
+    #{id => stdio, start => {?MODULE, start_link, [maps:get(output, Options, 1), Instance]},
+      restart => temporary, shutdown => 1000}.
 
 -doc false.
--spec start_link(erlmcp_instance:instance()) -> {ok, pid()}.
-start_link(Instance) ->
-    Pid = proc_lib:spawn_link(?MODULE, init, [self(), Instance]),
+-spec start_link(Output :: pos_integer(), erlmcp_instance:instance()) -> {ok, pid()}.
+start_link(Output, Instance) ->
+    ok = erlmcp_stdout:redirect(),
+    Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Instance]),
     _ = spawn(fun() -> stop_node_with(Pid) end),
     {ok, Pid}.
 
@@ -37,10 +43,11 @@ stop_node_with(Pid) ->
     end.
 
 -doc false.
--spec init(pid(), erlmcp_instance:instance()) -> ok.
-init(Parent, Instance) ->
-    ok = erlmcp_stdout:redirect(),
-    Port = open_port({fd, 0, 1}, [binary, eof, stream]),
+-spec init(pid(), pos_integer(), erlmcp_instance:instance()) -> ok.
+init(Parent, Output, Instance) ->
+    %% The calls that it starts inherit it.
+    true = group_leader(whereis(standard_error), self()),
+    Port = open_port({fd, 0, Output}, [binary, eof, stream]),
     %% The client is the parent; it may take its time.
     erlmcp_shell:run(?MODULE, Port, Parent, Instance, infinity).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_stdout).
 -moduledoc """
-Keeps standard output free for MCP: whatever the node's processes print to it, by their group
-leader, by `user` or through the logger, goes to standard error instead.
+Keeps standard output free for MCP: what is printed by `user`, by processes that have it for their
+group leader, or through the logger, goes to standard error instead.
 """.
 
 -export([redirect/0]).

@@ -168,6 +168,6 @@ The JSON string of a binary, with its quotation marks. Fails like `encode/1`.
 ~B'"say \"hi\""'
 ```
 """.
--spec encode_string(binary()) -> iodata().
+-spec encode_string(binary()) -> iolist().
 encode_string(Binary) ->
     json:encode_binary(Binary).

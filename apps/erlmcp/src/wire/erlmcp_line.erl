@@ -55,7 +55,7 @@ push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, Stat
 
 %% Appending to a binary costs what is appended, however many the chunks are, as long as nothing
 %% matches on it in between; so only its size and its last byte are looked at. A list of chunks
-%% would make a peer's single bytes cost fifty times their size.
+%% would cost many times their size where a peer sends single bytes.
 join(swallow, _) -> swallow;
 join(Held, Bytes) when byte_size(Held) =:= 0 -> Bytes;
 join(Held, Bytes) -> <<Held/binary, Bytes/binary>>.

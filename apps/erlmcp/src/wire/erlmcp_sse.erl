@@ -46,7 +46,7 @@ them with `\n`. `retry` is in milliseconds.
 ~"id: 7\ndata: one\ndata: two\n\n"
 ```
 """.
--spec event(iodata() | event()) -> iodata().
+-spec event(iodata() | event()) -> iolist().
 event(#{data := Data} = Event) ->
     [
         [field(Name, Value) || Name <- [event, id, retry], {ok, Value} <- [maps:find(Name, Event)]],
@@ -67,7 +67,7 @@ on_one_line(Value) ->
     end.
 
 -doc "A comment, which every reader ignores: it keeps a silent stream from being taken for dead.".
--spec comment() -> iodata().
+-spec comment() -> binary().
 comment() ->
     ~":\n\n".
 

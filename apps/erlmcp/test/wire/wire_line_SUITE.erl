@@ -10,14 +10,15 @@ too many, and time and memory in proportion to what comes in.
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0]).
--export([examples/1, lines/1, carriage_returns/1, blank_lines/1, end_of_input/1, bound/1,
-         bound_and_carriage_return/1, reported_once/1, goes_on_after/1, memory_for_single_bytes/1,
-         lets_go_of_the_chunk/1, time_is_linear/1, any_cut_gives_the_same/1, like_a_split/1]).
+-export([examples/1, lines/1, carriage_returns/1, blank_lines/1, partial/1, end_of_input/1,
+         bound/1, bound_and_carriage_return/1, reported_once/1, goes_on_after/1,
+         memory_for_single_bytes/1, lets_go_of_the_chunk/1, time_is_linear/1,
+         any_cut_gives_the_same/1, like_a_split/1]).
 
 all() ->
-    [examples, lines, carriage_returns, blank_lines, end_of_input, bound, bound_and_carriage_return,
-     reported_once, goes_on_after, memory_for_single_bytes, lets_go_of_the_chunk, time_is_linear,
-     any_cut_gives_the_same, like_a_split].
+    [examples, lines, carriage_returns, blank_lines, partial, end_of_input, bound,
+     bound_and_carriage_return, reported_once, goes_on_after, memory_for_single_bytes,
+     lets_go_of_the_chunk, time_is_linear, any_cut_gives_the_same, like_a_split].
 
 %% What is not linear would run for hours.
 suite() ->
@@ -40,6 +41,11 @@ carriage_returns(_Config) ->
 blank_lines(_Config) ->
     ?assertEqual([[~" a"]], feed(10, [~"\n\r\n \t\r\n\n a\n  \n"])),
     ?assertEqual([[], [], []], feed(10, [~" ", ~" ", ~"\n"])).
+
+partial(_Config) ->
+    [?assertEqual(Partial, erlmcp_line:is_partial(push(5, Chunks)), Chunks)
+     || {Chunks, Partial} <- [{[], false}, {[~"a\n"], false}, {[~"a\nb"], true},
+                              {[~"1234567"], true}, {[~"1234567", ~"8\n"], false}]].
 
 end_of_input(_Config) ->
     [?assertEqual(Last, erlmcp_line:flush(push(10, Chunks)), Chunks)
@@ -77,7 +83,7 @@ goes_on_after(_Config) ->
                  feed(5, [~"12345678", ~"9\nok\n1234567", ~"8\r\n\ntoo\n"])),
     ?assertEqual([], erlmcp_line:flush(push(5, [~"12345678", ~"9"]))).
 
-%% A list of chunks would take tens of bytes for each of them.
+%% A list of chunks would take many bytes for each of them.
 memory_for_single_bytes(_Config) ->
     Size = 1 bsl 17,
     Self = self(),

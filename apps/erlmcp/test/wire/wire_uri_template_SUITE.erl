@@ -360,8 +360,10 @@ time_is_linear(_Config) ->
          ?assertEqual(nomatch, Result),
          ?assert(Reductions < 100 * byte_size(Uri), {Template, Reductions})
      end || Template <- [~"{+a}x{+b}x{+c}x{+d}x{+e}y", ~"{a}{b}{c}{d}{e}{+f}y",
-                         ~"{+a}{b*}{+c}{d}{;e}{+f}{?g}y", ~"{+a}{+b}{+c}{+d}{+e}%62"],
-            Uri <- [binary:copy(~"x", 4096), binary:copy(~"x;", 2048), binary:copy(~"%61", 1365)]].
+                         ~"{+a}{b*}{+c}{d}{;e}{+f}{?g}y", ~"{+a}{+b}{+c}{+d}{+e}%62",
+                         ~"{+a}%C3{+b}%C3{+c}y", ~"{#a}{?b}y"],
+            Uri <- [binary:copy(~"x", 4096), binary:copy(~"x;", 2048), binary:copy(~"%61", 1365),
+                    binary:copy(~"%C3", 1365), <<"#", (binary:copy(~"?", 4095))/binary>>]].
 
 reductions(Fun) ->
     {reductions, Before} = process_info(self(), reductions),
