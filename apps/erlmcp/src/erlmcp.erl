@@ -16,7 +16,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 """.
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
--export([add/3, remove/3]).
+-export([add/3, remove/3, resource_updated/2]).
 -export([progress/3, log/3]).
 
 -export_type([server/0]).
@@ -35,13 +35,15 @@ See `t:erlmcp_options:options/0`.
 - `{duplicate, Kind, Name}`: two definitions have one name.
 - `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
+
+With the last two the caller is sent the exit signal `shutdown` too, as by any `start_link`.
 """.
 -spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     maybe
-        {ok, #{identity := Identity, sources := Sources} = Settings} ?=
+        {ok, #{identity := Identity, sources := Sources, lists := Lists} = Settings} ?=
             erlmcp_options:check(Options),
-        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources),
+        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists),
         {ok, Pid} ?= erlmcp_server_sup:start_link(Settings, Catalog),
         {ok, Pid}
     else
@@ -64,16 +66,15 @@ child_spec(Options) ->
       start => {?MODULE, start_server, [Options]},
       type => supervisor}.
 
--doc "Stops a server that `start_server/1` started outside of a supervisor, and waits for its end.".
+-doc """
+Stops a server that `start_server/1` started outside of a supervisor, and waits for its end: its
+processes have their bounds for that.
+""".
 -spec stop_server(server()) -> ok | {error, not_found}.
 stop_server(Server) ->
     with_server(Server, fun(Pid) ->
-        Monitor = monitor(process, Pid),
         unlink(Pid),
-        exit(Pid, shutdown),
-        receive
-            {'DOWN', Monitor, process, _, _} -> ok
-        end
+        proc_lib:stop(Pid, shutdown, infinity)
     end).
 
 -doc """
@@ -104,6 +105,16 @@ remove(Server, Kind, Key) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
     change(Server, {remove, Kind, Key}).
+
+-doc "Tells the clients that watch this resource that it changed.".
+-spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
+resource_updated(Server, Uri) when is_binary(Uri) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, Instance} ->
+            erlmcp_subscriptions:publish({uri, Uri}, erlmcp_instance:subscriptions(Instance));
+        error ->
+            {error, not_found}
+    end.
 
 change(Server, Change) ->
     with_server(Server, fun(Pid) ->

@@ -12,14 +12,15 @@ behaviour that ties them together.
 
 -doc false.
 server() ->
-    #{name => ~"everything",
+    #{id => everything,
+      name => ~"everything",
       version => ~"0.1.0",
       title => ~"Everything",
       description => ~"Every feature of erlmcp in one server",
       instructions => ~"Call echo for a first try. The test_ tools are conformance fixtures."}.
 
 -doc false.
-tools() -> everything_tools:definitions().
+tools() -> everything_tools:definitions() ++ everything_input:tools().
 
 -doc false.
 resources() -> everything_resources:definitions().
@@ -31,10 +32,15 @@ resource_templates() -> everything_resources:templates().
 prompts() -> everything_prompts:definitions().
 
 -doc false.
-call_tool(Name, Arguments, Context) -> everything_tools:call(Name, Arguments, Context).
+call_tool(Name, Arguments, Context) ->
+    case [Tool || #{name := Tool} <- everything_input:tools(), Tool =:= Name] of
+        [] -> everything_tools:call(Name, Arguments, Context);
+        [_] -> everything_input:call(Name, Arguments, Context)
+    end.
 
 -doc false.
 read_resource(Uri, Variables, _Context) -> everything_resources:read(Uri, Variables).
 
 -doc false.
-get_prompt(Name, Arguments, _Context) -> everything_prompts:get(Name, Arguments).
+get_prompt(~"test_input_required_result_prompt", _, Context) -> everything_input:prompt(Context);
+get_prompt(Name, Arguments, _) -> everything_prompts:get(Name, Arguments).

@@ -10,10 +10,13 @@ definitions() ->
        description => ~"A prompt without arguments"},
      #{name => ~"test_prompt_with_arguments",
        description => ~"A prompt that repeats its two arguments",
-       arguments => [required(~"arg1", ~"The first"), required(~"arg2", ~"The second")]},
+       arguments => [required(~"arg1", ~"The first"), required(~"arg2", ~"The second")],
+       complete => #{~"arg1" => [~"test", ~"testing", ~"toast"]}},
      #{name => ~"test_prompt_with_embedded_resource",
        description => ~"A prompt that carries a resource",
        arguments => [required(~"resourceUri", ~"The URI that the resource gets")]},
+     #{name => ~"test_input_required_result_prompt",
+       description => ~"A prompt that asks for its context first"},
      #{name => ~"test_prompt_with_image",
        description => ~"A prompt that carries an image"}].
 

@@ -15,7 +15,12 @@ definitions() ->
        name => ~"static-binary",
        title => ~"Static image",
        description => ~"A PNG image of one pixel",
-       mime_type => ~"image/png"}].
+       mime_type => ~"image/png"},
+     #{uri => ~"test://watched-resource",
+       name => ~"watched-resource",
+       title => ~"Watched text",
+       description => ~"A text whose watchers are told when the tool touch_watched is called",
+       mime_type => ~"text/plain"}].
 
 -doc "The resources whose URI has variables.".
 -spec templates() -> [map()].
@@ -30,6 +35,8 @@ templates() ->
 -spec read(Uri :: binary(), Variables :: map()) -> binary() | {blob, binary()}.
 read(~"test://static-text", _) ->
     ~"This is the content of the static text resource.";
+read(~"test://watched-resource", _) ->
+    ~"This text can be watched.";
 read(~"test://static-binary", _) ->
     {blob, everything_media:png()};
 read(<<"test://template/", _/binary>>, #{~"id" := Id}) ->

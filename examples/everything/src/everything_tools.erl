@@ -24,6 +24,9 @@ definitions() ->
      #{name => ~"crash",
        description => ~"Crashes: its caller gets one error, nobody else notices",
        input_schema => object(#{}, [])},
+     #{name => ~"touch_watched",
+       description => ~"Says that test://watched-resource changed, to those who watch it",
+       input_schema => object(#{}, [])},
      #{name => ~"resource_link",
        description => ~"Returns a link to a resource that can be read",
        input_schema => object(#{}, [])}
@@ -38,7 +41,10 @@ fixtures() ->
      {~"test_multiple_content_types", ~"Returns text, an image and an embedded resource"},
      {~"test_error_handling", ~"Returns an error as its result"},
      {~"test_tool_with_progress", ~"Reports progress three times, 50 ms apart"},
-     {~"test_tool_with_logging", ~"Sends three log messages, 50 ms apart"}].
+     {~"test_tool_with_logging", ~"Sends three log messages, 50 ms apart"},
+     {~"test_logging_tool", ~"Sends a log message, to those who want it"},
+     {~"test_trigger_tool_change", ~"Adds a tool and removes it again"},
+     {~"test_trigger_prompt_change", ~"Adds a prompt and removes it again"}].
 
 object(Properties, Required) ->
     #{type => object, properties => Properties, required => Required}.
@@ -96,6 +102,18 @@ call(~"test_tool_with_logging", _, Context) ->
     in_steps([~"Tool execution started", ~"Tool processing data", ~"Tool execution completed"],
              fun(Text) -> erlmcp:log(Context, info, Text) end),
     ~"Three messages were logged.";
+call(~"test_logging_tool", _, Context) ->
+    ok = erlmcp:log(Context, info, ~"This is a log message."),
+    ~"One message was logged.";
+call(~"test_trigger_tool_change", _, _) ->
+    changed(tool),
+    ~"The list of tools changed.";
+call(~"test_trigger_prompt_change", _, _) ->
+    changed(prompt),
+    ~"The list of prompts changed.";
+call(~"touch_watched", _, _) ->
+    ok = erlmcp:resource_updated(everything, ~"test://watched-resource"),
+    ~"Those who watch it were told.";
 call(Name, _, _) ->
     {error, <<Name/binary, ": the arguments do not fit the input schema">>}.
 
@@ -103,3 +121,10 @@ call(Name, _, _) ->
 %% some clients drop a notification that they read together with the result.
 in_steps(Steps, Act) ->
     lists:foreach(fun(Step) -> ok = Act(Step), timer:sleep(50) end, Steps).
+
+changed(Kind) ->
+    Name = <<"passing-", (integer_to_binary(erlang:unique_integer([positive])))/binary>>,
+    Definition = #{name => Name, description => ~"Here for a moment",
+                   handler => fun(_, _) -> ~"Still here." end},
+    ok = erlmcp:add(everything, Kind, Definition),
+    ok = erlmcp:remove(everything, Kind, Name).

@@ -5,41 +5,55 @@ to the list requests, `initialize` and `server/discover`, already encoded. Pure;
 is the process that holds the current one.
 """.
 
--export([new/2, add/3, remove/3]).
--export([answer/3, tool/2, resource/2, prompt/2]).
--export([server_meta/1, changed/1]).
+-export([new/3, add/3, remove/3]).
+-export([greeting/2, first_page/3, page/4]).
+-export([tool/2, prompt/2, resource/2, resource_template/2]).
+-export([server_meta/1, keys/1]).
 
--export_type([catalog/0, identity/0]).
+-export_type([catalog/0, identity/0, settings/0]).
 
 -doc "Who the server is: the fields of MCP's `Implementation`, and `instructions`.".
 -type identity() :: #{
     name := binary(), version := binary(), title => binary(), description => binary(),
     website_url => binary(), icons => [map()], instructions => binary()
 }.
+-doc """
+How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
+for, and the keys that sign cursors and seal state.
+""".
+-type settings() :: #{
+    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
+}.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
     instructions := binary() | undefined,
+    settings := settings(),
     server_meta := binary(),
     next := non_neg_integer(),
     entries := #{erlmcp_definition:kind() => #{binary() => entry()}},
-    answers := #{erlmcp_revision:revision() => #{binary() => binary()}}
+    greetings := #{erlmcp_revision:revision() => binary()},
+    lists := #{erlmcp_definition:kind() => #{erlmcp_revision:revision() => list()}},
+    first_pages := #{erlmcp_revision:revision() => #{Method :: binary() => binary()}}
 }.
 -type entry() :: {Place :: non_neg_integer(), erlmcp_definition:definition()}.
 
 -define(KINDS, [tool, resource, resource_template, prompt]).
 
 -doc "A catalog with these definitions; lists keep their order.".
--spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}]) ->
+-spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}], settings()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
-new(Identity, Sources) ->
+new(Identity, Sources, Settings) ->
     Implementation = implementation(Identity),
     ServerInfo = #{~"io.modelcontextprotocol/serverInfo" => Implementation},
     Empty = #{identity => Implementation,
               instructions => maps:get(instructions, Identity, undefined),
+              settings => Settings,
               server_meta => iolist_to_binary(json:encode(ServerInfo)),
               next => 0,
               entries => #{Kind => #{} || Kind <- ?KINDS},
-              answers => #{Revision => #{} || Revision <- erlmcp_revision:all()}},
+              greetings => #{},
+              lists => #{},
+              first_pages => #{Revision => #{} || Revision <- erlmcp_revision:all()}},
     maybe
         {ok, Filled} ?= insert_all(Sources, Empty),
         {ok, encode_lists(?KINDS, encode_greetings(Filled))}
@@ -92,14 +106,28 @@ remove(Kind, Key, #{entries := Entries} = Catalog) ->
             {error, not_found}
     end.
 
+-doc "The result of `initialize` or `server/discover` for a revision, encoded.".
+-spec greeting(erlmcp_revision:revision(), catalog()) -> binary().
+greeting(Revision, #{greetings := Greetings}) ->
+    maps:get(Revision, Greetings).
+
+-doc "The result of a list request without a cursor, encoded.".
+-spec first_page(Method :: binary(), erlmcp_revision:revision(), catalog()) -> binary().
+first_page(Method, Revision, #{first_pages := Pages}) ->
+    #{Revision := #{Method := Page}} = Pages,
+    Page.
+
 -doc """
-The result that answers a request no user code is needed for (`tools/list`, `server/discover`,
-`initialize`, ...), encoded.
+The result of a list request with a cursor. A cursor says after which definition a page begins, so
+that it stays good while others come and go.
 """.
--spec answer(Method :: binary(), erlmcp_revision:revision(), catalog()) -> binary().
-answer(Method, Revision, #{answers := Answers}) ->
-    #{Revision := #{Method := Answer}} = Answers,
-    Answer.
+-spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(), catalog()) ->
+    {ok, binary()} | error.
+page(Method, Cursor, Revision, #{settings := #{keys := Keys}} = Catalog) ->
+    case erlmcp_seal:verify(Cursor, Method, Keys) of
+        {ok, <<Place:64>>} -> {ok, page_after(Place, kind(Method), Revision, Catalog)};
+        _ -> error
+    end.
 
 -doc "The tool of this name.".
 -spec tool(binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
@@ -122,6 +150,11 @@ resource(Uri, Catalog) ->
         error -> match(Uri, definitions(resource_template, Catalog))
     end.
 
+-doc "The resource template with this text.".
+-spec resource_template(binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
+resource_template(Template, Catalog) ->
+    find(resource_template, Template, Catalog).
+
 find(Kind, Key, #{entries := Entries}) ->
     case Entries of
         #{Kind := #{Key := {_, Definition}}} -> {ok, Definition};
@@ -141,69 +174,96 @@ match(Uri, [#{template := Template} = Definition | Definitions]) ->
 server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
--doc "The notification that a list of this kind changed.".
--spec changed(erlmcp_definition:kind()) -> iodata().
-changed(tool) -> erlmcp_message:notification(~"notifications/tools/list_changed", #{});
-changed(prompt) -> erlmcp_message:notification(~"notifications/prompts/list_changed", #{});
-changed(_) -> erlmcp_message:notification(~"notifications/resources/list_changed", #{}).
+-doc "The keys that sign and seal.".
+-spec keys(catalog()) -> erlmcp_seal:key_ring().
+keys(#{settings := #{keys := Keys}}) ->
+    Keys.
 
-definitions(Kind, #{entries := Entries}) ->
+definitions(Kind, Catalog) ->
+    [Definition || {_, Definition} <- in_order(Kind, Catalog)].
+
+in_order(Kind, #{entries := Entries}) ->
     #{Kind := Known} = Entries,
-    [Definition || {_, Definition} <- lists:sort(maps:values(Known))].
+    lists:sort(maps:values(Known)).
 
 %% The answers that say who the server is.
 encode_greetings(Catalog) ->
-    lists:foldl(fun encode_greeting/2, Catalog, erlmcp_revision:all()).
+    Greetings = #{Revision => iolist_to_binary(encode_greeting(Revision, Catalog))
+                  || Revision <- erlmcp_revision:all()},
+    Catalog#{greetings := Greetings}.
 
 encode_greeting(Revision, #{identity := Identity, server_meta := ServerMeta,
                             instructions := Instructions} = Catalog) ->
     Hello = [{~"instructions", Instructions} || Instructions =/= undefined],
-    case erlmcp_revision:era(Revision) of
+    Era = erlmcp_revision:era(Revision),
+    Members = case Era of
         stateless ->
-            Members = [{~"supportedVersions", erlmcp_revision:supported(stateless)},
-                       {~"capabilities", capabilities(stateless)} | caching(Revision)],
-            put_answer(~"server/discover", Revision,
-                       erlmcp_result:object(Members ++ Hello, Revision, ServerMeta), Catalog);
+            [{~"supportedVersions", erlmcp_revision:supported(stateless)},
+             {~"capabilities", capabilities()} | caching(Revision, Catalog)];
         session ->
             Fields = erlmcp_revision:fields(implementation, Revision),
-            Members = [{~"protocolVersion", erlmcp_revision:name(Revision)},
-                       {~"capabilities", capabilities(session)},
-                       {~"serverInfo", maps:with(Fields, Identity)}],
-            put_answer(~"initialize", Revision,
-                       erlmcp_result:object(Members ++ Hello, Revision, ServerMeta), Catalog)
-    end.
+            [{~"protocolVersion", erlmcp_revision:name(Revision)},
+             {~"capabilities", capabilities()},
+             {~"serverInfo", maps:with(Fields, Identity)}]
+    end,
+    erlmcp_result:object(Members ++ Hello, Revision, ServerMeta).
 
-%% Definitions can be added at any time, so all three are offered even while a list is empty.
-%% Sessions are told of changes; a stateless client has nothing to be told on yet.
-capabilities(session) ->
+%% Definitions can be added at any time, so all are offered even while a list is empty.
+capabilities() ->
     List = #{~"listChanged" => true},
-    #{~"tools" => List, ~"resources" => List, ~"prompts" => List, ~"logging" => #{}};
-capabilities(stateless) ->
-    #{~"tools" => #{}, ~"resources" => #{}, ~"prompts" => #{}, ~"logging" => #{}}.
+    #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
+      ~"completions" => #{}, ~"logging" => #{}}.
 
 encode_lists(Kinds, Catalog) ->
-    lists:foldl(fun encode_list/2, Catalog,
-                [{Kind, Revision} || Kind <- Kinds, Revision <- erlmcp_revision:all()]).
+    lists:foldl(fun encode_list/2, Catalog, Kinds).
 
-encode_list({Kind, Revision}, #{server_meta := ServerMeta} = Catalog) ->
-    {Method, Member} = list(Kind),
-    Items = [erlmcp_definition:encode(Kind, {Definition, Revision})
-             || Definition <- definitions(Kind, Catalog)],
-    Members = [{Member, {encoded, [$[, lists:join($,, Items), $]]}} | caching(Revision)],
-    put_answer(Method, Revision, erlmcp_result:object(Members, Revision, ServerMeta), Catalog).
+encode_list(Kind, #{lists := Lists, first_pages := Pages} = Catalog) ->
+    Entries = in_order(Kind, Catalog),
+    List = #{Revision => [{Place, iolist_to_binary(erlmcp_definition:encode(Kind, Definition,
+                                                                           Revision))}
+                          || {Place, Definition} <- Entries]
+             || Revision <- erlmcp_revision:all()},
+    Encoded = Catalog#{lists := Lists#{Kind => List}},
+    Encoded#{first_pages := #{Revision => Known#{method(Kind) => page_after(-1, Kind, Revision,
+                                                                            Encoded)}
+                              || Revision := Known <- Pages}}.
 
-list(tool) -> {~"tools/list", ~"tools"};
-list(resource) -> {~"resources/list", ~"resources"};
-list(resource_template) -> {~"resources/templates/list", ~"resourceTemplates"};
-list(prompt) -> {~"prompts/list", ~"prompts"}.
+page_after(Place, Kind, Revision, #{lists := Lists, server_meta := ServerMeta,
+                                    settings := Settings} = Catalog) ->
+    #{page_size := Size, keys := Keys} = Settings,
+    #{Kind := #{Revision := List}} = Lists,
+    Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, List),
+    {Page, More} = lists:split(min(Size, length(Rest)), Rest),
+    Items = [Item || {_, Item} <- Page],
+    Next = case More of
+        [] ->
+            [];
+        _ ->
+            {Last, _} = lists:last(Page),
+            [{~"nextCursor", erlmcp_seal:sign(<<Last:64>>, method(Kind), Keys)}]
+    end,
+    Members = [{member(Kind), {encoded, [$[, lists:join($,, Items), $]]}}
+               | Next ++ caching(Revision, Catalog)],
+    iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
 
-%% Lists are the same for everybody, and can change at any moment.
-caching(Revision) ->
+method(tool) -> ~"tools/list";
+method(resource) -> ~"resources/list";
+method(resource_template) -> ~"resources/templates/list";
+method(prompt) -> ~"prompts/list".
+
+kind(~"tools/list") -> tool;
+kind(~"resources/list") -> resource;
+kind(~"resources/templates/list") -> resource_template;
+kind(~"prompts/list") -> prompt.
+
+member(tool) -> ~"tools";
+member(resource) -> ~"resources";
+member(resource_template) -> ~"resourceTemplates";
+member(prompt) -> ~"prompts".
+
+%% Lists are the same for everybody.
+caching(Revision, #{settings := #{list_ttl_ms := Milliseconds}}) ->
     case erlmcp_revision:era(Revision) of
-        stateless -> [{~"ttlMs", 0}, {~"cacheScope", public}];
+        stateless -> [{~"ttlMs", Milliseconds}, {~"cacheScope", public}];
         session -> []
     end.
-
-put_answer(Method, Revision, Answer, #{answers := Answers} = Catalog) ->
-    #{Revision := Known} = Answers,
-    Catalog#{answers := Answers#{Revision := Known#{Method => iolist_to_binary(Answer)}}}.

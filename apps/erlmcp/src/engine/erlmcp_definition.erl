@@ -7,7 +7,7 @@ A definition is a map. Its fields are data in this module (`fields/1`); a field 
 missing or of the wrong type is refused by name.
 """.
 
--export([compile/2, encode/2, fields/1]).
+-export([compile/2, encode/3, fields/1]).
 
 -export_type([kind/0, source/0, definition/0, error/0]).
 
@@ -23,7 +23,8 @@ missing or of the wrong type is refused by name.
 -type error() ::
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
 -type type() ::
-    name | text | object | objects | uri_template | handler | milliseconds | size | scope.
+    name | text | object | objects | uri_template | handler | completions | texts | milliseconds
+    | size | scope.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -38,10 +39,11 @@ fields(resource_template) ->
     [{uri_template, ~"uriTemplate", uri_template, required}, {name, ~"name", name, required}
      | resource_fields()];
 fields(prompt) ->
-    [{name, ~"name", name, required}, {arguments, ~"arguments", objects, optional} | common()].
+    [{name, ~"name", name, required}, {arguments, ~"arguments", objects, optional},
+     {complete, hidden, completions, optional} | common()].
 
 resource_fields() ->
-    [{mime_type, ~"mimeType", text, optional}, {ttl_ms, hidden, milliseconds, optional},
+    [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional}, {ttl_ms, hidden, milliseconds, optional},
      {cache_scope, hidden, scope, optional} | common()].
 
 common() ->
@@ -114,9 +116,19 @@ is_a(uri_template, Value) when is_binary(Value) ->
     element(1, erlmcp_uri_template:compile(Value)) =:= ok;
 is_a(uri_template, _) -> false;
 is_a(handler, Value) -> is_function(Value, 2);
+is_a(completions, Value) when is_map(Value) ->
+    lists:all(fun({Name, Complete}) ->
+        is_utf8(Name) andalso (is_function(Complete, 2) orelse is_a(texts, Complete))
+    end, maps:to_list(Value));
+is_a(completions, _) -> false;
+is_a(texts, [Text | Texts]) -> is_utf8(Text) andalso is_a(texts, Texts);
+is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(scope, Value) -> Value =:= public orelse Value =:= private.
+
+is_utf8(Text) ->
+    is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
 
 expected(name) -> ~"a non-empty binary";
 expected(text) -> ~"a binary";
@@ -124,6 +136,8 @@ expected(object) -> ~"a map that is JSON";
 expected(objects) -> ~"a list of maps that are JSON";
 expected(uri_template) -> ~"an RFC 6570 URI template";
 expected(handler) -> ~"a fun of two arguments";
+expected(completions) ->
+    ~"a map of argument names to lists of binaries or funs of two arguments";
 expected(milliseconds) -> ~"milliseconds, 0 or more";
 expected(size) -> ~"bytes, 0 or more";
 expected(scope) -> ~"public or private".
@@ -150,8 +164,8 @@ wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
     end.
 
 -doc "The definition as a client of a revision is shown it.".
--spec encode(erlmcp_definition:kind(), {definition(), erlmcp_revision:revision()}) -> iodata().
-encode(Kind, {#{wire := Wire}, Revision}) ->
+-spec encode(kind(), definition(), erlmcp_revision:revision()) -> iodata().
+encode(Kind, #{wire := Wire}, Revision) ->
     Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
     json:encode(shown(Kind, Shown, Revision)).
 

@@ -7,13 +7,13 @@ A request is served statelessly when its `_meta` names a protocol version, or wh
 `MCP-Protocol-Version` header is none of the older revisions; `initialize` opens a session. What
 happens then differs between the eras only in what stands around the one dispatcher.
 
-Each request gives exactly one `reply` or `call` effect. A notification or a response gives
-`accepted`, with a `cancel` before it where that is what it asks for.
+Each request gives exactly one effect: its answer, or what will answer it. A notification or a
+response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
 """.
 
--export([handle/4, era/2, refuse/2, refuse/3, unreadable/1]).
+-export([handle/4, era/2]).
 
--export_type([effect/0, call/0, envelope/0, session/0, status/0, context/0]).
+-export_type([effect/0, call/0, envelope/0, session/0, context/0, topic/0]).
 
 -doc """
 What a transport knows beside the body: the HTTP headers by their names in lower case, or `none`
@@ -27,11 +27,10 @@ where it has no headers.
     log_level := erlmcp_meta:level(),
     initialized := boolean()
 }.
--doc "An HTTP status, with the seconds of `Retry-After` where waiting helps.".
--type status() :: 200..599 | {200..599, RetryAfter :: pos_integer()}.
 -doc """
 What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:log/3` take it.
-`deadline` is in `erlang:monotonic_time(millisecond)`.
+`deadline` is in `erlang:monotonic_time(millisecond)`; `input` and `state` are there when the
+handler asked for input before; `arguments` are those that are known when one is completed.
 """.
 -type context() :: #{
     revision := erlmcp_revision:revision(),
@@ -43,22 +42,33 @@ What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:lo
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
     progress_token := binary() | integer() | undefined,
+    arguments => map(),
+    input => #{binary() => map()},
+    state => term(),
     server_meta := binary(),
     deadline => integer(),
     owner => {pid(), term()}
 }.
 -type call() :: #{
     id := erlmcp_message:id(),
-    kind := erlmcp_definition:kind(),
-    definition := erlmcp_definition:definition(),
+    kind := erlmcp_definition:kind() | completion,
+    definition := #{handler := fun((map(), map()) -> term()), atom() => term()},
     arguments := map(),
-    context := context()
+    context := context(),
+    input := #{responses := #{binary() => map()}, state => binary()},
+    keys := erlmcp_seal:key_ring()
 }.
+-doc "What a client can be told of: a change of a list, or of the resource with a URI.".
+-type topic() :: tool | prompt | resource | {uri, binary()}.
 -type effect() ::
-    {reply, status(), iodata()}
+    erlmcp_reply:reply()
     | {call, call()}
-    | {batch, [{reply, status(), iodata()} | {call, call()}, ...]}
+    | {batch, [effect(), ...]}
+    | {subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}
+    | {listen, #{id := erlmcp_message:id(), topics := [topic()], acknowledged := iodata(),
+                 closed := iodata()}}
     | {cancel, erlmcp_message:id()}
+    | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
 
 %% Messages in one JSON-RPC batch.
@@ -91,23 +101,25 @@ message({notification, ~"notifications/initialized", _}, _, _, #{} = Session) ->
     {[accepted], Session#{initialized := true}};
 message({notification, _, _}, _, _, Session) ->
     {[accepted], Session};
-message({response, _}, _, _, Session) ->
-    {[accepted], Session};
+message({response, Id, Outcome}, _, _, #{} = Session) ->
+    {[{response, Id, Outcome}, accepted], Session};
+message({response, _, _}, _, _, none) ->
+    {[accepted], none};
 message({batch, Messages}, Envelope, Catalog, #{revision := Revision} = Session) ->
     case erlmcp_revision:batches(Revision) of
         true when length(Messages) > ?MAX_BATCH ->
-            {[refuse(undefined, too_many(length(Messages)), Revision)], Session};
+            {[erlmcp_reply:refuse(undefined, too_many(length(Messages)), Revision)], Session};
         true ->
             batch(Messages, Envelope, Catalog, Session);
         false ->
-            {[refuse(undefined, no_batches(), Revision)], Session}
+            {[erlmcp_reply:refuse(undefined, no_batches(), Revision)], Session}
     end;
 message({batch, _}, _, _, none) ->
-    {[refuse(undefined, no_batches())], none};
+    {[erlmcp_reply:refuse(undefined, no_batches())], none};
 message({invalid, Id, Refusal}, _, _, #{revision := Revision} = Session) when Id =/= undefined ->
-    {[refuse(Id, Refusal, Revision)], Session};
+    {[erlmcp_reply:refuse(Id, Refusal, Revision)], Session};
 message({invalid, Id, Refusal}, _, _, Session) ->
-    {[refuse(Id, Refusal)], Session}.
+    {[erlmcp_reply:refuse(Id, Refusal)], Session}.
 
 -doc """
 The era that a decoded message asks to be served in: what its `_meta` says, or else its
@@ -142,9 +154,9 @@ stateless(Id, Method, Params, #{headers := Headers}, Catalog) ->
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Catalog),
         ok ?= offered(Method, Revision),
-        dispatch(Method, Id, Params, Meta#{revision => Revision}, Catalog)
+        erlmcp_dispatch:request(Method, Id, Params, Meta#{revision => Revision}, Catalog)
     else
-        {error, Refusal} -> refuse(Id, Refusal)
+        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
 protocol_version(none) -> none;
@@ -178,48 +190,47 @@ offered(Method, Revision) ->
 session(Id, ~"initialize", Params, Catalog, none) ->
     case initialize(Params) of
         {ok, #{revision := Revision} = Session} ->
-            Answer = erlmcp_catalog:answer(~"initialize", Revision, Catalog),
-            {{reply, 200, erlmcp_message:result(Id, Answer)}, Session};
+            {erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog)), Session};
         {error, Refusal} ->
-            {refuse(Id, Refusal), none}
+            {erlmcp_reply:refuse(Id, Refusal), none}
     end;
 session(Id, ~"initialize", _, _, #{revision := Revision} = Session) ->
     Message = ~"initialize: this session is initialized already",
-    {refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}), Revision), Session};
+    {erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}), Revision), Session};
 session(Id, ~"ping", _, _, Session) ->
-    {{reply, 200, erlmcp_message:result(Id, ~"{}")}, Session};
+    {erlmcp_reply:result(Id, ~"{}"), Session};
 session(Id, _, _, _, none) ->
     Message = ~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
-    {refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
+    {erlmcp_reply:refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
                                    #{code => -32600, status => 400})), none};
 session(Id, ~"logging/setLevel", Params, _, #{revision := Revision} = Session) ->
     case erlmcp_meta:level(maps:get(~"level", Params, undefined)) of
         {ok, Level} ->
-            {{reply, 200, erlmcp_message:result(Id, ~"{}")}, Session#{log_level := Level}};
+            {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
         error ->
-            {refuse(Id, mistyped(~"level", ~"a log level"), Revision), Session}
+            {erlmcp_reply:refuse(Id, erlmcp_params:mistyped(~"level", ~"a log level"), Revision), Session}
     end;
 session(Id, Method, Params, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision) of
-        ok -> {dispatch(Method, Id, Params, Session, Catalog), Session};
-        {error, Refusal} -> {refuse(Id, Refusal, Revision), Session}
+        ok -> {erlmcp_dispatch:request(Method, Id, Params, Session, Catalog), Session};
+        {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.
 
 initialize(#{~"protocolVersion" := Version} = Params) when is_binary(Version) ->
     Capabilities = maps:get(~"capabilities", Params, #{}),
     Info = maps:get(~"clientInfo", Params, undefined),
     if
-        not is_map(Capabilities) -> {error, mistyped(~"capabilities", ~"an object")};
-        Info =/= undefined, not is_map(Info) -> {error, mistyped(~"clientInfo", ~"an object")};
+        not is_map(Capabilities) -> {error, erlmcp_params:mistyped(~"capabilities", ~"an object")};
+        Info =/= undefined, not is_map(Info) -> {error, erlmcp_params:mistyped(~"clientInfo", ~"an object")};
         true ->
             {ok, #{revision => negotiate(Version), client_info => Info,
                    client_capabilities => Capabilities, log_level => ?DEFAULT_LOG_LEVEL,
                    initialized => false}}
     end;
 initialize(#{~"protocolVersion" := _}) ->
-    {error, mistyped(~"protocolVersion", ~"a string")};
+    {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string")};
 initialize(_) ->
-    {error, missing(~"protocolVersion")}.
+    {error, erlmcp_params:missing(~"protocolVersion")}.
 
 %% What the client asked for, or else the newest that has sessions.
 negotiate(Version) ->
@@ -238,158 +249,17 @@ batch(Messages, Envelope, Catalog, Session) ->
     {Effects, Last} = lists:mapfoldl(
         fun(Json, Current) ->
             case erlmcp_message:parse(Json) of
-                {batch, _} -> {[refuse(undefined, no_batches())], Current};
+                {batch, _} -> {[erlmcp_reply:refuse(undefined, no_batches())], Current};
                 Message -> message(Message, Envelope, Catalog, Current)
             end
         end, Session, Messages),
-    All = lists:append(Effects),
-    Cancels = [Effect || {cancel, _} = Effect <- All],
-    case [Effect || Effect <- All -- Cancels, Effect =/= accepted] of
-        [] -> {Cancels ++ [accepted], Last};
-        Answers -> {Cancels ++ [{batch, Answers}], Last}
+    All = lists:append(Effects) -- [accepted || _ <- Messages],
+    Silent = [Effect || Effect <- All,
+                        element(1, Effect) =:= cancel orelse element(1, Effect) =:= response],
+    case All -- Silent of
+        [] -> {Silent ++ [accepted], Last};
+        Answers -> {Silent ++ [{batch, Answers}], Last}
     end.
-
-%% The one dispatcher.
-
-dispatch(~"tools/call", Id, Params, Client, Catalog) ->
-    named(tool, Id, Params, Client, Catalog);
-dispatch(~"prompts/get", Id, Params, Client, Catalog) ->
-    named(prompt, Id, Params, Client, Catalog);
-dispatch(~"resources/read", Id, Params, #{revision := Revision} = Client, Catalog) ->
-    maybe
-        {ok, Uri} ?= string(~"uri", Params),
-        {ok, Kind, Definition, Variables} ?= resource(Uri, Revision, Catalog),
-        call(Kind, Id, Definition, Variables, #{uri => Uri}, ~"resources/read", Params, Client,
-             Catalog)
-    else
-        {error, Refusal} -> refuse(Id, Refusal, Revision)
-    end;
-dispatch(_, Id, #{~"cursor" := _}, #{revision := Revision}, _) ->
-    Message = ~"cursor: not one that this server gave",
-    refuse(Id, erlmcp_refusal:new(invalid_params, Message, #{code => -32602}), Revision);
-dispatch(Method, Id, _, #{revision := Revision}, Catalog) ->
-    {reply, 200, erlmcp_message:result(Id, erlmcp_catalog:answer(Method, Revision, Catalog))}.
-
-named(Kind, Id, Params, #{revision := Revision} = Client, Catalog) ->
-    maybe
-        {ok, Name} ?= string(~"name", Params),
-        {ok, Arguments} ?= object(~"arguments", Params),
-        {ok, Definition} ?= find(Kind, Name, Catalog),
-        ok ?= required(Kind, Definition, Arguments),
-        call(Kind, Id, Definition, Arguments, #{name => Name}, method(Kind), Params, Client,
-             Catalog)
-    else
-        {error, Refusal} -> refuse(Id, Refusal, Revision)
-    end.
-
-method(tool) -> ~"tools/call";
-method(prompt) -> ~"prompts/get".
-
-find(tool, Name, Catalog) ->
-    with_refusal(erlmcp_catalog:tool(Name, Catalog), tool_not_found, [~"unknown tool: ", Name]);
-find(prompt, Name, Catalog) ->
-    with_refusal(erlmcp_catalog:prompt(Name, Catalog), prompt_not_found,
-                 [~"unknown prompt: ", Name]).
-
-with_refusal({ok, _} = Found, _, _) -> Found;
-with_refusal(error, Name, Message) ->
-    {error, erlmcp_refusal:new(Name, Message, #{code => -32602, status => 400})}.
-
-resource(Uri, Revision, Catalog) ->
-    case erlmcp_catalog:resource(Uri, Catalog) of
-        {ok, _, _, _} = Found -> Found;
-        error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
-    end.
-
-%% The arguments that a prompt's definition calls required; all of them are strings.
-required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
-    Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
-                       not is_map_key(Name, Arguments)],
-    Mistyped = [Name || Name := Value <- Arguments, not is_binary(Value)],
-    case {Missing, Mistyped} of
-        {[], []} -> ok;
-        {[Name | _], _} -> {error, missing([~"arguments.", Name])};
-        {[], [Name | _]} -> {error, mistyped([~"arguments.", Name], ~"a string")}
-    end;
-required(_, _, _) ->
-    ok.
-
-call(Kind, Id, Definition, Arguments, Target, Method, Params, Client, Catalog) ->
-    #{revision := Revision, client_info := Info, client_capabilities := Capabilities,
-      log_level := Level} = Client,
-    maybe
-        {ok, Meta} ?= object(~"_meta", Params),
-        {ok, Token} ?= erlmcp_meta:progress_token(Meta),
-        Context = Target#{revision => Revision, method => Method, meta => Meta,
-                          client_info => Info, client_capabilities => Capabilities,
-                          log_level => Level, progress_token => Token,
-                          server_meta => erlmcp_catalog:server_meta(Catalog)},
-        {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,
-                 context => Context}}
-    else
-        {error, Refusal} -> refuse(Id, Refusal, Revision)
-    end.
-
-string(Field, Params) ->
-    case Params of
-        #{Field := Value} when is_binary(Value) -> {ok, Value};
-        #{Field := _} -> {error, mistyped(Field, ~"a string")};
-        #{} -> {error, missing(Field)}
-    end.
-
-object(Field, Params) ->
-    case Params of
-        #{Field := Value} when is_map(Value) -> {ok, Value};
-        #{Field := _} -> {error, mistyped(Field, ~"an object")};
-        #{} -> {ok, #{}}
-    end.
-
--doc """
-The error that answers a request of a revision. A session's client is told under 200: to some of
-them any other status means that the session or the transport is gone, not that a request failed.
-""".
--spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
-             erlmcp_revision:revision()) -> {reply, status(), iodata()}.
-refuse(Id, Refusal, Revision) ->
-    case erlmcp_revision:era(Revision) of
-        session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
-        stateless -> refuse(Id, Refusal)
-    end.
-
--doc "The same where no revision is agreed on yet: under the refusal's own HTTP status.".
--spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) ->
-    {reply, status(), iodata()}.
-refuse(Id, Refusal) ->
-    Status = case erlmcp_refusal:retry_after(Refusal) of
-        undefined -> erlmcp_refusal:status(Refusal);
-        Seconds -> {erlmcp_refusal:status(Refusal), Seconds}
-    end,
-    {reply, Status, erlmcp_message:error(Id, Refusal)}.
-
--doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".
--spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().
-unreadable({too_large, Limit, Observed}) ->
-    erlmcp_refusal:new(message_too_large, ~"the message is too large",
-                       #{limit => Limit, observed => Observed});
-unreadable({too_deep, Limit}) ->
-    parse_error(~"the message is nested too deep", #{limit => Limit});
-unreadable({too_many_keys, Limit}) ->
-    parse_error(~"the message has too many object members", #{limit => Limit});
-unreadable({number_too_long, Limit}) ->
-    parse_error(~"a number has too many digits", #{limit => Limit});
-unreadable({duplicate_key, _}) ->
-    parse_error(~"an object has the same key twice", #{});
-unreadable(_) ->
-    parse_error(~"expected JSON in UTF-8", #{}).
-
-parse_error(Message, Details) ->
-    erlmcp_refusal:new(protocol_error, Message, Details#{code => -32700, status => 400}).
-
-missing(Field) ->
-    erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
-
-mistyped(Field, Expected) ->
-    erlmcp_refusal:new(field_type_mismatch, [Field, ~": expected ", Expected], #{code => -32602}).
 
 no_batches() ->
     erlmcp_refusal:new(protocol_error, ~"batches exist in 2025-03-26 only", #{code => -32600}).

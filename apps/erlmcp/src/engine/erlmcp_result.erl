@@ -21,10 +21,15 @@ handler's, and its caller treats it like a crash.
 The result of a handler, encoded, or the refusal that its answer amounts to. `Definition` is the
 tool, resource or prompt that was asked for; `Context` is what its handler was given.
 """.
--spec from(erlmcp_definition:kind(), Return :: term(), erlmcp_definition:definition(), context()) ->
+-spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
+           context()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 from(tool, Return, _, Context) ->
     complete(tool(Return, Context), Context);
+from(completion, {error, Text}, _, _) when is_binary(Text) ->
+    {error, failed(Text)};
+from(completion, Return, _, Context) ->
+    complete([{~"completion", completion(Return)}], Context);
 from(prompt, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
 from(prompt, Return, Definition, Context) ->
@@ -115,6 +120,17 @@ message(#{role := Role, content := Content}, Revision) when Role =:= user; Role 
     #{role => Role, content => item(Content, Revision)};
 message(Message, _) ->
     error({bad_return, message, Message}).
+
+%% At most 100 values go out; how many there are is said.
+completion(Values) when is_list(Values) ->
+    completion(#{values => Values});
+completion(#{values := Values} = Completion) ->
+    Total = maps:get(total, Completion, length(Values)),
+    Sent = lists:sublist(Values, 100),
+    true = lists:all(fun is_binary/1, Sent),
+    #{values => Sent, total => Total, hasMore => Total > length(Sent)};
+completion(Return) ->
+    error({bad_return, completion, Return}).
 
 contents(Text, Uri, MimeType) when is_binary(Text) ->
     [erlmcp_content:text_contents(Uri, MimeType, Text)];

@@ -23,13 +23,16 @@ start(Items, Limits) ->
 
 -doc "Starts a batch that an HTTP session guards.".
 -spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), erlmcp_call:owner(),
-            Session :: pid()) -> pid().
-start(Items, Limits, {Pid, Tag} = Owner, Session) ->
+            erlmcp_session:guard()) -> pid().
+start(Items, Limits, {Pid, Tag} = Owner, {_, Session, _} = Guard) ->
     spawn(fun() ->
-        link(Session),
-        erlmcp_session:adopt(Session, self(), {batch, ids(Items)}, Owner),
-        {Status, Bytes} = run(Items, Limits, Owner, Session),
-        Pid ! {Tag, {answer, Status, Bytes}}
+        case erlmcp_session:adopt(Guard, {batch, ids(Items)}, Owner) of
+            ok ->
+                {Status, Bytes} = run(Items, Limits, Owner, Session),
+                Pid ! {Tag, {answer, Status, Bytes}};
+            ended ->
+                Pid ! {Tag, cancelled}
+        end
     end).
 
 -doc "The ids of the calls in a batch.".
@@ -67,8 +70,9 @@ gather(Answers, Calls, {Pid, Tag} = Owner, Guard) ->
         _ ->
             {Out, Next} =
                 receive
-                    {{erlmcp_call, _}, {notification, _} = Notification} ->
-                        Pid ! {Tag, Notification},
+                    {{erlmcp_call, _}, Message} when element(1, Message) =:= notification;
+                                                     element(1, Message) =:= request ->
+                        Pid ! {Tag, Message},
                         {[], Calls};
                     {{erlmcp_call, Call}, Message} ->
                         erlmcp_calls:message(Call, Message, Calls);

@@ -3,7 +3,9 @@
 One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
 its owner what the handler reports and, once, its answer; its crash is one error for its caller.
 
-The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`. The guard is the process that the
+The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call, Bytes}}`
+for a request to the client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`.
+The guard is the process that the
 call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
 
 - Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call,
@@ -22,7 +24,8 @@ call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kill
 -type owner() :: {pid(), Tag :: term()}.
 -type message() ::
     {notification, iodata()}
-    | {answer, erlmcp_engine:status(), iodata()}
+    | {answer, erlmcp_reply:status(), iodata()}
+    | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
     | cancelled.
 
@@ -46,13 +49,17 @@ start(Call, Limits, Tag) ->
     spawn_call(fun() -> run_linked(Call, Owner, Limits) end, [link], Limits).
 
 -doc "Starts a call that an HTTP session guards: it outlives its owner, and is cancelled there.".
--spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), Session :: pid()) -> pid().
-start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, Session) ->
+-spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), erlmcp_session:guard()) ->
+    pid().
+start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, {_, Session, _} = Guard) ->
     Run = fun() ->
-        link(Session),
-        erlmcp_session:adopt(Session, self(), Id, Owner),
-        {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
-        Pid ! {Tag, {answer, Status, Bytes}}
+        case erlmcp_session:adopt(Guard, Id, Owner) of
+            ok ->
+                {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
+                Pid ! {Tag, {answer, Status, Bytes}};
+            ended ->
+                Pid ! {Tag, cancelled}
+        end
     end,
     spawn_call(Run, [], Limits).
 
@@ -68,27 +75,20 @@ run_linked(Call, {Pid, _} = Owner, Limits) ->
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-run(#{id := Id, kind := Kind, definition := Definition, arguments := Arguments,
-      context := #{revision := Revision} = Context}, Owner, {Guard, GuardTag}, Limits) ->
-    Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
-    Timer = erlang:send_after(Timeout, Guard, {GuardTag, {deadline, self()}}),
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    Answer =
-        try
-            #{handler := Handler} = Definition,
-            Return = Handler(Arguments, Context#{owner => Owner, deadline => Deadline}),
-            encoded(erlmcp_result:from(Kind, Return, Definition, Context), Id, Revision)
-        catch
-            Class:Reason:Stack -> crashed(Class, Reason, Stack, Id, Context)
-        end,
-    _ = erlang:cancel_timer(Timer),
-    Answer.
+run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Guard, Limits) ->
+    try
+        answer(erlmcp_rounds:run(Call, Context, Owner, Guard, Limits), Id, Revision)
+    catch
+        error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context);
+        throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context);
+        exit:Reason:Stack when Reason =/= shutdown -> crashed(exit, Reason, Stack, Id, Context)
+    end.
 
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
-encoded({ok, Result}, Id, _) ->
+answer({ok, Result}, Id, _) ->
     {reply, 200, iolist_to_binary(erlmcp_message:result(Id, Result))};
-encoded({error, Refusal}, Id, Revision) ->
-    {reply, Status, Bytes} = erlmcp_engine:refuse(Id, Refusal, Revision),
+answer({error, Refusal}, Id, Revision) ->
+    {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal, Revision),
     {reply, Status, iolist_to_binary(Bytes)}.
 
 %% What happened stays in the log; the caller gets the id that finds it there.
@@ -99,24 +99,24 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
                    class => Class, reason => Reason, stacktrace => Stack}),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
-    encoded({error, Refusal}, Id, Revision).
+    answer({error, Refusal}, Id, Revision).
 
 -doc "The answer to a request whose call ran past its deadline.".
 -spec timed_out(erlmcp_message:id(), erlmcp_revision:revision()) ->
-    {reply, erlmcp_engine:status(), iodata()}.
+    {reply, erlmcp_reply:status(), iodata()}.
 timed_out(Id, Revision) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
-    erlmcp_engine:refuse(Id, Refusal, Revision).
+    erlmcp_reply:refuse(Id, Refusal, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
 -spec died(Reason :: term(), erlmcp_message:id(), erlmcp_revision:revision()) ->
-    {reply, erlmcp_engine:status(), iodata()}.
+    {reply, erlmcp_reply:status(), iodata()}.
 died(killed, Id, Revision) ->
     Refusal = erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound"),
-    erlmcp_engine:refuse(Id, Refusal, Revision);
+    erlmcp_reply:refuse(Id, Refusal, Revision);
 died(_, Id, Revision) ->
     Refusal = erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}),
-    erlmcp_engine:refuse(Id, Refusal, Revision).
+    erlmcp_reply:refuse(Id, Refusal, Revision).
 
 -doc """
 Reports progress, if the client asked for it. A value that does not grow is not sent: the

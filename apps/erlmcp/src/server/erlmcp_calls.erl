@@ -6,7 +6,7 @@ an answer arrives as an exit signal.
 """.
 
 -export([new/1, count/1]).
--export([start/2, batch/3, message/3, exited/3, cancel/2, stop/1]).
+-export([start/2, batch/3, message/3, response/3, exited/3, cancel/2, stop/1]).
 
 -export_type([calls/0]).
 
@@ -14,13 +14,15 @@ an answer arrives as an exit signal.
 -opaque calls() :: #{
     limits := erlmcp_options:limits(),
     running := #{pid() => entry()},
+    %% requests to the client, and the calls that wait for their answers
+    asked := #{erlmcp_message:id() => pid()},
     ids := #{erlmcp_message:id() => pid()}
 }.
 
 -doc "No calls yet.".
 -spec new(erlmcp_options:limits()) -> calls().
 new(Limits) ->
-    #{limits => Limits, running => #{}, ids => #{}}.
+    #{limits => Limits, running => #{}, asked => #{}, ids => #{}}.
 
 -doc "How many calls run.".
 -spec count(calls()) -> non_neg_integer().
@@ -29,17 +31,17 @@ count(#{running := Running}) ->
 
 -doc "Starts a call, or says why not: its id is in use, or the connection's limit is reached.".
 -spec start(erlmcp_engine:call(), calls()) ->
-    {ok, calls()} | {reply, erlmcp_engine:status(), iodata()}.
+    {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
       #{running := Running, ids := Ids, limits := Limits} = Calls) ->
     #{calls_per_connection := Max} = Limits,
     if
         is_map_key(Id, Ids) ->
             Message = ~"id: a request with this id is still being answered",
-            erlmcp_engine:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+            erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
                                  Revision);
         map_size(Running) >= Max ->
-            erlmcp_engine:refuse(Id, over_limit(Max), Revision);
+            erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Limits),
             {ok, Calls#{running := Running#{Pid => {call, [Id], Revision}},
@@ -55,11 +57,11 @@ Starts a batch, which is one call to its connection and gives one answer. Over t
 refused whole.
 """.
 -spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) ->
-    {ok, calls()} | {reply, erlmcp_engine:status(), iodata()}.
+    {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 batch(_, Revision, #{running := Running, limits := #{calls_per_connection := Max}}) when
     map_size(Running) >= Max
 ->
-    erlmcp_engine:refuse(undefined, over_limit(Max), Revision);
+    erlmcp_reply:refuse(undefined, over_limit(Max), Revision);
 batch(Items, Revision, #{running := Running, ids := Ids, limits := Limits} = Calls) ->
     Pid = erlmcp_batch:start(Items, Limits),
     Inside = erlmcp_batch:ids(Items),
@@ -68,16 +70,29 @@ batch(Items, Revision, #{running := Running, ids := Ids, limits := Limits} = Cal
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
-message(Call, Message, #{running := Running} = Calls) ->
+message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes}} ->
             {Bytes, Calls};
+        {#{Call := _}, {request, Id, Asking, Bytes}} ->
+            {Bytes, Calls#{asked := Asked#{Id => Asking}}};
         {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
             end_call(Call),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
             {Bytes, forget(Call, Calls)};
         {_, _} ->
             {[], Calls}
+    end.
+
+-doc "The client answered a request; the call that waits for it is told.".
+-spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
+response(Id, Outcome, #{asked := Asked} = Calls) ->
+    case maps:take(Id, Asked) of
+        {Call, Rest} ->
+            Call ! {erlmcp_response, Id, Outcome},
+            Calls#{asked := Rest};
+        error ->
+            Calls
     end.
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
@@ -122,6 +137,7 @@ end_call(Pid) ->
     unlink(Pid),
     exit(Pid, kill).
 
-forget(Pid, #{running := Running, ids := Ids} = Calls) ->
+forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     {{_, Inside, _}, Rest} = maps:take(Pid, Running),
-    Calls#{running := Rest, ids := maps:without(Inside, Ids)}.
+    Calls#{running := Rest, ids := maps:without(Inside, Ids),
+           asked := maps:filter(fun(_, Asking) -> Asking =/= Pid end, Asked)}.

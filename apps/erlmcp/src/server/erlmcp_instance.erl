@@ -4,21 +4,20 @@ What the processes of one server share: a key of its own, its limits, and the ta
 sessions. A value that is handed to each of them; nothing here has a name that a second server on
 the node could collide with.
 
-A session's row is `{SessionId, Pid, Session, LastUsed}`. A session that is a connection (stdio,
-TCP) has its pid for an id.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed}`.
 """.
 
 -export([new/1]).
--export([put_session/4, find_session/2, update_session/3, delete_session/2]).
--export([count_sessions/1, last_used/2, tell_sessions/2]).
+-export([put_session/4, find_session/2, has_session/2, update_session/3, delete_session/2]).
+-export([count_sessions/1, last_used/2, subscriptions/1]).
 -export([put_session_supervisor/2, session_supervisor/1]).
 
 -export_type([instance/0, session_id/0]).
 
--type session_id() :: binary() | pid().
+-type session_id() :: binary().
 -type instance() :: #{
     key := reference(), limits := erlmcp_options:limits(), sessions := ets:table(),
-    supervisors := ets:table()
+    subscriptions := ets:table(), supervisors := ets:table()
 }.
 
 -doc "A new instance; its tables belong to the calling process, the server's supervisor.".
@@ -27,6 +26,7 @@ new(Limits) ->
     #{key => make_ref(), limits => Limits,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
+      subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public])}.
 
 -doc "Makes a session known.".
@@ -47,6 +47,11 @@ find_session(Id, #{sessions := Sessions}) ->
     else
         _ -> error
     end.
+
+-doc "Whether there is a session of this id.".
+-spec has_session(session_id(), instance()) -> boolean().
+has_session(Id, #{sessions := Sessions}) ->
+    ets:member(Sessions, Id).
 
 -doc "Keeps what a message changed in a session; without effect once it has ended.".
 -spec update_session(session_id(), erlmcp_engine:session(), instance()) -> ok.
@@ -70,19 +75,10 @@ count_sessions(#{sessions := Sessions}) ->
 last_used(Id, #{sessions := Sessions}) ->
     ets:lookup_element(Sessions, Id, 4, now_ms()).
 
--doc "Sends a message to every open session.".
--spec tell_sessions(term(), instance()) -> ok.
-tell_sessions(Message, #{sessions := Sessions}) ->
-    ets:foldl(fun({Id, Pid, _, _}, ok) -> tell(Id, Pid, Message, Sessions) end, ok, Sessions).
-
-tell(Pid, Pid, Message, Sessions) ->
-    case is_process_alive(Pid) of
-        true -> Pid ! Message, ok;
-        false -> ets:delete(Sessions, Pid), ok
-    end;
-tell(_, Pid, Message, _) ->
-    Pid ! Message,
-    ok.
+-doc "The table of who wants to hear of changes.".
+-spec subscriptions(instance()) -> ets:table().
+subscriptions(#{subscriptions := Subscriptions}) ->
+    Subscriptions.
 
 -doc "Makes the supervisor of the HTTP sessions known.".
 -spec put_session_supervisor(pid(), instance()) -> ok.

@@ -1,7 +1,7 @@
 -module(erlmcp_options).
 -moduledoc """
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module. The limits are data (`limits/0`); code, documents and tests read them
+loading the handler module and making a key. The limits are data (`limits/0`); code, documents and tests read them
 there.
 """.
 
@@ -17,6 +17,11 @@ The options of `erlmcp:start_server/1`.
 - `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
 - `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
   not given here, and whose definitions come before those given here.
+- `page_size`: definitions in one page of a list (100).
+- `list_ttl_ms`: milliseconds that a client may keep a list for (60,000); it is told of changes if
+  it subscribes to them.
+- `keys`: 32-byte keys that sign cursors and seal state, the first for new ones. By default one of
+  the server's own, so that cursors and states end with it; nodes that share them share those.
 - `listen`: where to listen; nowhere by default.
 - `limits`: see `limits/0`.
 - `id`: a term to call the server by, beside its pid.
@@ -35,6 +40,9 @@ The options of `erlmcp:start_server/1`.
     resources => [erlmcp_definition:source()],
     resource_templates => [erlmcp_definition:source()],
     prompts => [erlmcp_definition:source()],
+    page_size => pos_integer(),
+    list_ttl_ms => non_neg_integer(),
+    keys => erlmcp_seal:key_ring(),
     listen => [listener()],
     limits => #{atom() => pos_integer()}
 }.
@@ -58,14 +66,15 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
-    sessions := pos_integer(), session_idle_ms := pos_integer(),
-    call_timeout_ms := pos_integer(), call_heap_bytes := pos_integer(),
+    sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
+    call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(), call_heap_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
 }.
 -type settings() :: #{
     id := term(),
     identity := erlmcp_catalog:identity(),
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source()}],
+    lists := erlmcp_catalog:settings(),
     listen := [listener()],
     limits := limits()
 }.
@@ -79,8 +88,10 @@ limits() ->
      {connections, 10_000, ~"open connections of a listener"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
      {sessions, 10_000, ~"open HTTP sessions"},
+     {subscriptions, 1_000, ~"resources that one session, or one connection, may watch"},
      {session_idle_ms, 1_800_000, ~"milliseconds until an unused session ends"},
      {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
+     {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
@@ -98,6 +109,9 @@ check(Given) when is_map(Given) ->
         {ok, #{id => maps:get(id, Options, make_ref()),
                identity => maps:with(identity_keys(), Options),
                sources => sources(Defined) ++ sources(Given),
+               lists => #{page_size => maps:get(page_size, Options, 100),
+                          list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
+                          keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)])},
                listen => maps:get(listen, Options, []),
                limits => maps:merge(default_limits(), maps:get(limits, Options, #{}))}}
     end;
@@ -119,7 +133,7 @@ default_limits() ->
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
-        ++ [id, handler, listen, limits],
+        ++ [id, handler, listen, limits, page_size, list_ttl_ms, keys],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -147,14 +161,32 @@ option(listen, Listeners) when length(Listeners) >= 0 -> first_error(fun listene
 option(listen, _) -> {expected, ~"a list of listeners"};
 option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
 option(limits, _) -> {expected, ~"a map of limits"};
-option(icons, Icons) when length(Icons) >= 0 -> ok;
-option(icons, _) -> {expected, ~"a list of maps"};
+option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
+option(page_size, _) -> {expected, ~"a positive integer"};
+option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
+option(list_ttl_ms, _) -> {expected, ~"milliseconds, 0 or more"};
+option(keys, [_ | _] = Keys) when length(Keys) > 0 ->
+    case [Key || Key <- Keys, not (is_binary(Key) andalso byte_size(Key) =:= 32)] of
+        [] -> ok;
+        _ -> {expected, ~"a list of 32-byte binaries"}
+    end;
+option(keys, _) -> {expected, ~"a list of 32-byte binaries"};
+option(icons, Icons) ->
+    try length(Icons) >= 0 andalso lists:all(fun is_map/1, Icons) andalso json:encode(Icons) of
+        false -> {expected, ~"a list of maps that are JSON"};
+        _ -> ok
+    catch
+        error:_ -> {expected, ~"a list of maps that are JSON"}
+    end;
 option(Key, Value) ->
     case lists:keymember(Key, 2, definition_keys()) of
         true when length(Value) >= 0 -> ok;
         true -> {expected, ~"a list of definitions"};
-        false when is_binary(Value) -> ok;
-        false -> {expected, ~"a binary"}
+        false ->
+            case is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value of
+                true -> ok;
+                false -> {expected, ~"a binary in UTF-8"}
+            end
     end.
 
 first_error(_, []) -> ok;
@@ -171,13 +203,19 @@ limit({Name, Value}) ->
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
 
-listener({Transport, Options}) when is_map(Options) ->
+listener({Transport, Options}) when
+    is_map(Options), (Transport =:= http orelse Transport =:= tcp orelse Transport =:= stdio)
+->
     first_error(fun({Key, Value}) -> listener_option(Transport, Key, Value) end,
                 maps:to_list(Options));
 listener(_) ->
     {error, {bad_option, listen, ~"{http | tcp | stdio, Options}"}}.
 
-listener_option(Transport, ip, Ip) when Transport =/= stdio, is_tuple(Ip) -> ok;
+listener_option(Transport, ip, Ip) when Transport =/= stdio ->
+    case inet:is_ip_address(Ip) of
+        true -> ok;
+        false -> {error, {bad_option, {Transport, ip}, ~"an IP address"}}
+    end;
 listener_option(Transport, port, Port) when
     Transport =/= stdio, is_integer(Port), Port >= 0, Port =< 65535 -> ok;
 listener_option(stdio, output, Output) when is_integer(Output), Output > 0 -> ok;
@@ -194,12 +232,12 @@ listener_option(Transport, Key, _) ->
 
 %% What the handler module defines; its own functions serve what has no fun.
 handler(#{handler := Module}) when is_atom(Module) ->
-    case code:ensure_loaded(Module) of
-        {module, Module} ->
-            Defined = erlmcp_server:options(Module),
-            {ok, maps:remove(handler, Defined)};
-        {error, _} ->
-            {error, {bad_option, handler, ~"a module that can be loaded"}}
+    maybe
+        {module, Module} ?= code:ensure_loaded(Module),
+        true ?= erlang:function_exported(Module, server, 0),
+        {ok, maps:remove(handler, erlmcp_server:options(Module))}
+    else
+        _ -> {error, {bad_option, handler, ~"a module with -behaviour(erlmcp_server)"}}
     end;
 handler(_) ->
     {ok, #{}}.

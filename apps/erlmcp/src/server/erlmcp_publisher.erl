@@ -44,18 +44,21 @@ handle_call({remove, Kind, Key}, _, Instance) ->
 
 publish(Kind, {ok, Catalog}, #{key := Key} = Instance) ->
     persistent_term:put({?MODULE, Key}, Catalog),
-    erlmcp_instance:tell_sessions({erlmcp_changed, Kind}, Instance),
+    ok = erlmcp_subscriptions:publish(topic(Kind), erlmcp_instance:subscriptions(Instance)),
     {reply, ok, Instance};
 publish(_, {error, _} = Error, Instance) ->
     {reply, Error, Instance}.
+
+topic(resource_template) -> resource;
+topic(Kind) -> Kind.
 
 -doc false.
 handle_cast(_, Instance) ->
     {noreply, Instance}.
 
 -doc false.
-terminate(shutdown, #{key := Key}) ->
-    _ = persistent_term:erase({?MODULE, Key}),
+terminate({Error, Stack}, _) when Error =/= shutdown, is_list(Stack) ->
     ok;
-terminate(_, _) ->
+terminate(_, #{key := Key}) ->
+    _ = persistent_term:erase({?MODULE, Key}),
     ok.

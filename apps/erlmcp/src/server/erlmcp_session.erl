@@ -11,10 +11,15 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -behaviour(gen_server).
 
--export([open/2, close/1, attach/2, detach/2, adopt/4, cancel/2]).
+-export([open/2, close/1, attach/2, detach/2, subscribe/2, unsubscribe/2]).
+-export([adopt/3, cancel/2, asked/3, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
+-export_type([guard/0]).
+
+-doc "A session as the guard of calls: its id, its process, and what it belongs to.".
+-type guard() :: {Id :: binary(), pid(), erlmcp_instance:instance()}.
 -type running() :: erlmcp_message:id() | {batch, [erlmcp_message:id()]}.
 
 -record(state, {
@@ -22,9 +27,12 @@ Source: specification 2025-11-25, "Transports / Session Management".
     instance :: erlmcp_instance:instance(),
     %% what runs: the ids of a call or of a batch's calls, and whose stream waits for it
     calls = #{} :: #{pid() => {running(), erlmcp_call:owner()}},
+    %% requests to the client, and the calls that wait for their answers
+    asked = #{} :: #{erlmcp_message:id() => pid()},
+    topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
     %% the open GET stream, and what changed while there was none
     stream :: undefined | {erlmcp_call:owner(), Monitor :: reference()},
-    changed = #{} :: #{erlmcp_definition:kind() => true}
+    missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
 -doc "Opens a session and gives its id, or refuses it: there are as many as there may be.".
@@ -62,10 +70,53 @@ attach(Pid, Owner) ->
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
 
--doc "Called by the process of a call or batch: the session guards it from now on.".
--spec adopt(pid(), Call :: pid(), running(), erlmcp_call:owner()) -> ok.
-adopt(Pid, Call, Id, Owner) ->
-    gen_server:cast(Pid, {adopt, Call, Id, Owner}).
+-doc "Tells the session's client of changes of a resource; there is a limit of them.".
+-spec subscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
+subscribe(Pid, Uri) ->
+    call(Pid, {subscribe, Uri}).
+
+-doc "Ends that.".
+-spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
+unsubscribe(Pid, Uri) ->
+    call(Pid, {unsubscribe, Uri}).
+
+call(Pid, Request) ->
+    try
+        gen_server:call(Pid, Request)
+    catch
+        exit:_ -> {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
+    end.
+
+-doc """
+Called by the process of a call or batch: the session guards it from now on. `ended` if there is no
+session any more. Its row goes before its process: one that is there after the process was told
+will still see the call.
+""".
+-spec adopt(guard(), running(), erlmcp_call:owner()) -> ok | ended.
+adopt({Id, Pid, Instance}, Running, Owner) ->
+    try
+        true = link(Pid),
+        ok = gen_server:cast(Pid, {adopt, self(), Running, Owner}),
+        case erlmcp_instance:has_session(Id, Instance) of
+            true ->
+                ok;
+            false ->
+                unlink(Pid),
+                ended
+        end
+    catch
+        error:noproc -> ended
+    end.
+
+-doc "A call asked the client something; the answer is for it.".
+-spec asked(pid(), erlmcp_message:id(), Call :: pid()) -> ok.
+asked(Pid, Id, Call) ->
+    gen_server:cast(Pid, {asked, Id, Call}).
+
+-doc "The client answered.".
+-spec response(pid(), erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
+response(Pid, Id, Outcome) ->
+    gen_server:cast(Pid, {response, Id, Outcome}).
 
 -doc "Ends the call of this id, if it runs.".
 -spec cancel(pid(), erlmcp_message:id()) -> ok.
@@ -83,15 +134,33 @@ init({Instance, Id, Session}) ->
     process_flag(trap_exit, true),
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     State = #state{id = Id, instance = Instance},
+    ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, table(State)),
     wait_idle(idle_ms(State)),
     {ok, State}.
 
 -doc false.
 handle_call({attach, _}, _, #state{stream = {_, _}} = State) ->
     {reply, {error, attached}, State};
-handle_call({attach, {Pid, _} = Owner}, _, #state{changed = Changed} = State) ->
-    _ = [send(Owner, Kind) || Kind := true <- Changed],
-    {reply, ok, State#state{stream = {Owner, monitor(process, Pid)}, changed = #{}}}.
+handle_call({attach, {Pid, Tag} = Owner}, _, #state{missed = Missed} = State) ->
+    _ = [Pid ! {Tag, {notification, Bytes}} || _ := Bytes <- Missed],
+    {reply, ok, State#state{stream = {Owner, monitor(process, Pid)}, missed = #{}}};
+handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = State) ->
+    #{limits := #{subscriptions := Max}} = Instance,
+    case lists:member({uri, Uri}, Topics) of
+        true ->
+            {reply, ok, State};
+        false when length(Topics) >= Max + 3 ->
+            {reply, {error, erlmcp_refusal:new(concurrent_limit_exceeded,
+                                               ~"too many subscriptions in this session",
+                                               #{limit => Max, observed => Max + 1})}, State};
+        false ->
+            ok = erlmcp_subscriptions:add([{uri, Uri}], owner(), session, table(State)),
+            {reply, ok, State#state{topics = [{uri, Uri} | Topics]}}
+    end;
+handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = State) ->
+    ok = erlmcp_subscriptions:remove([{uri, Uri}], owner(), session, table(State)),
+    {reply, ok, State#state{topics = Topics -- [{uri, Uri}],
+                            missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
 handle_cast({adopt, Call, Id, Owner}, #state{calls = Calls} = State) ->
@@ -105,8 +174,18 @@ handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
             {_, {Pid, Tag}} = maps:get(Call, Calls),
             end_call(Call),
             Pid ! {Tag, cancelled},
-            {noreply, State#state{calls = maps:remove(Call, Calls)}};
+            {noreply, forget(Call, State#state{calls = maps:remove(Call, Calls)})};
         [] ->
+            {noreply, State}
+    end;
+handle_cast({asked, Id, Call}, #state{asked = Asked} = State) ->
+    {noreply, State#state{asked = Asked#{Id => Call}}};
+handle_cast({response, Id, Outcome}, #state{asked = Asked} = State) ->
+    case maps:take(Id, Asked) of
+        {Call, Rest} ->
+            Call ! {erlmcp_response, Id, Outcome},
+            {noreply, State#state{asked = Rest}};
+        error ->
             {noreply, State}
     end;
 handle_cast({detach, Owner}, #state{stream = {Owner, Monitor}} = State) ->
@@ -121,8 +200,8 @@ handle_cast(close, State) ->
 handle_info({'EXIT', Call, Reason}, #state{calls = Calls} = State) ->
     case maps:take(Call, Calls) of
         {{_, {Pid, Tag}}, Rest} ->
-            Reason =/= normal andalso (Pid ! {Tag, {'EXIT', Call, Reason}}),
-            {noreply, State#state{calls = Rest}};
+            _ = Reason =/= normal andalso (Pid ! {Tag, {'EXIT', Call, Reason}}),
+            {noreply, forget(Call, State#state{calls = Rest})};
         error ->
             {noreply, State}
     end;
@@ -131,15 +210,13 @@ handle_info({call, {deadline, Call}}, #state{calls = Calls} = State) ->
         {{_, {Pid, Tag}}, Rest} ->
             end_call(Call),
             Pid ! {Tag, {deadline, Call}},
-            {noreply, State#state{calls = Rest}};
+            {noreply, forget(Call, State#state{calls = Rest})};
         error ->
             {noreply, State}
     end;
-handle_info({erlmcp_changed, Kind}, #state{stream = {Owner, _}} = State) ->
-    send(Owner, Kind),
-    {noreply, State};
-handle_info({erlmcp_changed, Kind}, #state{changed = Changed} = State) ->
-    {noreply, State#state{changed = Changed#{Kind => true}}};
+handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    {noreply, notify(Topic, erlmcp_subscriptions:encoded(session, Encoded), State)};
 handle_info({'DOWN', Monitor, process, _, _}, #state{stream = {_, Monitor}} = State) ->
     {noreply, State#state{stream = undefined}};
 handle_info(idle, #state{id = Id, instance = Instance} = State) ->
@@ -157,16 +234,39 @@ handle_info(idle, #state{id = Id, instance = Instance} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
+%% What changes while no stream is open is told when one is, once.
+notify(_, Bytes, #state{stream = {{Pid, Tag}, _}} = State) ->
+    Pid ! {Tag, {notification, Bytes}},
+    State;
+notify(Topic, Bytes, #state{missed = Missed} = State) ->
+    State#state{missed = Missed#{Topic => Bytes}}.
+
+forget(Call, #state{asked = Asked} = State) ->
+    State#state{asked = maps:filter(fun(_, Asking) -> Asking =/= Call end, Asked)}.
+
 -doc false.
-terminate(_, #state{id = Id, instance = Instance, calls = Calls, stream = Stream}) ->
+terminate(_, #state{id = Id, instance = Instance, topics = Topics, stream = Stream} = State) ->
     ok = erlmcp_instance:delete_session(Id, Instance),
+    ok = erlmcp_subscriptions:remove(Topics, owner(), session, table(State)),
+    #state{calls = Calls} = last_adopted(State),
     _ = [begin end_call(Call), Pid ! {Tag, cancelled} end || Call := {_, {Pid, Tag}} <- Calls],
     _ = [Pid ! {Tag, cancelled} || {{Pid, Tag}, _} <- [Stream]],
     ok.
 
-send({Pid, Tag}, Kind) ->
-    Pid ! {Tag, {notification, iolist_to_binary(erlmcp_catalog:changed(Kind))}},
-    ok.
+%% Those that were adopted while the row was still there.
+last_adopted(#state{calls = Calls} = State) ->
+    receive
+        {'$gen_cast', {adopt, Call, Running, Owner}} ->
+            last_adopted(State#state{calls = Calls#{Call => {Running, Owner}}})
+    after 0 ->
+        State
+    end.
+
+owner() ->
+    {self(), erlmcp_session}.
+
+table(#state{instance = Instance}) ->
+    erlmcp_instance:subscriptions(Instance).
 
 is_or_has({batch, Ids}, Id) -> lists:member(Id, Ids);
 is_or_has(Running, Id) -> Running =:= Id.

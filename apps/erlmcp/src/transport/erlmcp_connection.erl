@@ -14,6 +14,8 @@ Source: specification 2026-07-28, "Transports / stdio".
     instance := erlmcp_instance:instance(),
     framing := erlmcp_line:state(),
     session := erlmcp_engine:session() | none,
+    %% what the client watches: by its session, or by a request that stays open
+    watched := #{erlmcp_subscriptions:subscription() => {[erlmcp_engine:topic()], iodata()}},
     calls := erlmcp_calls:calls()
 }.
 
@@ -21,7 +23,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 -spec new(erlmcp_instance:instance()) -> connection().
 new(#{limits := #{message_bytes := Max} = Limits} = Instance) ->
     #{instance => Instance, framing => erlmcp_line:new(Max), session => none,
-      calls => erlmcp_calls:new(Limits)}.
+      watched => #{}, calls => erlmcp_calls:new(Limits)}.
 
 -doc """
 What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
@@ -66,19 +68,28 @@ line(Line, #{instance := #{limits := Limits} = Instance, session := Session} = C
         {ok, Json} ->
             Catalog = erlmcp_publisher:catalog(Instance),
             {Effects, Next} = erlmcp_engine:handle(Json, #{headers => none}, Catalog, Session),
-            effects(Effects, [], Connection#{session := remember(Session, Next, Instance)});
+            effects(Effects, [], opened(Session, Connection#{session := Next}));
         {error, Reason} ->
-            {framed(erlmcp_message:error(undefined, erlmcp_engine:unreadable(Reason))), Connection}
+            {framed(erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason))), Connection}
     end.
 
-%% A session that is a connection stands in the table to hear of changes.
-remember(Session, Session, _) ->
-    Session;
-remember(none, Session, Instance) ->
-    ok = erlmcp_instance:put_session(self(), self(), Session, Instance),
-    Session;
-remember(_, Session, _) ->
-    Session.
+%% A session hears of changes of the lists from its beginning.
+opened(none, #{session := #{}} = Connection) ->
+    watch(session, [tool, prompt, resource], [], Connection);
+opened(_, Connection) ->
+    Connection.
+
+watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
+    ok = erlmcp_subscriptions:add(Topics, owner(), Subscription,
+                                  erlmcp_instance:subscriptions(Instance)),
+    Connection#{watched := Watched#{Subscription => {Topics, Closed}}}.
+
+unwatch(Subscription, Topics, #{instance := Instance}) ->
+    erlmcp_subscriptions:remove(Topics, owner(), Subscription,
+                                erlmcp_instance:subscriptions(Instance)).
+
+owner() ->
+    {self(), erlmcp_connection}.
 
 effects([], Out, Connection) ->
     {lists:reverse(Out), Connection};
@@ -95,10 +106,66 @@ effects([{batch, Items} | Effects], Out,
         {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
         {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
     end;
-effects([{cancel, Id} | Effects], Out, #{calls := Calls} = Connection) ->
-    effects(Effects, Out, Connection#{calls := erlmcp_calls:cancel(Id, Calls)});
+effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
+    {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
+    effects([Reply | Effects], Out, Next);
+effects([{unsubscribe, Id, Uri} | Effects], Out, #{watched := Watched} = Connection) ->
+    #{session := {Topics, Closed}} = Watched,
+    ok = unwatch(session, [{uri, Uri}], Connection),
+    Next = Connection#{watched := Watched#{session := {Topics -- [{uri, Uri}], Closed}}},
+    effects([erlmcp_reply:result(Id, ~"{}") | Effects], Out, Next);
+effects([{listen, Listen} | Effects], Out, Connection) ->
+    {Reply, Next} = listen(Listen, Connection),
+    effects([Reply | Effects], Out, Next);
+effects([{response, Id, Outcome} | Effects], Out, #{calls := Calls} = Connection) ->
+    effects(Effects, Out, Connection#{calls := erlmcp_calls:response(Id, Outcome, Calls)});
+effects([{cancel, Id} | Effects], Out, #{calls := Calls, watched := Watched} = Connection) ->
+    Rest = case Watched of
+        #{Id := {Topics, _}} ->
+            ok = unwatch(Id, Topics, Connection),
+            maps:remove(Id, Watched);
+        #{} ->
+            Watched
+    end,
+    effects(Effects, Out, Connection#{calls := erlmcp_calls:cancel(Id, Calls), watched := Rest});
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
+
+subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
+    #{session := {Topics, Closed}} = Watched,
+    case {lists:member(Topic, Topics), over_limit(1, Connection)} of
+        {true, _} ->
+            {erlmcp_reply:result(Id, ~"{}"), Connection};
+        {false, false} ->
+            {erlmcp_reply:result(Id, ~"{}"),
+             watch(session, [Topic | Topics], Closed, Connection)};
+        {false, Refusal} ->
+            {erlmcp_reply:refuse(Id, Refusal, Revision), Connection}
+    end.
+
+listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
+       #{watched := Watched} = Connection) ->
+    case over_limit(max(1, length(Topics)), Connection) of
+        _ when is_map_key(Id, Watched) ->
+            Message = ~"id: a subscription with this id is open",
+            Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+            {erlmcp_reply:refuse(Id, Refusal), Connection};
+        false ->
+            {{reply, 200, Acknowledged}, watch(Id, Topics, Closed, Connection)};
+        Refusal ->
+            {erlmcp_reply:refuse(Id, Refusal), Connection}
+    end.
+
+%% The lists of a session count too, as three; so do subscriptions to nothing, as one.
+over_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
+    case lists:sum([max(1, length(Topics)) || _ := {Topics, _} <- Watched]) + More of
+        Count when Count =< Max + 3 ->
+            false;
+        Count ->
+            erlmcp_refusal:new(concurrent_limit_exceeded,
+                               ~"too many subscriptions on this connection",
+                               #{limit => Max, observed => Count})
+    end.
 
 -doc "A message to the process: what a call sent, a call that ended, a list that changed.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
@@ -106,8 +173,15 @@ info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     called(erlmcp_calls:message(Call, Message, Calls), Connection);
 info({'EXIT', Pid, Reason}, #{calls := Calls} = Connection) ->
     called(erlmcp_calls:exited(Pid, Reason, Calls), Connection);
-info({erlmcp_changed, Kind}, Connection) ->
-    {framed(erlmcp_catalog:changed(Kind)), Connection};
+info({erlmcp_connection, {event, Subscription, _, Encoded, Pending}},
+     #{watched := Watched} = Connection) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    case Watched of
+        #{Subscription := _} ->
+            {framed(erlmcp_subscriptions:encoded(Subscription, Encoded)), Connection};
+        #{} ->
+            {[], Connection}
+    end;
 info(_, Connection) ->
     {[], Connection}.
 
@@ -123,9 +197,10 @@ busy(#{calls := Calls}) ->
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.
-close(#{calls := Calls, instance := Instance}) ->
+close(#{calls := Calls, watched := Watched} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
-    erlmcp_instance:delete_session(self(), Instance).
+    _ = [unwatch(Subscription, Topics, Connection) || Subscription := {Topics, _} <- Watched],
+    ok.
 
 framed(Bytes) ->
     [Bytes, $\n].

@@ -42,6 +42,7 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                        max_skip_body_length => 0,
                        %% All of them are ours; none carries bytes from a client.
                        invalid_response_headers => ignore,
+                       logger => erlmcp_http_log,
                        hibernate => false}).
 
 -doc "Where it listens.".

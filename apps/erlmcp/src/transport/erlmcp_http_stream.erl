@@ -28,6 +28,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -define(HEAP, 987).
 %% Bytes of a refused body that are read so that the connection can go on.
 -define(FORGOTTEN, 1_000_000).
+%% Bytes of a connection's memory beside several messages.
+-define(SPARE, 16_000_000).
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 %% Milliseconds between the comments that keep a quiet stream open.
@@ -45,7 +47,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     timer :: undefined | reference(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
-        | {get, pid()} | refused,
+        | {get, pid()} | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], iodata()}
+        | refused,
     streaming = false :: boolean()
 }).
 
@@ -59,7 +62,7 @@ config(Options, #{limits := Limits} = Instance) ->
 -doc false.
 init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := Config}) ->
     #{path := Path} = Config,
-    StreamId =:= 1 andalso process_flag(min_heap_size, ?HEAP),
+    StreamId =:= 1 andalso bound_connection(Config),
     Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, version = Version,
                      headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
@@ -72,6 +75,20 @@ init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := 
         {error, Refusal} ->
             refuse_unread(Refusal, Request, Stream)
     end.
+
+%% What a client pipelines behind a call that runs is kept by cowboy without a bound of its own.
+bound_connection(#{message_bytes := Max}) ->
+    _ = process_flag(min_heap_size, ?HEAP),
+    _ = process_flag(max_heap_size, max_heap((8 * Max + ?SPARE) div erlang:system_info(wordsize))),
+    ok.
+
+-if(?OTP_RELEASE >= 28).
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => true, include_shared_binaries => true}.
+-else.
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => true}.
+-endif.
 
 post(#{has_body := true} = Request, Stream) ->
     {continue(Request), start_timer(Stream)};
@@ -146,7 +163,7 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
         {ok, Json} ->
             handle(Json, Stream);
         {error, Reason} ->
-            {refuse(erlmcp_engine:unreadable(Reason)), Stream}
+            {refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
 handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stream) ->
@@ -199,6 +216,19 @@ perform([{reply, Status, Bytes}], Headers, Stream) ->
     {answer(Status, Headers, Bytes, Stream), Stream};
 perform([accepted], _, Stream) ->
     {respond(202, #{}, <<>>), Stream};
+perform([{response, Id, Outcome} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
+    ok = erlmcp_session:response(Pid, Id, Outcome),
+    perform(Effects, Headers, Stream);
+perform([{subscribe, Id, Uri}], _, #stream{session = {_, Pid, _}} = Stream) ->
+    {subscribed(erlmcp_session:subscribe(Pid, Uri), Id, Stream), Stream};
+perform([{unsubscribe, Id, Uri}], _, #stream{session = {_, Pid, _}} = Stream) ->
+    {subscribed(erlmcp_session:unsubscribe(Pid, Uri), Id, Stream), Stream};
+perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
+    Refusal = erlmcp_refusal:new(invalid_header, ~"Accept: expected text/event-stream",
+                                 #{status => 406}),
+    {refuse(Refusal, Id, #{}), Stream};
+perform([{listen, Listen}], _, Stream) ->
+    listen(Listen, Stream);
 perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
     ok = erlmcp_session:cancel(Pid, Id),
     perform(Effects, Headers, Stream);
@@ -206,19 +236,56 @@ perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _, Stream) ->
     #stream{owner = {_, Tag} = Owner, session = Session,
-            config = #{instance := #{limits := Limits}}} = Stream,
+            config = #{instance := #{limits := Limits} = Instance}} = Stream,
     case Session of
-        {_, Guard, _} ->
-            Pid = erlmcp_call:start(Call, Limits, Owner, Guard),
+        {SessionId, Guard, _} ->
+            Pid = erlmcp_call:start(Call, Limits, Owner, {SessionId, Guard, Instance}),
             {[], Stream#stream{call = {call, Pid, Id, Revision}}};
         none ->
             Pid = erlmcp_call:start(Call, Limits, Tag),
             {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}}
     end;
-perform([{batch, Items}], _, #stream{session = {_, Guard, #{revision := Revision}}} = Stream) ->
-    #stream{owner = Owner, config = #{instance := #{limits := Limits}}} = Stream,
-    Pid = erlmcp_batch:start(Items, Limits, Owner, Guard),
+perform([{batch, Items}], _, #stream{session = {Id, Guard, #{revision := Revision}}} = Stream) ->
+    #stream{owner = Owner, config = #{instance := #{limits := Limits} = Instance}} = Stream,
+    Pid = erlmcp_batch:start([batched(Item, Guard, Revision) || Item <- Items], Limits, Owner,
+                             {Id, Guard, Instance}),
     {[], Stream#stream{call = {call, Pid, undefined, Revision}}}.
+
+%% What a batch can hold that is neither an answer nor a call.
+batched({subscribe, Id, Uri}, Session, Revision) ->
+    reply(erlmcp_session:subscribe(Session, Uri), Id, Revision);
+batched({unsubscribe, Id, Uri}, Session, Revision) ->
+    reply(erlmcp_session:unsubscribe(Session, Uri), Id, Revision);
+batched({listen, #{id := Id}}, _, Revision) ->
+    Message = ~"subscriptions/listen: not in a batch",
+    erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+                        Revision);
+batched(Item, _, _) ->
+    Item.
+
+subscribed(Result, Id, #stream{session = {_, _, #{revision := Revision}}} = Stream) ->
+    {reply, Status, Bytes} = reply(Result, Id, Revision),
+    answer(Status, #{}, Bytes, Stream).
+
+reply(ok, Id, _) -> erlmcp_reply:result(Id, ~"{}");
+reply({error, Refusal}, Id, Revision) -> erlmcp_reply:refuse(Id, Refusal, Revision).
+
+%% The request stays open as a stream until its client or the server ends it.
+listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
+       #stream{owner = Owner, config = #{instance := Instance}} = Stream) ->
+    #{limits := #{subscriptions := Max}} = Instance,
+    case length(Topics) of
+        Count when Count > Max ->
+            Refusal = erlmcp_refusal:new(concurrent_limit_exceeded,
+                                         ~"too many resources in one subscription",
+                                         #{limit => Max, observed => Count}),
+            {refuse(Refusal, Id, #{}), Stream};
+        _ ->
+            ok = erlmcp_subscriptions:add(Topics, Owner, Id,
+                                          erlmcp_instance:subscriptions(Instance)),
+            start_stream(#{}, erlmcp_sse:event(Acknowledged),
+                         Stream#stream{call = {listen, Id, Topics, Closed}})
+    end.
 
 %% GET and DELETE, which sessions have.
 
@@ -252,6 +319,15 @@ info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
     {[{data, nofin, erlmcp_sse:event(Bytes)}], Stream};
 info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
     start_stream(#{}, erlmcp_sse:event(Bytes), Stream);
+info(_, {request, Id, Call, _}, #stream{accept = json} = Stream) ->
+    Call ! {erlmcp_response, Id, {error, no_stream}},
+    {[], Stream};
+info(StreamId, {request, Id, Call, Bytes}, #stream{session = {_, Pid, _}} = Stream) ->
+    ok = erlmcp_session:asked(Pid, Id, Call),
+    info(StreamId, {notification, Bytes}, Stream);
+info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    {[{data, nofin, erlmcp_sse:event(erlmcp_subscriptions:encoded(Id, Encoded))}], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
@@ -282,6 +358,9 @@ finish({reply, Status, Bytes}, Stream) ->
 -doc false.
 terminate(_, _, #stream{call = {get, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
+terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
+    #{instance := Instance} = Config,
+    erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
 terminate(_, _, _) ->
     ok.
 
@@ -321,7 +400,7 @@ refuse(Refusal) ->
     refuse(Refusal, undefined, #{}).
 
 refuse(Refusal, Id, Extra) ->
-    {reply, Status, Bytes} = erlmcp_engine:refuse(Id, Refusal),
+    {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
     Headers = case Status of
         405 -> Extra#{~"allow" => ~"POST, GET, DELETE"};
         _ -> Extra

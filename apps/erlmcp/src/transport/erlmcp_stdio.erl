@@ -19,11 +19,15 @@ Source: specification 2026-07-28, "Transports / stdio".
 -export([start_link/2, init/3]).
 -export([received/2, write/2, close/1]).
 
+%% Milliseconds that what was written has to be read after the end, and between two looks at it.
+-define(DRAIN, 30_000).
+-define(POLL, 10).
+
 -doc "The child specification of the stdio connection. A node has one at most.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Options, Instance) ->
     #{id => stdio, start => {?MODULE, start_link, [maps:get(output, Options, 1), Instance]},
-      restart => temporary, shutdown => 1000}.
+      restart => temporary, shutdown => 200}.
 
 -doc false.
 -spec start_link(Output :: pos_integer(), erlmcp_instance:instance()) -> {ok, pid()}.
@@ -66,11 +70,22 @@ write(Port, Bytes) ->
         error:badarg -> {error, closed}
     end.
 
-%% What was written leaves before the port closes.
+%% A client that reads late misses nothing; one that does not read holds up nobody for ever.
 -doc false.
 close(Port) ->
+    drain(Port, ?DRAIN div ?POLL),
     try port_close(Port) of
         true -> ok
     catch
         error:badarg -> ok
+    end.
+
+drain(Port, Left) ->
+    case erlang:port_info(Port, queue_size) of
+        {queue_size, Size} when Size > 0, Left > 0 ->
+            receive
+            after ?POLL -> drain(Port, Left - 1)
+            end;
+        _ ->
+            ok
     end.

@@ -8,7 +8,7 @@ Source: specification, "Base protocol / Messages", of each revision.
 """.
 
 -export([parse/1]).
--export([result/2, error/2, notification/2, batch/1]).
+-export([result/2, error/2, notification/2, request/3, batch/1]).
 
 -export_type([id/0, message/0]).
 
@@ -16,7 +16,7 @@ Source: specification, "Base protocol / Messages", of each revision.
 -type message() ::
     {request, id(), Method :: binary(), Params :: map()}
     | {notification, Method :: binary(), Params :: map()}
-    | {response, id()}
+    | {response, id(), {ok, term()} | {error, term()}}
     | {batch, [term(), ...]}
     | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
 
@@ -46,7 +46,10 @@ parse(#{~"jsonrpc" := ~"2.0", ~"id" := Id} = Message) when
     (is_map_key(~"result", Message) xor is_map_key(~"error", Message)),
     not is_map_key(~"method", Message)
 ->
-    {response, Id};
+    case Message of
+        #{~"result" := Result} -> {response, Id, {ok, Result}};
+        #{~"error" := Error} -> {response, Id, {error, Error}}
+    end;
 parse([_ | _] = Messages) ->
     {batch, Messages};
 parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->
@@ -92,6 +95,12 @@ notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];
 notification(Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
+     ~",\"params\":", json:encode(Params), $}].
+
+-doc "A request of the server's, for the revisions that have them.".
+-spec request(id(), Method :: binary(), Params :: map()) -> iodata().
+request(Id, Method, Params) ->
+    [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"method\":", json:encode(Method),
      ~",\"params\":", json:encode(Params), $}].
 
 -doc "Encoded responses as one JSON-RPC batch.".

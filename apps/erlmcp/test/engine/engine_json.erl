@@ -4,7 +4,7 @@
 -include_lib("proper/include/proper.hrl").
 
 -export([json/0, object/0, text/0, id/0, message/0, mutated/1, near_miss/0, envelope/1, session/0]).
--export([catalog/0]).
+-export([catalog/0, lists/0]).
 
 -doc "Any JSON value, not deep.".
 json() ->
@@ -81,14 +81,21 @@ method() ->
     frequency([{4, ~"tools/call"}, {2, ~"prompts/get"}, {2, ~"resources/read"},
                {2, ~"initialize"}, {1, ~"ping"}, {1, ~"logging/setLevel"}, {1, ~"tools/list"},
                {1, ~"prompts/list"}, {1, ~"resources/list"}, {1, ~"resources/templates/list"},
-               {2, ~"server/discover"}, {1, ~"completion/complete"}, {1, text()}]).
+               {2, ~"server/discover"}, {2, ~"completion/complete"}, {1, ~"resources/subscribe"},
+               {1, ~"resources/unsubscribe"}, {2, ~"subscriptions/listen"}, {1, text()}]).
 
 params(Method) ->
-    ?LET({Own, Meta}, {own(Method), meta()},
+    ?LET({Own, Meta, Input}, {own(Method), meta(), input()},
          exactly(case Meta of
                      none -> Own;
-                     _ -> Own#{~"_meta" => Meta}
+                     _ -> (maps:merge(Own, Input))#{~"_meta" => Meta}
                  end)).
+
+%% What a client brings back that was asked for input.
+input() ->
+    frequency([{8, exactly(#{})},
+               {1, ?LET(Value, oneof([object(), json()]), #{~"inputResponses" => Value})},
+               {1, ?LET(State, oneof([text(), json()]), #{~"requestState" => State})}]).
 
 own(~"tools/call") ->
     ?LET({Name, Arguments},
@@ -108,6 +115,22 @@ own(~"initialize") ->
          {oneof([~"2024-11-05", ~"2025-03-26", ~"2025-11-25", ~"2026-07-28", text()]), object()},
          #{~"protocolVersion" => Version, ~"capabilities" => Capabilities,
            ~"clientInfo" => #{~"name" => ~"n", ~"version" => ~"v"}});
+own(~"completion/complete") ->
+    ?LET({Ref, Name, Value, Context},
+         {oneof([#{~"type" => ~"ref/prompt", ~"name" => ~"greet"},
+                 #{~"type" => ~"ref/resource", ~"uri" => ~"t://x/{id}"},
+                 #{~"type" => ~"ref/resource", ~"uri" => ~"t://x/y"},
+                 #{~"type" => ~"ref/prompt", ~"name" => ~"none"}, object()]),
+          oneof([~"who", ~"how", ~"id", text()]), oneof([~"", ~"m", text()]),
+          oneof([exactly(#{}), exactly(#{~"arguments" => #{~"a" => ~"b"}}), object()])},
+         #{~"ref" => Ref, ~"argument" => #{~"name" => Name, ~"value" => Value},
+           ~"context" => Context});
+own(Subscribe) when Subscribe =:= ~"resources/subscribe"; Subscribe =:= ~"resources/unsubscribe" ->
+    ?LET(Uri, oneof([~"a://plain", text()]), #{~"uri" => Uri});
+own(~"subscriptions/listen") ->
+    ?LET({Tools, Prompts, Uris}, {boolean(), oneof([boolean(), json()]), resize(3, list(text()))},
+         #{~"notifications" => #{~"toolsListChanged" => Tools, ~"promptsListChanged" => Prompts,
+                                 ~"resourceSubscriptions" => Uris}});
 own(~"logging/setLevel") ->
     ?LET(Level, oneof([~"debug", ~"emergency", text()]), #{~"level" => Level});
 own(_) ->
@@ -145,7 +168,8 @@ mutation(Json) when is_map(Json), map_size(Json) > 0 ->
                     {3, exactly(Json#{Key := Value})},
                     {1, exactly((maps:remove(Key, Json))#{Other => maps:get(Key, Json)})},
                     {1, exactly(Json#{Other => Value})},
-                    {6, ?LAZY(?LET(Part, mutation(maps:get(Key, Json)), exactly(Json#{Key := Part})))},
+                    {6, ?LAZY(?LET(Part, mutation(maps:get(Key, Json)),
+                                   exactly(Json#{Key := Part})))},
                     {1, exactly([Json])}]));
 mutation([_ | _] = Json) ->
     ?LET({Place, Value}, {range(1, length(Json)), json()},
@@ -218,8 +242,15 @@ catalog() ->
                   input_schema => #{properties => #{region => #{type => string,
                                                                 'x-mcp-header' => ~"Region"}}}}},
          {resource, #{uri => ~"a://plain", name => ~"plain", handler => Handler}},
-         {resource_template, #{uri_template => ~"t://x/{id}", name => ~"t", handler => Handler}},
+         {resource_template, #{uri_template => ~"t://x/{id}", name => ~"t", handler => Handler,
+                               complete => #{~"id" => [~"me", ~"möglich"]}}},
          {prompt, #{name => ~"greet", handler => Handler,
+                    complete => #{~"who" => [~"me", ~"you"], ~"how" => Handler},
                     arguments => [#{name => ~"who", required => true}, #{name => ~"how"}]}},
-         {prompt, #{name => ~"free", handler => Handler}}]),
+         {prompt, #{name => ~"free", handler => Handler}}],
+        lists()),
     Catalog.
+
+-doc "How lists are given out.".
+lists() ->
+    #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>]}.

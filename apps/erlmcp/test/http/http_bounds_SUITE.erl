@@ -1,12 +1,13 @@
 -module(http_bounds_SUITE).
--moduledoc "HTTP/1.1 under load: what is too much or too slow is refused and disturbs nothing else.".
+-moduledoc "HTTP/1.1 under load: what is too much or too slow is refused, and nothing else is.".
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([depth_and_keys_are_bounded/1, body_is_bounded_by_its_length/1,
          body_is_bounded_while_it_arrives/1, body_that_stops_is_408/1,
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
-         expectation_is_answered_with_continue/1]).
--export([connection_lives_after_each_refusal/1, pipelined_requests_are_answered_in_order/1,
+         expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1]).
+-export([connection_lives_after_each_refusal/1, http_1_0_is_served/1,
+         pipelined_requests_are_answered_in_order/1,
          hundred_connections_are_served_at_once/1]).
 -export([crash_is_one_internal_error/1, deadline_ends_the_call/1, heap_bound_ends_the_call/1]).
 -export([log/2]).
@@ -125,7 +126,7 @@ chunk(Bytes) ->
 %% within the time that it was prepared to wait." "The server SHOULD send the close connection
 %% option" (RFC 9112, 9.6), and does not wait for the rest.
 body_that_stops_is_408(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 100}}),
+    Server = start(#{limits => #{receive_timeout_ms => 500}}),
     {Headers, Body} = echo(~"text"),
     <<Half:20/binary, _/binary>> = Body,
     Length = {~"content-length", integer_to_binary(byte_size(Body))},
@@ -135,7 +136,7 @@ body_that_stops_is_408(_) ->
     erlmcp_test_http:stop(Server).
 
 body_that_never_starts_is_408(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 100}}),
+    Server = start(#{limits => #{receive_timeout_ms => 500}}),
     {Headers, _} = echo(~"text"),
     Socket = connect(Server),
     ok = send(Socket, ~"POST", [{~"content-length", ~"20"} | Headers], ~""),
@@ -149,7 +150,7 @@ timed_out(Socket) ->
 %% A refusal "costs the server almost nothing": a client that is refused early and sends neither
 %% the rest nor another request does not keep its connection.
 refused_body_that_never_comes_is_not_waited_for(_) ->
-    Server = start(#{limits => #{receive_timeout_ms => 100}}),
+    Server = start(#{limits => #{receive_timeout_ms => 500}}),
     Socket = connect(Server),
     ok = send(Socket, ~"POST", [{~"content-length", ~"20"}, {~"content-type", ~"text/plain"}], ~""),
     #{status := 415} = response(Socket),
@@ -175,6 +176,29 @@ expectation_is_answered_with_continue(Config) ->
     #{status := 403} = response(Refused),
     close(Refused).
 
+%% "Nothing waits without a bound": not what a client sends behind a request that is being served.
+what_waits_behind_a_call_is_bounded(_) ->
+    Server = start(#{limits => #{message_bytes => 100_000}}),
+    Socket = connect(Server),
+    ok = inet:setopts(Socket, [{send_timeout, 500}]),
+    {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    {Pid, _} = running(),
+    %% More than the kernel's buffers of both sides hold.
+    {error, _} = flood(Socket, binary:copy(~"x", 1 bsl 20), 64),
+    close(Socket),
+    _ = ended(Pid),
+    #{status := 200} = call(Server, ~"tools/list", #{}),
+    erlmcp_test_http:stop(Server).
+
+flood(_, _, 0) ->
+    everything_was_taken;
+flood(Socket, Bytes, Times) ->
+    case gen_tcp:send(Socket, Bytes) of
+        ok -> flood(Socket, Bytes, Times - 1);
+        {error, _} = Error -> Error
+    end.
+
 %% Nothing else is disturbed by a refusal, on the same connection neither.
 connection_lives_after_each_refusal(_) ->
     Server = start(#{limits => #{message_bytes => 2000}}),
@@ -197,6 +221,9 @@ connection_lives_after_each_refusal(_) ->
              {415, ~"POST", Replaced(~"content-type", ~"text/plain"), Body},
              {415, ~"POST", [{~"content-encoding", ~"br"} | Headers], Body},
              {406, ~"POST", Replaced(~"accept", ~"text/html"), Body},
+             {415, ~"POST", [{~"transfer-encoding", ~"chunked"}, {~"content-length", none}
+                             | Replaced(~"content-type", ~"text/plain")],
+              [chunk(Body), chunk(Body), ~"0\r\n\r\n"]},
              {413, ~"POST", Headers, sized(2001)},
              {400, ~"POST", Headers, ~"{"},
              {400, ~"POST", Headers, ~"[]"},
@@ -208,6 +235,29 @@ connection_lives_after_each_refusal(_) ->
              {202, ~"POST", Headers, ~'{"jsonrpc":"2.0","method":"notifications/x"}'}]],
     close(Socket),
     erlmcp_test_http:stop(Server).
+
+%% RFC 9112, 2.5 and 9.3: a response to an HTTP/1.0 request, which has no chunks and no keep-alive.
+http_1_0_is_served(Config) ->
+    Post = fun({Headers, Body}) ->
+        Socket = connect(server(Config)),
+        write(Socket, [~"POST /mcp HTTP/1.0\r\nHost: localhost\r\nContent-Length: ",
+                       integer_to_binary(byte_size(Body)), ~"\r\n",
+                       [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers], ~"\r\n", Body]),
+        {200, Received} = head(Socket),
+        false = is_map_key(~"transfer-encoding", Received),
+        {maps:get(~"content-type", Received), until_closed(Socket)}
+    end,
+    {~"application/json", Json} = Post(message(~"tools/list", #{}, #{})),
+    #{~"id" := 1, ~"result" := _} = json:decode(Json),
+    {~"text/event-stream", Events} =
+        Post(message(~"tools/call", #{name => ~"progress"}, #{meta => #{progressToken => 1}})),
+    4 = length(binary:matches(Events, ~"data: ")).
+
+until_closed(Socket) ->
+    case gen_tcp:recv(Socket, 0, 5000) of
+        {ok, Bytes} -> <<Bytes/binary, (until_closed(Socket))/binary>>;
+        {error, closed} -> <<>>
+    end.
 
 %% RFC 9112, 9.3.2: "A server [...] MUST send the corresponding responses in the same order that the
 %% requests were received."

@@ -8,7 +8,7 @@
          one_get_stream_at_a_time/1, delete_ends_the_get_stream/1]).
 -export([cancelled_ends_the_call/1, cancelled_ends_a_stream_without_response/1,
          cancelled_of_another_session_is_ignored/1, disconnect_does_not_cancel/1,
-         delete_ends_the_running_calls/1]).
+         delete_ends_the_running_calls/1, call_that_meets_delete_is_answered/1]).
 
 -import(erlmcp_test_http, [call/4, start_call/4, message/3, connect/1, send/4, close/1, response/1,
                            head/1, event/1, initialize/2, delete/2, get_stream/2, get_stream/3,
@@ -273,3 +273,22 @@ delete_ends_the_running_calls(Config) ->
     _ = ended(Call),
     #{messages := []} = response(Socket),
     close(Socket).
+
+%% Either it was served, or ended with its session, or came too late; it never waits for nothing.
+call_that_meets_delete_is_answered(Config) ->
+    Server = server(Config),
+    Sockets = [connect(Server) || _ <- lists:seq(1, 8)],
+    Deleting = connect(Server),
+    [begin
+         {Id, _} = Session = initialize(Server, ~"2025-11-25"),
+         {Headers, Body} = message(~"tools/call", #{name => ~"progress"}, #{session => Session}),
+         [ok = send(Socket, ~"POST", Headers, Body) || Socket <- Sockets],
+         ok = send(Deleting, ~"DELETE", [{~"mcp-session-id", Id}], ~""),
+         [case response(Socket) of
+              #{status := 200, messages := [#{~"id" := 1, ~"result" := _}]} -> ok;
+              #{status := 200, messages := []} -> ok;
+              #{status := 404, messages := [#{~"id" := 1, ~"error" := _}]} -> ok
+          end || Socket <- Sockets],
+         #{status := 204} = response(Deleting)
+     end || _ <- lists:seq(1, 200)],
+    [close(Socket) || Socket <- [Deleting | Sockets]].

@@ -306,7 +306,7 @@ unused_session_expires(_) ->
     erlmcp_test_http:stop(Server).
 
 used_session_does_not_expire(_) ->
-    Server = start(#{session_idle_ms => 100}),
+    Server = start(#{session_idle_ms => 500}),
     Session = initialize(Server, ~"2025-11-25"),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     [Pid] = sessions(Server),
@@ -326,7 +326,7 @@ stays(Pid) ->
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, _, Reason} -> error(Reason)
-    after 500 ->
+    after 1200 ->
         true = demonitor(Monitor, [flush])
     end.
 

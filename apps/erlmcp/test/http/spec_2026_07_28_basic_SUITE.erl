@@ -96,7 +96,7 @@ discovery_says_versions_capabilities_and_identity(Config) ->
           #{~"name" := ~"test", ~"version" := ~"1.0.0", ~"title" := ~"The test",
             ~"description" := ~"A server to test", ~"websiteUrl" := ~"https://example.com",
             ~"icons" := [#{~"src" := ~"data:image/png;base64,AA=="}]}} = Meta,
-    [~"logging", ~"prompts", ~"resources", ~"tools"] = lists:sort(maps:keys(Capabilities)),
+    [~"completions", ~"logging", ~"prompts", ~"resources", ~"tools"] = lists:sort(maps:keys(Capabilities)),
     [true = is_map(Capability) || _ := Capability <- Capabilities],
     false = is_map_key(~"serverInfo", Result),
     Bare = erlmcp_test_http:start(#{}),
@@ -107,16 +107,16 @@ discovery_says_versions_capabilities_and_identity(Config) ->
 %% tools currently available. This set MAY be empty." So for resources and prompts.
 declared_capabilities_are_served(_) ->
     Server = erlmcp_test_http:start(#{}),
-    #{~"capabilities" := #{~"tools" := Tools, ~"resources" := _, ~"prompts" := _}} =
+    #{~"capabilities" := #{~"tools" := _, ~"resources" := _, ~"prompts" := _} = Declared} =
         result(Server, ~"server/discover", #{}),
     #{~"tools" := []} = result(Server, ~"tools/list", #{}),
     #{~"resources" := []} = result(Server, ~"resources/list", #{}),
     #{~"resourceTemplates" := []} = result(Server, ~"resources/templates/list", #{}),
     #{~"prompts" := []} = result(Server, ~"prompts/list", #{}),
     %% What is not declared is not there.
-    false = maps:get(~"listChanged", Tools, false),
+    false = is_map_key(~"extensions", Declared),
     [#{status := 404, messages := [#{~"error" := #{~"code" := -32601}}]} = call(Server, Method, #{})
-     || Method <- [~"completion/complete", ~"subscriptions/listen", ~"tasks/get"]],
+     || Method <- [~"tasks/get", ~"skills/list"]],
     erlmcp_test_http:stop(Server).
 
 %% "Servers MUST include caching hints on results with resultType: complete returned by

@@ -12,9 +12,12 @@
 -export([version_header_is_checked_in_order/1, unsupported_version_is_refused_with_supported/1,
          mcp_method_must_match/1, mcp_name_must_match/1, header_names_have_no_case/1,
          mcp_name_in_base64_is_decoded/1, mcp_name_with_invalid_characters_is_refused/1]).
+-export([mcp_param_must_match/1, mcp_param_of_another_type/1, mcp_param_is_for_what_is_there/1,
+         mcp_param_declaration_is_checked/1]).
 -export([unknown_method_is_404/1, removed_methods_are_404/1, session_id_is_ignored/1,
          get_without_session_is_405/1]).
--export([disconnect_cancels_the_call/1, disconnect_while_streaming_cancels_the_call/1]).
+-export([disconnect_cancels_the_call/1, disconnect_while_streaming_cancels_the_call/1,
+         disconnect_ends_a_handler_that_traps_exits/1]).
 
 -import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, event/1,
                            call/3, call/4, post/3, message/3, meta/0, running/0, finish/2,
@@ -380,6 +383,103 @@ mcp_name_with_invalid_characters_is_refused(_) ->
     [ok = mismatched(call(Server, ~"prompts/get", #{name => Name})) || Name <- Names],
     erlmcp_test_http:stop(Server).
 
+region(Type) ->
+    Properties = #{region => #{type => Type, 'x-mcp-header' => ~"Region"}, free => #{}},
+    Echo = fun(Arguments, _) -> #{arguments => Arguments} end,
+    start(#{tools => [#{name => ~"query", handler => Echo,
+                        input_schema => #{type => object, properties => Properties}}]}).
+
+query(Server, Arguments, Headers) ->
+    call(Server, ~"tools/call", #{name => ~"query", arguments => Arguments}, #{headers => Headers}).
+
+%% "Any server that processes the message body MUST validate that encoded header values, after
+%% decoding if Base64-encoded, match the corresponding values in the request body. Servers MUST
+%% reject requests with a 400 Bad Request HTTP status and JSON-RPC error code -32020."
+mcp_param_must_match(_) ->
+    Server = region(string),
+    [#{status := 200, messages := [#{~"result" := _}]} =
+         query(Server, #{region => Value}, #{Name => Header})
+     || {Value, Header} <- [{~"us-west1", ~"us-west1"}, {~"us-west1", ~"  us-west1\t"},
+                            {~"Hello", ~"=?base64?SGVsbG8=?="}, {~"SGVsbG8=", ~"SGVsbG8="},
+                            {~"=?base64?SGVsbG8=", ~"=?base64?SGVsbG8="}, {~"", ~""},
+                            {~"Hello, 世界", ~"=?base64?SGVsbG8sIOS4lueVjA==?="},
+                            {~" padded ", ~"=?base64?IHBhZGRlZCA=?="},
+                            {~"line1\nline2", ~"=?base64?bGluZTEKbGluZTI=?="},
+                            {~"=?base64?literal?=", ~"=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?="}],
+        Name <- [~"mcp-param-region", ~"Mcp-Param-Region", ~"MCP-PARAM-REGION"]],
+    [ok = mismatched(query(Server, #{region => Value}, #{~"mcp-param-region" => Header}))
+     || {Value, Header} <- [{~"us-west1", ~"us-west2"}, {~"us-west1", ~"US-WEST1"},
+                            {~"us-west1", none}, {~"us-west1", ~""}, {~"", none},
+                            {~"Hello", ~"=?base64?SGVsbG8?="},
+                            {~"Hello", ~"=?base64?SGVs!!!bG8=?="}, {~"Hello", ~"SGVsbG8="},
+                            {~"世界", ~"世界"}, {~"a", ~"a, a"},
+                            {~"=?base64?SGVsbG8=?=", ~"=?base64?SGVsbG8=?="}]],
+    erlmcp_test_http:stop(Server).
+
+%% "integer: convert to decimal string representation; boolean: convert to lowercase." "Servers
+%% SHOULD compare the header value and the body value numerically rather than as strings."
+mcp_param_of_another_type(_) ->
+    [begin
+         Server = region(Type),
+         [#{status := 200} = query(Server, #{region => Value}, #{~"mcp-param-region" => Header})
+          || Header <- Right],
+         [ok = mismatched(query(Server, #{region => Value}, #{~"mcp-param-region" => Header}))
+          || Header <- Wrong],
+         erlmcp_test_http:stop(Server)
+     end || {Type, Value, Right, Wrong} <-
+            [{integer, 42, [~"42", ~"42.0", ~"=?base64?NDI=?="],
+              [~"43", ~"042", ~"x", ~"42 43", ~"", none]},
+             {integer, -7, [~"-7"], [~"7", ~"-7.5"]},
+             {integer, 9007199254740991, [~"9007199254740991"], [~"9007199254740990"]},
+             {boolean, true, [~"true"], [~"True", ~"1", ~"false", none]},
+             {boolean, false, [~"false"], [~"true", ~"0", ~""]}]].
+
+%% "Parameter value is null, or not in arguments: server MUST NOT expect the header." "Header
+%% extraction is defined as reading the instance value at the exact property path."
+mcp_param_is_for_what_is_there(_) ->
+    Server = region(string),
+    [#{status := 200, messages := [#{~"result" := _}]} = query(Server, Arguments, #{})
+     || Arguments <- [#{}, #{region => null}, #{free => ~"us"}, #{free => #{region => ~"us"}}]],
+    %% A session's clients know of no such header.
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    #{status := 200, messages := [#{~"result" := _}]} =
+        call(Server, ~"tools/call", #{name => ~"query", arguments => #{region => ~"us"}},
+             #{session => Session}),
+    Nested = #{type => object,
+               properties => #{where => #{type => object,
+                                          properties => #{region => #{type => string,
+                                                                      'x-mcp-header' => ~"R"}}}}},
+    ok = erlmcp:add(maps:get(pid, Server), tool,
+                    #{name => ~"deep", input_schema => Nested, handler => fun(_, _) -> ~"" end}),
+    Deep = fun(Arguments, Header) ->
+        call(Server, ~"tools/call", #{name => ~"deep", arguments => Arguments},
+             #{headers => #{~"mcp-param-r" => Header}})
+    end,
+    #{status := 200} = Deep(#{where => #{region => ~"us"}}, ~"us"),
+    ok = mismatched(Deep(#{where => #{region => ~"us"}}, none)),
+    #{status := 200} = Deep(#{region => ~"us"}, none),
+    #{status := 200} = Deep(#{where => ~"us"}, none),
+    erlmcp_test_http:stop(Server).
+
+%% "Clients MUST reject tool definitions where any x-mcp-header value violates these constraints":
+%% such a definition is refused where it is made.
+mcp_param_declaration_is_checked(Config) ->
+    #{pid := Pid} = server(Config),
+    String = #{type => string, 'x-mcp-header' => ~"Region"},
+    [{error, {bad_definition, tool, ~"bad", input_schema, _}} =
+         erlmcp:add(Pid, tool, #{name => ~"bad", handler => fun(_, _) -> ~"" end,
+                                 input_schema => Schema#{type => object}})
+     || Schema <- [#{properties => #{a => String#{'x-mcp-header' := Name}}}
+                   || Name <- [~"", ~"a b", ~"a:b", ~"ä", ~"a\r\n", 5]]
+            ++ [#{properties => #{a => String#{type := Type}}}
+                || Type <- [number, object, array, null]]
+            ++ [#{properties => #{a => String, b => String#{'x-mcp-header' := ~"REGION"}}},
+                #{properties => #{a => #{type => array, items => String}}},
+                #{properties => #{a => #{anyOf => [String]}}},
+                #{'$defs' => #{a => String}}]],
+    ok = erlmcp:add(Pid, tool, #{name => ~"good", handler => fun(_, _) -> ~"" end,
+                                 input_schema => #{properties => #{a => String}}}).
+
 %% "If the server does not implement the requested RPC method, it MUST respond with 404 Not Found
 %% and a JSON-RPC error with code -32601 (Method not found)."
 unknown_method_is_404(Config) ->
@@ -447,3 +547,19 @@ disconnect_while_streaming_cancels_the_call(Config) ->
     {Pid, _} = running(),
     close(Socket),
     _ = ended(Pid).
+
+disconnect_ends_a_handler_that_traps_exits(_) ->
+    Test = self(),
+    Stubborn = fun(_, _) ->
+        process_flag(trap_exit, true),
+        Test ! {running, self(), #{}},
+        receive never -> ~"" end
+    end,
+    Server = start(#{tools => [#{name => ~"stubborn", handler => Stubborn}]}),
+    Socket = connect(Server),
+    {Headers, Body} = message(~"tools/call", #{name => ~"stubborn"}, #{}),
+    ok = send(Socket, ~"POST", Headers, Body),
+    {Pid, _} = running(),
+    close(Socket),
+    _ = ended(Pid),
+    erlmcp_test_http:stop(Server).

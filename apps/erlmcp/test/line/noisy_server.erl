@@ -1,5 +1,5 @@
 -module(noisy_server).
--moduledoc "A server whose handlers print to wherever a program may print, and read from its terminal.".
+-moduledoc "A server whose handlers print to wherever a program may print, and read its input.".
 
 -behaviour(erlmcp_server).
 
@@ -54,7 +54,7 @@ call_tool(~"reads", _, _) ->
         _ -> ~"quiet"
     end;
 call_tool(~"display", _, _) ->
-    erlang:display(noise),
+    erlang:display(displayed),
     ~"quiet".
 
 print() ->

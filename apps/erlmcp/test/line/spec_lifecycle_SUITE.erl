@@ -4,7 +4,7 @@ How a connection begins, on TCP: `initialize` of the older revisions (pages "Lif
 "Logging"), and the versions of 2026-07-28, "Versioning and Compatibility".
 """.
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([supported_versions_are_answered_with_themselves/1,
          other_versions_are_answered_with_the_latest/1, initialize_says_who_serves/1,
          identity_has_the_fields_of_the_revision/1, capabilities_are_what_is_served/1,
@@ -26,6 +26,9 @@ How a connection begins, on TCP: `initialize` of the older revisions (pages "Lif
 -define(SESSIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"]).
 -define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
                  ~"emergency"]).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
 
 all() ->
     [supported_versions_are_answered_with_themselves, other_versions_are_answered_with_the_latest,
@@ -62,16 +65,18 @@ initialize_says_who_serves(_) ->
     Without = connect(serve(#{})),
     false = is_map_key(~"instructions", initialize(Without, ~"2025-11-25")).
 
-%% Key Changes: `title` came with 2025-06-18; `description`, `websiteUrl` and `icons` with 2025-11-25.
-%% A client is sent what its revision has.
+%% Key Changes: `title` came with 2025-06-18; `description`, `websiteUrl` and `icons` with
+%% 2025-11-25. A client is sent what its revision has.
 identity_has_the_fields_of_the_revision(_) ->
     Server = serve(#{title => ~"T", description => ~"D", website_url => ~"https://example.com",
                      icons => [#{src => ~"https://example.com/i.png"}]}),
     Old = [~"name", ~"version"],
     [{Version, Fields} = {Version, fields(initialize(connect(Server), Version))}
      || {Version, Fields} <- [
-            {~"2024-11-05", Old}, {~"2025-03-26", Old}, {~"2025-06-18", lists:sort([~"title" | Old])},
-            {~"2025-11-25", lists:sort([~"title", ~"description", ~"websiteUrl", ~"icons" | Old])}]].
+            {~"2024-11-05", Old}, {~"2025-03-26", Old},
+            {~"2025-06-18", [~"name", ~"title", ~"version"]},
+            {~"2025-11-25", [~"description", ~"icons", ~"name", ~"title", ~"version",
+                             ~"websiteUrl"]}]].
 
 fields(#{~"serverInfo" := Info}) -> lists:sort(maps:keys(Info)).
 
@@ -79,16 +84,34 @@ fields(#{~"serverInfo" := Info}) -> lists:sort(maps:keys(Info)).
 %% is served, and nothing that is not.
 capabilities_are_what_is_served(_) ->
     Socket = connect(serve(#{})),
-    #{~"capabilities" := Capabilities} = initialize(Socket, ~"2025-11-25"),
-    [~"logging", ~"prompts", ~"resources", ~"tools"] = lists:sort(maps:keys(Capabilities)),
-    [#{~"result" := _} = ask(Socket, Method, Method, Params)
-     || {Method, Params} <- [{~"tools/list", #{}}, {~"prompts/list", #{}}, {~"resources/list", #{}},
-                             {~"resources/templates/list", #{}},
-                             {~"logging/setLevel", #{~"level" => ~"info"}}]],
+    #{~"capabilities" := Declared} = initialize(Socket, ~"2025-11-25"),
+    [{Method, IsDeclared} = {Method, -32601 =/= code_of(ask(Socket, Method, Method, Params))}
+     || {Path, Method, Params} <- methods(), IsDeclared <- [is_declared(Path, Declared)]],
+    [true = is_declared([Capability], Declared)
+     || Capability <- [~"tools", ~"resources", ~"prompts", ~"logging"]],
+    %% A client's methods are none of a server's.
     [-32601 = code(ask(Socket, Method, Method, #{}))
-     || Method <- [~"completion/complete", ~"resources/subscribe", ~"resources/unsubscribe",
-                   ~"tasks/list", ~"tasks/get", ~"sampling/createMessage", ~"roots/list",
-                   ~"elicitation/create"]].
+     || Method <- [~"sampling/createMessage", ~"roots/list", ~"elicitation/create"]].
+
+%% What a server that declares a capability serves.
+methods() ->
+    [{[~"tools"], ~"tools/list", #{}}, {[~"tools"], ~"tools/call", #{}},
+     {[~"prompts"], ~"prompts/list", #{}}, {[~"prompts"], ~"prompts/get", #{}},
+     {[~"resources"], ~"resources/list", #{}}, {[~"resources"], ~"resources/read", #{}},
+     {[~"resources"], ~"resources/templates/list", #{}},
+     {[~"resources", ~"subscribe"], ~"resources/subscribe", #{~"uri" => ~"a://b"}},
+     {[~"resources", ~"subscribe"], ~"resources/unsubscribe", #{~"uri" => ~"a://b"}},
+     {[~"logging"], ~"logging/setLevel", #{~"level" => ~"info"}},
+     {[~"completions"], ~"completion/complete", #{}}, {[~"tasks"], ~"tasks/get", #{}},
+     {[~"tasks", ~"list"], ~"tasks/list", #{}}].
+
+is_declared([], Value) -> Value =/= false;
+is_declared([Key | Keys], #{} = Declared) when is_map_key(Key, Declared) ->
+    is_declared(Keys, maps:get(Key, Declared));
+is_declared(_, _) -> false.
+
+code_of(#{~"error" := #{~"code" := Code}}) -> Code;
+code_of(#{~"result" := _}) -> none.
 
 %% A client that leaves out what this server has no use for is served all the same.
 clients_may_say_little(_) ->
@@ -197,8 +220,8 @@ sessions_are_their_connections(_) ->
     #{~"error" := _} = recv(One),
     #{~"result" := _} = ask(One, 2, ~"tools/list", #{}).
 
-%% 2026-07-28, Versioning: "Servers MUST implement server/discover." It is how a client finds out, so
-%% a session open on the connection makes no difference.
+%% 2026-07-28, Versioning: "Servers MUST implement server/discover." It is how a client finds out,
+%% so a session open on the connection makes no difference.
 discover_says_what_is_supported(_) ->
     Socket = connect(serve(#{instructions => ~"Do."})),
     Discovered = result(ask_stateless(Socket, 1, ~"server/discover", #{})),

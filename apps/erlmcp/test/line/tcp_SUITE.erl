@@ -1,12 +1,13 @@
 -module(tcp_SUITE).
--moduledoc "Newline-framed JSON-RPC over TCP: the stdio rules on a socket, and the limits at one more.".
+-moduledoc "Newline-framed JSON-RPC over TCP: the rules of stdio on a socket, and its limits.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([pipelined_requests_are_all_answered/1, messages_may_come_in_any_pieces/1,
          eras_share_a_listener/1, eras_interleave_on_a_connection/1,
          half_closed_clients_are_answered/1, unterminated_last_line_is_a_message/1,
-         lost_sockets_end_their_calls/1, slow_calls_delay_nobody/1, requests_in_flight_are_bounded/1,
-         ids_in_flight_are_refused/1, ids_keep_their_type/1, cancelled_requests_are_not_answered/1,
+         lost_sockets_end_their_calls/1, slow_calls_delay_nobody/1,
+         requests_in_flight_are_bounded/1, ids_in_flight_are_refused/1, ids_keep_their_type/1,
+         cancelled_requests_are_not_answered/1,
          unknown_cancellations_are_ignored/1, deadlines_are_kept/1, heaps_are_bounded/1,
          crashes_cost_one_error/1, messages_are_bounded_in_bytes/1,
          oversize_is_refused_before_it_ends/1, nesting_is_bounded/1, members_are_bounded/1,
@@ -24,6 +25,9 @@
 -define(PATIENCE, 5000).
 %% Of a ranch listener, unless it is told otherwise.
 -define(ACCEPTORS, 10).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
 
 all() ->
     [pipelined_requests_are_all_answered, messages_may_come_in_any_pieces, eras_share_a_listener,
@@ -61,7 +65,8 @@ pipelined(Id) -> stateless(Id, ~"server/discover", #{}).
 %% A stream has no packets: what is cut anywhere, or comes at once, is the same messages.
 messages_may_come_in_any_pieces(_) ->
     Socket = connect(serve(#{})),
-    Line = iolist_to_binary([json:encode(call(1, ~"echo", #{~"text" => ~"zwölf"})), ~"\r\n \t\n\n"]),
+    Call = json:encode(call(1, ~"echo", #{~"text" => ~"zwölf"})),
+    Line = iolist_to_binary([Call, ~"\r\n \t\n\n"]),
     [ok = gen_tcp:send(Socket, <<Byte>>) || <<Byte>> <= Line],
     ~"zwölf" = text(result(recv(Socket))),
     <<Head:20/binary, Tail/binary>> = Line,
@@ -164,7 +169,7 @@ requests_in_flight_are_bounded(_) ->
     #{~"result" := _} = ask(Socket, 6, ~"tools/call", echo(~"")).
 
 %% 2026-07-28, Messages: "The request ID MUST NOT match the ID of any other request the sender has
-%% issued and not yet received a response for." The first keeps its answer; answered, its id is free.
+%% issued and not yet received a response for." The first keeps its answer; then its id is free.
 ids_in_flight_are_refused(_) ->
     Socket = connect(serve(#{tools => [echo_tool(), waiting_tool(~"wait")]})),
     _ = initialize(Socket, ~"2025-11-25"),
@@ -389,7 +394,8 @@ notifications_and_responses_are_not_answered(_) ->
     [send(Socket, Message)
      || Message <- [notification(~"notifications/initialized", #{}),
                     notification(~"notifications/no_such", #{}), notification(~"tools/call", #{}),
-                    notification(~"ping", #{}), notification(~"notifications/roots/list_changed", #{}),
+                    notification(~"ping", #{}),
+                    notification(~"notifications/roots/list_changed", #{}),
                     #{~"jsonrpc" => ~"2.0", ~"method" => ~"notifications/progress"},
                     #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"result" => #{}},
                     #{~"jsonrpc" => ~"2.0", ~"id" => ~"x",
@@ -408,6 +414,9 @@ sessions_hear_of_changes(_) ->
                            ~"prompts" := #{~"listChanged" := true},
                            ~"resources" := #{~"listChanged" := true}}} =
         initialize(Session, ~"2025-11-25"),
+    %% What else it subscribes to makes no change known twice.
+    [_ = ask(Session, Id, ~"resources/subscribe", #{~"uri" => Uri})
+     || {Id, Uri} <- [{1, ~"a://one"}, {2, ~"a://two"}, {3, ~"a://one"}]],
     true = is_quiet(Session),
     true = is_quiet(Fresh),
     _ = ask_stateless(Stateless, 1, ~"tools/list", #{}),

@@ -1,13 +1,14 @@
 -module(api_SUITE).
 -moduledoc """
-`m:erlmcp`, as the user's own code meets it: servers that start, stop, change while they are used, and
-leave nothing behind.
+`m:erlmcp`, as the user's own code meets it: servers that start, stop, change while they are used,
+and leave nothing behind.
 """.
 
 -behaviour(erlmcp_server).
 -behaviour(supervisor).
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([init_per_testcase/2, end_per_testcase/2]).
 -export([init/1]).
 -export([server/0, tools/0, resources/0, resource_templates/0, prompts/0,
          call_tool/3, read_resource/3, get_prompt/3]).
@@ -33,6 +34,9 @@ leave nothing behind.
 
 -define(PATIENCE, 5000).
 -define(KINDS, [tool, resource, resource_template, prompt]).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,
@@ -172,12 +176,15 @@ unknown_servers_are_not_found(_) ->
      end || Unknown <- [nobody, self(), ~"api", undefined]].
 
 stopped_servers_are_gone(_) ->
-    Server = start(#{listen => [{tcp, #{port => 0}}, {http, #{port => 0}}]}),
+    %% An address that nobody else takes a port of.
+    Ip = {127, 0, 77, 1},
+    Server = start(#{listen => [{tcp, #{ip => Ip}}, {http, #{ip => Ip}}]}),
     Ports = [Port || #{port := Port} <- erlmcp:listeners(Server)],
+    [{ok, _} = gen_tcp:connect(Ip, Port, []) || Port <- Ports],
     ok = erlmcp:stop_server(Server),
     false = is_process_alive(Server),
     {error, not_found} = erlmcp:stop_server(Server),
-    [{error, econnrefused} = gen_tcp:connect({127, 0, 0, 1}, Port, []) || Port <- Ports].
+    [{error, econnrefused} = gen_tcp:connect(Ip, Port, []) || Port <- Ports].
 
 %% One process starts a server, another one may have to stop it.
 any_process_may_stop_a_server(_) ->
@@ -239,7 +246,8 @@ used_ports_are_refused(_) ->
     Server = start(#{}),
     Port = erlmcp_test_line:port(Server),
     [{error, {listen, Transport, eaddrinuse}} =
-         erlmcp:start_server(options(#{id => second, listen => [{tcp, #{}}, {Transport, #{port => Port}}]}))
+         erlmcp:start_server(options(#{id => second,
+                                       listen => [{tcp, #{}}, {Transport, #{port => Port}}]}))
      || Transport <- [http, tcp]],
     {error, not_found} = erlmcp:listeners(second),
     true = is_quiet(connect(Server)),
@@ -276,8 +284,9 @@ bad_options() ->
             {prompts, [~"p"]},
             {handler, [~"lists", 1, no_such_module, lists, fun() -> ok end]},
             {limits, [[], none, [{depth, 1}]]},
-            {listen, [none, #{}, [tcp], [{tcp}], [{tcp, []}], [{bogus, #{}}], [{bogus, #{port => 0}}],
-                      [{tcp, #{port => -1}}], [{tcp, #{port => 65536}}], [{tcp, #{port => ~"0"}}],
+            {listen, [none, #{}, [tcp], [{tcp}], [{tcp, []}], [{bogus, #{}}],
+                      [{bogus, #{port => 0}}], [{tcp, #{port => -1}}], [{tcp, #{port => 65536}}],
+                      [{tcp, #{port => ~"0"}}],
                       [{tcp, #{ip => ~"127.0.0.1"}}], [{tcp, #{ip => {1, 2}}}],
                       [{tcp, #{path => ~"/"}}], [{tcp, #{bogus => 1}}], [{stdio, #{port => 0}}],
                       [{http, #{path => ~"mcp"}}], [{http, #{path => "/mcp"}}],
@@ -313,7 +322,8 @@ bad_definitions_are_refused_by_name(_) ->
     Socket = connect(Server),
     _ = initialize(Socket, ~"2025-11-25"),
     [begin
-         Refused = {error, {bad_definition, Kind, named(Field, Key, Definition), Field}},
+         %% A definition is called by its key, where it has one.
+         Refused = {error, {bad_definition, Kind, maps:get(Key, Definition, undefined), Field}},
          {Definition, Refused} = {Definition, fault(started(with(Kind, Definition)))},
          {Definition, Refused} = {Definition, fault(erlmcp:add(Server, Kind, Definition))}
      end || Kind <- ?KINDS, Key <- [key(Kind)], {Field, Definition} <- bad_definitions(Kind)],
@@ -328,11 +338,6 @@ fault({error, {bad_definition, Kind, Key, Field, <<_, _/binary>>}}) ->
 fault(Other) ->
     Other.
 
-%% A definition is called by its key, where it has one.
-named(Field, Key, Definition) -> maps:get(Key, Definition, key_of(Field, Key)).
-
-key_of(_, _) -> undefined.
-
 key(resource) -> uri;
 key(resource_template) -> uri_template;
 key(_) -> name.
@@ -344,7 +349,8 @@ bad_definitions(Kind) ->
         ++ [{Field, Good#{Field => Wrong}} || {Field, _, Type, _} <- Fields, Wrong <- wrong(Type)]
         ++ [{Field, Good#{Field => ~"x"}} || Field <- [nam, inputSchema, ~"name", 1]]
         ++ [{input_schema, Good#{input_schema => Schema}}
-            || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"}, #{type => [object]}]].
+            || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
+                                         #{type => [object]}]].
 
 wrong(name) -> [~"" | wrong(text)];
 wrong(text) -> [text, "text", 1, undefined, <<255>>];
@@ -352,6 +358,8 @@ wrong(object) -> [[], ~"{}", [{a, 1}], undefined, #{a => self()}, #{a => <<255>>
 wrong(objects) -> [#{}, undefined, [1], [[]], [#{} | #{}], [#{a => self()}]];
 wrong(uri_template) -> [template, "a://b", ~"a://{b", ~"a://b}", ~"a://{b c}", <<255>>];
 wrong(handler) -> [fun() -> ok end, fun(_) -> ok end, handler, {?MODULE, call_tool}, undefined];
+wrong(completions) -> [[], undefined, #{a => []}, #{~"a" => ~"text"}, #{~"a" => [a]},
+                       #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
 wrong(scope) -> [everybody, ~"public", undefined].
@@ -498,7 +506,8 @@ changes_disturb_nobody(_) ->
          Definition = definition(Kind, Name),
          ok = erlmcp:add(Server, Kind, Definition),
          ok = erlmcp:remove(Server, Kind, maps:get(key(Kind), Definition))
-     end || N <- lists:seq(1, 50), Kind <- ?KINDS, Name <- [<<"n", (integer_to_binary(N))/binary>>]],
+     end || N <- lists:seq(1, 50), Name <- [<<"n", (integer_to_binary(N))/binary>>],
+            Kind <- ?KINDS],
     [Client ! stop || Client <- Clients],
     Counts = [receive {done, Client, Count} -> Count after ?PATIENCE -> ct:fail(stuck) end
               || Client <- Clients],
@@ -701,7 +710,7 @@ garbage(Socket) ->
     Notifications = [erlmcp_test_line:notification(Name, Own),
                      erlmcp_test_line:notification(~"notifications/cancelled",
                                                    #{~"requestId" => Name})],
-    ok = gen_tcp:send(Socket, [[json:encode(Message), $\n] || Message <- Notifications ++ Requests]),
+    [send(Socket, Message) || Message <- Notifications ++ Requests],
     [#{~"id" := Name} = recv(Socket) || _ <- Requests].
 
 %% A few rounds first: code is loaded, and tables are filled, once.

@@ -86,7 +86,7 @@ definitions(Test) ->
                 end),
                 tool(~"crash", fun(_, _) -> error(on_purpose) end),
                 tool(~"hog", fun(_, _) -> integer_to_binary(length(hog([]))) end),
-                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))#{timeout_ms => 50}],
+                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))#{timeout_ms => 200}],
       resources => [#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
                       handler => fun(_, _) -> ~"some text" end}],
       resource_templates => [#{uri_template => ~"test://item/{id}", name => ~"item",
@@ -213,8 +213,12 @@ connect(#{port := Port}) ->
 write(Socket, Bytes) ->
     ok = gen_tcp:send(Socket, Bytes).
 
--doc "Writes a request with `Host`, and with `Content-Length` for its body, but if they are given.".
--spec send(gen_tcp:socket(), Method :: iodata(), headers(), Body :: iodata()) -> ok.
+-doc """
+Writes a request with `Host`, and with `Content-Length` for its body, unless they are given; `none`
+leaves one out.
+""".
+-spec send(gen_tcp:socket(), Method :: iodata(), [{iodata(), iodata() | none}], Body :: iodata()) ->
+    ok.
 send(Socket, Method, Headers, Body) ->
     Names = [string:lowercase(iolist_to_binary(Name)) || {Name, _} <- Headers],
     Added = [{Name, Value}
@@ -222,7 +226,8 @@ send(Socket, Method, Headers, Body) ->
                                   {~"content-length", integer_to_binary(iolist_size(Body))}],
                 not lists:member(Name, Names)],
     write(Socket, [Method, ~" /mcp HTTP/1.1\r\n",
-                   [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Added ++ Headers],
+                   [[Name, ~": ", Value, ~"\r\n"]
+                    || {Name, Value} <- Added ++ Headers, Value =/= none],
                    ~"\r\n", Body]).
 
 -doc "One POST on a connection of its own, and its response.".

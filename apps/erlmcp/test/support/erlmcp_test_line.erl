@@ -11,7 +11,7 @@
 
 -define(PATIENCE, 5000).
 
--doc "A server on a free TCP port, with these options over the usual ones; it ends with the caller.".
+-doc "A server on a free TCP port, with these options over the usual; it ends with the caller.".
 serve(Options) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     Usual = #{name => ~"test", version => ~"1.0.0", tools => [echo_tool()],

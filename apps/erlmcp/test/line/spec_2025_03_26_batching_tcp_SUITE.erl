@@ -1,9 +1,10 @@
--module(spec_2025_03_26_batching_SUITE).
+-module(spec_2025_03_26_batching_tcp_SUITE).
 -moduledoc """
-Specification 2025-03-26, "Base protocol / Batching", and the chapter of JSON-RPC 2.0 that it names.
+Specification 2025-03-26, "Base protocol / Batching", on TCP, and the chapter of JSON-RPC 2.0 that
+it names.
 """.
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([batches_are_received/1, answers_come_as_one_message/1, each_request_has_one_answer/1,
          notifications_have_no_answers/1, nothing_is_answered_with_nothing/1,
          empty_batches_are_invalid/1, invalid_members_have_their_own_errors/1,
@@ -20,6 +21,9 @@ Specification 2025-03-26, "Base protocol / Batching", and the chapter of JSON-RP
                            code/1, echo_tool/0, waiting_tool/1, await_call/0]).
 
 -define(PATIENCE, 5000).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
 
 all() ->
     [batches_are_received, answers_come_as_one_message, each_request_has_one_answer,
@@ -262,8 +266,8 @@ half_closed_clients_are_answered(_) ->
     [Answers] = rest(Socket),
     [1, 2] = ids(Answers).
 
-%% 2025-06-18, Key Changes: "Remove support for JSON-RPC batching". Before 2025-03-26 there was none,
-%% and without a session nobody knows yet.
+%% 2025-06-18, Key Changes: "Remove support for JSON-RPC batching". Before 2025-03-26 there was
+%% none, and without a session nobody knows yet.
 other_revisions_have_no_batches(_) ->
     Server = serve(#{}),
     [begin

@@ -1,0 +1,227 @@
+-module(erlmcp_dispatch).
+-moduledoc """
+What each request method does, for all revisions and both eras: an answer that is known, or a call
+of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
+""".
+
+-export([request/5]).
+
+-export_type([client/0]).
+
+-doc "Who asks, however his era says it.".
+-type client() :: #{
+    revision := erlmcp_revision:revision(),
+    client_info := map() | undefined,
+    client_capabilities := map(),
+    log_level := erlmcp_meta:level() | undefined,
+    atom() => term()
+}.
+
+%% URIs in one subscription filter.
+-define(MAX_URIS, 1000).
+
+-doc "The effect of a request.".
+-spec request(Method :: binary(), erlmcp_message:id(), Params :: map(), client(),
+              erlmcp_catalog:catalog()) -> erlmcp_engine:effect().
+request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
+    case effect(Method, Id, Params, Client, Catalog) of
+        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision);
+        Effect -> Effect
+    end.
+
+effect(~"tools/call", Id, Params, Client, Catalog) ->
+    named(tool, ~"tools/call", Id, Params, Client, Catalog);
+effect(~"prompts/get", Id, Params, Client, Catalog) ->
+    named(prompt, ~"prompts/get", Id, Params, Client, Catalog);
+effect(~"resources/read", Id, Params, #{revision := Revision} = Client, Catalog) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Kind, Definition, Variables} ?= resource(Uri, Revision, Catalog),
+        Target = #{method => ~"resources/read", uri => Uri},
+        call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
+    end;
+effect(~"completion/complete", Id, Params, Client, Catalog) ->
+    complete(Id, Params, Client, Catalog);
+effect(~"resources/subscribe", Id, Params, _, _) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {subscribe, Id, Uri}
+    end;
+effect(~"resources/unsubscribe", Id, Params, _, _) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {unsubscribe, Id, Uri}
+    end;
+effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
+    listen(Id, Params, Client, Catalog);
+effect(~"server/discover", Id, _, #{revision := Revision}, Catalog) ->
+    erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog));
+effect(List, Id, Params, #{revision := Revision}, Catalog) ->
+    maybe
+        {ok, Page} ?= page(List, Params, Revision, Catalog),
+        erlmcp_reply:result(Id, Page)
+    end.
+
+page(List, #{~"cursor" := Cursor}, Revision, Catalog) ->
+    case is_binary(Cursor) andalso erlmcp_catalog:page(List, Cursor, Revision, Catalog) of
+        false -> {error, erlmcp_params:mistyped(~"cursor", ~"a string")};
+        error -> {error, erlmcp_params:invalid(~"cursor", ~"not one that this server gave")};
+        {ok, _} = Page -> Page
+    end;
+page(List, _, Revision, Catalog) ->
+    {ok, erlmcp_catalog:first_page(List, Revision, Catalog)}.
+
+named(Kind, Method, Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Name} ?= erlmcp_params:string(~"name", Params),
+        {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
+        {ok, Definition} ?= find(Kind, Name, Catalog),
+        ok ?= required(Kind, Definition, Arguments),
+        Target = #{method => Method, name => Name},
+        call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog)
+    end.
+
+find(tool, Name, Catalog) ->
+    found(erlmcp_catalog:tool(Name, Catalog), tool_not_found, [~"unknown tool: ", Name]);
+find(prompt, Name, Catalog) ->
+    found(erlmcp_catalog:prompt(Name, Catalog), prompt_not_found, [~"unknown prompt: ", Name]).
+
+found({ok, _} = Found, _, _) -> Found;
+found(error, Name, Message) ->
+    {error, erlmcp_refusal:new(Name, Message, #{code => -32602, status => 400})}.
+
+resource(Uri, Revision, Catalog) ->
+    case erlmcp_catalog:resource(Uri, Catalog) of
+        {ok, _, _, _} = Found -> Found;
+        error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
+    end.
+
+%% The arguments that a prompt's definition calls required; all of them are strings.
+required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
+    Missing = [Name || #{~"name" := Name, ~"required" := true} <- Declared,
+                       not is_map_key(Name, Arguments)],
+    Mistyped = [Name || Name := Value <- Arguments, not is_binary(Value)],
+    case {Missing, Mistyped} of
+        {[], []} -> ok;
+        {[Name | _], _} -> {error, erlmcp_params:missing([~"arguments.", Name])};
+        {[], [Name | _]} -> {error, erlmcp_params:mistyped([~"arguments.", Name], ~"a string")}
+    end;
+required(_, _, _) ->
+    ok.
+
+call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
+    #{revision := Revision, client_info := Info, client_capabilities := Capabilities,
+      log_level := Level} = Client,
+    maybe
+        {ok, Meta} ?= erlmcp_params:object(~"_meta", Params),
+        {ok, Token} ?= erlmcp_meta:progress_token(Meta),
+        {ok, Input} ?= input(Params, Revision),
+        Context = Target#{revision => Revision, meta => Meta, client_info => Info,
+                          client_capabilities => Capabilities, log_level => Level,
+                          progress_token => Token,
+                          server_meta => erlmcp_catalog:server_meta(Catalog)},
+        {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,
+                 context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
+    end.
+
+%% What a stateless client brings back from an earlier round; the call opens the state.
+input(Params, '2026-07-28') ->
+    maybe
+        {ok, Responses} ?= erlmcp_params:objects(~"inputResponses", Params),
+        case Params of
+            #{~"requestState" := State} when is_binary(State) ->
+                {ok, #{responses => Responses, state => State}};
+            #{~"requestState" := _} ->
+                {error, erlmcp_params:mistyped(~"requestState", ~"a string")};
+            #{} ->
+                {ok, #{responses => Responses}}
+        end
+    end;
+input(_, _) ->
+    {ok, #{responses => #{}}}.
+
+%% Completion: what the definition lists is answered here, what a fun finds by a call.
+
+complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
+    maybe
+        {ok, Ref} ?= erlmcp_params:object(~"ref", Params),
+        {ok, Argument} ?= erlmcp_params:object(~"argument", Params),
+        {ok, Name} ?= erlmcp_params:string(~"name", Argument),
+        {ok, Value} ?= erlmcp_params:string(~"value", Argument),
+        {ok, Given} ?= erlmcp_params:object(~"context", Params),
+        {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
+        {ok, Target, Definition} ?= reference(Ref, Revision, Catalog),
+        case Definition of
+            #{complete := #{Name := Complete}} when is_function(Complete, 2) ->
+                Handler = fun(_, Context) -> Complete(Value, Context) end,
+                call(completion, Id, #{handler => Handler}, Resolved,
+                     Target#{method => ~"completion/complete", arguments => Resolved},
+                     Params, Client, Catalog);
+            #{complete := #{Name := Values}} ->
+                Matching = [Known || Known <- Values, string:prefix(Known, Value) =/= nomatch],
+                completed(Id, Matching, Revision, Catalog);
+            #{} ->
+                completed(Id, [], Revision, Catalog)
+        end
+    end.
+
+reference(#{~"type" := ~"ref/prompt", ~"name" := Name}, _, Catalog) when is_binary(Name) ->
+    maybe
+        {ok, Definition} ?= find(prompt, Name, Catalog),
+        {ok, #{name => Name}, Definition}
+    end;
+reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Revision, Catalog) when is_binary(Uri) ->
+    case erlmcp_catalog:resource_template(Uri, Catalog) of
+        {ok, Definition} ->
+            {ok, #{uri => Uri}, Definition};
+        error ->
+            maybe
+                {ok, _, Definition, _} ?= resource(Uri, Revision, Catalog),
+                {ok, #{uri => Uri}, Definition}
+            end
+    end;
+reference(_, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref", ~"a ref/prompt with a name or a ref/resource with a uri")}.
+
+completed(Id, Values, Revision, Catalog) ->
+    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
+    {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
+    erlmcp_reply:result(Id, Result).
+
+%% Subscriptions of the stateless era.
+
+listen(Id, Params, #{revision := Revision}, Catalog) ->
+    maybe
+        {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
+        {ok, Uris} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
+        {ok, Lists} ?= lists_of(Filter),
+        true ?= length(Uris) =< ?MAX_URIS orelse {error, too_many_uris(length(Uris))},
+        Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
+                                  ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]),
+        Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
+        Acknowledged = erlmcp_message:notification(
+            ~"notifications/subscriptions/acknowledged",
+            #{~"_meta" => Meta, ~"notifications" => Honoured}),
+        {listen, #{id => Id,
+                   topics => [Topic || {_, Topic} <- Lists] ++ [{uri, Uri} || Uri <- Uris],
+                   acknowledged => Acknowledged,
+                   closed => closed(Id, Meta, Revision, Catalog)}}
+    end.
+
+lists_of(Filter) ->
+    Known = [{~"toolsListChanged", tool}, {~"promptsListChanged", prompt},
+             {~"resourcesListChanged", resource}],
+    case [Name || {Name, _} <- Known, not is_boolean(maps:get(Name, Filter, false))] of
+        [] -> {ok, [Item || {Name, _} = Item <- Known, maps:get(Name, Filter, false)]};
+        [Name | _] -> {error, erlmcp_params:mistyped([~"notifications.", Name], ~"a boolean")}
+    end.
+
+too_many_uris(Count) ->
+    erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
+                       #{code => -32602, limit => ?MAX_URIS, observed => Count}).
+
+%% The answer to the request is the end of its stream.
+closed(Id, Meta, Revision, Catalog) ->
+    Server = json:decode(erlmcp_catalog:server_meta(Catalog)),
+    ServerMeta = json:encode(maps:merge(Server, Meta)),
+    erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta)).

@@ -1,0 +1,76 @@
+-module(erlmcp_params).
+-moduledoc "Members of a request's parameters, by name and type, and the refusals that name them. Pure.".
+
+-export([string/2, object/2, objects/2, strings/2]).
+-export([missing/1, mistyped/2, invalid/2, unreadable/1]).
+
+-doc "A member that must be a string.".
+-spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
+string(Field, Params) ->
+    case Params of
+        #{Field := Value} when is_binary(Value) -> {ok, Value};
+        #{Field := _} -> {error, mistyped(Field, ~"a string")};
+        #{} -> {error, missing(Field)}
+    end.
+
+-doc "A member that is an object; an empty one where it is absent.".
+-spec object(binary(), map()) -> {ok, map()} | {error, erlmcp_refusal:refusal()}.
+object(Field, Params) ->
+    case Params of
+        #{Field := Value} when is_map(Value) -> {ok, Value};
+        #{Field := _} -> {error, mistyped(Field, ~"an object")};
+        #{} -> {ok, #{}}
+    end.
+
+-doc "A member that is an object of objects; an empty one where it is absent.".
+-spec objects(binary(), map()) -> {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
+objects(Field, Params) ->
+    maybe
+        {ok, Object} ?= object(Field, Params),
+        true ?= lists:all(fun is_map/1, maps:values(Object))
+            orelse {error, mistyped(Field, ~"an object of objects")},
+        {ok, Object}
+    end.
+
+-doc "A member that is an array of strings; an empty one where it is absent.".
+-spec strings(binary(), map()) -> {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
+strings(Field, Params) ->
+    Value = maps:get(Field, Params, []),
+    case is_list(Value) andalso lists:all(fun is_binary/1, Value) of
+        true -> {ok, Value};
+        false -> {error, mistyped(Field, ~"an array of strings")}
+    end.
+
+-doc "The refusal for a member that is not there.".
+-spec missing(iodata()) -> erlmcp_refusal:refusal().
+missing(Field) ->
+    erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
+
+-doc "The refusal for a member of the wrong type.".
+-spec mistyped(iodata(), Expected :: iodata()) -> erlmcp_refusal:refusal().
+mistyped(Field, Expected) ->
+    erlmcp_refusal:new(field_type_mismatch, [Field, ~": expected ", Expected], #{code => -32602}).
+
+-doc "The refusal for a member whose value will not do.".
+-spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
+invalid(Field, Why) ->
+    erlmcp_refusal:new(invalid_params, [Field, ~": ", Why], #{code => -32602}).
+
+-doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".
+-spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().
+unreadable({too_large, Limit, Observed}) ->
+    erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                       #{limit => Limit, observed => Observed});
+unreadable({too_deep, Limit}) ->
+    parse_error(~"the message is nested too deep", #{limit => Limit});
+unreadable({too_many_keys, Limit}) ->
+    parse_error(~"the message has too many object members", #{limit => Limit});
+unreadable({number_too_long, Limit}) ->
+    parse_error(~"a number has too many digits", #{limit => Limit});
+unreadable({duplicate_key, _}) ->
+    parse_error(~"an object has the same key twice", #{});
+unreadable(_) ->
+    parse_error(~"expected JSON in UTF-8", #{}).
+
+parse_error(Message, Details) ->
+    erlmcp_refusal:new(protocol_error, Message, Details#{code => -32700, status => 400}).

@@ -1,0 +1,36 @@
+-module(erlmcp_reply).
+-moduledoc "Answers to requests, as the effects that they are. Pure.".
+
+-export([result/2, refuse/2, refuse/3]).
+
+-export_type([reply/0, status/0]).
+
+-doc "An HTTP status, with the seconds of `Retry-After` where waiting helps.".
+-type status() :: 200..599 | {200..599, RetryAfter :: pos_integer()}.
+-type reply() :: {reply, status(), iodata()}.
+
+-doc "The answer with this result, given encoded.".
+-spec result(erlmcp_message:id(), iodata()) -> reply().
+result(Id, Result) ->
+    {reply, 200, erlmcp_message:result(Id, Result)}.
+
+-doc """
+The error that answers a request of a revision. A session's client is told under 200: to some of
+them any other status means that the session or the transport is gone, not that a request failed.
+""".
+-spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
+             erlmcp_revision:revision()) -> reply().
+refuse(Id, Refusal, Revision) ->
+    case erlmcp_revision:era(Revision) of
+        session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
+        stateless -> refuse(Id, Refusal)
+    end.
+
+-doc "The same where no revision is agreed on yet: under the refusal's own HTTP status.".
+-spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
+refuse(Id, Refusal) ->
+    Status = case erlmcp_refusal:retry_after(Refusal) of
+        undefined -> erlmcp_refusal:status(Refusal);
+        Seconds -> {erlmcp_refusal:status(Refusal), Seconds}
+    end,
+    {reply, Status, erlmcp_message:error(Id, Refusal)}.

@@ -1,0 +1,135 @@
+-module(erlmcp_rounds).
+-moduledoc """
+A call of user code from its start to its result, with the rounds of input between. The handler does
+not see which era its client is of:
+
+- A stateless client is sent a result that asks for input, and sends the request again with the
+  answers. The handler's state travels with it, sealed: bound to the request and its arguments, and
+  good for `input_timeout_ms`.
+- A session's client is sent the requests, on the stream of the call; the handler is called again
+  when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
+  ends if the stream does.
+
+Source: specification 2026-07-28, "Multi Round-Trip Requests".
+""".
+
+-export([run/5]).
+
+-doc """
+Runs the handler. `Owner` is whose stream the call is on, `Guard` who is told of a missed deadline.
+""".
+-spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
+          Guard :: erlmcp_call:owner(), erlmcp_options:limits()) ->
+    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+run(#{input := Input} = Call, Context, Owner, Guard, Limits) ->
+    maybe
+        {ok, Brought} ?= brought(Input, Call),
+        round(Call, maps:merge(Context#{owner => Owner}, Brought), Guard, Limits)
+    end.
+
+round(#{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context, Guard,
+      Limits) ->
+    case timed(Call, Handler, Context, Guard, Limits) of
+        {input_required, Requests} when is_map(Requests) ->
+            input(Requests, undefined, Call, Context, Guard, Limits);
+        {input_required, Requests, State} when is_map(Requests) ->
+            input(Requests, {state, State}, Call, Context, Guard, Limits);
+        Return ->
+            erlmcp_result:from(Kind, Return, Definition, Context)
+    end.
+
+timed(#{definition := Definition, arguments := Arguments}, Handler, Context, {Pid, Tag}, Limits) ->
+    Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
+    Timer = erlang:send_after(Timeout, Pid, {Tag, {deadline, self()}}),
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    try
+        Handler(Arguments, Context#{deadline => Deadline})
+    after
+        erlang:cancel_timer(Timer)
+    end.
+
+input(Requests, State, Call, Context, Guard, Limits) ->
+    #{client_capabilities := Capabilities, revision := Revision} = Context,
+    maybe
+        ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
+        session ?= erlmcp_revision:era(Revision),
+        {ok, Answers} ?= ask(Requests, Context, Limits),
+        Next = case State of
+            undefined -> maps:remove(state, Context#{input => Answers});
+            {state, Value} -> Context#{input => Answers, state => Value}
+        end,
+        round(Call, Next, Guard, Limits)
+    else
+        stateless -> {ok, input_required(Requests, State, Call, Limits)};
+        {error, _} = Error -> Error
+    end.
+
+%% Stateless: the state goes out sealed and comes back with the answers.
+
+input_required(Requests, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
+    [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
+     ~",\"inputRequests\":", erlmcp_input:encode(Requests), sealed(State, Requests, Call, Limits),
+     $}].
+
+sealed(undefined, _, _, _) ->
+    [];
+sealed({state, State}, Requests, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
+    Expires = erlang:system_time(millisecond) + Timeout,
+    Plain = term_to_binary({Expires, maps:keys(Requests), State}),
+    Seal = erlmcp_seal:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys),
+    [~",\"requestState\":\"", Seal, $"].
+
+brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
+    maybe
+        {ok, Plain} ?= erlmcp_seal:open(Sealed, bound(Call), Keys),
+        %% Ours: nobody else has the key.
+        {Expires, Names, State} = binary_to_term(Plain),
+        true ?= erlang:system_time(millisecond) < Expires,
+        {ok, #{input => maps:with(Names, Responses), state => State}}
+    else
+        _ ->
+            {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
+    end;
+brought(#{responses := Responses}, _) when map_size(Responses) =:= 0 ->
+    {ok, #{}};
+brought(#{responses := Responses}, _) ->
+    {ok, #{input => Responses}}.
+
+%% What a state is good for: this request, of this caller.
+bound(#{arguments := Arguments, context := #{method := Method} = Context}) ->
+    Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
+    Principal = maps:get(principal, Context, undefined),
+    term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
+
+%% Sessions: the requests go out on the call's stream, and the answers come as messages.
+
+ask(Requests, #{owner := {Pid, Tag}}, #{input_timeout_ms := Timeout}) ->
+    Monitor = monitor(process, Pid),
+    Sent = #{send(Request, Pid, Tag) => Name || Name := Request <- Requests},
+    Timer = erlang:start_timer(Timeout, self(), input),
+    Answers = gather(Sent, #{}, Monitor, Timer),
+    _ = erlang:cancel_timer(Timer),
+    true = demonitor(Monitor, [flush]),
+    Answers.
+
+send(#{method := Method, params := Params}, Pid, Tag) ->
+    Id = erlang:unique_integer([positive]),
+    Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
+    Pid ! {Tag, {request, Id, self(), Bytes}},
+    Id.
+
+gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->
+    {ok, Answers};
+gather(Sent, Answers, Monitor, Timer) ->
+    receive
+        {erlmcp_response, Id, {ok, Answer}} when is_map_key(Id, Sent), is_map(Answer) ->
+            {Name, Rest} = maps:take(Id, Sent),
+            gather(Rest, Answers#{Name => Answer}, Monitor, Timer);
+        {erlmcp_response, Id, _} when is_map_key(Id, Sent) ->
+            Message = [~"the client did not answer the request for ", maps:get(Id, Sent)],
+            {error, erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603})};
+        {timeout, Timer, input} ->
+            {error, erlmcp_refusal:new(timeout, ~"the client's input did not come in time")};
+        {'DOWN', Monitor, process, _, _} ->
+            exit(shutdown)
+    end.

@@ -1,0 +1,91 @@
+-module(erlmcp_subscriptions).
+-moduledoc """
+Who wants to hear of what: a table of an instance's subscribers by topic, and the way of a change to
+them. A change is encoded once for all of them, and sent by who publishes it.
+
+A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
+`received/1` with it when it has written that. One that falls `?PENDING` events behind is killed: it
+does not read.
+""".
+
+-export([new/0, add/4, remove/4, publish/2, received/1, encoded/2]).
+
+-export_type([subscription/0]).
+
+-doc "`session`, or the id of the request that opened a stateless subscription.".
+-type subscription() :: session | erlmcp_message:id().
+
+-define(PENDING, 1000).
+
+-doc "A table without subscribers. It belongs to the calling process.".
+-spec new() -> ets:table().
+new() ->
+    ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
+                                   {write_concurrency, auto}]).
+
+-doc "Adds a subscriber to topics.".
+-spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
+add(Topics, Owner, Subscription, Table) ->
+    Pending = counters:new(1, []),
+    true = ets:insert(Table, [{{Topic, Owner, Subscription}, Pending} || Topic <- Topics]),
+    ok.
+
+-doc "Removes a subscriber from topics.".
+-spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
+remove(Topics, Owner, Subscription, Table) ->
+    lists:foreach(fun(Topic) -> ets:delete(Table, {Topic, Owner, Subscription}) end, Topics).
+
+-doc "Tells the subscribers of a topic that it changed.".
+-spec publish(erlmcp_engine:topic(), ets:table()) -> ok.
+publish(Topic, Table) ->
+    case ets:select(Table, [{{{Topic, '$1', '$2'}, '$3'}, [], [{{'$1', '$2', '$3'}}]}]) of
+        [] ->
+            ok;
+        Subscribers ->
+            Encoded = encode(Topic),
+            lists:foreach(fun(Subscriber) -> tell(Subscriber, Topic, Encoded, Table) end,
+                          Subscribers)
+    end.
+
+tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
+    ok = counters:add(Pending, 1, 1),
+    case is_process_alive(Pid) andalso counters:get(Pending, 1) of
+        false ->
+            %% It was killed, and could not take its rows with it.
+            ets:delete(Table, {Topic, Owner, Subscription}),
+            ok;
+        Behind when Behind > ?PENDING ->
+            logger:warning(#{what => slow_consumer, refusal => 1055, limit => ?PENDING}),
+            exit(Pid, kill);
+        _ ->
+            Pid ! {Tag, {event, Subscription, Topic, Encoded, Pending}},
+            ok
+    end.
+
+-doc "An event has been written.".
+-spec received(Pending :: counters:counters_ref()) -> ok.
+received(Pending) ->
+    counters:sub(Pending, 1, 1).
+
+%% A session's notification whole, a stateless one around the id of its subscription.
+encode(Topic) ->
+    Notification = iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))),
+    Mark = ~"@subscription@",
+    Meta = #{~"_meta" => #{~"io.modelcontextprotocol/subscriptionId" => Mark}},
+    Around = iolist_to_binary(
+        erlmcp_message:notification(method(Topic), maps:merge(params(Topic), Meta))),
+    [Before, After] = binary:split(Around, <<$", Mark/binary, $">>),
+    {Notification, Before, After}.
+
+-doc "The bytes of an event for a subscription.".
+-spec encoded(subscription(), Encoded :: {binary(), binary(), binary()}) -> iodata().
+encoded(session, {Notification, _, _}) -> Notification;
+encoded(Id, {_, Before, After}) -> [Before, json:encode(Id), After].
+
+method(tool) -> ~"notifications/tools/list_changed";
+method(prompt) -> ~"notifications/prompts/list_changed";
+method(resource) -> ~"notifications/resources/list_changed";
+method({uri, _}) -> ~"notifications/resources/updated".
+
+params({uri, Uri}) -> #{~"uri" => Uri};
+params(_) -> #{}.

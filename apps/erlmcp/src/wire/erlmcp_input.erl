@@ -1,0 +1,101 @@
+-module(erlmcp_input).
+-moduledoc """
+What a handler can ask a client for, in the middle of a call: a form filled in or a URL visited by
+the user (elicitation), a completion by the client's model (sampling), the client's roots. Pure.
+
+A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`, where
+`Requests` is a map of names of its own to requests made here, and is called again with the answers
+in `maps:get(input, Context)` and its state in `maps:get(state, Context)`:
+
+```erlang
+handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->
+    <<"Hello, ", Name/binary>>;
+handler(_, _) ->
+    Schema = #{type => object, properties => #{name => #{type => string}}, required => [name]},
+    {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", Schema)}}.
+```
+
+Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
+""".
+
+-export([elicit/2, elicit_url/3, sample/1, roots/0]).
+-export([check/3, encode/1]).
+
+-export_type([request/0, requests/0]).
+
+-type request() :: #{method := binary(), params := map()}.
+-type requests() :: #{binary() => request()}.
+
+-doc "A form for the user: an object schema of strings, numbers, booleans and enumerations.".
+-spec elicit(Message :: binary(), Schema :: map()) -> request().
+elicit(Message, Schema) ->
+    #{method => ~"elicitation/create", params => #{message => Message, requestedSchema => Schema}}.
+
+-doc "A URL for the user to visit, with an id by which its completion is known.".
+-spec elicit_url(Message :: binary(), Url :: binary(), Id :: binary()) -> request().
+elicit_url(Message, Url, Id) ->
+    #{method => ~"elicitation/create",
+      params => #{mode => url, message => Message, url => Url, elicitationId => Id}}.
+
+-doc """
+A completion by the client's model. The parameters are those of `sampling/createMessage`; `messages`
+and `maxTokens` are required.
+""".
+-spec sample(#{messages := [map()], maxTokens := pos_integer(), atom() => term()}) -> request().
+sample(Params) ->
+    #{method => ~"sampling/createMessage", params => Params}.
+
+-doc "The client's roots.".
+-spec roots() -> request().
+roots() ->
+    #{method => ~"roots/list", params => #{}}.
+
+-doc """
+Whether a client of a revision with these capabilities can be asked all of that. If not, the refusal
+says what is missing.
+""".
+-spec check(requests(), Capabilities :: map(), erlmcp_revision:revision()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+check(Requests, Capabilities, Revision) ->
+    Missing = [Needed || _ := Request <- Requests,
+                         Needed <- [needs(Request)], not has(Needed, Capabilities, Revision)],
+    case Missing of
+        [] ->
+            ok;
+        _ ->
+            Required = lists:foldl(fun merge/2, #{}, Missing),
+            {error, erlmcp_refusal:new(protocol_error,
+                                       [~"the client lacks capabilities that this request needs: ",
+                                        lists:join(~", ", [Name || {Name, _} <- Missing])],
+                                       #{code => -32021, status => 400,
+                                         data => #{~"requiredCapabilities" => Required}})}
+    end.
+
+needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};
+needs(#{method := ~"roots/list"}) -> {~"roots", none};
+needs(#{method := ~"elicitation/create", params := #{mode := url}}) -> {~"elicitation", ~"url"};
+needs(#{method := ~"elicitation/create"}) -> {~"elicitation", ~"form"};
+needs(Request) -> error({bad_return, input_request, Request}).
+
+has({~"elicitation", _}, _, Revision) when Revision < '2025-06-18' ->
+    false;
+has({~"elicitation", ~"url"}, #{~"elicitation" := #{~"url" := _}}, Revision) ->
+    Revision >= '2025-11-25';
+has({~"elicitation", ~"form"}, #{~"elicitation" := #{} = Modes}, _) ->
+    %% An empty object was the form's before there were two modes.
+    is_map_key(~"form", Modes) orelse map_size(Modes) =:= 0;
+has({Name, none}, Capabilities, _) ->
+    is_map(maps:get(Name, Capabilities, false));
+has(_, _, _) ->
+    false.
+
+merge({~"elicitation", ~"url"}, Required) ->
+    Known = maps:get(~"elicitation", Required, #{}),
+    Required#{~"elicitation" => Known#{~"url" => #{}}};
+merge({Name, _}, Required) ->
+    maps:merge(#{Name => #{}}, Required).
+
+-doc "Requests as the `inputRequests` of a result.".
+-spec encode(requests()) -> iodata().
+encode(Requests) ->
+    json:encode(Requests).

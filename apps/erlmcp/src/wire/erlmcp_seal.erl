@@ -1,0 +1,77 @@
+-module(erlmcp_seal).
+-moduledoc """
+Values that leave the server and must come back unchanged: sealed (encrypted and authenticated, AES-
+256-GCM) or signed (HMAC-SHA-256). Pure: the nonce is the caller's.
+
+A key ring is a list of 32-byte keys. The first seals; all of them open, so that a key can be
+replaced: put the new one in front, and drop the old one when what it sealed has expired.
+""".
+
+-export([seal/4, open/3, sign/3, verify/3]).
+
+-export_type([key_ring/0]).
+
+-type key_ring() :: [<<_:256>>, ...].
+
+-doc """
+The bytes sealed, as printable ASCII. `Bound` is not in it, but opening takes the same. The nonce
+is 12 bytes that are never used twice with one key.
+""".
+-spec seal(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, key_ring()) -> binary().
+seal(Plain, Bound, Nonce, [Key | _]) ->
+    {Cipher, Tag} = crypto:crypto_one_time_aead(aes_256_gcm, Key, Nonce, Plain, Bound, 16, true),
+    encode(<<Nonce/binary, Tag/binary, Cipher/binary>>).
+
+-doc "The bytes of a seal, if one of the keys and `Bound` made it.".
+-spec open(Sealed :: binary(), Bound :: binary(), key_ring()) -> {ok, binary()} | error.
+open(Sealed, Bound, Keys) ->
+    case decode(Sealed) of
+        {ok, <<Nonce:12/binary, Tag:16/binary, Cipher/binary>>} ->
+            open(Keys, Nonce, Tag, Cipher, Bound);
+        _ ->
+            error
+    end.
+
+open([], _, _, _, _) ->
+    error;
+open([Key | Keys], Nonce, Tag, Cipher, Bound) ->
+    case crypto:crypto_one_time_aead(aes_256_gcm, Key, Nonce, Cipher, Bound, Tag, false) of
+        error -> open(Keys, Nonce, Tag, Cipher, Bound);
+        Plain -> {ok, Plain}
+    end.
+
+-doc "The bytes with a signature, as printable ASCII. They can be read by anybody.".
+-spec sign(Plain :: binary(), Bound :: binary(), key_ring()) -> binary().
+sign(Plain, Bound, [Key | _]) ->
+    encode(<<(mac(Key, Plain, Bound))/binary, Plain/binary>>).
+
+-doc "The bytes of a signed value, if one of the keys and `Bound` made the signature.".
+-spec verify(Signed :: binary(), Bound :: binary(), key_ring()) -> {ok, binary()} | error.
+verify(Signed, Bound, Keys) ->
+    case decode(Signed) of
+        {ok, <<Mac:16/binary, Plain/binary>>} ->
+            case lists:any(fun(Key) -> crypto:hash_equals(Mac, mac(Key, Plain, Bound)) end, Keys) of
+                true -> {ok, Plain};
+                false -> error
+            end;
+        _ ->
+            error
+    end.
+
+mac(Key, Plain, Bound) ->
+    crypto:macN(hmac, sha256, Key, [<<(byte_size(Bound)):32>>, Bound, Plain], 16).
+
+encode(Bytes) ->
+    base64:encode(Bytes, #{mode => urlsafe, padding => false}).
+
+%% Only what encode/1 gives is taken: one text for each value.
+decode(Text) ->
+    try base64:decode(Text, #{mode => urlsafe, padding => false}) of
+        Bytes ->
+            case encode(Bytes) of
+                Text -> {ok, Bytes};
+                _ -> error
+            end
+    catch
+        error:_ -> error
+    end.
