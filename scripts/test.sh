@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs every test suite, then the official clients against bin/erlmcp. A case that was skipped
-# counts as failed. Needs scripts/env.sh. The last line says `N passed, N failed`.
+# Runs every test suite, then the official clients and the conformance suite against bin/erlmcp. A
+# case that was skipped counts as failed. Needs scripts/env.sh. The last line says `N passed, N
+# failed`.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
@@ -29,7 +30,7 @@ suites() {
 # A peer's own last line says what it counted.
 peers() {
     status=0
-    scripts/interop.sh >"$said" || status=$?
+    "$@" >"$said" || status=$?
     cat "$said"
     counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said" | tail -n 1)
     [ -n "$counts" ] || counts='0 1'
@@ -47,7 +48,8 @@ add() {
 
 if scripts/build.sh; then
     suites
-    peers
+    peers scripts/interop.sh
+    peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL" all'
 else
     failed=1
 fi

@@ -29,7 +29,13 @@ definitions() ->
        input_schema => object(#{}, [])},
      #{name => ~"resource_link",
        description => ~"Returns a link to a resource that can be read",
-       input_schema => object(#{}, [])}
+       input_schema => object(#{}, [])},
+     #{name => ~"test_custom_header",
+       description => ~"Its region is mirrored into an HTTP header",
+       input_schema => object(#{region => #{type => string, 'x-mcp-header' => ~"Region"}}, [])},
+     #{name => ~"json_schema_2020_12_tool",
+       description => ~"Has an input schema of many keywords",
+       input_schema => everything_schema:input()}
      | [#{name => Name, description => Description, input_schema => object(#{}, [])}
         || {Name, Description} <- fixtures()]].
 
@@ -102,6 +108,10 @@ call(~"test_tool_with_logging", _, Context) ->
     in_steps([~"Tool execution started", ~"Tool processing data", ~"Tool execution completed"],
              fun(Text) -> erlmcp:log(Context, info, Text) end),
     ~"Three messages were logged.";
+call(~"test_custom_header", Arguments, _) ->
+    maps:get(~"region", Arguments, ~"no region");
+call(~"json_schema_2020_12_tool", Arguments, _) ->
+    {structured, Arguments};
 call(~"test_logging_tool", _, Context) ->
     ok = erlmcp:log(Context, info, ~"This is a log message."),
     ~"One message was logged.";

@@ -43,7 +43,8 @@ fields(prompt) ->
      {complete, hidden, completions, optional} | common()].
 
 resource_fields() ->
-    [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional}, {ttl_ms, hidden, milliseconds, optional},
+    [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional},
+     {ttl_ms, hidden, milliseconds, optional},
      {cache_scope, hidden, scope, optional} | common()].
 
 common() ->

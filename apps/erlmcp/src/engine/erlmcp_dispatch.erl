@@ -181,7 +181,8 @@ reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Revision, Catalog) when 
             end
     end;
 reference(_, _, _) ->
-    {error, erlmcp_params:mistyped(~"ref", ~"a ref/prompt with a name or a ref/resource with a uri")}.
+    Expected = ~"a ref/prompt with a name or a ref/resource with a uri",
+    {error, erlmcp_params:mistyped(~"ref", Expected)}.
 
 completed(Id, Values, Revision, Catalog) ->
     Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},

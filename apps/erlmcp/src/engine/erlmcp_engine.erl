@@ -196,7 +196,8 @@ session(Id, ~"initialize", Params, Catalog, none) ->
     end;
 session(Id, ~"initialize", _, _, #{revision := Revision} = Session) ->
     Message = ~"initialize: this session is initialized already",
-    {erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}), Revision), Session};
+    Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+    {erlmcp_reply:refuse(Id, Refusal, Revision), Session};
 session(Id, ~"ping", _, _, Session) ->
     {erlmcp_reply:result(Id, ~"{}"), Session};
 session(Id, _, _, _, none) ->
@@ -208,7 +209,8 @@ session(Id, ~"logging/setLevel", Params, _, #{revision := Revision} = Session) -
         {ok, Level} ->
             {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
         error ->
-            {erlmcp_reply:refuse(Id, erlmcp_params:mistyped(~"level", ~"a log level"), Revision), Session}
+            Refusal = erlmcp_params:mistyped(~"level", ~"a log level"),
+            {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
 session(Id, Method, Params, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision) of
@@ -221,7 +223,8 @@ initialize(#{~"protocolVersion" := Version} = Params) when is_binary(Version) ->
     Info = maps:get(~"clientInfo", Params, undefined),
     if
         not is_map(Capabilities) -> {error, erlmcp_params:mistyped(~"capabilities", ~"an object")};
-        Info =/= undefined, not is_map(Info) -> {error, erlmcp_params:mistyped(~"clientInfo", ~"an object")};
+        Info =/= undefined, not is_map(Info) ->
+            {error, erlmcp_params:mistyped(~"clientInfo", ~"an object")};
         true ->
             {ok, #{revision => negotiate(Version), client_info => Info,
                    client_capabilities => Capabilities, log_level => ?DEFAULT_LOG_LEVEL,

@@ -1,5 +1,5 @@
 -module(erlmcp_params).
--moduledoc "Members of a request's parameters, by name and type, and the refusals that name them. Pure.".
+-moduledoc "Members of parameters, by name and type, and the refusals that name them. Pure.".
 
 -export([string/2, object/2, objects/2, strings/2]).
 -export([missing/1, mistyped/2, invalid/2, unreadable/1]).

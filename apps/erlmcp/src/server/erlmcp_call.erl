@@ -3,8 +3,9 @@
 One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
 its owner what the handler reports and, once, its answer; its crash is one error for its caller.
 
-The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call, Bytes}}`
-for a request to the client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`.
+The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call,
+Bytes}}` for a request to the client, whose answer it passes on to the call as
+`{erlmcp_response, Id, Outcome}`.
 The guard is the process that the
 call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
 
@@ -109,7 +110,7 @@ timed_out(Id, Revision) ->
     erlmcp_reply:refuse(Id, Refusal, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
--spec died(Reason :: term(), erlmcp_message:id(), erlmcp_revision:revision()) ->
+-spec died(Reason :: term(), erlmcp_message:id() | undefined, erlmcp_revision:revision()) ->
     {reply, erlmcp_reply:status(), iodata()}.
 died(killed, Id, Revision) ->
     Refusal = erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound"),

@@ -1,8 +1,8 @@
 -module(erlmcp_options).
 -moduledoc """
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module and making a key. The limits are data (`limits/0`); code, documents and tests read them
-there.
+loading the handler module and making a key. The limits are data (`limits/0`); code, documents and
+tests read them there.
 """.
 
 -export([check/1, limits/0]).
@@ -67,7 +67,8 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
     sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
-    call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(), call_heap_bytes := pos_integer(),
+    call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
+    call_heap_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
 }.
 -type settings() :: #{

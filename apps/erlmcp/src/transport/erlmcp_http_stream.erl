@@ -204,7 +204,8 @@ id(_) -> undefined.
 
 opened(none, _, Effects, Stream) ->
     perform(Effects, #{}, Stream);
-opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = #{instance := Instance}} = Stream) ->
+opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = Config} = Stream) ->
+    #{instance := Instance} = Config,
     case erlmcp_session:open(Session, Instance) of
         {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
         {error, Refusal} -> {refuse(Refusal, RequestId, #{}), Stream}

@@ -103,8 +103,8 @@ same(_, _) -> false.
 
 -doc """
 The arguments that a tool's input schema declares to be mirrored, by `x-mcp-header`, or what is
-wrong with a declaration: it must be a header token, unlike all others, on a string, integer or boolean
-that `properties` alone lead to.
+wrong with a declaration: it must be a header token, unlike all others, on a string, integer or
+boolean that `properties` alone lead to.
 """.
 -spec declared(InputSchema :: map()) -> {ok, [declaration()]} | {error, Expected :: binary()}.
 declared(Schema) ->

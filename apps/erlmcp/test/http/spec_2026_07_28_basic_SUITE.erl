@@ -96,7 +96,8 @@ discovery_says_versions_capabilities_and_identity(Config) ->
           #{~"name" := ~"test", ~"version" := ~"1.0.0", ~"title" := ~"The test",
             ~"description" := ~"A server to test", ~"websiteUrl" := ~"https://example.com",
             ~"icons" := [#{~"src" := ~"data:image/png;base64,AA=="}]}} = Meta,
-    [~"completions", ~"logging", ~"prompts", ~"resources", ~"tools"] = lists:sort(maps:keys(Capabilities)),
+    [~"completions", ~"logging", ~"prompts", ~"resources", ~"tools"] =
+        lists:sort(maps:keys(Capabilities)),
     [true = is_map(Capability) || _ := Capability <- Capabilities],
     false = is_map_key(~"serverInfo", Result),
     Bare = erlmcp_test_http:start(#{}),

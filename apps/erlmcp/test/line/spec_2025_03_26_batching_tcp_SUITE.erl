@@ -56,8 +56,8 @@ answers_come_as_one_message(_) ->
     [1, 2, 3] = ids(json:decode(Line)),
     [] = rest(Socket).
 
-%% "A Response object SHOULD exist for each Request object"; they "MAY be in any order". Answers
-%% known at once, calls and refusals stand beside each other.
+%% "A Response object SHOULD exist for each Request object"; they "MAY be returned in any order
+%% within the Array". Answers known at once, calls and refusals stand beside each other.
 each_request_has_one_answer(_) ->
     Socket = session(#{}),
     send(Socket, [request(~"list", ~"tools/list", #{}), call(~"call", ~"echo"),
@@ -162,6 +162,8 @@ batches_delay_nobody(_) ->
     Call ! {answer, ~""},
     [1] = ids(recv(Socket)).
 
+%% A member that passes its deadline has an error for its answer (1069), and holds up the others no
+%% longer than that.
 slow_members_keep_their_deadline(_) ->
     Socket = session(#{tools => [waiting_tool(~"wait"), echo_tool()],
                        limits => #{call_timeout_ms => 100}}),
@@ -172,6 +174,7 @@ slow_members_keep_their_deadline(_) ->
     [1069] = [code(Answer) || #{~"error" := _} = Answer <- Answers],
     down(Monitor).
 
+%% A member that crashes has an error for its answer, and the others have their results.
 crashes_cost_one_answer(_) ->
     Crash = #{name => ~"crash", handler => fun(_, _) -> error(asked_to) end},
     Kill = #{name => ~"kill", handler => fun(_, _) -> exit(self(), kill), receive n -> n end end},
@@ -250,6 +253,7 @@ ids_are_unique_in_a_batch(_) ->
     [#{~"id" := 1}, #{~"id" := 1}] = Answers = recv(Socket),
     [-32600] = [code(Answer) || #{~"error" := _} = Answer <- Answers].
 
+%% Nobody reads the answers any more, so the work ends.
 lost_sockets_end_their_batches(_) ->
     Socket = session(#{tools => [waiting_tool(~"wait")]}),
     send(Socket, [call(1, ~"wait"), call(2, ~"wait")]),
@@ -257,6 +261,7 @@ lost_sockets_end_their_batches(_) ->
     erlmcp_test_line:reset(Socket),
     [down(Monitor) || Monitor <- Monitors].
 
+%% A client that has nothing more to send still reads its answers.
 half_closed_clients_are_answered(_) ->
     Socket = session(#{tools => [waiting_tool(~"wait")]}),
     send(Socket, [call(1, ~"wait"), request(2, ~"ping", #{})]),

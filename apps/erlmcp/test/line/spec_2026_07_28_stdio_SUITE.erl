@@ -131,6 +131,7 @@ sigterm_ends_the_process(Config) ->
     #{~"id" := 1} = ask(Server, stateless(1, ~"tools/list", #{})),
     {0, []} = within(?PROMPTLY, fun() -> terminate(Server) end).
 
+%% It does not wait for the calls that run.
 sigterm_ends_it_while_calls_run(Config) ->
     Server = launch(Config),
     send(Server, [call(1, ~"slow_tool", #{~"ms" => 60_000})]),

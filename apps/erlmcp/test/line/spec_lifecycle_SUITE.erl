@@ -80,8 +80,8 @@ identity_has_the_fields_of_the_revision(_) ->
 
 fields(#{~"serverInfo" := Info}) -> lists:sort(maps:keys(Info)).
 
-%% "Both parties MUST only use capabilities that were successfully negotiated": what is declared
-%% is served, and nothing that is not.
+%% Both parties MUST "Only use capabilities that were successfully negotiated": what is declared is
+%% served, and nothing that is not.
 capabilities_are_what_is_served(_) ->
     Socket = connect(serve(#{})),
     #{~"capabilities" := Declared} = initialize(Socket, ~"2025-11-25"),
@@ -186,13 +186,14 @@ requests_before_initialized_are_served(_) ->
     send(Socket, notification(~"notifications/initialized", #{})),
     [#{~"id" := 1, ~"result" := _}, #{~"id" := 2, ~"result" := _}] = rest(Socket).
 
+%% Only the request can open a session: a notification has no answer to agree on a version with.
 initialized_alone_opens_nothing(_) ->
     Socket = connect(serve(#{})),
     send(Socket, notification(~"notifications/initialized", #{})),
     -32600 = code(ask(Socket, 1, ~"tools/list", #{})).
 
-%% "Both parties MUST respect the negotiated protocol version": a method of another revision is
-%% not found.
+%% Both parties MUST "Respect the negotiated protocol version": a method of another revision is not
+%% found.
 each_revision_has_its_methods(_) ->
     Server = serve(#{}),
     Socket = connect(Server),
@@ -293,6 +294,7 @@ levels_filter_what_is_sent(_) ->
          Sent = lists:dropwhile(fun(L) -> L =/= Level end, ?LEVELS)
      end || Level <- ?LEVELS].
 
+%% What one client wants is nothing to another.
 levels_are_the_sessions_own(_) ->
     Server = serve(#{tools => [log_tool()]}),
     One = connect(Server),

@@ -43,10 +43,8 @@ all() ->
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      connections_are_bounded, connections_live_when_a_neighbour_dies].
 
-%% "It is the sender's choice when to wait": 1,000 requests in one write, each answered once, with
-%% its id. The calls stay under the connection's bound, the other requests need none.
 %% 2026-07-28, Messages: "Result responses MUST include the same ID as the request they correspond
-%% to."
+%% to." 1,000 requests in one write, without waiting: each is answered once.
 pipelined_requests_are_all_answered(_) ->
     Socket = connect(serve(#{limits => #{calls_per_connection => 1000}})),
     Ids = lists:seq(1, 1000),
@@ -209,8 +207,8 @@ cancelled_requests_are_not_answered(_) ->
     Two ! {answer, ~"two"},
     [#{~"id" := 2, ~"result" := _}] = rest(Socket).
 
-%% 2026-07-28, Cancellation: "Invalid cancellation notifications SHOULD be ignored: unknown request
-%% IDs, already completed requests, malformed notifications".
+%% 2026-07-28, Cancellation: invalid cancellation notifications are ignored: "Unknown request IDs",
+%% "Already completed requests", "Malformed notifications".
 unknown_cancellations_are_ignored(_) ->
     Socket = connect(serve(#{tools => [echo_tool(), waiting_tool(~"wait")]})),
     _ = initialize(Socket, ~"2025-11-25"),

@@ -147,6 +147,7 @@ servers_share_nothing(_) ->
     {error, closed} = erlmcp_test_line:recv_line(First, ?PATIENCE),
     true = is_quiet(Second).
 
+%% `id`: "a term to call the server by, beside its pid"; a second one with it is refused.
 ids_name_servers(_) ->
     [begin
          Server = start(#{id => Id}),
@@ -166,6 +167,7 @@ ids_are_free_again_at_once(_) ->
          ok = erlmcp:stop_server(Server)
      end || Round <- lists:seq(1, 300)].
 
+%% `not_found` "for no such server".
 unknown_servers_are_not_found(_) ->
     Tool = echo_tool(),
     [begin
@@ -175,6 +177,7 @@ unknown_servers_are_not_found(_) ->
          {error, not_found} = erlmcp:remove(Unknown, tool, ~"echo")
      end || Unknown <- [nobody, self(), ~"api", undefined]].
 
+%% After stop_server/1 nothing runs and nothing listens.
 stopped_servers_are_gone(_) ->
     %% An address that nobody else takes a port of.
     Ip = {127, 0, 77, 1},
@@ -222,6 +225,7 @@ servers_end_with_their_starter(_) ->
          down(Monitor)
      end || Reason <- [normal, shutdown, crash]].
 
+%% "Where a server listens": in the order of the options, and each can be reached there.
 listeners_are_where_they_say(_) ->
     [] = erlmcp:listeners(start(#{listen => []})),
     Server = start(#{listen => [{tcp, #{port => 0}}, {http, #{path => ~"/here"}}, {http, #{}},
@@ -302,6 +306,7 @@ started(Options) ->
         Class:Reason -> {Class, Reason}
     end.
 
+%% Each limit is a positive integer, and nothing else is a limit.
 bad_limits_are_refused_by_name(_) ->
     [{Name, Value, {error, {bad_option, {limits, Name}, <<_, _/binary>>}}} =
          {Name, Value, started(options(#{limits => #{Name => Value}}))}
@@ -524,6 +529,7 @@ ask_until_told(Socket, Count) ->
         ask_until_told(Socket, Count + length(?KINDS))
     end.
 
+%% What is refused leaves the catalog as it was.
 refused_changes_change_nothing(_) ->
     Server = start(#{}),
     Socket = connect(Server),
@@ -571,6 +577,7 @@ killed_calls_disturb_nobody(_) ->
     #{~"id" := Kept, ~"result" := _} = recv(Socket),
     [1, 2] = lists:sort([Killed, Kept]).
 
+%% Also a connection that could not say good-bye takes nobody with it but its own calls.
 killed_connections_disturb_nobody(_) ->
     Server = start(#{tools => [waiting_tool(~"wait")]}),
     [Lost, Kept] = Sockets = [connect(Server) || _ <- [1, 2]],
@@ -653,6 +660,7 @@ starting_and_stopping_leaves_nothing(_) ->
         ok = erlmcp:stop_server(Server)
     end).
 
+%% A server that could not start neither.
 failed_starts_leave_nothing(_) ->
     Port = erlmcp_test_line:port(start(#{})),
     leaves_nothing(50, fun() ->
@@ -670,6 +678,7 @@ killed_servers_leave_nothing(_) ->
         down(Monitor)
     end).
 
+%% Clients come and go for as long as a server runs, politely or not.
 connections_leave_nothing(_) ->
     Server = start(#{tools => [waiting_tool(~"wait")]}),
     leaves_nothing(200, fun() ->
