@@ -6,6 +6,7 @@
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 work=$(mktemp -d)
+: >"$work/said"
 "$root/bin/erlmcp" serve everything --port 0 >"$work/said" 2>"$work/log" </dev/null &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT

@@ -63,12 +63,17 @@ each_request_has_one_answer(_) ->
     send(Socket, [request(~"list", ~"tools/list", #{}), call(~"call", ~"echo"),
                   request(~"none", ~"no/such", #{}), call(~"tool", ~"no such"),
                   request(~"level", ~"logging/setLevel", #{~"level" => ~"debug"}),
-                  request(~"params", ~"tools/call", #{})]),
+                  request(~"params", ~"tools/call", #{}),
+                  request(~"watch", ~"resources/subscribe", #{~"uri" => ~"a://b"}),
+                  request(~"unwatch", ~"resources/unsubscribe", #{~"uri" => ~"a://b"}),
+                  request(~"complete", ~"completion/complete", #{})]),
     Answers = recv(Socket),
     #{~"list" := #{~"result" := #{~"tools" := [_]}}, ~"call" := #{~"result" := _},
-      ~"level" := #{~"result" := #{}}, ~"none" := None, ~"tool" := Tool, ~"params" := Params} =
+      ~"level" := #{~"result" := #{}}, ~"none" := None, ~"tool" := Tool, ~"params" := Params,
+      ~"watch" := #{~"result" := #{}}, ~"unwatch" := #{~"result" := #{}},
+      ~"complete" := #{~"error" := #{~"code" := -32602}}} =
         #{Id => Answer || #{~"id" := Id} = Answer <- Answers},
-    6 = length(Answers),
+    9 = length(Answers),
     {-32601, -32602, -32602} = {code(None), code(Tool), code(Params)}.
 
 %% "except that there SHOULD NOT be any Response objects for notifications"

@@ -660,7 +660,7 @@ starting_and_stopping_leaves_nothing(_) ->
         ok = erlmcp:stop_server(Server)
     end).
 
-%% A server that could not start neither.
+%% Nor does a server that could not start.
 failed_starts_leave_nothing(_) ->
     Port = erlmcp_test_line:port(start(#{})),
     leaves_nothing(50, fun() ->
