@@ -44,8 +44,9 @@ init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance, Catalog]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
-             type => supervisor}
-           | Listeners]}}.
+             type => supervisor}]
+          ++ Listeners
+          ++ [#{id => farewell, start => {erlmcp_farewell, start_link, [Instance]}}]}}.
 
 %% The id is the listener's ranch reference too; the key in it makes it the node's only one.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->

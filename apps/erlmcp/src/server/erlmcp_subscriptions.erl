@@ -8,7 +8,7 @@ A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, P
 does not read.
 """.
 
--export([new/0, add/4, remove/4, publish/2, received/1, encoded/2]).
+-export([new/0, add/4, remove/4, publish/2, received/1, encoded/2, close/1]).
 
 -export_type([subscription/0]).
 
@@ -61,6 +61,16 @@ tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
             Pid ! {Tag, {event, Subscription, Topic, Encoded, Pending}},
             ok
     end.
+
+-doc """
+Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. A stateless one answers
+the request that opened it.
+""".
+-spec close(ets:table()) -> ok.
+close(Table) ->
+    Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_'}, [], [{{'$1', '$2'}}]}])),
+    lists:foreach(fun({{Pid, Tag}, Subscription}) -> Pid ! {Tag, {closing, Subscription}} end,
+                  Open).
 
 -doc "An event has been written.".
 -spec received(Pending :: counters:counters_ref()) -> ok.

@@ -182,6 +182,14 @@ info({erlmcp_connection, {event, Subscription, _, Encoded, Pending}},
         #{} ->
             {[], Connection}
     end;
+info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) when Id =/= session ->
+    case Watched of
+        #{Id := {Topics, Closed}} ->
+            ok = unwatch(Id, Topics, Connection),
+            {framed(Closed), Connection#{watched := maps:remove(Id, Watched)}};
+        #{} ->
+            {[], Connection}
+    end;
 info(_, Connection) ->
     {[], Connection}.
 

@@ -329,6 +329,8 @@ info(StreamId, {request, Id, Call, Bytes}, #stream{session = {_, Pid, _}} = Stre
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     ok = erlmcp_subscriptions:received(Pending),
     {[{data, nofin, erlmcp_sse:event(erlmcp_subscriptions:encoded(Id, Encoded))}], Stream};
+info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
+    {[{data, fin, erlmcp_sse:event(Closed)}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);

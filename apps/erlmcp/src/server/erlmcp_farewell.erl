@@ -1,0 +1,34 @@
+-module(erlmcp_farewell).
+-moduledoc """
+The process of a server that ends first, and tells the open subscriptions so while their connections
+are still there: a stream that ends with its result was closed, one that does not was lost.
+
+Source: specification 2026-07-28, "Subscriptions / Graceful Closure".
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/1]).
+-export([init/1, handle_call/3, handle_cast/2, terminate/2]).
+
+-doc "Starts it, after all that it says farewell for.".
+-spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
+start_link(Instance) ->
+    gen_server:start_link(?MODULE, Instance, [{hibernate_after, 0}]).
+
+-doc false.
+init(Instance) ->
+    process_flag(trap_exit, true),
+    {ok, Instance}.
+
+-doc false.
+handle_call(_, _, Instance) ->
+    {noreply, Instance}.
+
+-doc false.
+handle_cast(_, Instance) ->
+    {noreply, Instance}.
+
+-doc false.
+terminate(_, Instance) ->
+    erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)).
