@@ -6,7 +6,7 @@ their answers sent to the owner as one. To its owner it is a call.
 Source: specification 2025-03-26, "Base protocol / Batching".
 """.
 
--export([start/2, start/4, ids/1, cancel/2]).
+-export([start/2, start/4, ids/1, cancel/2, refuse_listen/1]).
 
 -doc """
 Starts a batch that is linked to the calling process. `Items` are calls, and answers that are known
@@ -45,6 +45,12 @@ ids(Items) ->
 cancel(Batch, Id) ->
     Batch ! {cancel, Id},
     ok.
+
+-doc "The answer to a subscription in a batch: it would keep the others waiting for its end.".
+-spec refuse_listen(erlmcp_message:id()) -> erlmcp_reply:reply().
+refuse_listen(Id) ->
+    Message = ~"subscriptions/listen: not in a batch",
+    erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
 %% A batch of which nothing is left to answer is answered with nothing.
 run(Items, Limits, Owner, Guard) ->

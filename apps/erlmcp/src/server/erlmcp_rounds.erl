@@ -30,9 +30,9 @@ run(#{input := Input} = Call, Context, Owner, Guard, Limits) ->
 round(#{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context, Guard,
       Limits) ->
     case timed(Call, Handler, Context, Guard, Limits) of
-        {input_required, Requests} when is_map(Requests) ->
+        {input_required, Requests} when is_map(Requests), Kind =/= completion ->
             input(Requests, undefined, Call, Context, Guard, Limits);
-        {input_required, Requests, State} when is_map(Requests) ->
+        {input_required, Requests, State} when is_map(Requests), Kind =/= completion ->
             input(Requests, {state, State}, Call, Context, Guard, Limits);
         Return ->
             erlmcp_result:from(Kind, Return, Definition, Context)

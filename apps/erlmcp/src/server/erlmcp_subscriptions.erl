@@ -63,8 +63,8 @@ tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
     end.
 
 -doc """
-Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. A stateless one answers
-the request that opened it.
+Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. A stateless one
+answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->

@@ -100,20 +100,18 @@ effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
         {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
         {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
     end;
-effects([{batch, Items} | Effects], Out,
-        #{calls := Calls, session := #{revision := Revision}} = Connection) ->
-    case erlmcp_calls:batch(Items, Revision, Calls) of
-        {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
-        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
+effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
+    {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
+    case erlmcp_calls:batch(Batch, Revision, Calls) of
+        {ok, Started} -> effects(Effects, Out, Next#{calls := Started});
+        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Next)
     end;
 effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
     {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
-effects([{unsubscribe, Id, Uri} | Effects], Out, #{watched := Watched} = Connection) ->
-    #{session := {Topics, Closed}} = Watched,
-    ok = unwatch(session, [{uri, Uri}], Connection),
-    Next = Connection#{watched := Watched#{session := {Topics -- [{uri, Uri}], Closed}}},
-    effects([erlmcp_reply:result(Id, ~"{}") | Effects], Out, Next);
+effects([{unsubscribe, Id, Uri} | Effects], Out, Connection) ->
+    {Reply, Next} = unsubscribe(Id, {uri, Uri}, Connection),
+    effects([Reply | Effects], Out, Next);
 effects([{listen, Listen} | Effects], Out, Connection) ->
     {Reply, Next} = listen(Listen, Connection),
     effects([Reply | Effects], Out, Next);
@@ -142,6 +140,22 @@ subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} =
         {false, Refusal} ->
             {erlmcp_reply:refuse(Id, Refusal, Revision), Connection}
     end.
+
+unsubscribe(Id, Topic, #{watched := Watched} = Connection) ->
+    #{session := {Topics, Closed}} = Watched,
+    ok = unwatch(session, [Topic], Connection),
+    {erlmcp_reply:result(Id, ~"{}"),
+     Connection#{watched := Watched#{session := {Topics -- [Topic], Closed}}}}.
+
+%% What a batch can hold that is neither an answer nor a call.
+batched({subscribe, Id, Uri}, Connection) ->
+    subscribe(Id, {uri, Uri}, Connection);
+batched({unsubscribe, Id, Uri}, Connection) ->
+    unsubscribe(Id, {uri, Uri}, Connection);
+batched({listen, #{id := Id}}, Connection) ->
+    {erlmcp_batch:refuse_listen(Id), Connection};
+batched(Item, Connection) ->
+    {Item, Connection}.
 
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
        #{watched := Watched} = Connection) ->

@@ -109,15 +109,15 @@ refuse_unread(Refusal, #{has_body := true, version := 'HTTP/1.1', headers := Hea
                          body_length := Length}, Stream) ->
     case Headers of
         #{~"expect" := _} ->
-            {refuse(Refusal, undefined, closing(Stream)), Stream};
+            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
         #{} when is_integer(Length), Length > ?FORGOTTEN ->
-            {refuse(Refusal, undefined, closing(Stream)), Stream};
+            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
         #{} ->
-            [Response, stop] = refuse(Refusal),
+            [Response, stop] = erlmcp_http_response:refuse(Refusal),
             {[Response], start_timer(Stream#stream{call = refused})}
     end;
 refuse_unread(Refusal, _, Stream) ->
-    {refuse(Refusal), Stream}.
+    {erlmcp_http_response:refuse(Refusal), Stream}.
 
 %% On HTTP/2 the stream is reset, and the connection has others.
 closing(#stream{version = 'HTTP/2'}) -> #{};
@@ -137,7 +137,8 @@ data(_, IsFin, Data, #stream{body = Body, size = Size, config = Config} = Stream
         Total when Total > Max ->
             Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                          #{limit => Max, observed => Total}),
-            {refuse(Refusal, undefined, closing(Stream)), cancel_timer(Stream)};
+            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)),
+             cancel_timer(Stream)};
         _ when IsFin =:= fin, Body =:= [] ->
             message(Data, cancel_timer(Stream));
         _ when IsFin =:= fin ->
@@ -163,7 +164,7 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
         {ok, Json} ->
             handle(Json, Stream);
         {error, Reason} ->
-            {refuse(erlmcp_params:unreadable(Reason)), Stream}
+            {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
 handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stream) ->
@@ -174,7 +175,7 @@ handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stre
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             opened(Session, id(Json), Effects, Stream);
         unknown ->
-            {refuse(gone(), id(Json), #{}), Stream};
+            {erlmcp_http_response:refuse(gone(), id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
@@ -208,7 +209,7 @@ opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = Config} =
     #{instance := Instance} = Config,
     case erlmcp_session:open(Session, Instance) of
         {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
-        {error, Refusal} -> {refuse(Refusal, RequestId, #{}), Stream}
+        {error, Refusal} -> {erlmcp_http_response:refuse(Refusal, RequestId, #{}), Stream}
     end.
 
 %% The engine's effects, as cowboy's commands.
@@ -216,7 +217,7 @@ opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = Config} =
 perform([{reply, Status, Bytes}], Headers, Stream) ->
     {answer(Status, Headers, Bytes, Stream), Stream};
 perform([accepted], _, Stream) ->
-    {respond(202, #{}, <<>>), Stream};
+    {erlmcp_http_response:respond(202, #{}, <<>>), Stream};
 perform([{response, Id, Outcome} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
     ok = erlmcp_session:response(Pid, Id, Outcome),
     perform(Effects, Headers, Stream);
@@ -227,7 +228,7 @@ perform([{unsubscribe, Id, Uri}], _, #stream{session = {_, Pid, _}} = Stream) ->
 perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
     Refusal = erlmcp_refusal:new(invalid_header, ~"Accept: expected text/event-stream",
                                  #{status => 406}),
-    {refuse(Refusal, Id, #{}), Stream};
+    {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream};
 perform([{listen, Listen}], _, Stream) ->
     listen(Listen, Stream);
 perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
@@ -257,10 +258,8 @@ batched({subscribe, Id, Uri}, Session, Revision) ->
     reply(erlmcp_session:subscribe(Session, Uri), Id, Revision);
 batched({unsubscribe, Id, Uri}, Session, Revision) ->
     reply(erlmcp_session:unsubscribe(Session, Uri), Id, Revision);
-batched({listen, #{id := Id}}, _, Revision) ->
-    Message = ~"subscriptions/listen: not in a batch",
-    erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
-                        Revision);
+batched({listen, #{id := Id}}, _, _) ->
+    erlmcp_batch:refuse_listen(Id);
 batched(Item, _, _) ->
     Item.
 
@@ -280,36 +279,36 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded,
                                          ~"too many resources in one subscription",
                                          #{limit => Max, observed => Count}),
-            {refuse(Refusal, Id, #{}), Stream};
+            {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream};
         _ ->
             ok = erlmcp_subscriptions:add(Topics, Owner, Id,
                                           erlmcp_instance:subscriptions(Instance)),
-            start_stream(#{}, erlmcp_sse:event(Acknowledged),
+            start_stream(erlmcp_sse:event(Acknowledged),
                          Stream#stream{call = {listen, Id, Topics, Closed}})
     end.
 
 %% GET and DELETE, which sessions have.
 
 get_stream(unknown, Stream) ->
-    {refuse(gone()), Stream};
+    {erlmcp_http_response:refuse(gone()), Stream};
 get_stream({_, Pid, _}, #stream{owner = Owner} = Stream) ->
     case erlmcp_session:attach(Pid, Owner) of
         ok ->
-            start_stream(#{}, [], Stream#stream{call = {get, Pid}});
+            start_stream([], Stream#stream{call = {get, Pid}});
         {error, attached} ->
             Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
-            {refuse(Refusal), Stream};
+            {erlmcp_http_response:refuse(Refusal), Stream};
         {error, closed} ->
-            {refuse(gone()), Stream}
+            {erlmcp_http_response:refuse(gone()), Stream}
     end.
 
 delete(unknown, Stream) ->
-    {refuse(gone()), Stream};
+    {erlmcp_http_response:refuse(gone()), Stream};
 delete({Id, Pid, _}, #stream{config = #{instance := Instance}} = Stream) ->
     %% Gone for every request after this one, also before the process has ended.
     ok = erlmcp_instance:delete_session(Id, Instance),
     ok = erlmcp_session:close(Pid),
-    {respond(204, #{}, <<>>), Stream}.
+    {erlmcp_http_response:respond(204, #{}, <<>>), Stream}.
 
 %% What the call, the session and the timers send.
 
@@ -317,9 +316,9 @@ delete({Id, Pid, _}, #stream{config = #{instance := Instance}} = Stream) ->
 info(_, {notification, _}, #stream{accept = json} = Stream) ->
     {[], Stream};
 info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
-    {[{data, nofin, erlmcp_sse:event(Bytes)}], Stream};
+    {erlmcp_http_response:event(Bytes), Stream};
 info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
-    start_stream(#{}, erlmcp_sse:event(Bytes), Stream);
+    start_stream(erlmcp_sse:event(Bytes), Stream);
 info(_, {request, Id, Call, _}, #stream{accept = json} = Stream) ->
     Call ! {erlmcp_response, Id, {error, no_stream}},
     {[], Stream};
@@ -328,7 +327,7 @@ info(StreamId, {request, Id, Call, Bytes}, #stream{session = {_, Pid, _}} = Stre
     info(StreamId, {notification, Bytes}, Stream);
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     ok = erlmcp_subscriptions:received(Pending),
-    {[{data, nofin, erlmcp_sse:event(erlmcp_subscriptions:encoded(Id, Encoded))}], Stream};
+    {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)), Stream};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {[{data, fin, erlmcp_sse:event(Closed)}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
@@ -341,17 +340,17 @@ info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     finish(erlmcp_call:timed_out(Id, Revision), Stream);
 info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     finish(erlmcp_call:died(Reason, Id, Revision), Stream);
-info(_, cancelled, Stream) ->
-    {ended(Stream), Stream#stream{call = undefined}};
+info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
+    {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
 info(_, keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
-    {[{data, nofin, erlmcp_sse:comment()}], Stream};
+    {erlmcp_http_response:comment(), Stream};
 info(_, receive_timeout, #stream{call = refused} = Stream) ->
     {[stop], Stream};
 info(_, receive_timeout, #stream{call = undefined} = Stream) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{status => 408}),
-    {refuse(Refusal, undefined, closing(Stream)), Stream};
+    {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
 info(_, _, Stream) ->
     {[], Stream}.
 
@@ -371,50 +370,13 @@ terminate(_, _, _) ->
 early_error(_, _, _, Response, _) ->
     Response.
 
-%% Responses.
-
-start_stream(Headers, Event, Stream) ->
+start_stream(First, Stream) ->
     keep_alive(Stream),
-    {[{headers, 200, maps:merge(stream_headers(), Headers)},
-      {data, nofin, Event}], Stream#stream{streaming = true}}.
+    {erlmcp_http_response:stream(First), Stream#stream{streaming = true}}.
 
 keep_alive(#stream{owner = {Pid, Tag}}) ->
     _ = erlang:send_after(?KEEP_ALIVE, Pid, {Tag, keep_alive}),
     ok.
 
-stream_headers() ->
-    #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-cache",
-      ~"x-accel-buffering" => ~"no", ~"date" => cowboy_clock:rfc1123()}.
-
-%% Nothing more is sent for it: a stream without a further event.
-ended(#stream{streaming = true}) -> [{data, fin, <<>>}, stop];
-ended(_) -> respond(200, stream_headers(), <<>>).
-
-answer(202, _, _, Stream) ->
-    ended(Stream);
-answer(_, _, Bytes, #stream{streaming = true}) ->
-    [{data, fin, erlmcp_sse:event(Bytes)}, stop];
-answer(200, Headers, Bytes, #stream{accept = stream}) ->
-    respond(200, maps:merge(stream_headers(), Headers), erlmcp_sse:event(Bytes));
-answer(Status, Headers, Bytes, _) ->
-    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
-
-refuse(Refusal) ->
-    refuse(Refusal, undefined, #{}).
-
-refuse(Refusal, Id, Extra) ->
-    {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
-    Headers = case Status of
-        405 -> Extra#{~"allow" => ~"POST, GET, DELETE"};
-        _ -> Extra
-    end,
-    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
-
-respond({Status, RetryAfter}, Headers, Body) ->
-    respond(Status, Headers#{~"retry-after" => integer_to_binary(RetryAfter)}, Body);
-respond(204, Headers, _) ->
-    [{response, 204, Headers#{~"date" => cowboy_clock:rfc1123()}, <<>>}, stop];
-respond(Status, Headers, Body) ->
-    [{response, Status,
-      Headers#{~"content-length" => integer_to_binary(iolist_size(Body)),
-               ~"date" => cowboy_clock:rfc1123()}, Body}, stop].
+answer(Status, Headers, Bytes, #stream{accept = Accept, streaming = Streaming}) ->
+    erlmcp_http_response:answer(Status, Headers, Bytes, Accept, Streaming).

@@ -63,7 +63,8 @@ check(Requests, Capabilities, Revision) ->
         [] ->
             ok;
         _ ->
-            Required = lists:foldl(fun merge/2, #{}, Missing),
+            Required = lists:foldl(fun(Needed, Known) -> merge(Needed, Capabilities, Known) end,
+                                   #{}, Missing),
             {error, erlmcp_refusal:new(protocol_error,
                                        [~"the client lacks capabilities that this request needs: ",
                                         lists:join(~", ", [Name || {Name, _} <- Missing])],
@@ -71,6 +72,7 @@ check(Requests, Capabilities, Revision) ->
                                          data => #{~"requiredCapabilities" => Required}})}
     end.
 
+needs(#{method := ~"sampling/createMessage", params := #{tools := _}}) -> {~"sampling", ~"tools"};
 needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};
 needs(#{method := ~"roots/list"}) -> {~"roots", none};
 needs(#{method := ~"elicitation/create", params := #{mode := url}}) -> {~"elicitation", ~"url"};
@@ -84,16 +86,23 @@ has({~"elicitation", ~"url"}, #{~"elicitation" := #{~"url" := _}}, Revision) ->
 has({~"elicitation", ~"form"}, #{~"elicitation" := #{} = Modes}, _) ->
     %% An empty object was the form's before there were two modes.
     is_map_key(~"form", Modes) orelse map_size(Modes) =:= 0;
+has({~"sampling", ~"tools"}, #{~"sampling" := #{~"tools" := _}}, Revision) ->
+    Revision >= '2025-11-25';
 has({Name, none}, Capabilities, _) ->
     is_map(maps:get(Name, Capabilities, false));
 has(_, _, _) ->
     false.
 
-merge({~"elicitation", ~"url"}, Required) ->
-    Known = maps:get(~"elicitation", Required, #{}),
-    Required#{~"elicitation" => Known#{~"url" => #{}}};
-merge({Name, _}, Required) ->
-    maps:merge(#{Name => #{}}, Required).
+%% What is missing of a capability; a form is what elicitation is for a client that has none.
+merge({~"elicitation", ~"form"}, Capabilities, Required) when
+    not is_map_key(~"elicitation", Capabilities)
+->
+    maps:merge(#{~"elicitation" => #{}}, Required);
+merge({Name, none}, _, Required) ->
+    maps:merge(#{Name => #{}}, Required);
+merge({Name, Part}, _, Required) ->
+    Known = maps:get(Name, Required, #{}),
+    Required#{Name => Known#{Part => #{}}}.
 
 -doc "Requests as the `inputRequests` of a result.".
 -spec encode(requests()) -> iodata().

@@ -86,7 +86,8 @@ definitions(Test) ->
                 end),
                 tool(~"crash", fun(_, _) -> error(on_purpose) end),
                 tool(~"hog", fun(_, _) -> integer_to_binary(length(hog([]))) end),
-                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))#{timeout_ms => 200}],
+                (tool(~"slow", fun(Arguments, _) -> wait(Test, Arguments) end))
+                    #{timeout_ms => 200}],
       resources => [#{uri => ~"test://text", name => ~"text", mime_type => ~"text/plain",
                       handler => fun(_, _) -> ~"some text" end}],
       resource_templates => [#{uri_template => ~"test://item/{id}", name => ~"item",
