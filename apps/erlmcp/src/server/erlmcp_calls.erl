@@ -6,7 +6,7 @@ an answer arrives as an exit signal.
 """.
 
 -export([new/1, count/1]).
--export([start/2, batch/3, message/3, response/3, exited/3, cancel/2, stop/1]).
+-export([start/2, batch/3, message/3, response/3, exited/3, cancel/2, end_of_input/1, stop/1]).
 
 -export_type([calls/0]).
 
@@ -15,7 +15,7 @@ an answer arrives as an exit signal.
     limits := erlmcp_options:limits(),
     running := #{pid() => entry()},
     %% requests to the client, and the calls that wait for their answers
-    asked := #{erlmcp_message:id() => pid()},
+    asked := #{erlmcp_message:id() => pid()} | unanswerable,
     ids := #{erlmcp_message:id() => pid()}
 }.
 
@@ -74,6 +74,9 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes}} ->
             {Bytes, Calls};
+        {#{Call := _}, {request, Id, Asking, _}} when Asked =:= unanswerable ->
+            Asking ! {erlmcp_response, Id, {error, end_of_input}},
+            {[], Calls};
         {#{Call := _}, {request, Id, Asking, Bytes}} ->
             {Bytes, Calls#{asked := Asked#{Id => Asking}}};
         {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
@@ -86,7 +89,7 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
 
 -doc "The client answered a request; the call that waits for it is told.".
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
-response(Id, Outcome, #{asked := Asked} = Calls) ->
+response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
         {Call, Rest} ->
             Call ! {erlmcp_response, Id, Outcome},
@@ -94,6 +97,14 @@ response(Id, Outcome, #{asked := Asked} = Calls) ->
         error ->
             Calls
     end.
+
+-doc "The client will answer nothing any more; calls that ask are told so.".
+-spec end_of_input(calls()) -> calls().
+end_of_input(#{asked := #{} = Asked} = Calls) ->
+    _ = [Call ! {erlmcp_response, Id, {error, end_of_input}} || Id := Call <- Asked],
+    Calls#{asked := unanswerable};
+end_of_input(Calls) ->
+    Calls.
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
 -spec exited(pid(), Reason :: term(), calls()) -> {iodata(), calls()}.
@@ -139,5 +150,7 @@ end_call(Pid) ->
 
 forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     {{_, Inside, _}, Rest} = maps:take(Pid, Running),
-    Calls#{running := Rest, ids := maps:without(Inside, Ids),
-           asked := maps:filter(fun(_, Asking) -> Asking =/= Pid end, Asked)}.
+    Calls#{running := Rest, ids := maps:without(Inside, Ids), asked := without(Pid, Asked)}.
+
+without(_, unanswerable) -> unanswerable;
+without(Pid, Asked) -> maps:filter(fun(_, Asking) -> Asking =/= Pid end, Asked).

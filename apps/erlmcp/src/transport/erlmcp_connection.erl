@@ -51,7 +51,8 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}}) ->
 -doc "Nothing more will arrive: an unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
-    lines(erlmcp_line:flush(Framing), [], Connection).
+    {Out, #{calls := Calls} = Next} = lines(erlmcp_line:flush(Framing), [], Connection),
+    {Out, Next#{calls := erlmcp_calls:end_of_input(Calls)}}.
 
 lines([], Out, Connection) ->
     {lists:reverse(Out), Connection};
