@@ -11,7 +11,8 @@ it names.
          batches_do_not_nest/1, initialize_is_no_member/1, members_see_what_came_before/1,
          members_run_side_by_side/1, batches_delay_nobody/1, slow_members_keep_their_deadline/1,
          crashes_cost_one_answer/1, progress_comes_before_the_answers/1,
-         batches_cancel_what_runs/1, members_are_bounded/1, calls_of_a_batch_are_bounded/1,
+         batches_cancel_what_runs/1, members_can_be_cancelled/1,
+         members_are_bounded/1, calls_of_a_batch_are_bounded/1,
          batches_in_flight_are_bounded/1, ids_are_unique_in_a_batch/1,
          lost_sockets_end_their_batches/1, half_closed_clients_are_answered/1,
          other_revisions_have_no_batches/1]).
@@ -31,7 +32,8 @@ all() ->
      invalid_members_have_their_own_errors, batches_do_not_nest, initialize_is_no_member,
      members_see_what_came_before, members_run_side_by_side, batches_delay_nobody,
      slow_members_keep_their_deadline, crashes_cost_one_answer, progress_comes_before_the_answers,
-     batches_cancel_what_runs, members_are_bounded, calls_of_a_batch_are_bounded,
+     batches_cancel_what_runs, members_can_be_cancelled,
+     members_are_bounded, calls_of_a_batch_are_bounded,
      batches_in_flight_are_bounded, ids_are_unique_in_a_batch, lost_sockets_end_their_batches,
      half_closed_clients_are_answered, other_revisions_have_no_batches].
 
@@ -215,6 +217,21 @@ batches_cancel_what_runs(_) ->
                   request(2, ~"ping", #{})]),
     down(Monitor),
     [[#{~"id" := 2}]] = rest(Socket).
+
+%% Cancellation: receivers SHOULD "Not send a response for the cancelled request"; the batch has its
+%% other answers.
+members_can_be_cancelled(_) ->
+    Socket = session(#{tools => [waiting_tool(~"wait"), waiting_tool(~"other")]}),
+    send(Socket, [call(1, ~"wait"), request(2, ~"ping", #{})]),
+    One = monitor(process, await_call()),
+    send(Socket, [call(3, ~"other"), call(4, ~"wait")]),
+    [Three, Four] = [await_call() || _ <- [3, 4]],
+    send(Socket, notification(~"notifications/cancelled", #{~"requestId" => 1})),
+    down(One),
+    [2] = ids(recv(Socket)),
+    [Call ! {answer, ~""} || Call <- [Three, Four]],
+    [3, 4] = ids(recv(Socket)),
+    [] = rest(Socket).
 
 %% 100 messages in a batch are answered; of 101 none is run, and the answer names the limit.
 members_are_bounded(_) ->

@@ -15,6 +15,7 @@
          notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
          progress_comes_before_the_answer/1, answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
+         unread_answers_are_bounded_in_time/1,
          connections_are_bounded/1, connections_live_when_a_neighbour_dies/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, close/1, send/2, recv/1, recv_line/1, recv_many/2,
@@ -41,6 +42,7 @@ all() ->
      notifications_and_responses_are_not_answered, sessions_hear_of_changes,
      progress_comes_before_the_answer, answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
+     unread_answers_are_bounded_in_time,
      connections_are_bounded, connections_live_when_a_neighbour_dies].
 
 %% 2026-07-28, Messages: "Result responses MUST include the same ID as the request they correspond
@@ -504,15 +506,33 @@ closes(Socket) ->
         {error, closed} -> ok
     end.
 
-%% `send_timeout_ms`: a client that does not take what it asked for is dropped, with its calls.
+%% `send_timeout_ms`: a client that goes on asking and never reads is dropped, with its calls.
 clients_that_do_not_read_are_dropped(_) ->
-    Large = #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 800_000) end},
+    Server = serve(#{tools => [waiting_tool(~"wait")], limits => #{send_timeout_ms => 100}}),
+    Socket = connect(Server),
+    ok = inet:setopts(Socket, [{send_timeout, ?PATIENCE}]),
+    send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
+    Monitor = monitor(process, await_call()),
+    Dropped = ask_until_dropped(Socket, [json:encode(request(binary:copy(~"x", 100_000), ~"ping",
+                                                             #{})), $\n]),
+    true = Dropped =/= timeout,
+    down(Monitor).
+
+ask_until_dropped(Socket, Line) ->
+    case gen_tcp:send(Socket, Line) of
+        ok -> ask_until_dropped(Socket, Line);
+        {error, Reason} -> Reason
+    end.
+
+%% The same for one that asked once, and whose answer is larger than the socket holds.
+unread_answers_are_bounded_in_time(_) ->
+    Large = #{name => ~"large", handler => fun(_, _) -> binary:copy(~"0123456789", 2_000_000) end},
     Server = serve(#{tools => [Large, waiting_tool(~"wait")],
                      limits => #{send_timeout_ms => 100}}),
     Socket = connect(Server),
     send(Socket, stateless(0, ~"tools/call", #{~"name" => ~"wait"})),
     Monitor = monitor(process, await_call()),
-    [send(Socket, stateless(Id, ~"tools/call", #{~"name" => ~"large"})) || Id <- [1, 2, 3]],
+    send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
     down(Monitor).
 
 %% At the limit all are served. Beyond it a client waits, and is served when another leaves. The

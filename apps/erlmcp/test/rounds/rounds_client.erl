@@ -4,9 +4,10 @@ One client for both transports and both eras: what the suites of this folder sen
 of its own or as a line, and what comes back is read message by message.
 """.
 
--export([start/1, open/3, open/4, close/1, close/2, with_capabilities/2]).
+-export([start/1, stop/1, open/3, open/4, close/1, close/2, with_capabilities/2]).
 -export([request/4, next/1, status/1, over/1, ask/3, ask/4, notify/3, answer/3, answer_error/3]).
--export([stream/1, cancel/2, holds/2]).
+-export([listen/3, listen/4, told/1, stream/1, cancel/2]).
+-export([subscribers/1, forgotten/1, counts/1, holds/2]).
 
 -export_type([client/0, exchange/0]).
 
@@ -17,6 +18,15 @@ of its own or as a line, and what comes back is read message by message.
 -spec start(map()) -> erlmcp_test_http:server().
 start(Options) ->
     erlmcp_test_http:start(Options#{listen => [{http, #{}}, {tcp, #{}}]}).
+
+-doc """
+Stops a server, after its clients have gone: one that does not close its side is waited for. They
+are those of the calling process.
+""".
+-spec stop(erlmcp_test_http:server()) -> ok.
+stop(Server) ->
+    _ = [gen_tcp:close(Socket) || {{open, Socket}, _} <- get()],
+    erlmcp_test_http:stop(Server).
 
 -doc "A client without capabilities.".
 -spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary()) -> client().
@@ -69,6 +79,7 @@ close(_, {_, Socket}) ->
 -spec request(client(), Id :: term(), Method :: binary(), Params :: map()) -> exchange().
 request(#{transport := http, server := Server} = Client, Id, Method, Params) ->
     Socket = erlmcp_test_http:connect(Server),
+    put({open, Socket}, true),
     post(Socket, Method, Params, Id, Client),
     {http, Socket};
 request(#{socket := Socket} = Client, Id, Method, Params) ->
@@ -167,8 +178,9 @@ answer_error(Client, Id, Code) ->
 
 message(#{socket := Socket}, Message) ->
     erlmcp_test_line:send(Socket, Message);
-message(#{server := Server, session := _} = Client, Message) ->
-    {Headers, _} = erlmcp_test_http:message(~"", #{}, maps:with([session], Client)),
+message(#{server := Server} = Client, #{} = Message) ->
+    {Headers, _} = erlmcp_test_http:message(maps:get(method, Message, ~""), #{},
+                                            maps:with([session], Client)),
     #{status := 202, body := <<>>} =
         erlmcp_test_http:post(Server, Headers, json:encode(Message)),
     ok.
@@ -180,7 +192,66 @@ stream(#{socket := Socket}) ->
 stream(#{server := Server, session := Session}) ->
     {Socket, {200, _} = Head} = erlmcp_test_http:get_stream(Server, Session),
     put({head, Socket}, Head),
+    put({open, Socket}, true),
     {http, Socket}.
+
+-doc "Opens a subscription, and awaits that it is acknowledged as asked for.".
+-spec listen(client(), Id :: term(), Filter :: map()) -> exchange().
+listen(Client, Id, Filter) ->
+    listen(Client, Id, Filter, json:decode(iolist_to_binary(json:encode(Filter)))).
+
+-doc "The same, acknowledged with this filter.".
+-spec listen(client(), Id :: term(), Filter :: map(), Honoured :: map()) -> exchange().
+listen(Client, Id, Filter, Honoured) ->
+    Exchange = request(Client, Id, ~"subscriptions/listen", #{notifications => Filter}),
+    #{~"method" := ~"notifications/subscriptions/acknowledged",
+      ~"params" := #{~"_meta" := #{~"io.modelcontextprotocol/subscriptionId" := Id},
+                     ~"notifications" := Honoured} = Params} = Acknowledged = next(Exchange),
+    {3, 2} = {map_size(Acknowledged), map_size(Params)},
+    Exchange.
+
+-doc "What the next event tells, and the subscription that it is of (`none` in a session).".
+-spec told(exchange()) -> {Subscription :: term(), Method :: binary(), Params :: map()}.
+told(Exchange) ->
+    #{~"jsonrpc" := ~"2.0", ~"method" := Method} = Event = next(Exchange),
+    false = is_map_key(~"id", Event),
+    Params = maps:get(~"params", Event, #{}),
+    case Params of
+        #{~"_meta" := #{~"io.modelcontextprotocol/subscriptionId" := Id} = Meta} ->
+            1 = map_size(Meta),
+            {Id, Method, maps:remove(~"_meta", Params)};
+        #{} ->
+            {none, Method, Params}
+    end.
+
+-doc "The processes that hear of changes, by what they subscribed to.".
+-spec subscribers(erlmcp_test_http:server()) -> [{Topic :: term(), pid()}].
+subscribers(#{pid := Pid}) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    [{Topic, Owner}
+     || {{Topic, {Owner, _}, _}, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
+
+-doc """
+Awaits that nobody is subscribed any more. Nothing tells when a server has seen that its client is
+gone, so it is looked up again.
+""".
+-spec forgotten(erlmcp_test_http:server()) -> ok.
+forgotten(Server) ->
+    forgotten(Server, 500).
+
+forgotten(Server, Tries) when Tries > 0 ->
+    case subscribers(Server) of
+        [] -> ok;
+        _ -> receive after 10 -> forgotten(Server, Tries - 1) end
+    end.
+
+-doc "The rows of all tables of a server.".
+-spec counts(erlmcp_test_http:server()) -> #{atom() => non_neg_integer()}.
+counts(#{pid := Pid}) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    #{Key => ets:info(Table, size) || Key := Table <- Instance, is_table(Key)}.
+
+is_table(Key) -> lists:member(Key, [sessions, subscriptions, supervisors]).
 
 -doc "Cancels a request.".
 -spec cancel(client(), Id :: term()) -> ok.

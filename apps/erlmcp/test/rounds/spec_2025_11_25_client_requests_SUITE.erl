@@ -13,7 +13,8 @@ a handler asks the client of a session, over HTTP and TCP.
          unknown_answer_is_ignored/1, second_answer_is_ignored/1,
          answer_of_another_session_is_ignored/1]).
 -export([client_that_goes_ends_the_call/1, lost_connection_ends_the_call/1,
-         end_of_input_ends_the_call/1, cancellation_ends_the_call/1, delete_ends_the_call/1, input_in_time_or_1069/1, asking_stops_the_deadline/1]).
+         end_of_input_ends_the_call/1, cancellation_ends_the_call/1, delete_ends_the_call/1,
+         input_in_time_or_1069/1, asking_stops_the_deadline/1]).
 -export([undeclared_capabilities_are_refused/1, sampling_with_tools_needs_its_capability/1,
          elicitation_is_of_its_revision/1, json_alone_cannot_be_asked/1, batch_asks_too/1]).
 
@@ -50,7 +51,7 @@ init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(server(Config)).
+    rounds_client:stop(server(Config)).
 
 start(Limits) ->
     rounds_client:start((definitions(self()))#{limits => Limits}).
@@ -83,7 +84,7 @@ definitions(Test) ->
                                           || Name <- [~"form", ~"sample", ~"roots"]})},
               #{name => ~"count", handler => fun count/2},
               #{name => ~"echo", handler => fun(#{~"text" := Text}, _) -> Text end},
-              #{name => ~"hangs", timeout_ms => 500, handler => fun
+              #{name => ~"hangs", timeout_ms => 200, handler => fun
                   (_, #{input := _}) ->
                       Test ! {hangs, self()},
                       receive never -> ok end;
@@ -382,7 +383,7 @@ input_in_time_or_1069(Config) ->
     ok = over(Exchange),
     _ = ended(Pid),
     #{~"result" := #{}} = ask(Client, ~"ping", #{}),
-    erlmcp_test_http:stop(Server).
+    rounds_client:stop(Server).
 
 %% The user may take longer than a call; the handler may not, before or after.
 asking_stops_the_deadline(Config) ->
@@ -392,7 +393,7 @@ asking_stops_the_deadline(Config) ->
     %% Longer than the deadline of the tool: that nothing happens is what is to be seen.
     receive
         {'DOWN', Monitor, process, _, _} = Down -> error(Down)
-    after 700 -> ok
+    after 400 -> ok
     end,
     ok = answer(Client, Id, #{}),
     receive {hangs, Pid} -> ok after 5000 -> error(not_called_again) end,

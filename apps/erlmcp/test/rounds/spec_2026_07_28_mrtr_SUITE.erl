@@ -51,7 +51,7 @@ init_per_testcase(_, Config) ->
     [{server, rounds_client:start(definitions(self()))} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+    rounds_client:stop(proplists:get_value(server, Config)).
 
 client(Config) ->
     client(proplists:get_value(server, Config), Config).
@@ -325,7 +325,7 @@ state_expires(Config) ->
     _ = rounds(),
     refused(retry(Client, named(~"greet"), State)),
     [] = rounds(),
-    erlmcp_test_http:stop(Short).
+    rounds_client:stop(Short).
 
 %% The clock is what is waited for.
 pass(Time) ->
@@ -350,7 +350,7 @@ keys_rotate(Config) ->
     Second = first_round(RotatedClient, ~"greet"),
     hello(retry(AfterClient, named(~"greet"), Second)),
     refused(retry(BeforeClient, named(~"greet"), Second)),
-    [erlmcp_test_http:stop(Server) || Server <- [Before, Rotated, After]].
+    [rounds_client:stop(Server) || Server <- [Before, Rotated, After]].
 
 %% "without requiring a shared storage layer across server instances or requiring stateful load
 %% balancing."
@@ -366,13 +366,13 @@ keys_are_shared(Config) ->
                        [TwoClient, OneClient, TwoClient, OneClient]),
     #{~"result" := #{~"content" := [#{~"text" := ~"five"}]}} =
         retry(TwoClient, named(~"count"), Last),
-    [erlmcp_test_http:stop(Server) || Server <- [One, Two]].
+    [rounds_client:stop(Server) || Server <- [One, Two]].
 
 own_keys_are_not_shared(Config) ->
     Other = rounds_client:start(definitions(self())),
     State = first_round(client(Config), ~"greet"),
     refused(retry(client(Other, Config), named(~"greet"), State)),
-    erlmcp_test_http:stop(Other).
+    rounds_client:stop(Other).
 
 %% "If additional, unexpected parameters are provided in the InputResponses object, the server
 %% SHOULD ignore any information it does not recognize or need."

@@ -13,7 +13,8 @@ and leave nothing behind.
 -export([server/0, tools/0, resources/0, resource_templates/0, prompts/0,
          call_tool/3, read_resource/3, get_prompt/3]).
 -export([servers_live_in_the_users_tree/1, servers_share_nothing/1, ids_name_servers/1,
-         ids_are_free_again_at_once/1, unknown_servers_are_not_found/1, stopped_servers_are_gone/1,
+         ids_and_ports_are_free_again_at_once/1, unknown_servers_are_not_found/1,
+         stopped_servers_are_gone/1,
          any_process_may_stop_a_server/1, stopping_ends_what_runs/1,
          servers_end_with_their_starter/1, listeners_are_where_they_say/1,
          used_ports_are_refused/1, bad_options_are_refused_by_name/1,
@@ -40,7 +41,7 @@ suite() ->
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,
-     ids_are_free_again_at_once, unknown_servers_are_not_found, stopped_servers_are_gone,
+     ids_and_ports_are_free_again_at_once, unknown_servers_are_not_found, stopped_servers_are_gone,
      any_process_may_stop_a_server, stopping_ends_what_runs, servers_end_with_their_starter,
      listeners_are_where_they_say, used_ports_are_refused, bad_options_are_refused_by_name,
      bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
@@ -160,12 +161,20 @@ ids_name_servers(_) ->
          {error, not_found} = erlmcp:listeners(Id)
      end || Id <- [name, ~"binary", {any, [term]}, 7, make_ref()]].
 
-%% `stop_server/1` "waits for its end", and of its name nothing is left then.
-ids_are_free_again_at_once(_) ->
+%% `stop_server/1` "waits for its end": its name and its ports are free then.
+ids_and_ports_are_free_again_at_once(_) ->
+    Ip = {127, 0, 77, 2},
+    First = start(#{listen => [{tcp, #{ip => Ip}}, {http, #{ip => Ip}}]}),
+    [Tcp, Http] = [Port || #{port := Port} <- erlmcp:listeners(First)],
+    ok = erlmcp:stop_server(First),
+    Options = options(#{id => same, listen => [{tcp, #{ip => Ip, port => Tcp}},
+                                               {http, #{ip => Ip, port => Http}}]}),
     [begin
-         {Round, {ok, Server}} = {Round, erlmcp:start_server(options(#{id => same, listen => []}))},
-         ok = erlmcp:stop_server(Server)
-     end || Round <- lists:seq(1, 300)].
+         {Round, {ok, Server}} = {Round, erlmcp:start_server(Options)},
+         {ok, Socket} = gen_tcp:connect(Ip, Tcp, []),
+         ok = erlmcp:stop_server(Server),
+         ok = gen_tcp:close(Socket)
+     end || Round <- lists:seq(1, 200)].
 
 %% `not_found` "for no such server".
 unknown_servers_are_not_found(_) ->
