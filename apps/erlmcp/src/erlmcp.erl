@@ -62,7 +62,10 @@ listen_error(Reason) -> Reason.
 -doc "The child specification of a server, for a supervisor of the user's.".
 -spec child_spec(erlmcp_options:options()) -> supervisor:child_spec().
 child_spec(Options) ->
-    #{id => {?MODULE, maps:get(id, Options, maps:get(name, Options, undefined))},
+    %% The first that is there tells servers of one supervisor apart.
+    [Id | _] = [Value || Key <- [id, name, handler], {ok, Value} <- [maps:find(Key, Options)]]
+        ++ [undefined],
+    #{id => {?MODULE, Id},
       start => {?MODULE, start_server, [Options]},
       type => supervisor}.
 

@@ -46,11 +46,13 @@ init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor}]
           ++ Listeners
-          ++ [#{id => farewell, start => {erlmcp_farewell, start_link, [Instance]}}]}}.
+          ++ [#{id => keeper, start => {erlmcp_subscription_keeper, start_link, [Instance]}}]}}.
 
 %% The id is the listener's ranch reference too; the key in it makes it the node's only one.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
-    Id = {{Key, Number}, Transport, Options},
+    %% What is shown in logs: no secret of the tls options.
+    Shown = (maps:with([path], Options))#{tls => is_map_key(tls, Options)},
+    Id = {{Key, Number}, Transport, Shown},
     Spec = case Transport of
         http -> erlmcp_http:child_spec(Id, Options, Instance);
         tcp -> erlmcp_tcp:child_spec(Id, Options, Instance);

@@ -17,8 +17,9 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
     atom() => term()
 }.
 
-%% URIs in one subscription filter.
+%% URIs in one subscription filter, and bytes of one.
 -define(MAX_URIS, 1000).
+-define(MAX_URI_BYTES, 8192).
 
 -doc "The effect of a request.".
 -spec request(Method :: binary(), erlmcp_message:id(), Params :: map(), client(),
@@ -44,12 +45,12 @@ effect(~"completion/complete", Id, Params, Client, Catalog) ->
     complete(Id, Params, Client, Catalog);
 effect(~"resources/subscribe", Id, Params, _, _) ->
     maybe
-        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Uri} ?= watched(~"uri", Params),
         {subscribe, Id, Uri}
     end;
 effect(~"resources/unsubscribe", Id, Params, _, _) ->
     maybe
-        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        {ok, Uri} ?= watched(~"uri", Params),
         {unsubscribe, Id, Uri}
     end;
 effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
@@ -61,6 +62,17 @@ effect(List, Id, Params, #{revision := Revision}, Catalog) ->
         {ok, Page} ?= page(List, Params, Revision, Catalog),
         erlmcp_reply:result(Id, Page)
     end.
+
+%% A URI that is kept: bounded, and apart from the message it came in.
+watched(Field, Params) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(Field, Params),
+        true ?= byte_size(Uri) =< ?MAX_URI_BYTES orelse {error, too_long(Field)},
+        {ok, binary:copy(Uri)}
+    end.
+
+too_long(Field) ->
+    erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
 
 page(List, #{~"cursor" := Cursor}, Revision, Catalog) ->
     case is_binary(Cursor) andalso erlmcp_catalog:page(List, Cursor, Revision, Catalog) of
@@ -150,6 +162,8 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Value} ?= erlmcp_params:string(~"value", Argument),
         {ok, Given} ?= erlmcp_params:object(~"context", Params),
         {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
+        true ?= lists:all(fun is_binary/1, maps:values(Resolved))
+            orelse {error, erlmcp_params:mistyped(~"context.arguments", ~"an object of strings")},
         {ok, Target, Definition} ?= reference(Ref, Revision, Catalog),
         case Definition of
             #{complete := #{Name := Complete}} when is_function(Complete, 2) ->
@@ -193,10 +207,14 @@ completed(Id, Values, Revision, Catalog) ->
 
 listen(Id, Params, #{revision := Revision}, Catalog) ->
     maybe
+        true ?= is_map_key(~"notifications", Params)
+            orelse {error, erlmcp_params:missing(~"notifications")},
         {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
         {ok, Uris} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
         {ok, Lists} ?= lists_of(Filter),
         true ?= length(Uris) =< ?MAX_URIS orelse {error, too_many_uris(length(Uris))},
+        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Uris)
+            orelse {error, too_long(~"notifications.resourceSubscriptions")},
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
                                   ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]),
         Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
@@ -204,7 +222,7 @@ listen(Id, Params, #{revision := Revision}, Catalog) ->
             ~"notifications/subscriptions/acknowledged",
             #{~"_meta" => Meta, ~"notifications" => Honoured}),
         {listen, #{id => Id,
-                   topics => [Topic || {_, Topic} <- Lists] ++ [{uri, Uri} || Uri <- Uris],
+                   topics => [Topic || {_, Topic} <- Lists] ++ [{uri, binary:copy(Uri)} || Uri <- Uris],
                    acknowledged => Acknowledged,
                    closed => closed(Id, Meta, Revision, Catalog)}}
     end.
@@ -221,8 +239,9 @@ too_many_uris(Count) ->
     erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
                        #{code => -32602, limit => ?MAX_URIS, observed => Count}).
 
-%% The answer to the request is the end of its stream.
+%% That the server ends it, and then the answer to the request, which is the end of its stream.
 closed(Id, Meta, Revision, Catalog) ->
     Server = json:decode(erlmcp_catalog:server_meta(Catalog)),
     ServerMeta = json:encode(maps:merge(Server, Meta)),
-    erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta)).
+    [erlmcp_message:notification(~"notifications/cancelled", #{~"requestId" => Id}),
+     erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta))].

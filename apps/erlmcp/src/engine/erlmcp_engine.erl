@@ -66,13 +66,15 @@ handler asked for input before; `arguments` are those that are known when one is
     | {batch, [effect(), ...]}
     | {subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}
     | {listen, #{id := erlmcp_message:id(), topics := [topic()], acknowledged := iodata(),
-                 closed := iodata()}}
+                 closed := [iodata(), ...]}}
     | {cancel, erlmcp_message:id()}
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.
 
 %% Messages in one JSON-RPC batch.
 -define(MAX_BATCH, 100).
+%% Bytes of what a session keeps of its client.
+-define(MAX_KEPT, 16_384).
 %% What a session is sent before it says which level it wants: `info` and above.
 -define(DEFAULT_LOG_LEVEL, 6).
 
@@ -226,9 +228,19 @@ initialize(#{~"protocolVersion" := Version} = Params) when is_binary(Version) ->
         Info =/= undefined, not is_map(Info) ->
             {error, erlmcp_params:mistyped(~"clientInfo", ~"an object")};
         true ->
-            {ok, #{revision => negotiate(Version), client_info => Info,
-                   client_capabilities => Capabilities, log_level => ?DEFAULT_LOG_LEVEL,
-                   initialized => false}}
+            %% Kept as long as the session: bounded, and apart from the message it came in.
+            case term_to_binary({Info, Capabilities}) of
+                Kept when byte_size(Kept) > ?MAX_KEPT ->
+                    {error, erlmcp_refusal:new(invalid_params,
+                                               ~"clientInfo and capabilities: too large",
+                                               #{code => -32602, limit => ?MAX_KEPT,
+                                                 observed => byte_size(Kept)})};
+                Kept ->
+                    {OwnInfo, OwnCapabilities} = binary_to_term(Kept),
+                    {ok, #{revision => negotiate(Version), client_info => OwnInfo,
+                           client_capabilities => OwnCapabilities,
+                           log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
+            end
     end;
 initialize(#{~"protocolVersion" := _}) ->
     {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string")};

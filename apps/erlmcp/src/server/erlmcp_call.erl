@@ -5,9 +5,8 @@ its owner what the handler reports and, once, its answer; its crash is one error
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call,
 Bytes}}` for a request to the client, whose answer it passes on to the call as
-`{erlmcp_response, Id, Outcome}`.
-The guard is the process that the
-call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
+`{erlmcp_response, Id, Outcome}`. The guard is the process that the call is linked to; at the
+deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
 
 - Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -29,9 +28,6 @@ call is linked to; at the deadline it is sent `{Tag, {deadline, Call}}` and kill
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
     | cancelled.
-
-%% Words. A small call ends before it must collect garbage.
--define(HEAP, 987).
 
 -doc """
 Starts a call that is linked to the calling process, its owner and guard. The tag of its messages is
@@ -67,7 +63,8 @@ start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, {_, Session, _} = Guard) -
 spawn_call(Run, Options, #{call_heap_bytes := Bytes}) ->
     MaxHeap = #{size => Bytes div erlang:system_info(wordsize), kill => true,
                 error_logger => false},
-    case spawn_opt(Run, [{min_heap_size, ?HEAP}, {max_heap_size, MaxHeap} | Options]) of
+    Heap = [{min_heap_size, erlmcp_heap:first_words()}, {max_heap_size, MaxHeap}],
+    case spawn_opt(Run, Heap ++ Options) of
         Pid when is_pid(Pid) -> Pid
     end.
 

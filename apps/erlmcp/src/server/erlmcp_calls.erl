@@ -15,7 +15,7 @@ an answer arrives as an exit signal.
     limits := erlmcp_options:limits(),
     running := #{pid() => entry()},
     %% requests to the client, and the calls that wait for their answers
-    asked := #{erlmcp_message:id() => pid()} | unanswerable,
+    asked := #{erlmcp_message:id() => {Asking :: pid(), Running :: pid()}} | unanswerable,
     ids := #{erlmcp_message:id() => pid()}
 }.
 
@@ -37,10 +37,8 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
     #{calls_per_connection := Max} = Limits,
     if
         is_map_key(Id, Ids) ->
-            Message = ~"id: a request with this id is still being answered",
-            erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
-                                 Revision);
-        map_size(Running) >= Max ->
+            erlmcp_reply:refuse(Id, id_in_use(), Revision);
+        map_size(Ids) >= Max ->
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Limits),
@@ -48,25 +46,38 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
                         ids := Ids#{Id => Pid}}}
     end.
 
+id_in_use() ->
+    erlmcp_refusal:new(protocol_error, ~"id: a request with this id is still being answered",
+                       #{code => -32600}).
+
 over_limit(Max) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many requests in flight on this connection",
                        #{limit => Max, observed => Max + 1, retry_after_ms => 1000}).
 
 -doc """
-Starts a batch, which is one call to its connection and gives one answer. Over the limit it is
-refused whole.
+Starts a batch, which gives one answer. Its calls count like others: those over the limit, and those
+whose id is in use, are refused in it.
 """.
--spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) ->
-    {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
-batch(_, Revision, #{running := Running, limits := #{calls_per_connection := Max}}) when
-    map_size(Running) >= Max
-->
-    erlmcp_reply:refuse(undefined, over_limit(Max), Revision);
-batch(Items, Revision, #{running := Running, ids := Ids, limits := Limits} = Calls) ->
+-spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) -> calls().
+batch(Given, Revision, #{running := Running, ids := Ids, limits := Limits} = Calls) ->
+    {Items, _} = lists:mapfoldl(
+        fun({call, #{id := Id}}, Count) when is_map_key(Id, Ids) ->
+                {erlmcp_reply:refuse(Id, id_in_use(), Revision), Count};
+           ({call, #{id := Id}} = Item, Count) ->
+                case room(Count, Limits) of
+                    ok -> {Item, Count + 1};
+                    {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
+                end;
+           (Item, Count) ->
+                {Item, Count}
+        end, map_size(Ids), Given),
     Pid = erlmcp_batch:start(Items, Limits),
     Inside = erlmcp_batch:ids(Items),
-    {ok, Calls#{running := Running#{Pid => {batch, Inside, Revision}},
-                ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}}.
+    Calls#{running := Running#{Pid => {batch, Inside, Revision}},
+           ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
+
+room(Count, #{calls_per_connection := Max}) when Count < Max -> ok;
+room(_, #{calls_per_connection := Max}) -> {error, over_limit(Max)}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
@@ -78,7 +89,7 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
             Asking ! {erlmcp_response, Id, {error, end_of_input}},
             {[], Calls};
         {#{Call := _}, {request, Id, Asking, Bytes}} ->
-            {Bytes, Calls#{asked := Asked#{Id => Asking}}};
+            {Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
         {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
             end_call(Call),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
@@ -91,8 +102,8 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
-        {Call, Rest} ->
-            Call ! {erlmcp_response, Id, Outcome},
+        {{Asking, _}, Rest} ->
+            Asking ! {erlmcp_response, Id, Outcome},
             Calls#{asked := Rest};
         error ->
             Calls
@@ -101,7 +112,7 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
 -doc "The client will answer nothing any more; calls that ask are told so.".
 -spec end_of_input(calls()) -> calls().
 end_of_input(#{asked := #{} = Asked} = Calls) ->
-    _ = [Call ! {erlmcp_response, Id, {error, end_of_input}} || Id := Call <- Asked],
+    _ = [Asking ! {erlmcp_response, Id, {error, end_of_input}} || Id := {Asking, _} <- Asked],
     Calls#{asked := unanswerable};
 end_of_input(Calls) ->
     Calls.
@@ -153,4 +164,4 @@ forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     Calls#{running := Rest, ids := maps:without(Inside, Ids), asked := without(Pid, Asked)}.
 
 without(_, unanswerable) -> unanswerable;
-without(Pid, Asked) -> maps:filter(fun(_, Asking) -> Asking =/= Pid end, Asked).
+without(Pid, Asked) -> maps:filter(fun(_, {_, Running}) -> Running =/= Pid end, Asked).

@@ -1,15 +1,15 @@
 -module(erlmcp_instance).
 -moduledoc """
-What the processes of one server share: a key of its own, its limits, and the table of its open
-sessions. A value that is handed to each of them; nothing here has a name that a second server on
-the node could collide with.
+What the processes of one server share: a key of its own, its limits, and the tables of its open
+sessions and of who watches what. A value that is handed to each of them; nothing here has a name
+that a second server on the node could collide with.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed}`.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`.
 """.
 
 -export([new/1]).
 -export([put_session/4, find_session/2, has_session/2, update_session/3, delete_session/2]).
--export([count_sessions/1, last_used/2, subscriptions/1]).
+-export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
 -export([put_session_supervisor/2, session_supervisor/1]).
 
 -export_type([instance/0, session_id/0]).
@@ -32,14 +32,14 @@ new(Limits) ->
 -doc "Makes a session known.".
 -spec put_session(session_id(), pid(), erlmcp_engine:session(), instance()) -> ok.
 put_session(Id, Pid, Session, #{sessions := Sessions}) ->
-    true = ets:insert(Sessions, {Id, Pid, Session, now_ms()}),
+    true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0}),
     ok.
 
 -doc "The session of this id; finding it counts as using it.".
 -spec find_session(session_id(), instance()) -> {ok, pid(), erlmcp_engine:session()} | error.
 find_session(Id, #{sessions := Sessions}) ->
     maybe
-        [{_, Pid, Session, _}] ?= ets:lookup(Sessions, Id),
+        [{_, Pid, Session, _, _}] ?= ets:lookup(Sessions, Id),
         %% A session that was killed could not take its row with it.
         true ?= is_process_alive(Pid) orelse ets:delete(Sessions, Id) andalso error,
         _ = ets:update_element(Sessions, Id, {4, now_ms()}),
@@ -58,6 +58,31 @@ has_session(Id, #{sessions := Sessions}) ->
 update_session(Id, Session, #{sessions := Sessions}) ->
     _ = ets:update_element(Sessions, Id, {3, Session}),
     ok.
+
+-doc "Takes places for running calls of a session; `full` if there would be more than `Max`.".
+-spec take_calls(session_id(), Count :: non_neg_integer(), Max :: pos_integer(), instance()) ->
+    ok | full.
+take_calls(Id, Count, Max, #{sessions := Sessions} = Instance) ->
+    try ets:update_counter(Sessions, Id, {5, Count}) of
+        Running when Running > Max ->
+            ok = count_calls(Id, -Count, Instance),
+            full;
+        _ ->
+            ok
+    catch
+        %% The session has just ended; the call will be told.
+        error:badarg -> ok
+    end.
+
+-doc "Counts calls that began or ended.".
+-spec count_calls(session_id(), integer(), instance()) -> ok.
+count_calls(Id, Count, #{sessions := Sessions}) ->
+    try
+        _ = ets:update_counter(Sessions, Id, {5, Count}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
 
 -doc "Forgets a session.".
 -spec delete_session(session_id(), instance()) -> ok.

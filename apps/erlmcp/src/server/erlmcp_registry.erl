@@ -38,8 +38,11 @@ handle_call({register, Id, Pid, Instance}, _, Servers) ->
             {reply, ok, Servers#{{Id, Pid} => Instance}}
     end;
 handle_call({whereis, Server}, _, Servers) ->
-    case [{P, Instance} || {I, P} := Instance <- Servers, I =:= Server orelse P =:= Server] of
-        [{Pid, Instance}] -> {reply, {ok, Pid, Instance}, Servers};
+    %% A pid before an id: the id may be any term.
+    Found = [{P, Instance} || {_, P} := Instance <- Servers, P =:= Server]
+        ++ [{P, Instance} || {I, P} := Instance <- Servers, I =:= Server],
+    case Found of
+        [{Pid, Instance} | _] -> {reply, {ok, Pid, Instance}, Servers};
         [] -> {reply, error, Servers}
     end.
 

@@ -15,6 +15,9 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests".
 
 -export([run/5]).
 
+%% Times that one call may ask a session's client.
+-define(ROUNDS, 100).
+
 -doc """
 Runs the handler. `Owner` is whose stream the call is on, `Guard` who is told of a missed deadline.
 """.
@@ -24,16 +27,18 @@ Runs the handler. `Owner` is whose stream the call is on, `Guard` who is told of
 run(#{input := Input} = Call, Context, Owner, Guard, Limits) ->
     maybe
         {ok, Brought} ?= brought(Input, Call),
-        round(Call, maps:merge(Context#{owner => Owner}, Brought), Guard, Limits)
+        round(?ROUNDS, Call, maps:merge(Context#{owner => Owner}, Brought), Guard, Limits)
     end.
 
-round(#{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context, Guard,
-      Limits) ->
+round(0, _, _, _, _) ->
+    error({bad_return, input_required, too_many_rounds});
+round(Left, #{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context,
+      Guard, Limits) ->
     case timed(Call, Handler, Context, Guard, Limits) of
-        {input_required, Requests} when is_map(Requests), Kind =/= completion ->
-            input(Requests, undefined, Call, Context, Guard, Limits);
-        {input_required, Requests, State} when is_map(Requests), Kind =/= completion ->
-            input(Requests, {state, State}, Call, Context, Guard, Limits);
+        {input_required, #{} = Requests} when map_size(Requests) > 0, Kind =/= completion ->
+            input(Left, Requests, undefined, Call, Context, Guard, Limits);
+        {input_required, #{} = Requests, State} when map_size(Requests) > 0, Kind =/= completion ->
+            input(Left, Requests, {state, State}, Call, Context, Guard, Limits);
         Return ->
             erlmcp_result:from(Kind, Return, Definition, Context)
     end.
@@ -48,7 +53,7 @@ timed(#{definition := Definition, arguments := Arguments}, Handler, Context, {Pi
         erlang:cancel_timer(Timer)
     end.
 
-input(Requests, State, Call, Context, Guard, Limits) ->
+input(Left, Requests, State, Call, Context, Guard, Limits) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
     maybe
         ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
@@ -58,7 +63,7 @@ input(Requests, State, Call, Context, Guard, Limits) ->
             undefined -> maps:remove(state, Context#{input => Answers});
             {state, Value} -> Context#{input => Answers, state => Value}
         end,
-        round(Call, Next, Guard, Limits)
+        round(Left - 1, Call, Next, Guard, Limits)
     else
         stateless -> {ok, input_required(Requests, State, Call, Limits)};
         {error, _} = Error -> Error
@@ -95,11 +100,10 @@ brought(#{responses := Responses}, _) when map_size(Responses) =:= 0 ->
 brought(#{responses := Responses}, _) ->
     {ok, #{input => Responses}}.
 
-%% What a state is good for: this request, of this caller.
+%% What a state is good for: this request, with these arguments.
 bound(#{arguments := Arguments, context := #{method := Method} = Context}) ->
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
-    Principal = maps:get(principal, Context, undefined),
-    term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
+    term_to_binary({Method, Target, Arguments}, [deterministic]).
 
 %% Sessions: the requests go out on the call's stream, and the answers come as messages.
 

@@ -12,7 +12,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -behaviour(gen_server).
 
 -export([open/2, close/1, attach/2, detach/2, subscribe/2, unsubscribe/2]).
--export([adopt/3, cancel/2, asked/3, response/3]).
+-export([take_calls/3, adopt/3, cancel/2, asked/4, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -28,7 +28,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     %% what runs: the ids of a call or of a batch's calls, and whose stream waits for it
     calls = #{} :: #{pid() => {running(), erlmcp_call:owner()}},
     %% requests to the client, and the calls that wait for their answers
-    asked = #{} :: #{erlmcp_message:id() => pid()},
+    asked = #{} :: #{erlmcp_message:id() => {Asking :: pid(), Running :: pid()}},
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
     %% the open GET stream, and what changed while there was none
     stream :: undefined | {erlmcp_call:owner(), Monitor :: reference()},
@@ -39,13 +39,16 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -spec open(erlmcp_engine:session(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, #{limits := #{sessions := Max}} = Instance) ->
+    Id = base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}),
+    %% The row takes the place; of those that race for the last one none gets in beyond it.
+    ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     case erlmcp_instance:count_sessions(Instance) of
-        Count when Count >= Max ->
+        Count when Count > Max ->
+            ok = erlmcp_instance:delete_session(Id, Instance),
             {error, erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many open sessions",
-                                       #{limit => Max, observed => Count + 1,
+                                       #{limit => Max, observed => Count,
                                          retry_after_ms => 1000})};
         _ ->
-            Id = base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}),
             Supervisor = erlmcp_instance:session_supervisor(Instance),
             {ok, _} = supervisor:start_child(Supervisor, [Id, Session]),
             {ok, Id}
@@ -87,6 +90,20 @@ call(Pid, Request) ->
         exit:_ -> {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
     end.
 
+-doc "Takes places for calls of a session, or says that there are none left.".
+-spec take_calls(Id :: binary(), Count :: non_neg_integer(), erlmcp_instance:instance()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
+    case erlmcp_instance:take_calls(Id, Count, Max, Instance) of
+        ok ->
+            ok;
+        full ->
+            {error, erlmcp_refusal:new(concurrent_limit_exceeded,
+                                       ~"too many requests in flight in this session",
+                                       #{limit => Max, observed => Max + 1,
+                                         retry_after_ms => 1000})}
+    end.
+
 -doc """
 Called by the process of a call or batch: the session guards it from now on. `ended` if there is no
 session any more. Its row goes before its process: one that is there after the process was told
@@ -108,10 +125,13 @@ adopt({Id, Pid, Instance}, Running, Owner) ->
         error:noproc -> ended
     end.
 
--doc "A call asked the client something; the answer is for it.".
--spec asked(pid(), erlmcp_message:id(), Call :: pid()) -> ok.
-asked(Pid, Id, Call) ->
-    gen_server:cast(Pid, {asked, Id, Call}).
+-doc """
+A call asked the client something; the answer is for it. `Running` is what the session guards: the
+call itself, or its batch.
+""".
+-spec asked(pid(), erlmcp_message:id(), Asking :: pid(), Running :: pid()) -> ok.
+asked(Pid, Id, Asking, Running) ->
+    gen_server:cast(Pid, {asked, Id, Asking, Running}).
 
 -doc "The client answered.".
 -spec response(pid(), erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
@@ -141,7 +161,9 @@ init({Instance, Id, Session}) ->
 -doc false.
 handle_call({attach, _}, _, #state{stream = {_, _}} = State) ->
     {reply, {error, attached}, State};
-handle_call({attach, {Pid, Tag} = Owner}, _, #state{missed = Missed} = State) ->
+handle_call({attach, {Pid, Tag} = Owner}, _, #state{missed = Missed, topics = Topics} = State) ->
+    %% Anew: what an earlier stream left unread is not this one's fault.
+    ok = erlmcp_subscriptions:add(Topics, owner(), session, table(State)),
     _ = [Pid ! {Tag, {notification, Bytes}} || _ := Bytes <- Missed],
     {reply, ok, State#state{stream = {Owner, monitor(process, Pid)}, missed = #{}}};
 handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = State) ->
@@ -170,20 +192,25 @@ handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
         [{Batch, {batch, _}} | _] ->
             ok = erlmcp_batch:cancel(Batch, Id),
             {noreply, State};
-        [{Call, _} | _] ->
+        [{Call, What} | _] ->
             {_, {Pid, Tag}} = maps:get(Call, Calls),
             end_call(Call),
             Pid ! {Tag, cancelled},
-            {noreply, forget(Call, State#state{calls = maps:remove(Call, Calls)})};
+            {noreply, forget(What, Call, State#state{calls = maps:remove(Call, Calls)})};
         [] ->
             {noreply, State}
     end;
-handle_cast({asked, Id, Call}, #state{asked = Asked} = State) ->
-    {noreply, State#state{asked = Asked#{Id => Call}}};
+handle_cast({asked, Id, Asking, Running}, #state{asked = Asked, calls = Calls} = State) when
+    is_map_key(Running, Calls)
+->
+    {noreply, State#state{asked = Asked#{Id => {Asking, Running}}}};
+handle_cast({asked, Id, Asking, _}, State) ->
+    Asking ! {erlmcp_response, Id, {error, cancelled}},
+    {noreply, State};
 handle_cast({response, Id, Outcome}, #state{asked = Asked} = State) ->
     case maps:take(Id, Asked) of
-        {Call, Rest} ->
-            Call ! {erlmcp_response, Id, Outcome},
+        {{Asking, _}, Rest} ->
+            Asking ! {erlmcp_response, Id, Outcome},
             {noreply, State#state{asked = Rest}};
         error ->
             {noreply, State}
@@ -199,24 +226,32 @@ handle_cast(close, State) ->
 -doc false.
 handle_info({'EXIT', Call, Reason}, #state{calls = Calls} = State) ->
     case maps:take(Call, Calls) of
-        {{_, {Pid, Tag}}, Rest} ->
+        {{What, {Pid, Tag}}, Rest} ->
             _ = Reason =/= normal andalso (Pid ! {Tag, {'EXIT', Call, Reason}}),
-            {noreply, forget(Call, State#state{calls = Rest})};
+            {noreply, forget(What, Call, State#state{calls = Rest})};
         error ->
             {noreply, State}
     end;
 handle_info({call, {deadline, Call}}, #state{calls = Calls} = State) ->
     case maps:take(Call, Calls) of
-        {{_, {Pid, Tag}}, Rest} ->
+        {{What, {Pid, Tag}}, Rest} ->
             end_call(Call),
             Pid ! {Tag, {deadline, Call}},
-            {noreply, forget(Call, State#state{calls = Rest})};
+            {noreply, forget(What, Call, State#state{calls = Rest})};
         error ->
             {noreply, State}
     end;
-handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
+handle_info({erlmcp_session, {event, session, _, _, _} = Event},
+            #state{stream = {{Pid, Tag}, _}} = State) ->
+    %% Received is what the stream has written.
+    Pid ! {Tag, Event},
+    {noreply, State};
+handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}},
+            #state{missed = Missed} = State) ->
+    %% What changes while no stream is open is told when one is, once.
     ok = erlmcp_subscriptions:received(Pending),
-    {noreply, notify(Topic, erlmcp_subscriptions:encoded(session, Encoded), State)};
+    Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
+    {noreply, State#state{missed = Missed#{Topic => Bytes}}};
 handle_info({'DOWN', Monitor, process, _, _}, #state{stream = {_, Monitor}} = State) ->
     {noreply, State#state{stream = undefined}};
 handle_info(idle, #state{id = Id, instance = Instance} = State) ->
@@ -234,15 +269,12 @@ handle_info(idle, #state{id = Id, instance = Instance} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-%% What changes while no stream is open is told when one is, once.
-notify(_, Bytes, #state{stream = {{Pid, Tag}, _}} = State) ->
-    Pid ! {Tag, {notification, Bytes}},
-    State;
-notify(Topic, Bytes, #state{missed = Missed} = State) ->
-    State#state{missed = Missed#{Topic => Bytes}}.
+forget(What, Call, #state{id = Id, instance = Instance, asked = Asked} = State) ->
+    ok = erlmcp_instance:count_calls(Id, -calls_in(What), Instance),
+    State#state{asked = maps:filter(fun(_, {_, Running}) -> Running =/= Call end, Asked)}.
 
-forget(Call, #state{asked = Asked} = State) ->
-    State#state{asked = maps:filter(fun(_, Asking) -> Asking =/= Call end, Asked)}.
+calls_in({batch, Ids}) -> length(Ids);
+calls_in(_) -> 1.
 
 -doc false.
 terminate(_, #state{id = Id, instance = Instance, topics = Topics, stream = Stream} = State) ->

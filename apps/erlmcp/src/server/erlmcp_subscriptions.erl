@@ -4,11 +4,11 @@ Who wants to hear of what: a table of an instance's subscribers by topic, and th
 them. A change is encoded once for all of them, and sent by who publishes it.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
-`received/1` with it when it has written that. One that falls `?PENDING` events behind is killed: it
-does not read.
+`received/1` with it when it has written that. A connection that falls `?PENDING` events behind does
+not read, and is killed; an HTTP session that does is told no more until its stream is read.
 """.
 
--export([new/0, add/4, remove/4, publish/2, received/1, encoded/2, close/1]).
+-export([new/0, add/4, remove/4, publish/2, received/1, encoded/2, sweep/1, close/1]).
 
 -export_type([subscription/0]).
 
@@ -54,6 +54,9 @@ tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
             %% It was killed, and could not take its rows with it.
             ets:delete(Table, {Topic, Owner, Subscription}),
             ok;
+        Behind when Behind > ?PENDING, Subscription =:= session, Tag =:= erlmcp_session ->
+            %% Its stream does not read; the session itself and its calls are not at fault.
+            counters:sub(Pending, 1, 1);
         Behind when Behind > ?PENDING ->
             logger:warning(#{what => slow_consumer, refusal => 1055, limit => ?PENDING}),
             exit(Pid, kill);
@@ -71,6 +74,14 @@ close(Table) ->
     Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_'}, [], [{{'$1', '$2'}}]}])),
     lists:foreach(fun({{Pid, Tag}, Subscription}) -> Pid ! {Tag, {closing, Subscription}} end,
                   Open).
+
+-doc "Removes the rows of subscribers that were killed, and could not do it themselves.".
+-spec sweep(ets:table()) -> ok.
+sweep(Table) ->
+    Keys = ets:select(Table, [{{'$1', '_'}, [], ['$1']}]),
+    lists:foreach(fun({_, {Pid, _}, _} = Key) ->
+                      is_process_alive(Pid) orelse ets:delete(Table, Key)
+                  end, Keys).
 
 -doc "An event has been written.".
 -spec received(Pending :: counters:counters_ref()) -> ok.

@@ -15,7 +15,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     framing := erlmcp_line:state(),
     session := erlmcp_engine:session() | none,
     %% what the client watches: by its session, or by a request that stays open
-    watched := #{erlmcp_subscriptions:subscription() => {[erlmcp_engine:topic()], iodata()}},
+    watched := #{erlmcp_subscriptions:subscription() => {[erlmcp_engine:topic()], Closed :: [iodata()]}},
     calls := erlmcp_calls:calls()
 }.
 
@@ -51,8 +51,12 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}}) ->
 -doc "Nothing more will arrive: an unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
-    {Out, #{calls := Calls} = Next} = lines(erlmcp_line:flush(Framing), [], Connection),
-    {Out, Next#{calls := erlmcp_calls:end_of_input(Calls)}}.
+    {Out, #{calls := Calls, watched := Watched} = Next} =
+        lines(erlmcp_line:flush(Framing), [], Connection),
+    %% The subscriptions of a client that has no more to say end, and it may still read so.
+    Closed = [framed(Bytes) || Id := {_, Messages} <- Watched, Id =/= session, Bytes <- Messages],
+    ok = unwatch(Next),
+    {[Out, Closed], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
 lines([], Out, Connection) ->
     {lists:reverse(Out), Connection};
@@ -103,10 +107,7 @@ effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
     end;
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
-    case erlmcp_calls:batch(Batch, Revision, Calls) of
-        {ok, Started} -> effects(Effects, Out, Next#{calls := Started});
-        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Next)
-    end;
+    effects(Effects, Out, Next#{calls := erlmcp_calls:batch(Batch, Revision, Calls)});
 effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
     {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
@@ -171,10 +172,14 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
             {erlmcp_reply:refuse(Id, Refusal), Connection}
     end.
 
-%% The lists of a session count too, as three; so do subscriptions to nothing, as one.
+%% The three lists of a session do not count; a subscription to nothing counts as one.
 over_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
-    case lists:sum([max(1, length(Topics)) || _ := {Topics, _} <- Watched]) + More of
-        Count when Count =< Max + 3 ->
+    Lists = case Watched of
+        #{session := _} -> 3;
+        #{} -> 0
+    end,
+    case lists:sum([max(1, length(Topics)) || _ := {Topics, _} <- Watched]) + More - Lists of
+        Count when Count =< Max ->
             false;
         Count ->
             erlmcp_refusal:new(concurrent_limit_exceeded,
@@ -201,7 +206,8 @@ info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) whe
     case Watched of
         #{Id := {Topics, Closed}} ->
             ok = unwatch(Id, Topics, Connection),
-            {framed(Closed), Connection#{watched := maps:remove(Id, Watched)}};
+            {[framed(Message) || Message <- Closed],
+             Connection#{watched := maps:remove(Id, Watched)}};
         #{} ->
             {[], Connection}
     end;
@@ -220,8 +226,11 @@ busy(#{calls := Calls}) ->
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.
-close(#{calls := Calls, watched := Watched} = Connection) ->
+close(#{calls := Calls} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
+    unwatch(Connection).
+
+unwatch(#{watched := Watched} = Connection) ->
     _ = [unwatch(Subscription, Topics, Connection) || Subscription := {Topics, _} <- Watched],
     ok.
 

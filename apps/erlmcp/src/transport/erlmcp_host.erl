@@ -49,11 +49,18 @@ is_ip(Host) ->
     element(1, inet:parse_ipv4strict_address(binary_to_list(Host))) =:= ok.
 
 origin(Origin, Host, Origins) ->
-    case lists:member(Origin, Origins) orelse uri_string:parse(Origin) of
+    case lists:member(Origin, Origins) orelse parse(Origin) of
         true -> ok;
         #{scheme := _, host := Own} when Own =:= Host; <<"[", Own/binary, "]">> =:= Host -> ok;
         #{scheme := _, host := Other} -> loopback(Other);
         _ -> {error, origin}
+    end.
+
+%% uri_string takes text; these are bytes.
+parse(Origin) ->
+    case unicode:characters_to_binary(Origin) of
+        Origin -> uri_string:parse(Origin);
+        _ -> error
     end.
 
 loopback(Host) when Host =:= ~"localhost"; Host =:= ~"127.0.0.1"; Host =:= ~"::1" -> ok;

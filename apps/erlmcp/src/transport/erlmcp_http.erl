@@ -51,8 +51,8 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
 address(Ref, Options) ->
     {Ip, Port} = ranch:get_addr(Ref),
     Scheme = case Options of
-        #{tls := _} -> ~"https://";
-        #{} -> ~"http://"
+        #{tls := true} -> ~"https://";
+        #{tls := false} -> ~"http://"
     end,
     Path = maps:get(path, Options, ~"/mcp"),
     #{ip => Ip, port => Port,

@@ -41,6 +41,8 @@ method(~"POST", Headers, Request, Config) ->
         {ok, Accept} ?= accept(Headers),
         {post, Accept}
     end;
+method(Method, _, #{has_body := true}, _) when Method =:= ~"GET"; Method =:= ~"DELETE" ->
+    refuse(protocol_error, [Method, ~": expected no body"], 400);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
     case accept(Headers) of
         {ok, Accept} when Accept =/= json -> {get, Id};
@@ -61,7 +63,7 @@ content_type(#{~"content-type" := Type}) ->
         {~"application", ~"json", _} -> ok;
         _ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
     catch
-        _:_ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
+        error:_ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
     end;
 content_type(_) ->
     ok.
@@ -85,7 +87,7 @@ accept(#{~"accept" := Header}) ->
         Ranges -> accepted([Kind || {{Type, Sub, _}, Quality, _} <- Ranges, Quality > 0,
                                     Kind <- media(Type, Sub)])
     catch
-        _:_ -> refuse(invalid_header, ~"Accept: not a list of media types", 400)
+        error:_ -> refuse(invalid_header, ~"Accept: not a list of media types", 400)
     end;
 accept(_) ->
     {ok, both}.

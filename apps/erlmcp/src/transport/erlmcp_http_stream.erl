@@ -23,13 +23,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     receive_timeout_ms := pos_integer()
 }.
 
-%% Words of the connection's heap from its first request on: one request fits without a collection,
-%% which bench/echo.sh shows as a sixth less CPU.
--define(HEAP, 987).
 %% Bytes of a refused body that are read so that the connection can go on.
 -define(FORGOTTEN, 1_000_000).
-%% Bytes of a connection's memory beside several messages.
--define(SPARE, 16_000_000).
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 %% Milliseconds between the comments that keep a quiet stream open.
@@ -47,7 +42,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     timer :: undefined | reference(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
-        | {get, pid()} | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], iodata()}
+        | {get, pid()} | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]}
         | refused,
     streaming = false :: boolean()
 }).
@@ -62,7 +57,7 @@ config(Options, #{limits := Limits} = Instance) ->
 -doc false.
 init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := Config}) ->
     #{path := Path} = Config,
-    StreamId =:= 1 andalso bound_connection(Config),
+    ok = bound_connection(Config),
     Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, version = Version,
                      headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
@@ -76,19 +71,12 @@ init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := 
             refuse_unread(Refusal, Request, Stream)
     end.
 
-%% What a client pipelines behind a call that runs is kept by cowboy without a bound of its own.
-bound_connection(#{message_bytes := Max}) ->
-    _ = process_flag(min_heap_size, ?HEAP),
-    _ = process_flag(max_heap_size, max_heap((8 * Max + ?SPARE) div erlang:system_info(wordsize))),
-    ok.
-
--if(?OTP_RELEASE >= 28).
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => true, include_shared_binaries => true}.
--else.
-max_heap(Words) ->
-    #{size => Words, kill => true, error_logger => true}.
--endif.
+%% Once for each connection, whatever the number of its first stream.
+bound_connection(#{instance := #{limits := Limits}}) ->
+    case put(erlmcp_bounded, true) of
+        true -> ok;
+        undefined -> erlmcp_heap:bound_connection(Limits)
+    end.
 
 post(#{has_body := true} = Request, Stream) ->
     {continue(Request), start_timer(Stream)};
@@ -96,7 +84,7 @@ post(_, Stream) ->
     message(<<>>, Stream).
 
 continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
-    case string:lowercase(Expectation) of
+    case cowboy_bstr:to_lower(Expectation) of
         ~"100-continue" -> [{inform, 100, #{}}];
         _ -> []
     end;
@@ -241,23 +229,34 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _, Str
             config = #{instance := #{limits := Limits} = Instance}} = Stream,
     case Session of
         {SessionId, Guard, _} ->
-            Pid = erlmcp_call:start(Call, Limits, Owner, {SessionId, Guard, Instance}),
-            {[], Stream#stream{call = {call, Pid, Id, Revision}}};
+            case erlmcp_session:take_calls(SessionId, 1, Instance) of
+                ok ->
+                    Pid = erlmcp_call:start(Call, Limits, Owner, {SessionId, Guard, Instance}),
+                    {[], Stream#stream{call = {call, Pid, Id, Revision}}};
+                {error, Refusal} ->
+                    perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
+            end;
         none ->
             Pid = erlmcp_call:start(Call, Limits, Tag),
             {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}}
     end;
 perform([{batch, Items}], _, #stream{session = {Id, Guard, #{revision := Revision}}} = Stream) ->
     #stream{owner = Owner, config = #{instance := #{limits := Limits} = Instance}} = Stream,
-    Pid = erlmcp_batch:start([batched(Item, Guard, Revision) || Item <- Items], Limits, Owner,
-                             {Id, Guard, Instance}),
+    Session = {Id, Guard, Instance},
+    Pid = erlmcp_batch:start([batched(Item, Session, Revision) || Item <- Items], Limits, Owner,
+                             Session),
     {[], Stream#stream{call = {call, Pid, undefined, Revision}}}.
 
-%% What a batch can hold that is neither an answer nor a call.
-batched({subscribe, Id, Uri}, Session, Revision) ->
-    reply(erlmcp_session:subscribe(Session, Uri), Id, Revision);
-batched({unsubscribe, Id, Uri}, Session, Revision) ->
-    reply(erlmcp_session:unsubscribe(Session, Uri), Id, Revision);
+%% The calls of a batch count like others; what is neither a call nor an answer is done at once.
+batched({call, #{id := Id}} = Item, {SessionId, _, Instance}, Revision) ->
+    case erlmcp_session:take_calls(SessionId, 1, Instance) of
+        ok -> Item;
+        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision)
+    end;
+batched({subscribe, Id, Uri}, {_, Pid, _}, Revision) ->
+    reply(erlmcp_session:subscribe(Pid, Uri), Id, Revision);
+batched({unsubscribe, Id, Uri}, {_, Pid, _}, Revision) ->
+    reply(erlmcp_session:unsubscribe(Pid, Uri), Id, Revision);
 batched({listen, #{id := Id}}, _, _) ->
     erlmcp_batch:refuse_listen(Id);
 batched(Item, _, _) ->
@@ -322,14 +321,18 @@ info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
 info(_, {request, Id, Call, _}, #stream{accept = json} = Stream) ->
     Call ! {erlmcp_response, Id, {error, no_stream}},
     {[], Stream};
-info(StreamId, {request, Id, Call, Bytes}, #stream{session = {_, Pid, _}} = Stream) ->
-    ok = erlmcp_session:asked(Pid, Id, Call),
+info(StreamId, {request, Id, Asking, Bytes},
+     #stream{session = {_, Pid, _}, call = {call, Call, _, _}} = Stream) ->
+    ok = erlmcp_session:asked(Pid, Id, Asking, Call),
     info(StreamId, {notification, Bytes}, Stream);
+info(_, {event, session, _, Encoded, Pending}, #stream{call = {get, _}} = Stream) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    {erlmcp_http_response:event(erlmcp_subscriptions:encoded(session, Encoded)), Stream};
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     ok = erlmcp_subscriptions:received(Pending),
     {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)), Stream};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
-    {[{data, fin, erlmcp_sse:event(Closed)}, stop], Stream};
+    {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);

@@ -95,7 +95,8 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
             {Input, Out, Next} = erlmcp_connection:data(Bytes, Connection),
             answered({Out, Next}, timer(Input, Shell));
         end_of_input ->
-            answered(erlmcp_connection:end_of_input(Connection), Shell#shell{input = ended});
+            answered(erlmcp_connection:end_of_input(Connection),
+                     timer(complete, Shell#shell{input = ended}));
         lost ->
             lost;
         ignore ->

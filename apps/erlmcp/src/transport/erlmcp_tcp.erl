@@ -44,7 +44,8 @@ start_link(Ref, _, Instance) ->
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_instance:instance()) -> ok.
-init(Ref, #{limits := #{receive_timeout_ms := Timeout}} = Instance) ->
+init(Ref, #{limits := #{receive_timeout_ms := Timeout} = Limits} = Instance) ->
+    ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
     [Parent | _] = get('$ancestors'),
     ok = activate(Socket),

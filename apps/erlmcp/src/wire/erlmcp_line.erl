@@ -98,8 +98,8 @@ is_blank(Rest) -> Rest =:= ~"".
 
 -doc "Whether a line has begun and not ended.".
 -spec is_partial(state()) -> boolean().
-is_partial(#state{held = Held}) ->
-    Held =/= ~"".
+is_partial(#state{held = swallow}) -> true;
+is_partial(#state{held = Held}) -> not is_blank(Held).
 
 -doc """
 What is left when no more bytes will come: a last line without a newline, if there is one.

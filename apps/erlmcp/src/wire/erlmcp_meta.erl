@@ -57,7 +57,7 @@ validate(Params, _) ->
     {error, missing(maps:get(~"_meta", Params, undefined))}.
 
 optional_fields(#{?INFO := Info}) when not is_map(Info) ->
-    {error, mistyped([~"_meta.", ?INFO], ~"an object")};
+    {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object")};
 optional_fields(Meta) ->
     case progress_token(Meta) of
         {error, _} = Error ->
@@ -67,7 +67,9 @@ optional_fields(Meta) ->
                 #{?LOG_LEVEL := Name} ->
                     case level(Name) of
                         {ok, Level} -> {ok, fields(Meta, Level)};
-                        error -> {error, mistyped([~"_meta.", ?LOG_LEVEL], ~"a log level")}
+                        error ->
+                            Field = [~"_meta.", ?LOG_LEVEL],
+                            {error, erlmcp_params:mistyped(Field, ~"a log level")}
                     end;
                 #{} ->
                     {ok, fields(Meta, undefined)}
@@ -83,7 +85,7 @@ fields(Meta, Level) ->
 progress_token(#{~"progressToken" := Token}) when is_binary(Token); is_integer(Token) ->
     {ok, Token};
 progress_token(#{~"progressToken" := _}) ->
-    {error, mistyped(~"_meta.progressToken", ~"a string or an integer")};
+    {error, erlmcp_params:mistyped(~"_meta.progressToken", ~"a string or an integer")};
 progress_token(_) ->
     {ok, undefined}.
 
@@ -102,21 +104,17 @@ level(_) -> error.
 missing(Meta) when is_map(Meta) ->
     case [Key || Key <- [?VERSION, ?CAPABILITIES], not is_map_key(Key, Meta)] of
         [] ->
-            mistyped([~"_meta: ", ?VERSION, ~" and ", ?CAPABILITIES], ~"a string and an object");
+            erlmcp_params:mistyped([~"_meta: ", ?VERSION, ~" and ", ?CAPABILITIES],
+                                   ~"a string and an object");
         Keys ->
             erlmcp_refusal:new(missing_required_field,
                                [~"_meta: missing ", lists:join(~" and ", Keys)],
                                #{code => -32602, status => 400})
     end;
 missing(undefined) ->
-    erlmcp_refusal:new(missing_required_field, ~"params._meta: missing",
-                       #{code => -32602, status => 400});
+    erlmcp_params:missing(~"params._meta");
 missing(_) ->
-    mistyped(~"params._meta", ~"an object").
-
-mistyped(Field, Expected) ->
-    erlmcp_refusal:new(field_type_mismatch, [Field, ~": expected ", Expected],
-                       #{code => -32602, status => 400}).
+    erlmcp_params:mistyped(~"params._meta", ~"an object").
 
 header_mismatch(Message) ->
     erlmcp_refusal:new(invalid_header, Message, #{code => -32020, status => 400}).

@@ -120,18 +120,18 @@ messages_of_a_batch_are_bounded(Config) ->
     #{~"limit" := 100, ~"observed" := 101} = Data,
     false = is_map_key(~"id", Refused).
 
-%% Bounded refusal: a batch runs as many calls at once as a connection may.
+%% Bounded refusal: as many calls as may run at once, and not one more. Each request that is refused
+%% is told so by its id: "Responses MUST include the same ID as the request they correspond to."
 calls_of_a_batch_are_bounded(_) ->
     Server = start(#{calls_per_connection => 2}),
-    Socket = connect(Server),
-    {Headers, _} = message(~"", #{}, #{session => initialize(Server, ~"2025-03-26")}),
-    ok = send(Socket, ~"POST", Headers, batch([wait(1), wait(2), wait(3)])),
-    [finish(Pid, ~"done") || {Pid, _} <- [running(), running()]],
-    #{messages := [Answers]} = response(Socket),
-    #{1 := #{~"result" := _}, 2 := #{~"result" := _},
-      3 := #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 2, ~"observed" := 3}}}} =
-        by_id(Answers),
-    close(Socket),
+    Session = initialize(Server, ~"2025-03-26"),
+    Call = fun(Id) -> member(Id, ~"tools/call", #{name => ~"progress"}) end,
+    #{messages := [Served]} = post_batch(Server, Session, [Call(1), Call(2)]),
+    #{1 := #{~"result" := _}, 2 := #{~"result" := _}} = by_id(Served),
+    #{messages := [Answers]} = post_batch(Server, Session, [Call(Id) || Id <- [1, 2, 3]]),
+    [1, 2, 3] = lists:sort(maps:keys(by_id(Answers))),
+    [_ | _] = Refused = [Data || #{~"error" := #{~"code" := 1060, ~"data" := Data}} <- Answers],
+    [#{~"limit" := 2, ~"observed" := 3} = Data || Data <- Refused],
     erlmcp_test_http:stop(Server).
 
 %% JSON-RPC 2.0: "The Server MAY process a batch rpc call as a set of concurrent tasks."

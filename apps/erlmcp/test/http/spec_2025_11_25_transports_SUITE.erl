@@ -12,7 +12,8 @@
          ping_is_answered/1, missing_resource_is_32002/1,
          log_level_is_the_sessions/1, handler_knows_the_client_of_its_session/1]).
 -export([unused_session_expires/1, used_session_does_not_expire/1, sessions_are_bounded/1,
-         refused_session_is_told_its_id/1]).
+         refused_session_is_told_its_id/1, calls_of_a_session_are_bounded/1,
+         ended_calls_make_room/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, start_call/4, close/1, response/1, initialize/2,
                            initialize/3, delete/2, get_stream/2, finish/2, ended/1]).
@@ -353,4 +354,51 @@ refused_session_is_told_its_id(_) ->
     _ = initialize(Server, ~"2025-11-25"),
     #{status := 429, messages := [#{~"id" := 1, ~"error" := #{~"code" := 1060}}]} =
         initialize(Server, ~"2025-11-25", #{}),
+    erlmcp_test_http:stop(Server).
+
+%% Bounded refusal: a session runs as many calls at once as the limit says, on whatever connections.
+calls_of_a_session_are_bounded(_) ->
+    Server = start(#{calls_per_connection => 2}),
+    Session = initialize(Server, ~"2025-11-25"),
+    {First, One} = start_call(Server, Session, ~"wait", 1),
+    {Second, Two} = start_call(Server, Session, ~"wait", 2),
+    #{status := 200, messages := [#{~"id" := 3, ~"error" := #{~"code" := 1060, ~"data" := Data}}]} =
+        call(Server, ~"tools/call", #{name => ~"progress"}, #{session => Session, id => 3}),
+    #{~"limit" := 2, ~"observed" := 3, ~"retryAfterMs" := _} = Data,
+    %% What is no call, and who is another, is not disturbed.
+    #{messages := [#{~"result" := _}]} = in_session(Server, Session, ~"tools/list", #{}),
+    Other = initialize(Server, ~"2025-11-25"),
+    #{messages := [#{~"result" := _}]} =
+        in_session(Server, Other, ~"tools/call", #{name => ~"progress"}),
+    #{messages := [#{~"result" := _}]} = call(Server, ~"tools/call", #{name => ~"progress"}),
+    finish(One, ~"done"),
+    #{messages := [#{~"id" := 1, ~"result" := _}]} = response(First),
+    #{messages := [#{~"result" := _}]} =
+        in_session(Server, Session, ~"tools/call", #{name => ~"progress"}),
+    finish(Two, ~"done"),
+    #{messages := [#{~"id" := 2, ~"result" := _}]} = response(Second),
+    [close(Socket) || Socket <- [First, Second]],
+    erlmcp_test_http:stop(Server).
+
+%% However a call ends, its place is free when its client is told so.
+ended_calls_make_room(_) ->
+    Server = start(#{calls_per_connection => 1, call_heap_bytes => 1_000_000}),
+    Session = initialize(Server, ~"2025-11-25"),
+    Code = fun(Tool) ->
+        case in_session(Server, Session, ~"tools/call", #{name => Tool}) of
+            #{messages := [#{~"error" := #{~"code" := Refused}}]} -> Refused;
+            #{messages := [#{~"result" := _}]} -> result
+        end
+    end,
+    [{Tool, Expected} = {Tool, Code(Tool)}
+     || _ <- lists:seq(1, 50), {Tool, Expected} <- [{~"progress", result}, {~"crash", -32603},
+                                                    {~"hog", 1089}, {~"no such", -32602}]],
+    1069 = Code(~"slow"),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 7),
+    #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
+                            #{session => Session, id => none}),
+    _ = ended(Call),
+    #{messages := []} = response(Socket),
+    close(Socket),
+    result = Code(~"progress"),
     erlmcp_test_http:stop(Server).

@@ -1,0 +1,32 @@
+-module(erlmcp_heap).
+-moduledoc "How much memory the processes of a server start with, and may have.".
+
+-export([first_words/0, bound_connection/1]).
+
+%% Words. One small request fits without a collection; see the ratio of bench/echo.sh without it.
+-define(FIRST, 987).
+%% Bytes of a connection's memory beside several messages.
+-define(SPARE, 16_000_000).
+
+-doc "Words of heap that a process that serves a request starts with.".
+-spec first_words() -> pos_integer().
+first_words() ->
+    ?FIRST.
+
+-doc """
+Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound
+of its own. Counts the messages' binaries too from OTP 28 on.
+""".
+-spec bound_connection(erlmcp_options:limits()) -> ok.
+bound_connection(#{message_bytes := Max}) ->
+    _ = process_flag(min_heap_size, ?FIRST),
+    _ = process_flag(max_heap_size, max_heap((8 * Max + ?SPARE) div erlang:system_info(wordsize))),
+    ok.
+
+-if(?OTP_RELEASE >= 28).
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => true, include_shared_binaries => true}.
+-else.
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => true}.
+-endif.
