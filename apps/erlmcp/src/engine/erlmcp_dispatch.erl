@@ -222,7 +222,8 @@ listen(Id, Params, #{revision := Revision}, Catalog) ->
             ~"notifications/subscriptions/acknowledged",
             #{~"_meta" => Meta, ~"notifications" => Honoured}),
         {listen, #{id => Id,
-                   topics => [Topic || {_, Topic} <- Lists] ++ [{uri, binary:copy(Uri)} || Uri <- Uris],
+                   topics => [Topic || {_, Topic} <- Lists]
+                       ++ [{uri, binary:copy(Uri)} || Uri <- Uris],
                    acknowledged => Acknowledged,
                    closed => closed(Id, Meta, Revision, Catalog)}}
     end.

@@ -15,7 +15,8 @@ Source: specification 2026-07-28, "Transports / stdio".
     framing := erlmcp_line:state(),
     session := erlmcp_engine:session() | none,
     %% what the client watches: by its session, or by a request that stays open
-    watched := #{erlmcp_subscriptions:subscription() => {[erlmcp_engine:topic()], Closed :: [iodata()]}},
+    watched := #{erlmcp_subscriptions:subscription() =>
+                     {[erlmcp_engine:topic()], Closed :: [iodata()]}},
     calls := erlmcp_calls:calls()
 }.
 

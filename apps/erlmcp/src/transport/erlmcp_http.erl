@@ -22,28 +22,30 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
             #{} ->
                 {ranch_tcp, cowboy_clear, Socket}
         end,
-    ranch:child_spec(Ref, Transport,
-                     #{max_connections => Connections, num_conns_sups => 1,
-                       connection_type => supervisor,
-                       socket_opts => SocketOptions},
-                     Protocol,
-                     #{connection_type => supervisor,
-                       stream_handlers => [erlmcp_http_stream],
-                       erlmcp => erlmcp_http_stream:config(Options, Instance),
-                       request_timeout => ReceiveTimeout,
-                       %% A stream waits for its call, which has a deadline, or for a client that
-                       %% is sending, which the stream bounds itself.
-                       idle_timeout => infinity,
-                       inactivity_timeout => 300_000,
-                       max_keepalive => infinity,
-                       max_concurrent_streams => maps:get(calls_per_connection, Limits),
-                       active_n => 100,
-                       %% The streams read the bodies that are worth reading.
-                       max_skip_body_length => 0,
-                       %% All of them are ours; none carries bytes from a client.
-                       invalid_response_headers => ignore,
-                       logger => erlmcp_http_log,
-                       hibernate => false}).
+    Spec = ranch:child_spec(Ref, Transport,
+                            #{max_connections => Connections, num_conns_sups => 1,
+                              connection_type => supervisor, socket_opts => SocketOptions},
+                            Protocol,
+                            cowboy_options(ReceiveTimeout, Options, Instance)),
+    erlmcp_listener:child_spec(Spec, Socket).
+
+cowboy_options(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
+    #{connection_type => supervisor,
+      stream_handlers => [erlmcp_http_stream],
+      erlmcp => erlmcp_http_stream:config(Options, Instance),
+      request_timeout => ReceiveTimeout,
+      %% A stream waits for its call, which has a deadline, or for a client that is sending, which
+      %% the stream bounds itself.
+      idle_timeout => infinity,
+      inactivity_timeout => 300_000,
+      max_keepalive => infinity,
+      max_concurrent_streams => maps:get(calls_per_connection, Limits),
+      active_n => 100,
+      %% The streams read the bodies that are worth reading.
+      max_skip_body_length => 0,
+      %% All of them are ours; none carries bytes from a client.
+      invalid_response_headers => ignore,
+      logger => erlmcp_http_log}.
 
 -doc "Where it listens.".
 -spec address(ranch:ref(), map()) -> #{ip := inet:ip_address(), port := inet:port_number(),

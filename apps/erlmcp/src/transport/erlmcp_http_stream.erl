@@ -42,7 +42,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     timer :: undefined | reference(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
-        | {get, pid()} | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]}
+        | {get, pid()}
+        | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]}
         | refused,
     streaming = false :: boolean()
 }).

@@ -14,6 +14,8 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -export([start_link/3, init/2]).
 -export([received/2, write/2, close/1]).
 
+%% Bytes of an answer from which on it is watched whether the client reads it.
+-define(LARGE, 65_536).
 %% Packets that a socket delivers before it waits for its process to ask for more.
 -define(ACTIVE, 100).
 
@@ -21,15 +23,17 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Ref, Options, #{limits := Limits} = Instance) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
-    ranch:child_spec(Ref, ranch_tcp,
-                     #{max_connections => Connections, num_conns_sups => 1,
-                       socket_opts => [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
-                                       {port, maps:get(port, Options, 0)},
-                                       {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
-                                       %% Told apart from the end of the input.
-                                       {show_econnreset, true},
-                                       {send_timeout, SendTimeout}]},
-                     ?MODULE, Instance).
+    SocketOptions = [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
+                     {port, maps:get(port, Options, 0)},
+                     {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
+                     %% Told apart from the end of the input.
+                     {show_econnreset, true},
+                     {send_timeout, SendTimeout}],
+    Spec = ranch:child_spec(Ref, ranch_tcp,
+                            #{max_connections => Connections, num_conns_sups => 1,
+                              socket_opts => SocketOptions},
+                            ?MODULE, Instance),
+    erlmcp_listener:child_spec(Spec, SocketOptions).
 
 -doc "Where it listens.".
 -spec address(ranch:ref()) -> #{ip := inet:ip_address(), port := inet:port_number(),
@@ -62,11 +66,34 @@ received({tcp, Socket, Data}, Socket) -> {data, Data};
 received({tcp_passive, Socket}, Socket) -> activate(Socket), ignore;
 received({tcp_closed, Socket}, Socket) -> end_of_input;
 received({tcp_error, Socket, _}, Socket) -> lost;
+received({tcp_unread, Socket, Before}, Socket) -> unread(Socket, Before);
 received(_, _) -> other.
 
 -doc false.
 write(Socket, Bytes) ->
-    gen_tcp:send(Socket, Bytes).
+    case gen_tcp:send(Socket, Bytes) of
+        ok -> watch(Socket, iolist_size(Bytes));
+        {error, _} = Error -> Error
+    end.
+
+%% The socket takes one large answer whole; its time-out is for the next.
+watch(_, Size) when Size < ?LARGE ->
+    ok;
+watch(Socket, Size) ->
+    _ = unread(Socket, Size + 1),
+    ok.
+
+unread(Socket, Before) ->
+    case inet:getstat(Socket, [send_pend]) of
+        {ok, [{send_pend, 0}]} ->
+            ignore;
+        {ok, [{send_pend, Left}]} when Left < Before ->
+            {ok, [{send_timeout, Timeout}]} = inet:getopts(Socket, [send_timeout]),
+            _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, Left}),
+            ignore;
+        _ ->
+            lost
+    end.
 
 -doc false.
 close(Socket) ->

@@ -127,8 +127,10 @@ silent(_) -> [].
 %% A result, an error, or what will give one.
 answers({Change, Id, Uri}, Id) when Change =:= subscribe; Change =:= unsubscribe ->
     is_binary(Uri);
-answers({listen, #{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed}},
-        Id) ->
+answers({listen, #{id := Id, topics := Topics, acknowledged := Acknowledged,
+                   closed := [Cancelled, Closed]}}, Id) ->
+    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
+        decoded(Cancelled),
     Subscription = ~"io.modelcontextprotocol/subscriptionId",
     #{~"method" := ~"notifications/subscriptions/acknowledged",
       ~"params" := #{~"_meta" := #{Subscription := Id}, ~"notifications" := #{}}} =

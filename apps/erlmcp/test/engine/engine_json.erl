@@ -50,7 +50,7 @@ id() ->
 
 -doc "A valid message of either era, or a batch of them.".
 message() ->
-    frequency([{8, request()}, {2, notification()}, {1, response()}, {2, batch()}]).
+    frequency([{12, request()}, {2, notification()}, {1, response()}, {2, batch()}]).
 
 batch() ->
     resize(6, list(frequency([{6, request()}, {2, notification()}, {1, response()},
@@ -78,11 +78,11 @@ with_params(Params, Message) ->
     exactly(Message#{~"jsonrpc" => ~"2.0", ~"params" => Params}).
 
 method() ->
-    frequency([{4, ~"tools/call"}, {2, ~"prompts/get"}, {2, ~"resources/read"},
+    frequency([{4, ~"tools/call"}, {2, ~"prompts/get"}, {4, ~"resources/read"},
                {2, ~"initialize"}, {1, ~"ping"}, {1, ~"logging/setLevel"}, {1, ~"tools/list"},
                {1, ~"prompts/list"}, {1, ~"resources/list"}, {1, ~"resources/templates/list"},
-               {2, ~"server/discover"}, {2, ~"completion/complete"}, {1, ~"resources/subscribe"},
-               {1, ~"resources/unsubscribe"}, {2, ~"subscriptions/listen"}, {1, text()}]).
+               {2, ~"server/discover"}, {4, ~"completion/complete"}, {2, ~"resources/subscribe"},
+               {2, ~"resources/unsubscribe"}, {2, ~"subscriptions/listen"}, {1, text()}]).
 
 params(Method) ->
     ?LET({Own, Meta, Input}, {own(Method), meta(), input()},
@@ -116,12 +116,14 @@ own(~"initialize") ->
          #{~"protocolVersion" => Version, ~"capabilities" => Capabilities,
            ~"clientInfo" => #{~"name" => ~"n", ~"version" => ~"v"}});
 own(~"completion/complete") ->
-    ?LET({Ref, Name, Value, Context},
-         {oneof([#{~"type" => ~"ref/prompt", ~"name" => ~"greet"},
-                 #{~"type" => ~"ref/resource", ~"uri" => ~"t://x/{id}"},
-                 #{~"type" => ~"ref/resource", ~"uri" => ~"t://x/y"},
-                 #{~"type" => ~"ref/prompt", ~"name" => ~"none"}, object()]),
-          oneof([~"who", ~"how", ~"id", text()]), oneof([~"", ~"m", text()]),
+    ?LET({{Ref, Name}, Value, Context},
+         {oneof([{exactly(#{~"type" => ~"ref/prompt", ~"name" => ~"greet"}),
+                  oneof([~"who", ~"who", ~"how", text()])},
+                 {exactly(#{~"type" => ~"ref/resource", ~"uri" => ~"t://x/{id}"}), ~"id"},
+                 {oneof([exactly(#{~"type" => ~"ref/prompt", ~"name" => ~"none"}),
+                         exactly(#{~"type" => ~"ref/resource", ~"uri" => ~"t://x/y"}), object()]),
+                  text()}]),
+          oneof([~"", ~"m", text()]),
           oneof([exactly(#{}), exactly(#{~"arguments" => #{~"a" => ~"b"}}), object()])},
          #{~"ref" => Ref, ~"argument" => #{~"name" => Name, ~"value" => Value},
            ~"context" => Context});
@@ -138,7 +140,7 @@ own(_) ->
 
 meta() ->
     Modern = modern(~"2026-07-28"),
-    frequency([{4, none}, {8, exactly(Modern)}, {1, exactly(modern(~"2025-06-18"))},
+    frequency([{4, none}, {14, exactly(Modern)}, {1, exactly(modern(~"2025-06-18"))},
                {1, ?LET(Token, id(), Modern#{~"progressToken" => Token})},
                {1, ?LET(Token, id(), #{~"progressToken" => Token})},
                {1, exactly(Modern#{~"io.modelcontextprotocol/logLevel" => ~"error"})},
@@ -243,9 +245,9 @@ catalog() ->
                                                                 'x-mcp-header' => ~"Region"}}}}},
          {resource, #{uri => ~"a://plain", name => ~"plain", handler => Handler}},
          {resource_template, #{uri_template => ~"t://x/{id}", name => ~"t", handler => Handler,
-                               complete => #{~"id" => [~"me", ~"möglich"]}}},
+                               complete => #{~"id" => Handler}}},
          {prompt, #{name => ~"greet", handler => Handler,
-                    complete => #{~"who" => [~"me", ~"you"], ~"how" => Handler},
+                    complete => #{~"who" => Handler, ~"how" => [~"me", ~"möglich"]},
                     arguments => [#{name => ~"who", required => true}, #{name => ~"how"}]}},
          {prompt, #{name => ~"free", handler => Handler}}],
         lists()),
