@@ -101,7 +101,12 @@ name(Forms) ->
 
 room(Forms) ->
     {attribute, _, file, {Source, _}} = lists:keyfind(file, 3, Forms),
-    filename:basename(filename:dirname(Source)).
+    Folders = filename:split(filename:dirname(Source)),
+    %% A room may have folders of its own.
+    case lists:dropwhile(fun(Folder) -> Folder =/= "src" end, Folders) of
+        ["src", Room | _] -> Room;
+        ["src"] -> "src"
+    end.
 
 upward(Forms, Rooms) ->
     [Call || {Caller, Callee, _} = Call <- calls(Forms),

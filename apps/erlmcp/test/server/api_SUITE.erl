@@ -671,10 +671,9 @@ starting_and_stopping_leaves_nothing(_) ->
 
 %% Nor does a server that could not start.
 failed_starts_leave_nothing(_) ->
-    Port = erlmcp_test_line:port(start(#{})),
     leaves_nothing(50, fun() ->
-        {error, {listen, tcp, eaddrinuse}} = erlmcp:start_server(
-            options(#{listen => [{http, #{}}, {tcp, #{port => Port}}]})),
+        {error, {listen, tcp, eaddrnotavail}} = erlmcp:start_server(
+            options(#{listen => [{http, #{}}, {tcp, #{ip => {192, 0, 2, 1}}}]})),
         {error, {bad_definition, _, _, _, _}} = started(with(tool, #{}))
     end).
 

@@ -2,7 +2,7 @@
 -moduledoc """
 What the HTTP suites share: a server with one tool for each thing a call can do, and an HTTP/1.1
 client that writes exactly the bytes it is told to and reads one response, or one event, at a time.
-Everything waits five seconds at most and fails then.
+Everything waits ten seconds at most and fails then.
 """.
 
 -export([start/1, stop/1, definitions/1, catalog/0, finish/2, running/0, ended/1]).
@@ -32,7 +32,7 @@ How a message is sent. `session` is what `initialize/2` gave; without one the re
 }.
 -type session() :: {Id :: binary(), Revision :: binary()}.
 
--define(TIMEOUT, 5000).
+-define(TIMEOUT, 10_000).
 -define(MODERN, ~"2026-07-28").
 
 %% Servers.

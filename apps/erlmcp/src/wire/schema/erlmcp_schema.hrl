@@ -1,0 +1,23 @@
+%% What the modules of this folder share.
+
+%% A subschema where it stands: in which resource, under which JSON pointer (the last token first),
+%% and what its dynamic references mean there: an anchor's name to the outermost place that has it.
+-record(place, {
+    uri :: binary(),
+    pointer = [] :: [binary()],
+    schema :: erlmcp_json:json_term(),
+    dialect :: erlmcp_schema_dialect:dialect(),
+    scope = #{} :: #{binary() | recursive => {Uri :: binary(), Pointer :: [binary()]}}
+}).
+
+%% One validation that collects errors.
+-record(run, {
+    table :: tuple(),
+    budget :: non_neg_integer(),
+    errors = [] :: [{erlmcp_schema_run:at(), erlmcp_schema_run:text()}],
+    room :: non_neg_integer(),
+    %% A branch (of anyOf, say) that is full goes on; the whole validation ends.
+    branch = false :: boolean(),
+    %% Whether some schema around asks what was evaluated.
+    annotate = false :: boolean()
+}).

@@ -1,0 +1,132 @@
+-module(erlmcp_schema_compile).
+-moduledoc """
+A schema as funs: one pair for each place that references lead to, which holds those of the
+subschemas inside it. Pure.
+
+What is referred to is called through the table, by number, and never held: so the whole is a tree,
+no larger when it is copied, and a schema may refer to itself.
+""".
+
+-include("erlmcp_schema.hrl").
+
+-export([table/2]).
+-export([child/4, children/4, invalid/2, location/2, asserts_formats/1]).
+
+-export_type([context/0]).
+
+-type context() :: #{
+    index := erlmcp_schema_index:index(),
+    numbers := #{erlmcp_schema_place:key() => pos_integer()},
+    formats := assert | annotate,
+    max_pattern := pos_integer(),
+    place := erlmcp_schema_place:place()
+}.
+-type options() :: #{
+    max_subschemas := pos_integer(), formats := assert | annotate, max_pattern := pos_integer(),
+    _ => _
+}.
+
+-doc """
+The checks of all places, then their finders; the root is the first. Throws a reason of
+`t:erlmcp_schema:reason/0`.
+""".
+-spec table(erlmcp_schema_index:index(), options()) -> tuple().
+table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPattern}) ->
+    {Places, Numbers} = erlmcp_schema_graph:new(Index, Limit),
+    Context = #{index => Index, numbers => Numbers, formats => Formats, max_pattern => MaxPattern},
+    {Checks, Finders} = lists:unzip([pair(Place, Context) || Place <- Places]),
+    list_to_tuple(Checks ++ Finders).
+
+-doc "The funs of the subschema that stands under these tokens.".
+-spec child([binary()], term(), context(), InvalidKeyword :: binary()) ->
+    erlmcp_schema_run:node_pair().
+child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
+        when is_map(Schema); is_boolean(Schema) ->
+    pair(erlmcp_schema_place:child(Tokens, Schema, Place, Index), Context);
+child(_, _, Context, Keyword) ->
+    invalid(Keyword, Context).
+
+-doc "The funs of the schemas in a list or map that a keyword has, each with its token.".
+-spec children(binary(), term(), list | map, context()) ->
+    [{binary(), erlmcp_schema_run:node_pair()}].
+children(Keyword, Schemas, list, Context) when is_list(Schemas) ->
+    [{Token, child([Keyword, Token], Schema, Context, Keyword)}
+     || {N, Schema} <- lists:enumerate(0, Schemas), Token <- [integer_to_binary(N)]];
+children(Keyword, Schemas, map, Context) when is_map(Schemas) ->
+    [{Name, child([Keyword, Name], Schema, Context, Keyword)}
+     || {Name, Schema} <- lists:sort(maps:to_list(Schemas))];
+children(Keyword, _, _, Context) ->
+    invalid(Keyword, Context).
+
+-doc "Throws that the schema has something else under a keyword than it must have.".
+-spec invalid(binary(), context()) -> no_return().
+invalid(Keyword, #{place := Place}) ->
+    throw({invalid_keyword, erlmcp_schema_place:location(Place), Keyword}).
+
+-doc "What stands under these tokens of the schema, as an error names it.".
+-spec location([binary()], context()) -> binary().
+location(Tokens, #{place := #place{pointer = Pointer} = Place}) ->
+    erlmcp_schema_place:location(Place#place{pointer = lists:reverse(Tokens, Pointer)}).
+
+-doc "Whether `format` is more than an annotation.".
+-spec asserts_formats(context()) -> boolean().
+asserts_formats(#{formats := assert}) -> true;
+asserts_formats(#{place := #place{dialect = Dialect}}) ->
+    erlmcp_schema_dialect:formats(Dialect) =:= asserted.
+
+pair(#place{schema = true}, _) ->
+    erlmcp_schema_run:pass();
+pair(#place{schema = false}, _) ->
+    erlmcp_schema_run:refuse();
+pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
+    Context = Context0#{place => Place},
+    Known = maps:filter(fun(Keyword, _) -> erlmcp_schema_dialect:has(Keyword, Dialect) end,
+                        erlmcp_schema_dialect:effective(Whole, Dialect)),
+    {Schema, Sought} = erlmcp_schema_unevaluated:resolved(Known, Dialect),
+    {Checks, Finders} = lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, lists:append([
+        erlmcp_schema_value:parts(Schema, Context),
+        [erlmcp_schema_members:part(Schema, Context)],
+        erlmcp_schema_object:parts(Schema, Context),
+        erlmcp_schema_array:parts(Schema, Context),
+        erlmcp_schema_logic:parts(Schema, Context),
+        [reference(Keyword, Context)
+         || Keyword <- erlmcp_schema_place:references(Schema, Dialect)]
+    ])),
+    case erlmcp_schema_unevaluated:finders(Sought, Context) of
+        [] ->
+            {erlmcp_schema_run:all(Checks), finder(Finders)};
+        Last ->
+            %% These need to know what the others evaluated, and only finders do.
+            Find = finder(Finders ++ Last),
+            Finder = fun(V, At, #run{annotate = Before} = Run) ->
+                {Evaluated, Found} = Find(V, At, Run#run{annotate = true}),
+                {Evaluated, Found#run{annotate = Before}}
+            end,
+            Check = fun(V, Table, Budget) ->
+                Holds = fun(Run) -> Finder(V, {[], []}, Run) end,
+                erlmcp_schema_run:holds(Holds, Table, erlmcp_schema_run:spend(1, Budget))
+            end,
+            {Check, Finder}
+    end.
+
+finder(Finders) ->
+    Cost = length(Finders),
+    fun(V, At, Run) ->
+        erlmcp_schema_run:find(Finders, V, At, erlmcp_schema_run:spent(Cost, Run))
+    end.
+
+reference(Keyword, #{place := Place, index := Index, numbers := Numbers}) ->
+    Key = erlmcp_schema_place:key(erlmcp_schema_place:reference(Keyword, Place, Index)),
+    N = map_get(Key, Numbers),
+    Half = map_size(Numbers),
+    Check = fun
+        (V, Table, Budget) when Budget > 0 -> (element(N, Table))(V, Table, Budget - 1);
+        (_, _, _) -> throw(budget)
+    end,
+    Finder = fun(V, At, {Evaluated, #run{table = Table} = Run}) ->
+        Find = element(Half + N, Table),
+        Spent = erlmcp_schema_run:spent(1, Run),
+        {More, Found} = Find(V, erlmcp_schema_run:under([Keyword], At), Spent),
+        {erlmcp_schema_run:merge(Evaluated, More), Found}
+    end,
+    {[Check], [Finder]}.

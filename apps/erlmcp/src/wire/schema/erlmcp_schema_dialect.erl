@@ -1,0 +1,214 @@
+-module(erlmcp_schema_dialect).
+-moduledoc """
+Which keywords a schema has, by the dialect that its `$schema` names: JSON Schema 2020-12, 2019-09,
+draft-07, or one of a meta-schema that is given and made of their vocabularies. Pure.
+""".
+
+-export([named/2, uris/0, uri/1, draft/1, formats/1, has/2]).
+-export([document/1, effective/2, children/2]).
+
+-export_type([dialect/0, draft/0, child/0]).
+
+-record(dialect, {
+    uri :: binary(),
+    draft :: draft(),
+    keywords :: #{binary() => true},
+    formats = annotated :: annotated | asserted
+}).
+
+-opaque dialect() :: #dialect{}.
+-type draft() :: draft_07 | draft_2019_09 | draft_2020_12.
+
+%% `here` is applied to the instance itself, `inside` to a part of it, `stored` to nothing.
+-type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_json:json_term()}.
+
+-define(URI_2020, "https://json-schema.org/draft/2020-12/").
+-define(URI_2019, "https://json-schema.org/draft/2019-09/").
+-define(URI_07, ~"http://json-schema.org/draft-07/schema").
+
+-doc """
+The dialect that `$schema` names. `Documents` are the schemas given beside it, by their address.
+Throws `{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
+""".
+-spec named(binary(), #{binary() => erlmcp_json:json_term()}) -> dialect().
+named(Uri, Documents) ->
+    named(Uri, Documents, []).
+
+named(Uri0, Documents, Seen) ->
+    Uri = without_empty_fragment(Uri0),
+    case {Uri, Documents} of
+        {<<?URI_2020, "schema">>, _} -> standard(draft_2020_12);
+        {<<?URI_2019, "schema">>, _} -> standard(draft_2019_09);
+        {?URI_07, _} -> standard(draft_07);
+        {_, #{Uri := #{~"$schema" := Meta} = Document}} when is_binary(Meta) ->
+            lists:member(Uri, Seen) andalso throw({unsupported_dialect, Uri}),
+            custom(Document, (named(Meta, Documents, [Uri | Seen]))#dialect{uri = Uri});
+        _ -> throw({unsupported_dialect, Uri0})
+    end.
+
+without_empty_fragment(Uri) ->
+    case binary:split(Uri, ~"#") of
+        [Whole, ~""] -> Whole;
+        _ -> Uri
+    end.
+
+standard(Draft) ->
+    Uri = case Draft of
+        draft_2020_12 -> <<?URI_2020, "schema">>;
+        draft_2019_09 -> <<?URI_2019, "schema">>;
+        draft_07 -> ?URI_07
+    end,
+    Names = [core, applicator, unevaluated, validation, format],
+    #dialect{uri = Uri, draft = Draft, keywords = keywords(Names, Draft)}.
+
+custom(#{~"$vocabulary" := Vocabularies}, #dialect{draft = Draft} = Dialect)
+        when is_map(Vocabularies), Draft =/= draft_07 ->
+    Known = maps:fold(fun(Uri, Required, Names) ->
+        case vocabulary(Uri, Draft) of
+            unknown when Required -> throw({unsupported_vocabulary, Uri});
+            unknown -> Names;
+            Name -> [Name | Names]
+        end
+    end, [core], Vocabularies),
+    Formats = case lists:member(format_assertion, Known) of
+        true -> asserted;
+        false -> annotated
+    end,
+    Dialect#dialect{keywords = keywords(Known, Draft), formats = Formats};
+custom(_, Dialect) ->
+    Dialect.
+
+vocabulary(<<?URI_2020, "vocab/", Name/binary>>, draft_2020_12) -> vocabulary(Name);
+vocabulary(<<?URI_2019, "vocab/format">>, draft_2019_09) -> format;
+vocabulary(<<?URI_2019, "vocab/", Name/binary>>, draft_2019_09) -> vocabulary(Name);
+vocabulary(_, _) -> unknown.
+
+vocabulary(~"core") -> core;
+vocabulary(~"applicator") -> applicator;
+vocabulary(~"unevaluated") -> unevaluated;
+vocabulary(~"validation") -> validation;
+vocabulary(~"format-annotation") -> format;
+vocabulary(~"format-assertion") -> format_assertion;
+vocabulary(~"meta-data") -> meta_data;
+vocabulary(~"content") -> content;
+vocabulary(_) -> unknown.
+
+keywords(Names, Draft) ->
+    #{Keyword => true || Name <- Names, Keyword <- keyword_list(Name, Draft)}.
+
+keyword_list(core, draft_07) ->
+    [~"$ref", ~"definitions"];
+keyword_list(core, draft_2019_09) ->
+    [~"$ref", ~"$recursiveRef", ~"$recursiveAnchor", ~"$anchor", ~"$defs", ~"definitions"];
+keyword_list(core, draft_2020_12) ->
+    [~"$ref", ~"$dynamicRef", ~"$dynamicAnchor", ~"$anchor", ~"$defs", ~"definitions"];
+keyword_list(applicator, Draft) ->
+    [~"properties", ~"patternProperties", ~"additionalProperties", ~"propertyNames", ~"items",
+     ~"contains", ~"allOf", ~"anyOf", ~"oneOf", ~"not", ~"if", ~"then", ~"else",
+     %% Since 2019-09 an old name, which a validator may go on to know.
+     ~"dependencies"] ++
+        case Draft of
+            draft_07 -> [~"additionalItems"];
+            %% Of a vocabulary of its own only since 2020-12.
+            draft_2019_09 ->
+                [~"additionalItems", ~"dependentSchemas", ~"unevaluatedItems",
+                 ~"unevaluatedProperties"];
+            draft_2020_12 -> [~"prefixItems", ~"dependentSchemas"]
+        end;
+keyword_list(unevaluated, draft_2020_12) ->
+    [~"unevaluatedItems", ~"unevaluatedProperties"];
+keyword_list(validation, Draft) ->
+    [~"type", ~"enum", ~"const", ~"multipleOf", ~"maximum", ~"exclusiveMaximum", ~"minimum",
+     ~"exclusiveMinimum", ~"maxLength", ~"minLength", ~"pattern", ~"maxItems", ~"minItems",
+     ~"uniqueItems", ~"maxProperties", ~"minProperties", ~"required"] ++
+        case Draft of
+            draft_07 -> [];
+            _ -> [~"maxContains", ~"minContains", ~"dependentRequired"]
+        end;
+keyword_list(Format, _) when Format =:= format; Format =:= format_assertion ->
+    [~"format"];
+keyword_list(_, _) ->
+    [].
+
+-doc "The addresses of the meta-schemas that are known.".
+-spec uris() -> [binary()].
+uris() -> [<<?URI_2020, "schema">>, <<?URI_2019, "schema">>, ?URI_07].
+
+-doc "The address of the dialect's meta-schema.".
+-spec uri(dialect()) -> binary().
+uri(#dialect{uri = Uri}) -> Uri.
+
+-doc "The draft whose rules the dialect follows.".
+-spec draft(dialect()) -> draft().
+draft(#dialect{draft = Draft}) -> Draft.
+
+-doc "Whether the dialect itself says that `format` is more than an annotation.".
+-spec formats(dialect()) -> annotated | asserted.
+formats(#dialect{formats = Formats}) -> Formats.
+
+-doc "Whether the keyword means something.".
+-spec has(binary(), dialect()) -> boolean().
+has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
+
+-doc "The published document under an address, without its fragment.".
+-spec document(binary()) -> {ok, erlmcp_json:json_term()} | error.
+document(Uri) ->
+    Documents = case Uri of
+        <<?URI_2020, _/binary>> -> erlmcp_schema_meta_2020_12:documents();
+        <<?URI_2019, _/binary>> -> erlmcp_schema_meta_2019_09:documents();
+        ?URI_07 -> erlmcp_schema_meta_07:documents();
+        _ -> []
+    end,
+    case lists:keyfind(Uri, 1, Documents) of
+        {_, Document} -> {ok, Document};
+        false -> error
+    end.
+
+-doc "The schema without what its dialect has it ignore beside `$ref`.".
+-spec effective(map(), dialect()) -> map().
+effective(#{~"$ref" := Ref}, #dialect{draft = draft_07}) -> #{~"$ref" => Ref};
+effective(Schema, _) -> Schema.
+
+-doc "The subschemas right inside a schema.".
+-spec children(map(), dialect()) -> [child()].
+children(Schema, #dialect{keywords = Keywords}) ->
+    [Child || Keyword := Value <- Schema,
+              is_map_key(Keyword, Keywords),
+              {Shape, How} <- [position(Keyword)],
+              Child <- children(Shape, How, Keyword, Value)].
+
+children(one, How, Keyword, Value) when is_map(Value); is_boolean(Value) ->
+    [{How, [Keyword], Value}];
+children(Shape, How, Keyword, Values) when is_list(Values), Shape =/= one, Shape =/= map ->
+    [{How, [Keyword, integer_to_binary(N)], Value}
+     || {N, Value} <- lists:enumerate(0, Values), is_map(Value) orelse is_boolean(Value)];
+children(one_or_list, How, Keyword, Value) ->
+    children(one, How, Keyword, Value);
+children(map, How, Keyword, Values) when is_map(Values) ->
+    [{How, [Keyword, Name], Value}
+     || Name := Value <- Values, is_map(Value) orelse is_boolean(Value)];
+children(_, _, _, _) ->
+    [].
+
+position(~"allOf") -> {list, here};
+position(~"anyOf") -> {list, here};
+position(~"oneOf") -> {list, here};
+position(~"not") -> {one, here};
+position(~"if") -> {one, here};
+position(~"then") -> {one, here};
+position(~"else") -> {one, here};
+position(~"dependentSchemas") -> {map, here};
+position(~"dependencies") -> {map, here};
+position(~"properties") -> {map, inside};
+position(~"patternProperties") -> {map, inside};
+position(~"additionalProperties") -> {one, inside};
+position(~"unevaluatedProperties") -> {one, inside};
+position(~"propertyNames") -> {one, inside};
+position(~"prefixItems") -> {list, inside};
+position(~"items") -> {one_or_list, inside};
+position(~"additionalItems") -> {one, inside};
+position(~"unevaluatedItems") -> {one, inside};
+position(~"contains") -> {one, inside};
+position(~"$defs") -> {map, stored};
+position(~"definitions") -> {map, stored};
+position(_) -> none.

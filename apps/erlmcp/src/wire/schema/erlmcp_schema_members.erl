@@ -1,0 +1,318 @@
+-module(erlmcp_schema_members).
+-moduledoc """
+The members of an object: `properties`, `patternProperties`, what is said of the others, and
+`required`. They are one check, since nearly every object has them together. Pure.
+""".
+
+-include("erlmcp_schema.hrl").
+
+-export([part/2, has_check/1, missing/2]).
+
+-import(erlmcp_schema_run, [spend/2, spent/2, down/3, under/2, fail/3]).
+-import(erlmcp_schema_text, [literal/1]).
+
+%% Up to here OTP keeps the members of a map in a list.
+-define(SMALL, 32).
+%% Below this a look-up of each costs less than the list.
+-define(TINY, 4).
+
+-type rest() :: [{Keyword :: binary(), Sub :: term(), erlmcp_schema_run:node_pair()}].
+
+-doc "Whether the schema has such a check. It refuses all but objects if `type` does.".
+-spec has_check(map()) -> boolean().
+has_check(Schema) ->
+    lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
+              [~"properties", ~"patternProperties", ~"required", ~"additionalProperties",
+               ~"unevaluatedProperties"]).
+
+-doc "The part of a schema that these keywords are.".
+-spec part(map(), erlmcp_schema_compile:context()) -> erlmcp_schema_run:part().
+part(Schema, Context) ->
+    Properties = children(~"properties", Schema, Context),
+    Patterns = [{erlmcp_schema_pattern:compile(Text, [~"patternProperties", Text], Context), Text,
+                 Pair}
+                || {Text, Pair} <- children(~"patternProperties", Schema, Context)],
+    Required = erlmcp_schema_value:names(
+        {~"required", maps:get(~"required", Schema, [])}, Context),
+    Rest = rest(Schema, Context),
+    {[check(Properties, Required, Patterns, Rest, Schema) || has_check(Schema)],
+     [properties_finder(Properties), required_finder(Required)]
+         ++ [erlmcp_schema_pattern:halting(~"patternProperties", Text,
+                                           pattern_finder(Pattern, Text, Find))
+             || {Pattern, Text, {_, Find}} <- Patterns]
+         ++ rest_finders(Rest, maps:from_list(Properties), Patterns)}.
+
+children(Keyword, Schema, Context) ->
+    case Schema of
+        #{Keyword := Of} -> erlmcp_schema_compile:children(Keyword, Of, map, Context);
+        #{} -> []
+    end.
+
+%% Beside the first of these the second finds nothing.
+-spec rest(map(), erlmcp_schema_compile:context()) -> rest().
+rest(Schema, Context) ->
+    Keywords = [Keyword || Keyword <- [~"additionalProperties", ~"unevaluatedProperties"],
+                           is_map_key(Keyword, Schema)],
+    [{Keyword, Sub, erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)}
+     || Keyword <- lists:sublist(Keywords, 1), #{Keyword := Sub} <- [Schema]].
+
+%% The one check. `any` stands for members that need none, `none` for members that must not be.
+check(Properties, Required, Patterns, Rest, Schema) ->
+    {Any, _} = erlmcp_schema_run:pass(),
+    Known = maps:from_list([{Name, Check} || {Name, {Check, _}} <- Properties]),
+    Needed = #{Name => true || Name <- Required},
+    Constants = constants(Schema),
+    {First, Others} = lists:partition(
+        fun({Name, _, _}) -> is_map_key(Name, Constants) end,
+        lists:sort([{Name, is_map_key(Name, Needed), Check} || Name := Check <- Known]
+            ++ [{Name, true, Any} || Name <- Required, not is_map_key(Name, Known)])),
+    Named = First ++ Others,
+    Matching = [{Pattern, Check} || {Pattern, _, {Check, _}} <- Patterns],
+    Only = case Schema of
+        #{~"type" := ~"object"} -> true;
+        #{} -> false
+    end,
+    case Rest of
+        _ when Matching =/= [] -> full(Named, Known, Matching, additional(Rest), Only);
+        [{_, Sub, {Check, _}}] when Sub =/= true, Sub =/= #{}, Sub =/= false, Named =:= [] ->
+            every(Check, Only);
+        [{_, Sub, _}] when Sub =/= true, Sub =/= #{}, Sub =/= false ->
+            full(Named, Known, [], additional(Rest), Only);
+        [{_, false, _}] when map_size(Known) =:= length(Named) -> closed(Named, Only);
+        [{_, false, _}] -> full(Named, Known, [], none, Only);
+        _ -> open(Named, Only)
+    end.
+
+%% The property that tells the branches of a oneOf apart is most often one of these.
+constants(#{~"properties" := Properties}) ->
+    #{Name => true || Name := #{~"const" := _} <- Properties};
+constants(_) ->
+    #{}.
+
+additional([{_, false, _}]) -> none;
+additional([{_, _, {Check, _}}]) -> Check;
+additional([]) -> any.
+
+every(Check, Only) ->
+    fun
+        (V, Table, Budget) when is_map(V) ->
+            values(maps:values(V), Check, Table, spend(map_size(V), Budget));
+        (_, _, Budget) when Only -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end.
+
+values([Value | Values], Check, Table, Budget) ->
+    case Check(Value, Table, Budget) of
+        Left when Left >= 0 -> values(Values, Check, Table, Left);
+        Failed -> Failed
+    end;
+values([], _, _, Budget) ->
+    Budget.
+
+open(Named, Only) ->
+    Cost = length(Named),
+    fun
+        (V, Table, Budget) when is_map(V), Cost =< Budget ->
+            named(Named, order(V), V, Table, Budget - Cost);
+        (V, _, _) when is_map(V) -> throw(budget);
+        (_, _, Budget) when Only -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end.
+
+named([{Name, _, Check} | Named], [{Name, Value} | Members], V, Table, Budget) ->
+    case Check(Value, Table, Budget) of
+        Left when Left >= 0 -> named(Named, Members, V, Table, Left);
+        Failed -> Failed
+    end;
+named([{Name, Required, Check} | Named], Members, V, Table, Budget) ->
+    case V of
+        #{Name := Value} ->
+            case Check(Value, Table, Budget) of
+                Left when Left >= 0 -> named(Named, Members, V, Table, Left);
+                Failed -> Failed
+            end;
+        #{} when Required -> bnot Budget;
+        #{} -> named(Named, Members, V, Table, Budget)
+    end;
+named([], _, _, _, Budget) ->
+    Budget.
+
+closed(Named, Only) ->
+    Cost = length(Named),
+    fun
+        (V, Table, Budget) when is_map(V), Cost =< Budget ->
+            only(Named, order(V), V, map_size(V), Table, Budget - Cost);
+        (V, _, _) when is_map(V) -> throw(budget);
+        (_, _, Budget) when Only -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end.
+
+%% Other is how many members have not been found among the named ones.
+only([{Name, _, Check} | Named], [{Name, Value} | Members], V, Other, Table, Budget) ->
+    case Check(Value, Table, Budget) of
+        Left when Left >= 0 -> only(Named, Members, V, Other - 1, Table, Left);
+        Failed -> Failed
+    end;
+only([{Name, Required, Check} | Named], Members, V, Other, Table, Budget) ->
+    case V of
+        #{Name := Value} ->
+            case Check(Value, Table, Budget) of
+                Left when Left >= 0 -> only(Named, Members, V, Other - 1, Table, Left);
+                Failed -> Failed
+            end;
+        #{} when Required -> bnot Budget;
+        #{} -> only(Named, Members, V, Other, Table, Budget)
+    end;
+only([], _, _, 0, _, Budget) -> Budget;
+only([], _, _, _, _, Budget) -> bnot Budget.
+
+%% The members of a small map come in the order of the named ones, so that the next is most often
+%% the one that is asked for. Where it is not, it is looked up: the order is for speed alone.
+order(V) when map_size(V) >= ?TINY, map_size(V) =< ?SMALL -> maps:to_list(V);
+order(_) -> [].
+
+full(Named, Known, Patterns, Rest, Only) ->
+    Cost = length(Named),
+    Each = length(Patterns) + 1,
+    fun
+        (V, Table, Budget) when is_map(V) ->
+            case named(Named, order(V), V, Table, spend(Cost, Budget)) of
+                Left when Left >= 0 ->
+                    others(maps:to_list(V), Known, Patterns, Rest, Table,
+                           spend(Each * map_size(V), Left));
+                Failed -> Failed
+            end;
+        (_, _, Budget) when Only -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end.
+
+others([{Name, Value} | Members], Known, Patterns, Rest, Table, Budget) ->
+    case matching(Patterns, Name, Value, Table, Budget, is_map_key(Name, Known)) of
+        {true, Left} when Left >= 0 ->
+            others(Members, Known, Patterns, Rest, Table, Left);
+        {true, Failed} ->
+            Failed;
+        {false, Left} when Rest =:= any ->
+            others(Members, Known, Patterns, Rest, Table, Left);
+        {false, Left} when Rest =:= none ->
+            bnot Left;
+        {false, Before} ->
+            case Rest(Value, Table, Before) of
+                Left when Left >= 0 -> others(Members, Known, Patterns, Rest, Table, Left);
+                Failed -> Failed
+            end
+    end;
+others([], _, _, _, _, Budget) ->
+    Budget.
+
+matching([{Pattern, Check} | Patterns], Name, Value, Table, Budget, Evaluated) ->
+    case erlmcp_schema_pattern:match(Name, Pattern, Budget) of
+        Matched when Matched >= 0 ->
+            case Check(Value, Table, Matched) of
+                Left when Left >= 0 -> matching(Patterns, Name, Value, Table, Left, true);
+                Failed -> {true, Failed}
+            end;
+        Unmatched ->
+            matching(Patterns, Name, Value, Table, bnot Unmatched, Evaluated)
+    end;
+matching([], _, _, _, Budget, Evaluated) ->
+    {Evaluated, Budget}.
+
+%% The finders, a keyword each.
+properties_finder(Properties) ->
+    Cost = length(Properties),
+    fun
+        (V, At, {Evaluated0, Run0}) when is_map(V) ->
+            lists:foldl(fun({Name, {_, Find}}, {Evaluated, Run}) ->
+                case V of
+                    #{Name := Value} ->
+                        {_, Found} = Find(Value, down(Name, [~"properties", Name], At), Run),
+                        {with(Name, Evaluated), Found};
+                    #{} ->
+                        {Evaluated, Run}
+                end
+            end, {Evaluated0, spent(Cost, Run0)}, Properties);
+        (_, _, Sum) ->
+            Sum
+    end.
+
+required_finder(Required) ->
+    Cost = length(Required),
+    fun
+        (V, At, {Evaluated, Run}) when is_map(V) ->
+            Missing = [Name || Name <- Required, not is_map_key(Name, V)],
+            {Evaluated, lists:foldl(fun(Name, Sum) ->
+                fail(under([~"required"], At), fun() -> missing(Name, V) end, Sum)
+            end, spent(Cost, Run), Missing)};
+        (_, _, Sum) ->
+            Sum
+    end.
+
+-doc "That an object has not a member that it must have.".
+-spec missing(binary(), map()) -> iodata().
+missing(Name, V) ->
+    [~"must have the property ", literal(Name), ~", but has ", has(V)].
+
+has(V) when map_size(V) =:= 0 -> ~"none";
+has(V) -> erlmcp_schema_text:list([literal(Name) || Name <- lists:sort(maps:keys(V))], ~"and").
+
+pattern_finder(Pattern, Text, Find) ->
+    fun
+        (V, At, {Evaluated0, Run0}) when is_map(V) ->
+            lists:foldl(fun({Name, Value}, {Evaluated, Run}) ->
+                case matches(Name, Pattern, Run) of
+                    {true, Left} ->
+                        {_, Found} =
+                            Find(Value, down(Name, [~"patternProperties", Text], At), Left),
+                        {with(Name, Evaluated), Found};
+                    {false, Left} ->
+                        {Evaluated, Left}
+                end
+            end, {Evaluated0, spent(map_size(V), Run0)}, sorted(V));
+        (_, _, Sum) ->
+            Sum
+    end.
+
+matches(Name, Pattern, Run) ->
+    Check = fun(Text, _, Budget) -> erlmcp_schema_pattern:match(Text, Pattern, Budget) end,
+    erlmcp_schema_run:passes(Check, Name, Run).
+
+rest_finders([], _, _) ->
+    [];
+rest_finders([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
+    [fun
+        (V, At, {_, Run}) when is_map(V) ->
+            {all, lists:foldl(fun({Name, Value}, Sum) ->
+                case evaluated(Name, Known, Patterns, Sum) of
+                    {true, Left} ->
+                        Left;
+                    {false, Left} when Sub =:= false ->
+                        fail(under([Keyword], At), fun() -> other(Name, Known) end, Left);
+                    {false, Left} ->
+                        {_, Found} = Find(Value, down(Name, [Keyword], At), Left),
+                        Found
+                end
+            end, spent(map_size(V), Run), sorted(V))};
+        (_, _, Sum) ->
+            Sum
+    end].
+
+evaluated(Name, Known, _, Run) when is_map_key(Name, Known) ->
+    {true, Run};
+evaluated(Name, Known, [{Pattern, _, _} | Patterns], Run) ->
+    case matches(Name, Pattern, Run) of
+        {true, Left} -> {true, Left};
+        {false, Left} -> evaluated(Name, Known, Patterns, Left)
+    end;
+evaluated(_, _, [], Run) ->
+    {false, Run}.
+
+other(Name, Known) when map_size(Known) =:= 0 ->
+    [~"must not have the property ", literal(Name)];
+other(Name, Known) ->
+    [~"must not have the property ", literal(Name), ~", only ", has(Known)].
+
+sorted(V) -> lists:sort(maps:to_list(V)).
+
+with(_, all) -> all;
+with(Name, Evaluated) -> Evaluated#{Name => true}.

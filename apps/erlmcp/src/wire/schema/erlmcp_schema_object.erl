@@ -1,0 +1,116 @@
+-module(erlmcp_schema_object).
+-moduledoc """
+The keywords that look at an object as a whole: how many members it has, their names, and what is
+needed beside which. Pure.
+""".
+
+-export([parts/2]).
+
+-import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, down/3, under/2]).
+-import(erlmcp_schema_text, [count/2, literal/1]).
+
+-doc "The parts of a schema that these keywords are.".
+-spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+parts(Schema, Context) ->
+    [part(Keyword, Value, Context)
+     || Keyword <- [~"minProperties", ~"maxProperties", ~"propertyNames", ~"dependentRequired",
+                    ~"dependencies", ~"dependentSchemas"],
+        #{Keyword := Value} <- [Schema]].
+
+part(~"minProperties", Value, Context) ->
+    Limit = erlmcp_schema_value:integral({~"minProperties", Value}, Context),
+    Check = fun
+        (V, _, Budget) when is_map(V), map_size(V) < Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"minProperties", Check, fun(V) ->
+        [~"must have at least ", count(Limit, ~"member"), ~", not ", integer_to_binary(map_size(V))]
+    end);
+part(~"maxProperties", Value, Context) ->
+    Limit = erlmcp_schema_value:integral({~"maxProperties", Value}, Context),
+    Check = fun
+        (V, _, Budget) when is_map(V), map_size(V) > Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"maxProperties", Check, fun(V) ->
+        [~"must have at most ", count(Limit, ~"member"), ~", not ", integer_to_binary(map_size(V))]
+    end);
+part(~"propertyNames", Sub, Context) ->
+    {Check, Find} =
+        erlmcp_schema_compile:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
+    Names = fun
+        (V, Table, Budget) when is_map(V) ->
+            each_name(maps:keys(V), Check, Table, spend(map_size(V), Budget));
+        (_, _, Budget) ->
+            Budget
+    end,
+    Finder = fun
+        (V, At, {Evaluated, Run}) when is_map(V) ->
+            {Evaluated, lists:foldl(fun(Name, Sum) ->
+                {_, Found} = Find(Name, down(Name, [~"propertyNames"], At), Sum),
+                Found
+            end, spent(map_size(V), Run), lists:sort(maps:keys(V)))};
+        (_, _, Sum) ->
+            Sum
+    end,
+    {[Names], [Finder]};
+part(~"dependentRequired", Of, Context) when is_map(Of) ->
+    both([dependent_names(~"dependentRequired", Name, Names, Context)
+          || {Name, Names} <- lists:sort(maps:to_list(Of))]);
+part(~"dependentSchemas", Of, Context) ->
+    Pairs = erlmcp_schema_compile:children(~"dependentSchemas", Of, map, Context),
+    both([dependent_schema(~"dependentSchemas", Name, Pair) || {Name, Pair} <- Pairs]);
+part(~"dependencies", Of, Context) when is_map(Of) ->
+    both([case Needed of
+              _ when is_list(Needed) ->
+                  dependent_names(~"dependencies", Name, Needed, Context);
+              _ ->
+                  Pair = erlmcp_schema_compile:child([~"dependencies", Name], Needed, Context,
+                                                     ~"dependencies"),
+                  dependent_schema(~"dependencies", Name, Pair)
+          end || {Name, Needed} <- lists:sort(maps:to_list(Of))]);
+part(Keyword, _, Context) ->
+    erlmcp_schema_compile:invalid(Keyword, Context).
+
+both(Parts) ->
+    lists:foldr(fun erlmcp_schema_run:both/2, {[], []}, Parts).
+
+each_name([Name | Names], Check, Table, Budget) ->
+    case Check(Name, Table, Budget) of
+        Left when Left >= 0 -> each_name(Names, Check, Table, Left);
+        Failed -> Failed
+    end;
+each_name([], _, _, Budget) ->
+    Budget.
+
+dependent_names(Keyword, Name, Names, Context) ->
+    Needed = erlmcp_schema_value:names({Keyword, Names}, Context),
+    Cost = length(Needed),
+    Check = fun
+        (V, _, Budget) when is_map_key(Name, V) ->
+            Left = spend(Cost, Budget),
+            case lists:all(fun(Other) -> is_map_key(Other, V) end, Needed) of
+                true -> Left;
+                false -> bnot Left
+            end;
+        (_, _, Budget) ->
+            Budget
+    end,
+    leaf(Keyword, Check, fun(V) ->
+        Missing = [Other || Other <- Needed, not is_map_key(Other, V)],
+        [erlmcp_schema_members:missing(hd(Missing), V), ~"; it is needed beside ", literal(Name)]
+    end).
+
+dependent_schema(Keyword, Name, {Check, Find}) ->
+    Finder = fun
+        (V, At, {Evaluated, Run}) when is_map_key(Name, V) ->
+            {More, Found} = Find(V, under([Keyword, Name], At), spent(1, Run)),
+            {erlmcp_schema_run:merge(Evaluated, More), Found};
+        (_, _, Sum) ->
+            Sum
+    end,
+    {[fun
+          (V, Table, Budget) when is_map_key(Name, V) -> Check(V, Table, spend(1, Budget));
+          (_, _, Budget) -> Budget
+      end],
+     [Finder]}.

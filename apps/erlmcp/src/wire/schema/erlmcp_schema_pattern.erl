@@ -1,0 +1,160 @@
+-module(erlmcp_schema_pattern).
+-moduledoc """
+The patterns of schemas, which are regular expressions of ECMA-262 in its Unicode mode, run by
+`m:re` or, where they are as simple as most are, by `m:erlmcp_schema_shape`. Pure.
+
+No pattern can blow up. It is tried with a bound on the work of the match, then with a larger one at
+a larger cost to the validation's budget, and a third time; then it has taken too long, and the
+value is refused. Among texts of more than 10,000 bytes that may befall one that is honest, if its
+pattern has neither `^` before it nor a match near the beginning, but a repetition.
+""".
+
+-export([compile/3, is_pattern/1, match/3, halting/3]).
+
+-export_type([pattern/0]).
+
+-type pattern() :: {shape, erlmcp_schema_shape:shape()} | {re, Compiled :: term(), nature()}.
+
+%% Whether it can begin at the start alone; whether one of its steps can take as long as the text;
+%% how many of its steps may wait for the end of others.
+-type nature() :: {Anchored :: boolean(), Runs :: boolean(), Open :: pos_integer()}.
+
+%% Steps of the match in the three tries, and what these cost, for a text of no length.
+-define(TRIES, [{500, 20}, {20_000, 1_000}, {1_000_000, 50_000}]).
+%% The same where a step may go over all of the text, for such tries count its bytes.
+-define(RUNS, [64, 20_000, 1_000_000]).
+-define(MOST_BYTES, 100_000_000).
+-define(BYTES_A_STEP, 500).
+
+%% Bytes that a match may take. A step that waits keeps where the groups of the expression stand.
+-define(MEMORY, 32_000_000).
+
+%% A regular expression in a value, which `format` asks about.
+-define(LONGEST, 10_000).
+
+-doc """
+A pattern, which stands under these tokens of the schema. Throws `invalid_pattern` or
+`pattern_too_long`.
+""".
+-spec compile(binary(), [binary()], erlmcp_schema_compile:context()) -> pattern().
+compile(Text, Tokens, #{max_pattern := Limit} = Context) ->
+    byte_size(Text) =< Limit
+        orelse throw({pattern_too_long, erlmcp_schema_compile:location(Tokens, Context), Limit}),
+    case erlmcp_schema_shape:compile(Text) of
+        {ok, Shape} ->
+            {shape, Shape};
+        error ->
+            case regex(Text) of
+                {ok, Compiled} ->
+                    {re, Compiled, nature(Text)};
+                {error, invalid} ->
+                    Location = erlmcp_schema_compile:location(Tokens, Context),
+                    throw({invalid_pattern, Location, Text})
+            end
+    end.
+
+-doc "Whether a text is a regular expression that could be a pattern.".
+-spec is_pattern(binary()) -> boolean().
+is_pattern(Text) ->
+    byte_size(Text) =< ?LONGEST andalso element(1, regex(Text)) =:= ok.
+
+%% What comes before the match is a part of the expression: else each start would have a bound of
+%% its own.
+regex(Text) ->
+    maybe
+        {ok, Translated} ?= erlmcp_schema_ecma:translate(Text),
+        {ok, Compiled} ?= re:compile([~"^.*?(?:", Translated, ~")"],
+                                     [unicode, dotall, dollar_endonly]),
+        {ok, Compiled}
+    else
+        _ -> {error, invalid}
+    end.
+
+-doc "A check of a text. Throws `pattern` if it takes too long, `budget` if nothing is left of it.".
+-spec match(binary(), pattern(), non_neg_integer()) -> integer().
+match(Text, {shape, Shape}, Budget) when is_binary(Text) ->
+    Left = erlmcp_schema_run:spend(byte_size(Text) bsr 5, Budget),
+    case erlmcp_schema_shape:match(Text, Shape) of
+        true -> Left;
+        false -> bnot Left
+    end;
+match(Text, {re, Compiled, {_, _, Open} = Nature}, Budget) when is_binary(Text) ->
+    Options = [{capture, none}, report_errors, {match_limit_recursion, Open}],
+    run(tries(Nature, byte_size(Text)), Text, Compiled, Options, Budget);
+%% A key that is no string is a mistake of the server's own handler.
+match(_, _, Budget) ->
+    bnot Budget.
+
+tries({_, false, _}, Size) ->
+    [{Steps + 4 * Size, Cost + Size bsr 3} || {Steps, Cost} <- ?TRIES];
+tries({Anchored, true, _}, Size) ->
+    %% Each start is a step at least.
+    Starts = case Anchored of
+        true -> 0;
+        false -> 4 * Size
+    end,
+    Most = max(hd(?RUNS), ?MOST_BYTES div (Size + 1)),
+    [{Limit, 20 + Limit * Size div ?BYTES_A_STEP}
+     || Limit <- lists:uniq([min(Steps + Starts, Most) || Steps <- ?RUNS])].
+
+run([], _, _, _, _) ->
+    throw(pattern);
+run([{Limit, Cost} | Tries], Text, Compiled, Options, Budget) ->
+    Left = erlmcp_schema_run:spend(Cost, Budget),
+    try re:run(Text, Compiled, [{match_limit, Limit} | Options]) of
+        match -> Left;
+        nomatch -> bnot Left;
+        {error, _} -> run(Tries, Text, Compiled, Options, Left)
+    catch
+        %% A text that is not UTF-8.
+        error:badarg -> bnot Left
+    end.
+
+nature(Text) ->
+    Groups = length(binary:matches(Text, ~"(")),
+    {anchored(Text), runs(Text, none), ?MEMORY div (128 + 16 * Groups)}.
+
+anchored(<<"^", Rest/binary>>) -> not alternates(Rest, 0);
+anchored(_) -> false.
+
+alternates(<<"\\", _, Rest/binary>>, Depth) -> alternates(Rest, Depth);
+alternates(<<"[", Rest/binary>>, Depth) -> alternates(after_class(Rest), Depth);
+alternates(<<"(", Rest/binary>>, Depth) -> alternates(Rest, Depth + 1);
+alternates(<<")", Rest/binary>>, Depth) -> alternates(Rest, Depth - 1);
+alternates(<<"|", _/binary>>, 0) -> true;
+alternates(<<_, Rest/binary>>, Depth) -> alternates(Rest, Depth);
+alternates(<<>>, _) -> false.
+
+%% Each step of re is counted, but what repeats a character or a class is one step, and so is what
+%% refers back to a group.
+runs(<<"\\", C, _/binary>>, _) when C >= $1, C =< $9; C =:= $k -> true;
+runs(<<"\\", _, Rest/binary>>, _) -> runs(Rest, one);
+runs(<<"[", Rest/binary>>, _) -> runs(after_class(Rest), one);
+runs(<<C, _/binary>>, one) when C =:= $*; C =:= $+ -> true;
+runs(<<"{", Rest/binary>>, one) -> is_long(Rest) orelse runs(Rest, one);
+runs(<<")", Rest/binary>>, _) -> runs(Rest, group);
+runs(<<_, Rest/binary>>, _) -> runs(Rest, one);
+runs(<<>>, _) -> false.
+
+after_class(<<"\\", _, Rest/binary>>) -> after_class(Rest);
+after_class(<<"]", Rest/binary>>) -> Rest;
+after_class(<<_, Rest/binary>>) -> after_class(Rest);
+after_class(<<>>) -> <<>>.
+
+%% {n,}, or a number of three digits.
+is_long(Counts) ->
+    re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
+
+-doc "The finder of a keyword with a pattern, which says so when that takes too long.".
+-spec halting(binary(), binary(), erlmcp_schema_run:keyword_finder()) ->
+    erlmcp_schema_run:keyword_finder().
+halting(Keyword, Text, Finder) ->
+    fun(V, At, Sum) ->
+        try Finder(V, At, Sum) catch throw:pattern ->
+            Message = fun() ->
+                [~"cannot be checked: the pattern ", erlmcp_schema_text:literal(Text),
+                 ~" took too long"]
+            end,
+            throw({halt, erlmcp_schema_run:error(erlmcp_schema_run:under([Keyword], At), Message)})
+        end
+    end.

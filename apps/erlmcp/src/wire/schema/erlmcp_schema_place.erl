@@ -1,0 +1,174 @@
+-module(erlmcp_schema_place).
+-moduledoc """
+Subschemas where they stand: the root, one inside another, and what a reference leads to. A dynamic
+reference is resolved here too, while compiling: what it means depends on the way that leads to it,
+so a place on two ways with different meanings is two places. Pure.
+""".
+
+-include("erlmcp_schema.hrl").
+
+-export([root/1, child/4, references/2, reference/3]).
+-export([key/1, pointer/1, location/1]).
+
+-export_type([place/0, key/0]).
+
+-type place() :: #place{}.
+-type key() :: {binary(), [binary()], map()}.
+
+-doc "The whole schema.".
+-spec root(erlmcp_schema_index:index()) -> place().
+root(Index) ->
+    {ok, Place} = at(erlmcp_schema_index:root(Index), [], #{}, Index),
+    Place.
+
+-doc "The subschema that stands under these tokens of another.".
+-spec child([binary()], erlmcp_json:json_term(), place(), erlmcp_schema_index:index()) -> place().
+child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
+    case crossing(Schema, Uri, Index) of
+        {Other, #{dialect := Dialect}} ->
+            enter(Place#place{uri = Other, pointer = [], schema = Schema, dialect = Dialect},
+                  Index);
+        no ->
+            Place#place{pointer = lists:reverse(Tokens, Pointer), schema = Schema}
+    end.
+
+%% A subschema with an `$id` that the index knows begins a resource of its own.
+crossing(#{~"$id" := Id} = Schema, Uri, Index) when is_binary(Id) ->
+    Own = erlmcp_schema_index:resolve_uri(Id, Uri),
+    case erlmcp_schema_index:find(Own, Index) of
+        {Other, #{schema := Schema} = Resource} when Other =/= Uri -> {Other, Resource};
+        _ -> no
+    end;
+crossing(_, _, _) ->
+    no.
+
+%% The outermost place that has a name is the one that it means.
+enter(#place{uri = Uri, scope = Scope} = Place, Index) ->
+    Place#place{scope = maps:merge(erlmcp_schema_index:dynamic(Uri, Index), Scope)}.
+
+-doc "The references of a schema: its keywords of that kind.".
+-spec references(map(), erlmcp_schema_dialect:dialect()) -> [Keyword :: binary()].
+references(Schema, Dialect) ->
+    [Keyword || Keyword <- [~"$ref", ~"$dynamicRef", ~"$recursiveRef"],
+                is_map_key(Keyword, Schema), erlmcp_schema_dialect:has(Keyword, Dialect)].
+
+-doc "Where a reference of the place leads. Throws `unresolved_ref` or `invalid_keyword`.".
+-spec reference(Keyword :: binary(), place(), erlmcp_schema_index:index()) -> place().
+reference(Keyword, #place{schema = Schema} = Place, Index) ->
+    case map_get(Keyword, Schema) of
+        Ref when is_binary(Ref) -> follow(Keyword, Ref, Place, Index);
+        _ -> throw({invalid_keyword, location(Place), Keyword})
+    end.
+
+follow(Keyword, Ref, #place{uri = Base, scope = Scope} = Place, Index) ->
+    Fragment = erlmcp_schema_index:fragment(Ref),
+    First =
+        case erlmcp_schema_index:find(erlmcp_schema_index:resolve_uri(Ref, Base), Index) of
+            {Uri, Resource} ->
+                case pointer(Fragment, Resource) of
+                    error -> error;
+                    Tokens -> at(Uri, Tokens, Scope, Index)
+                end;
+            error ->
+                error
+        end,
+    case First of
+        {ok, Target} -> dynamic(Keyword, Fragment, Target, Scope, Index);
+        error -> throw({unresolved_ref, location(Place), Ref})
+    end.
+
+%% Only a name that is dynamic where it leads first is looked for further out.
+dynamic(~"$ref", _, Target, _, _) ->
+    Target;
+dynamic(~"$dynamicRef", Name, #place{uri = Uri} = Target, Scope, Index) ->
+    outermost(Name, Uri, Target, Scope, Index);
+dynamic(~"$recursiveRef", _, #place{uri = Uri} = Target, Scope, Index) ->
+    outermost(recursive, Uri, Target, Scope, Index).
+
+outermost(Name, Uri, Target, Scope, Index) ->
+    case {erlmcp_schema_index:dynamic(Uri, Index), Scope} of
+        {#{Name := _}, #{Name := {Outer, Tokens}}} ->
+            {ok, Place} = at(Outer, lists:reverse(Tokens), Scope, Index),
+            Place;
+        _ ->
+            Target
+    end.
+
+pointer(Fragment, #{anchors := Anchors}) ->
+    case uri_string:percent_decode(Fragment) of
+        ~"" -> [];
+        <<"/", Rest/binary>> -> [unescape(T) || T <- binary:split(Rest, ~"/", [global])];
+        Name when is_map_key(Name, Anchors) -> lists:reverse(map_get(Name, Anchors));
+        _ -> error
+    end.
+
+unescape(Token) ->
+    Slashes = binary:replace(Token, ~"~1", ~"/", [global]),
+    binary:replace(Slashes, ~"~0", ~"~", [global]).
+
+at(Uri, Tokens, Scope, Index) ->
+    {Uri, #{schema := Schema, dialect := Dialect}} = erlmcp_schema_index:find(Uri, Index),
+    Place = #place{uri = Uri, schema = Schema, dialect = Dialect},
+    case descend(Tokens, Place, Index) of
+        %% What a pointer comes across is not entered, only what it leads to.
+        {ok, Target} -> {ok, enter(Target#place{scope = Scope}, Index)};
+        error -> error
+    end.
+
+descend([], #place{schema = Schema} = Place, _) when is_map(Schema); is_boolean(Schema) ->
+    {ok, Place};
+descend([Token | Tokens], #place{schema = #{} = Schema} = Place, Index)
+        when is_map_key(Token, Schema) ->
+    descend(Tokens, child([Token], map_get(Token, Schema), Place, Index), Index);
+descend([Token | Tokens], #place{schema = [_ | _] = Schema} = Place, Index) ->
+    case number(Token) of
+        N when N < length(Schema) ->
+            descend(Tokens, child([Token], lists:nth(N + 1, Schema), Place, Index), Index);
+        _ ->
+            error
+    end;
+descend(_, _, _) ->
+    error.
+
+%% Without leading zeros, so that a place has one pointer.
+number(Token) when byte_size(Token) >= 1, byte_size(Token) =< 6 ->
+    case << <<C>> || <<C>> <= Token, C >= $0, C =< $9 >> of
+        ~"0" -> 0;
+        <<C, _/binary>> = Token when C =/= $0 -> binary_to_integer(Token);
+        _ -> none
+    end;
+number(_) ->
+    none.
+
+-doc "What tells two places apart.".
+-spec key(place()) -> key().
+key(#place{uri = Uri, pointer = Pointer, scope = Scope}) ->
+    {Uri, Pointer, Scope}.
+
+-doc "A JSON pointer of tokens, the last one first.".
+-spec pointer([binary() | non_neg_integer()]) -> binary().
+pointer(Reversed) ->
+    << <<"/", (escape(Token))/binary>> || Token <- lists:reverse(Reversed) >>.
+
+escape(N) when is_integer(N) -> integer_to_binary(N);
+escape(Token) when is_binary(Token) ->
+    case is_plain(Token) of
+        true -> Token;
+        false -> << <<(escape_byte(C))/binary>> || <<C>> <= Token >>
+    end;
+%% A key that is no string is a mistake of the server's own handler.
+escape(_) -> ~"?".
+
+is_plain(<<C, Rest/binary>>) when C =/= $~, C =/= $/ -> is_plain(Rest);
+is_plain(Rest) -> Rest =:= <<>>.
+
+escape_byte($~) -> ~"~0";
+escape_byte($/) -> ~"~1";
+escape_byte(C) -> <<C>>.
+
+-doc "The place as an error names it: its JSON pointer, behind its address if it has one.".
+-spec location(place()) -> binary().
+location(#place{uri = <<"schema:///">>, pointer = Pointer}) ->
+    pointer(Pointer);
+location(#place{uri = Uri, pointer = Pointer}) ->
+    <<Uri/binary, "#", (pointer(Pointer))/binary>>.

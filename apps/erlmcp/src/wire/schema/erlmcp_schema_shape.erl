@@ -1,0 +1,164 @@
+-module(erlmcp_schema_shape).
+-moduledoc """
+Patterns that need no regular expressions: from `^` to `$`, ASCII characters and classes of them,
+repeated or not, of which each can only end where the next one begins, such as `^[a-z0-9-]{1,64}$`
+or `^\d{4}-\d{2}$`. They are matched in one pass, several times as fast as by `m:re`. Pure.
+""".
+
+-export([compile/1, match/2]).
+
+-export_type([shape/0]).
+
+%% Which of the 128 characters, and how many of them.
+-opaque shape() :: [{Class :: tuple(), Least :: non_neg_integer(), Most :: non_neg_integer()}].
+
+%% No text is as long.
+-define(ANY_NUMBER, (1 bsl 50)).
+-define(IS_ALNUM(C),
+    (C >= $0 andalso C =< $9 orelse C >= $a andalso C =< $z orelse C >= $A andalso C =< $Z)
+).
+-define(IS_SYNTAX(C),
+    (C =:= $^ orelse C =:= $$ orelse C =:= $\\ orelse C =:= $. orelse C =:= $* orelse C =:= $+
+        orelse C =:= $? orelse C =:= $( orelse C =:= $) orelse C =:= $[ orelse C =:= $]
+        orelse C =:= ${ orelse C =:= $} orelse C =:= $|)
+).
+
+-doc """
+The shape that a pattern is.
+
+## Examples
+
+```erlang
+1> {ok, Shape} = erlmcp_schema_shape:compile(~B"^v\d+$").
+2> {erlmcp_schema_shape:match(~"v12", Shape), erlmcp_schema_shape:match(~"v12\n", Shape)}.
+{true, false}
+3> erlmcp_schema_shape:compile(~"^a|b$").
+error
+```
+""".
+-spec compile(binary()) -> {ok, shape()} | error.
+compile(<<"^", Text/binary>>) ->
+    try items(Text) of
+        Items ->
+            case deterministic(Items) of
+                true -> {ok, [{class(Set), Least, Most} || {Set, Least, Most} <- Items]};
+                false -> error
+            end
+    catch
+        throw:other -> error
+    end;
+compile(_) ->
+    error.
+
+items(~"$") -> [];
+items(<<"[^", _/binary>>) -> throw(other);
+items(<<"[", Rest/binary>>) ->
+    {Set, More} = set(Rest, []),
+    repeated(Set, More);
+items(<<"\\", Rest/binary>>) ->
+    {Set, More} = escape(Rest),
+    repeated(Set, More);
+items(<<C, Rest/binary>>) when C < 128, not ?IS_SYNTAX(C) -> repeated([C], Rest);
+items(_) -> throw(other).
+
+set(<<"]", Rest/binary>>, [_ | _] = Set) -> {lists:usort(Set), Rest};
+set(<<A, "-", B, Rest/binary>>, Set) when ?IS_ALNUM(A), ?IS_ALNUM(B), A =< B ->
+    set(Rest, lists:seq(A, B) ++ Set);
+set(<<"\\", Rest/binary>>, Set) ->
+    {More, Left} = escape(Rest),
+    not_a_range(Left),
+    set(Left, More ++ Set);
+set(<<"-", Rest/binary>>, Set) ->
+    %% For itself where it is the first or the last.
+    Set =:= [] orelse binary:first(<<Rest/binary, 0>>) =:= $] orelse throw(other),
+    not_a_range(Rest),
+    set(Rest, [$- | Set]);
+set(<<C, Rest/binary>>, Set) when C < 128, C =/= $], C =/= $[, C =/= $^ ->
+    not_a_range(Rest),
+    set(Rest, [C | Set]);
+set(_, _) -> throw(other).
+
+not_a_range(<<"-]", _/binary>>) -> ok;
+not_a_range(<<"-", _/binary>>) -> throw(other);
+not_a_range(_) -> ok.
+
+escape(<<"d", Rest/binary>>) -> {lists:seq($0, $9), Rest};
+escape(<<"w", Rest/binary>>) ->
+    {[$_] ++ lists:seq($0, $9) ++ lists:seq($a, $z) ++ lists:seq($A, $Z), Rest};
+escape(<<C, Rest/binary>>) when C > 32, C < 127, not ?IS_ALNUM(C) -> {[C], Rest};
+escape(_) -> throw(other).
+
+repeated(Set, <<"+", Rest/binary>>) -> [{Set, 1, ?ANY_NUMBER} | next(Rest)];
+repeated(Set, <<"*", Rest/binary>>) -> [{Set, 0, ?ANY_NUMBER} | next(Rest)];
+repeated(Set, <<"?", Rest/binary>>) -> [{Set, 0, 1} | next(Rest)];
+repeated(Set, <<"{", Rest/binary>>) ->
+    case binary:split(Rest, ~"}") of
+        [Counts, More] ->
+            {Least, Most} = counts(binary:split(Counts, ~",")),
+            [{Set, Least, Most} | next(More)];
+        _ ->
+            throw(other)
+    end;
+repeated(Set, Rest) -> [{Set, 1, 1} | items(Rest)].
+
+next(<<C, _/binary>>) when C =:= $?; C =:= $+; C =:= $*; C =:= ${ -> throw(other);
+next(Rest) -> items(Rest).
+
+counts([N]) -> {count(N), count(N)};
+counts([Least, ~""]) -> {count(Least), ?ANY_NUMBER};
+counts([Least, Most]) ->
+    count(Least) =< count(Most) orelse throw(other),
+    {count(Least), count(Most)}.
+
+count(Digits) when byte_size(Digits) >= 1, byte_size(Digits) =< 6 ->
+    case << <<C>> || <<C>> <= Digits, C >= $0, C =< $9 >> of
+        Digits -> binary_to_integer(Digits);
+        _ -> throw(other)
+    end;
+count(_) ->
+    throw(other).
+
+%% Where the number is not fixed, a character that may go on must not be one that may follow.
+deterministic([{Set, Least, Most} | Items]) when Least =/= Most ->
+    ordsets:is_disjoint(ordsets:from_list(Set), first(Items)) andalso deterministic(Items);
+deterministic([_ | Items]) -> deterministic(Items);
+deterministic([]) -> true.
+
+first([{Set, 0, _} | Items]) -> ordsets:union(ordsets:from_list(Set), first(Items));
+first([{Set, _, _} | _]) -> ordsets:from_list(Set);
+first([]) -> [].
+
+class(Set) ->
+    list_to_tuple([lists:member(C, Set) || C <- lists:seq(0, 127)]).
+
+-doc "Whether the whole text has the shape.".
+-spec match(binary(), shape()) -> boolean().
+match(Text, [{Class, Least, Most}]) ->
+    N = byte_size(Text),
+    N >= Least andalso N =< Most andalso are(Text, Class);
+match(Text, [{Class, N, N} | Items]) ->
+    exactly(Text, N, Class, Items);
+match(Text, [{Class, Least, Most} | Items]) ->
+    span(Text, 0, Class, Least, Most, Items);
+match(Text, []) ->
+    Text =:= <<>>.
+
+are(<<A, B, C, D, Rest/binary>>, Class)
+        when element(A + 1, Class), element(B + 1, Class), element(C + 1, Class),
+             element(D + 1, Class) ->
+    are(Rest, Class);
+are(<<C, Rest/binary>>, Class) when element(C + 1, Class) -> are(Rest, Class);
+are(Rest, _) -> Rest =:= <<>>.
+
+exactly(Text, 0, _, Items) ->
+    match(Text, Items);
+exactly(<<C, Rest/binary>>, N, Class, Items) when element(C + 1, Class) ->
+    exactly(Rest, N - 1, Class, Items);
+exactly(_, _, _, _) ->
+    false.
+
+%% All that there are: what comes next is none of them.
+span(<<C, Rest/binary>>, N, Class, Least, Most, Items) when element(C + 1, Class) ->
+    span(Rest, N + 1, Class, Least, Most, Items);
+span(Rest, N, _, Least, Most, Items) ->
+    N >= Least andalso N =< Most andalso match(Rest, Items).

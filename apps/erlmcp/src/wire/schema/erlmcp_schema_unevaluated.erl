@@ -1,0 +1,57 @@
+-module(erlmcp_schema_unevaluated).
+-moduledoc """
+`unevaluatedProperties` and `unevaluatedItems`: what no other keyword of the schema, nor of one that
+it applies to the same value, has evaluated. Pure.
+""".
+
+-export([resolved/2, finders/2]).
+
+-define(HERE, [~"$ref", ~"$dynamicRef", ~"$recursiveRef", ~"allOf", ~"anyOf", ~"oneOf", ~"if",
+               ~"dependentSchemas", ~"dependencies"]).
+
+-doc """
+The schema, and what of these two keywords has to be looked for in each value. Where no subschema is
+applied to the same value they come to `additionalProperties` or to the rest of `items`: then they
+stay in the schema.
+""".
+-spec resolved(map(), erlmcp_schema_dialect:dialect()) -> {map(), Sought :: map()}.
+resolved(Schema, Dialect) when is_map_key(~"unevaluatedProperties", Schema);
+                               is_map_key(~"unevaluatedItems", Schema) ->
+    Here = lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end, ?HERE),
+    %% What `contains` evaluates depends on the value, since 2020-12.
+    Contains = is_map_key(~"contains", Schema)
+        andalso erlmcp_schema_dialect:draft(Dialect) =:= draft_2020_12,
+    Sought = [~"unevaluatedProperties" || Here] ++ [~"unevaluatedItems" || Here orelse Contains],
+    {maps:without(Sought, Schema), maps:with(Sought, Schema)};
+resolved(Schema, _) ->
+    {Schema, #{}}.
+
+-doc "The last finders of a schema that has such keywords.".
+-spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:keyword_finder()].
+finders(Schema, Context) ->
+    [finder(Keyword, Child)
+     || Keyword <- [~"unevaluatedProperties", ~"unevaluatedItems"],
+        #{Keyword := Sub} <- [Schema],
+        {_, Child} <- [erlmcp_schema_compile:child([Keyword], Sub, Context, Keyword)]].
+
+finder(Keyword, Find) ->
+    fun
+        (V, At, {Evaluated, Run})
+                when is_map(V), Keyword =:= ~"unevaluatedProperties", Evaluated =/= all ->
+            Left = lists:sort(maps:to_list(maps:without(maps:keys(Evaluated), V))),
+            {all, each(Left, Find, Keyword, At, Run)};
+        (V, At, {Evaluated, Run})
+                when is_list(V), Keyword =:= ~"unevaluatedItems", Evaluated =/= all ->
+            Left = [Item || {N, _} = Item <- lists:enumerate(0, V),
+                            not is_map_key(N, Evaluated)],
+            {all, each(Left, Find, Keyword, At, Run)};
+        (_, _, Sum) ->
+            Sum
+    end.
+
+each(Members, Find, Keyword, At, Run) ->
+    lists:foldl(fun({Token, Value}, Sum) ->
+        {_, Found} = Find(Value, erlmcp_schema_run:down(Token, [Keyword], At),
+                          erlmcp_schema_run:spent(1, Sum)),
+        Found
+    end, Run, Members).

@@ -1,0 +1,266 @@
+-module(erlmcp_schema_value).
+-moduledoc """
+The keywords that look at a value alone: its type, the values it may have, what a number or a string
+is like. Pure.
+""".
+
+-export([parts/2]).
+-export([integral/2, names/2]).
+
+-import(erlmcp_schema_run, [leaf/3, spend/2]).
+-import(erlmcp_schema_text, [value/1, literal/1]).
+
+-doc "The parts of a schema that these keywords are.".
+-spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
+parts(Schema, Context) ->
+    Parts = [{Keyword, part(Keyword, Value, Context)}
+             || Keyword <- [~"type", ~"enum", ~"const", ~"minimum", ~"exclusiveMinimum",
+                            ~"maximum", ~"exclusiveMaximum", ~"multipleOf", ~"minLength",
+                            ~"maxLength", ~"pattern", ~"format"],
+                #{Keyword := Value} <- [Schema]],
+    {Check, Covered} = fused(Schema),
+    [{Check, []} | [case lists:member(Keyword, Covered) of
+                        true -> {[], Finders};
+                        false -> Part
+                    end || {Keyword, {_, Finders} = Part} <- Parts]].
+
+%% The check that stands for the type and what is most often said beside it.
+fused(#{~"type" := ~"object"} = Schema) ->
+    %% The members' check refuses what is no object.
+    {[], [~"type" || erlmcp_schema_members:has_check(Schema)]};
+fused(#{~"type" := ~"array"} = Schema) ->
+    {[], [~"type" || erlmcp_schema_array:has_items(Schema)]};
+fused(#{~"type" := ~"string"} = Schema) when is_map_key(~"minLength", Schema);
+                                             is_map_key(~"maxLength", Schema) ->
+    Least = erlmcp_schema_number:to_integer(maps:get(~"minLength", Schema, 0)),
+    Most = erlmcp_schema_number:to_integer(maps:get(~"maxLength", Schema, infinity)),
+    {[fun
+          %% A character has one to four bytes.
+          (V, _, Budget) when is_binary(V), byte_size(V) >= 4 * Least, byte_size(V) =< Most ->
+              Budget;
+          (V, _, Budget) when is_binary(V) ->
+              Left = spend(byte_size(V) bsr 6, Budget),
+              case characters(V, 0) of
+                  N when N >= Least, N =< Most -> Left;
+                  _ -> bnot Left
+              end;
+          (_, _, Budget) ->
+              bnot Budget
+      end],
+     [~"type", ~"minLength", ~"maxLength"]};
+fused(#{~"type" := Type} = Schema)
+        when Type =:= ~"integer" orelse Type =:= ~"number",
+             is_map_key(~"minimum", Schema) orelse is_map_key(~"maximum", Schema) ->
+    Least = maps:get(~"minimum", Schema, none),
+    Most = maps:get(~"maximum", Schema, none),
+    Integral = Type =:= ~"integer",
+    %% An atom is more than any number.
+    {[fun
+          (V, _, Budget) when is_integer(V), V =< Most, Least =:= none orelse V >= Least ->
+              Budget;
+          (V, _, Budget) when is_float(V), V =< Most, Least =:= none orelse V >= Least,
+                              not Integral orelse trunc(V) == V ->
+              Budget;
+          (_, _, Budget) ->
+              bnot Budget
+      end],
+     [~"type", ~"minimum", ~"maximum"]};
+fused(_) ->
+    {[], []}.
+
+part(~"type", Types, Context) ->
+    Names = case Types of
+        [_ | _] -> Types;
+        _ -> [Types]
+    end,
+    Checks = [type(Name, Context) || Name <- Names],
+    Expected = erlmcp_schema_text:list([erlmcp_schema_text:type(Name) || Name <- Names], ~"or"),
+    leaf(~"type", any(Checks), fun(V) -> [~"must be ", Expected, ~", not ", value(V)] end);
+part(~"enum", Values, _) when is_list(Values) ->
+    Expected = erlmcp_schema_text:list([literal(Value) || Value <- Values], ~"or"),
+    leaf(~"enum", enum(Values),
+         fun(V) -> [~"must be one of ", Expected, ~", not ", value(V)] end);
+part(~"const", Value, _) ->
+    Expected = literal(Value),
+    leaf(~"const", enum([Value]), fun(V) -> [~"must be ", Expected, ~", not ", value(V)] end);
+part(~"minimum", Limit, _) when is_number(Limit) ->
+    Check = fun
+        (V, _, Budget) when is_number(V), V < Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"minimum", Check, bound(~"must be at least ", Limit));
+part(~"maximum", Limit, _) when is_number(Limit) ->
+    Check = fun
+        (V, _, Budget) when is_number(V), V > Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"maximum", Check, bound(~"must be at most ", Limit));
+part(~"exclusiveMinimum", Limit, _) when is_number(Limit) ->
+    Check = fun
+        (V, _, Budget) when is_number(V), V =< Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"exclusiveMinimum", Check, bound(~"must be more than ", Limit));
+part(~"exclusiveMaximum", Limit, _) when is_number(Limit) ->
+    Check = fun
+        (V, _, Budget) when is_number(V), V >= Limit -> bnot Budget;
+        (_, _, Budget) -> Budget
+    end,
+    leaf(~"exclusiveMaximum", Check, bound(~"must be less than ", Limit));
+part(~"multipleOf", Of, _) when is_number(Of), Of > 0 ->
+    Step = erlmcp_schema_number:to_integer(Of),
+    Check = fun
+        (V, _, Budget) when is_integer(V), is_integer(Step) ->
+            case V rem Step of
+                0 -> Budget;
+                _ -> bnot Budget
+            end;
+        (V, _, Budget) when is_number(V) ->
+            case erlmcp_schema_number:is_multiple(V, Step) of
+                true -> Budget;
+                false -> bnot Budget
+            end;
+        (_, _, Budget) ->
+            Budget
+    end,
+    leaf(~"multipleOf", Check, bound(~"must be a multiple of ", Of));
+part(~"minLength", Value, Context) ->
+    Limit = integral({~"minLength", Value}, Context),
+    Check = fun
+        %% A character has one to four bytes.
+        (V, _, Budget) when is_binary(V), byte_size(V) < 4 * Limit ->
+            Left = spend(byte_size(V) bsr 6, Budget),
+            case byte_size(V) >= Limit andalso characters(V, 0) >= Limit of
+                true -> Left;
+                false -> bnot Left
+            end;
+        (_, _, Budget) ->
+            Budget
+    end,
+    leaf(~"minLength", Check, measure(~"must have at least ", Limit));
+part(~"maxLength", Value, Context) ->
+    Limit = integral({~"maxLength", Value}, Context),
+    Check = fun
+        (V, _, Budget) when is_binary(V), byte_size(V) > Limit ->
+            Left = spend(byte_size(V) bsr 6, Budget),
+            case characters(V, 0) =< Limit of
+                true -> Left;
+                false -> bnot Left
+            end;
+        (_, _, Budget) ->
+            Budget
+    end,
+    leaf(~"maxLength", Check, measure(~"must have at most ", Limit));
+part(~"pattern", Text, Context) when is_binary(Text) ->
+    Pattern = erlmcp_schema_pattern:compile(Text, [~"pattern"], Context),
+    Check = fun
+        (V, _, Budget) when is_binary(V) -> erlmcp_schema_pattern:match(V, Pattern, Budget);
+        (_, _, Budget) -> Budget
+    end,
+    {Checks, [Finder]} = leaf(~"pattern", Check, fun(V) ->
+        [~"must match the pattern ", literal(Text), ~", not ", value(V)]
+    end),
+    {Checks, [erlmcp_schema_pattern:halting(~"pattern", Text, Finder)]};
+part(~"format", Name, Context) when is_binary(Name) ->
+    case erlmcp_schema_compile:asserts_formats(Context) of
+        true -> format(Name);
+        false -> {[], []}
+    end;
+part(Keyword, _, Context) ->
+    erlmcp_schema_compile:invalid(Keyword, Context).
+
+format(Name) ->
+    case erlmcp_schema_format:check(Name) of
+        unknown ->
+            {[], []};
+        Is ->
+            Check = fun
+                (V, _, Budget) when is_binary(V) ->
+                    Left = spend(byte_size(V) bsr 5, Budget),
+                    case Is(V) of
+                        true -> Left;
+                        false -> bnot Left
+                    end;
+                (_, _, Budget) ->
+                    Budget
+            end,
+            leaf(~"format", Check,
+                 fun(V) -> [~"must have the format ", Name, ~", not be ", value(V)] end)
+    end.
+
+type(~"string", _) ->
+    fun(V, _, Budget) when is_binary(V) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(~"integer", _) ->
+    fun
+        (V, _, Budget) when is_integer(V) -> Budget;
+        (V, _, Budget) when is_float(V), trunc(V) == V -> Budget;
+        (_, _, Budget) -> bnot Budget
+    end;
+type(~"number", _) ->
+    fun(V, _, Budget) when is_number(V) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(~"boolean", _) ->
+    fun(V, _, Budget) when is_boolean(V) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(~"null", _) ->
+    fun(null, _, Budget) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(~"object", _) ->
+    fun(V, _, Budget) when is_map(V) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(~"array", _) ->
+    fun(V, _, Budget) when is_list(V) -> Budget; (_, _, Budget) -> bnot Budget end;
+type(_, Context) ->
+    erlmcp_schema_compile:invalid(~"type", Context).
+
+any([Check]) -> Check;
+any([Check | Checks]) -> erlmcp_schema_run:either(Check, any(Checks)).
+
+%% Scalars are looked up; arrays and objects are compared, numbers within them by their value.
+enum(Values) ->
+    {Composite, Scalar} = lists:partition(fun(V) -> is_map(V) orelse is_list(V) end, Values),
+    Set = #{erlmcp_schema_number:to_integer(V) => true || V <- Scalar},
+    Longest = lists:max([0 | [byte_size(V) || V <- Scalar, is_binary(V)]]),
+    Cost = length(Composite),
+    fun
+        (V, _, Budget) when is_binary(V), byte_size(V) > Longest ->
+            bnot Budget;
+        %% Looking up an array or object would be reading all of it.
+        (V, _, Budget) when not is_map(V), not is_list(V), is_map_key(V, Set) ->
+            Budget;
+        (V, _, Budget) when is_float(V), is_map_key(trunc(V), Set), trunc(V) == V ->
+            Budget;
+        (V, _, Budget) when not is_map(V), not is_list(V) ->
+            bnot Budget;
+        (V, _, Budget) ->
+            Left = spend(Cost, Budget),
+            case lists:any(fun(Value) -> Value == V end, Composite) of
+                true -> Left;
+                false -> bnot Left
+            end
+    end.
+
+%% Bytes that begin a character, so that what is not UTF-8 has a length too.
+characters(<<C, Rest/binary>>, N) when C band 16#C0 =/= 16#80 -> characters(Rest, N + 1);
+characters(<<_, Rest/binary>>, N) -> characters(Rest, N);
+characters(<<>>, N) -> N.
+
+bound(Text, Limit) ->
+    fun(V) -> [Text, literal(Limit), ~", not ", literal(V)] end.
+
+measure(Text, Limit) ->
+    fun(V) ->
+        [Text, erlmcp_schema_text:count(Limit, ~"character"), ~", not ",
+         integer_to_binary(characters(V, 0))]
+    end.
+
+-doc "The number of things that a keyword has as its value.".
+-spec integral({binary(), term()}, erlmcp_schema_compile:context()) -> non_neg_integer().
+integral({Keyword, Value}, Context) ->
+    case erlmcp_schema_number:to_integer(Value) of
+        N when is_integer(N), N >= 0 -> N;
+        _ -> erlmcp_schema_compile:invalid(Keyword, Context)
+    end.
+
+-doc "The names that a keyword has as its value.".
+-spec names({binary(), term()}, erlmcp_schema_compile:context()) -> [binary()].
+names({Keyword, Names}, Context) ->
+    is_list(Names) andalso lists:all(fun is_binary/1, Names)
+        orelse erlmcp_schema_compile:invalid(Keyword, Context),
+    lists:uniq(Names).

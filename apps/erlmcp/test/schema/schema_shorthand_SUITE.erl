@@ -1,0 +1,117 @@
+-module(schema_shorthand_SUITE).
+-moduledoc "The notation of `m:erlmcp_schema_shorthand`, each form of it, and what is none.".
+
+-compile(nowarn_missing_spec_documented).
+
+-include_lib("proper/include/proper.hrl").
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0]).
+-export([forms/1, objects/1, refused/1, expanded_is_a_schema/1]).
+
+all() ->
+    [forms, objects, refused, expanded_is_a_schema].
+
+forms(_Config) ->
+    [?assertEqual({ok, Schema}, erlmcp_schema_shorthand:expand(Shorthand), Shorthand)
+     || {Shorthand, Schema} <- [
+            {any, #{}},
+            {string, #{~"type" => ~"string"}},
+            {null, #{~"type" => ~"null"}},
+            {object, #{~"type" => ~"object"}},
+            {array, #{~"type" => ~"array"}},
+            {{enum, [c, ~"f", 3, null, true]}, #{~"enum" => [~"c", ~"f", 3, null, true]}},
+            {{const, c}, #{~"const" => ~"c"}},
+            {{const, []}, #{~"const" => []}},
+            {[string], #{~"type" => ~"array", ~"items" => #{~"type" => ~"string"}}},
+            {[[any]], #{~"type" => ~"array",
+                        ~"items" => #{~"type" => ~"array", ~"items" => #{}}}},
+            {{any_of, [string, null]},
+             #{~"anyOf" => [#{~"type" => ~"string"}, #{~"type" => ~"null"}]}},
+            {{integer, #{minimum => 1, ~"default" => 2}},
+             #{~"type" => ~"integer", ~"minimum" => 1, ~"default" => 2}},
+            {{string, #{format => date}}, #{~"type" => ~"string", ~"format" => ~"date"}},
+            {{string, ~"Where"}, #{~"type" => ~"string", ~"description" => ~"Where"}},
+            {{{string, #{format => date}}, ~"When"},
+             #{~"type" => ~"string", ~"format" => ~"date", ~"description" => ~"When"}},
+            {{[string], #{uniqueItems => true}},
+             #{~"type" => ~"array", ~"items" => #{~"type" => ~"string"}, ~"uniqueItems" => true}},
+            {{schema, #{type => [string, ~"null"], properties => #{a => true}}},
+             #{~"type" => [~"string", ~"null"], ~"properties" => #{~"a" => true}}}
+        ]].
+
+%% The example of the design: members are required unless they are optional.
+objects(_Config) ->
+    Fields = #{city => string,
+               days => {integer, #{minimum => 1}},
+               unit => {optional, {enum, [~"c", ~"f"]}},
+               tags => {optional, [string]},
+               ~"at" => #{x => number}},
+    Schema = #{
+        ~"type" => ~"object",
+        ~"properties" => #{
+            ~"city" => #{~"type" => ~"string"},
+            ~"days" => #{~"type" => ~"integer", ~"minimum" => 1},
+            ~"unit" => #{~"enum" => [~"c", ~"f"]},
+            ~"tags" => #{~"type" => ~"array", ~"items" => #{~"type" => ~"string"}},
+            ~"at" => #{~"type" => ~"object", ~"properties" => #{~"x" => #{~"type" => ~"number"}},
+                       ~"required" => [~"x"], ~"additionalProperties" => false}
+        },
+        ~"required" => [~"at", ~"city", ~"days"],
+        ~"additionalProperties" => false
+    },
+    ?assertEqual({ok, Schema}, erlmcp_schema_shorthand:expand(Fields)),
+    ?assertEqual({ok, Schema}, erlmcp_schema_shorthand:expand({fields, Fields})),
+    ?assertEqual({ok, Schema#{~"additionalProperties" := true}},
+                 erlmcp_schema_shorthand:expand({{fields, Fields},
+                                                 #{additionalProperties => true}})),
+    {ok, Compiled} = erlmcp_schema:compile(Schema),
+    ok = erlmcp_schema:validate(
+        #{~"city" => ~"Oslo", ~"days" => 1, ~"at" => #{~"x" => 1.5}}, Compiled),
+    {error, [_, _]} = erlmcp_schema:validate(
+        #{~"city" => ~"Oslo", ~"days" => 0, ~"at" => #{}}, Compiled).
+
+refused(_Config) ->
+    [?assertEqual({error, {bad_shorthand, Path, Term}},
+                  erlmcp_schema_shorthand:expand(Shorthand), Shorthand)
+     || {Shorthand, Path, Term} <- [
+            {int, [], int},
+            {3, [], 3},
+            {[], [], []},
+            {[string, integer], [], [string, integer]},
+            {{enum, []}, [], {enum, []}},
+            {{optional, string}, [], {optional, string}},
+            {[{optional, string}], [], {optional, string}},
+            {#{a => #{~"b" => {optional, {int, ~"x"}}}}, [~"a", ~"b"], int},
+            {#{a => {string, #{pattern => {}}}}, [~"a"], {}},
+            {#{3 => string}, [], 3},
+            {{schema, string}, [], {schema, string}},
+            {{fields, []}, [], {fields, []}}
+        ]].
+
+expanded_is_a_schema(_Config) ->
+    Options = #{metaschemas => erlmcp_schema:metaschemas()},
+    Property = ?FORALL(Shorthand, shorthand(), begin
+        {ok, Schema} = erlmcp_schema_shorthand:expand(Shorthand),
+        {ok, _} = erlmcp_schema:compile(Schema, Options),
+        true
+    end),
+    ?assert(proper:quickcheck(Property, [{to_file, user}, {numtests, 500}, {max_size, 20}])).
+
+shorthand() ->
+    ?SIZED(Size, shorthand(Size)).
+
+shorthand(0) ->
+    oneof([string, integer, number, boolean, null, any, object, array,
+           {enum, non_empty(list(oneof([integer(), name()])))}, {const, integer()},
+           {schema, #{type => string}}]);
+shorthand(Size) ->
+    Smaller = shorthand(Size div 3),
+    oneof([shorthand(0), [Smaller], {Smaller, ~"described"},
+           {Smaller, ?LET(Title, name(), #{title => Title})},
+           {any_of, non_empty(list(Smaller))},
+           ?LET(Fields, list({name(), oneof([Smaller, {optional, Smaller}])}),
+                maps:from_list(Fields))]).
+
+name() ->
+    elements([a, b, c, ~"d", ~"e"]).

@@ -1,0 +1,40 @@
+// Prints `CASE KIND VALIDATIONS_PER_SECOND` for Ajv; see ../schema.sh.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const [folder, cases, seconds] = process.argv.slice(2);
+const require = createRequire(folder + '/');
+const drafts = {
+  '2020-12': require('ajv/dist/2020').default,
+  '07': require('ajv').default,
+};
+const addFormats = require('ajv-formats').default;
+
+function measure(validate, instances, expected) {
+  const round = (times) => {
+    for (let i = 0; i < times; i++) {
+      for (const instance of instances) {
+        if (validate(instance) !== expected) throw new Error('wrong answer');
+      }
+    }
+  };
+  let times = 1000;
+  round(times);
+  for (;;) {
+    const start = process.cpuUsage();
+    round(times);
+    const { user, system } = process.cpuUsage(start);
+    const took = (user + system) / 1e6;
+    if (took >= seconds) return (times * instances.length) / took;
+    times = Math.ceil(times * Math.max(1.2, (1.2 * seconds) / Math.max(took, 1e-4)));
+  }
+}
+
+for (const { name, schema, valid, invalid } of JSON.parse(readFileSync(cases, 'utf8'))) {
+  const Ajv = drafts[(schema.$schema ?? '').includes('draft-07') ? '07' : '2020-12'];
+  const ajv = new Ajv({ strict: false });
+  addFormats(ajv);
+  const validate = ajv.compile(schema);
+  console.log(name, 'valid', Math.round(measure(validate, valid, true)));
+  console.log(name, 'invalid', Math.round(measure(validate, invalid, false)));
+}
