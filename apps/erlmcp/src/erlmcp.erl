@@ -17,7 +17,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2]).
--export([progress/3, log/3]).
+-export([progress/3, log/3, close_connection/1]).
 
 -export_type([server/0]).
 
@@ -147,3 +147,15 @@ any JSON value.
     Level :: debug | info | notice | warning | error | critical | alert | emergency.
 log(Context, Level, Data) ->
     erlmcp_call:log(Context, atom_to_binary(Level), Data).
+
+-doc """
+Ends the HTTP connection that a call's client waits on, from its handler, so that a long call need
+not hold one: the client comes back for what the call still sends, and for its answer. It is told
+when by the limit `retry_ms`. Of no effect for a client that would not know to come back: the
+revision is 2025-11-25, and the transport Streamable HTTP.
+
+Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
+""".
+-spec close_connection(erlmcp_engine:context()) -> ok.
+close_connection(Context) ->
+    erlmcp_call:close_connection(Context).

@@ -49,6 +49,7 @@ fixtures() ->
      {~"test_tool_with_progress", ~"Reports progress three times, 50 ms apart"},
      {~"test_tool_with_logging", ~"Sends three log messages, 50 ms apart"},
      {~"test_logging_tool", ~"Sends a log message, to those who want it"},
+     {~"test_reconnection", ~"Closes its connection before it answers"},
      {~"test_trigger_tool_change", ~"Adds a tool and removes it again"},
      {~"test_trigger_prompt_change", ~"Adds a prompt and removes it again"}].
 
@@ -115,6 +116,10 @@ call(~"json_schema_2020_12_tool", Arguments, _) ->
 call(~"test_logging_tool", _, Context) ->
     ok = erlmcp:log(Context, info, ~"This is a log message."),
     ~"One message was logged.";
+call(~"test_reconnection", _, Context) ->
+    ok = erlmcp:close_connection(Context),
+    timer:sleep(100),
+    ~"The client came back for this.";
 call(~"test_trigger_tool_change", _, _) ->
     changed(tool),
     ~"The list of tools changed.";

@@ -16,23 +16,19 @@ already.
 start(Items, Limits) ->
     Owner = self(),
     spawn_link(fun() ->
-        {Status, Bytes} = run(Items, Limits, {Owner, {erlmcp_call, self()}}, Owner),
+        {Status, Bytes} = run(Items, Limits, {Owner, {erlmcp_call, self()}}),
         exit(Owner, {erlmcp_answer, Status, Bytes}),
         unlink(Owner)
     end).
 
--doc "Starts a batch that an HTTP session guards.".
--spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), erlmcp_call:owner(),
+-doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
+-spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), Waiting :: erlmcp_call:owner(),
             erlmcp_session:guard()) -> pid().
-start(Items, Limits, {Pid, Tag} = Owner, {_, Session, _} = Guard) ->
+start(Items, Limits, Waiting, Guard) ->
     spawn(fun() ->
-        case erlmcp_session:adopt(Guard, {batch, ids(Items)}, Owner) of
-            ok ->
-                {Status, Bytes} = run(Items, Limits, Owner, Session),
-                Pid ! {Tag, {answer, Status, Bytes}};
-            ended ->
-                Pid ! {Tag, cancelled}
-        end
+        erlmcp_session:run(Guard, batch, ids(Items), Waiting, fun(Owner) ->
+            run(Items, Limits, Owner)
+        end)
     end).
 
 -doc "The ids of the calls in a batch.".
@@ -53,10 +49,10 @@ refuse_listen(Id) ->
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
 %% A batch of which nothing is left to answer is answered with nothing.
-run(Items, Limits, Owner, Guard) ->
+run(Items, Limits, Owner) ->
     process_flag(trap_exit, true),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Limits)}, Items),
-    case gather(Answers, Calls, Owner, Guard) of
+    case gather(Answers, Calls, Owner) of
         [] -> {202, ~""};
         All -> {200, iolist_to_binary(erlmcp_message:batch(All))}
     end.
@@ -69,7 +65,7 @@ item({call, Call}, {Answers, Calls}) ->
         {reply, _, Bytes} -> {[Bytes | Answers], Calls}
     end.
 
-gather(Answers, Calls, {Pid, Tag} = Owner, Guard) ->
+gather(Answers, Calls, {Pid, _} = Owner) ->
     case erlmcp_calls:count(Calls) of
         0 ->
             lists:reverse(Answers);
@@ -78,17 +74,17 @@ gather(Answers, Calls, {Pid, Tag} = Owner, Guard) ->
                 receive
                     {{erlmcp_call, _}, Message} when element(1, Message) =:= notification;
                                                      element(1, Message) =:= request ->
-                        Pid ! {Tag, Message},
+                        ok = erlmcp_call:report(Owner, Message),
                         {[], Calls};
                     {{erlmcp_call, Call}, Message} ->
                         erlmcp_calls:message(Call, Message, Calls);
                     {cancel, Id} ->
                         {[], erlmcp_calls:cancel(Id, Calls)};
-                    {'EXIT', Guard, _} ->
+                    {'EXIT', Pid, _} ->
                         erlmcp_calls:stop(Calls),
                         exit(shutdown);
                     {'EXIT', Call, Reason} ->
                         erlmcp_calls:exited(Call, Reason, Calls)
                 end,
-            gather([Out || Out =/= []] ++ Answers, Next, Owner, Guard)
+            gather([Out || Out =/= []] ++ Answers, Next, Owner)
     end.

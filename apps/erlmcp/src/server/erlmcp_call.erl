@@ -5,18 +5,19 @@ its owner what the handler reports and, once, its answer; its crash is one error
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call,
 Bytes}}` for a request to the client, whose answer it passes on to the call as
-`{erlmcp_response, Id, Outcome}`. The guard is the process that the call is linked to; at the
-deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
+`{erlmcp_response, Id, Outcome}`; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the
+call. The call is linked to it.
 
-- Where the owner is the guard, the answer is the call's exit signal, `{'EXIT', Call,
+- The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
   from a death. The owner traps exits.
-- Where the guard is an HTTP session, which outlives the connections of its client, the owner is
-  sent `{Tag, {answer, Status, Bytes}}`.
+- The owner of a session's call on HTTP is the session, which outlives the connections of its
+  client. A call that has reported nothing answers the connection that waits for it,
+  `{Tag, {answer, Status, Bytes}}`; one that has answers the session, which has its stream.
 """.
 
 -export([start/2, start/3, start/4]).
--export([progress/3, log/3]).
+-export([progress/3, log/3, close_connection/1, report/2]).
 -export([timed_out/2, died/3]).
 
 -export_type([owner/0, message/0]).
@@ -27,7 +28,7 @@ deadline it is sent `{Tag, {deadline, Call}}` and kills the call.
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
-    | cancelled.
+    | close_connection.
 
 -doc """
 Starts a call that is linked to the calling process, its owner and guard. The tag of its messages is
@@ -45,18 +46,15 @@ start(Call, Limits, Tag) ->
     Owner = {self(), Tag},
     spawn_call(fun() -> run_linked(Call, Owner, Limits) end, [link], Limits).
 
--doc "Starts a call that an HTTP session guards: it outlives its owner, and is cancelled there.".
--spec start(erlmcp_engine:call(), erlmcp_options:limits(), owner(), erlmcp_session:guard()) ->
-    pid().
-start(#{id := Id} = Call, Limits, {Pid, Tag} = Owner, {_, Session, _} = Guard) ->
+-doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
+-spec start(erlmcp_engine:call(), erlmcp_options:limits(), Waiting :: owner(),
+            erlmcp_session:guard()) -> pid().
+start(#{id := Id} = Call, Limits, Waiting, Guard) ->
     Run = fun() ->
-        case erlmcp_session:adopt(Guard, Id, Owner) of
-            ok ->
-                {reply, Status, Bytes} = run(Call, Owner, {Session, call}, Limits),
-                Pid ! {Tag, {answer, Status, Bytes}};
-            ended ->
-                Pid ! {Tag, cancelled}
-        end
+        erlmcp_session:run(Guard, call, [Id], Waiting, fun(Owner) ->
+            {reply, Status, Bytes} = run(Call, Owner, Limits),
+            {Status, Bytes}
+        end)
     end,
     spawn_call(Run, [], Limits).
 
@@ -69,13 +67,13 @@ spawn_call(Run, Options, #{call_heap_bytes := Bytes}) ->
     end.
 
 run_linked(Call, {Pid, _} = Owner, Limits) ->
-    {reply, Status, Bytes} = run(Call, Owner, Owner, Limits),
+    {reply, Status, Bytes} = run(Call, Owner, Limits),
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Guard, Limits) ->
+run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Limits) ->
     try
-        answer(erlmcp_rounds:run(Call, Context, Owner, Guard, Limits), Id, Revision)
+        answer(erlmcp_rounds:run(Call, Context, Owner, Limits), Id, Revision)
     catch
         error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context);
         throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context);
@@ -123,26 +121,41 @@ specification wants each to be greater than the one before.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined}, _, _) ->
     ok;
-progress(#{progress_token := Token, owner := {Pid, Tag}}, Progress, Details) ->
+progress(#{progress_token := Token, owner := Owner}, Progress, Details) ->
     case get(erlmcp_progress) of
         Last when is_number(Last), Progress =< Last ->
             ok;
         _ ->
             put(erlmcp_progress, Progress),
             Params = maps:with([total, message], Details),
-            send(Pid, Tag, ~"notifications/progress",
+            notify(Owner, ~"notifications/progress",
                  Params#{progressToken => Token, progress => Progress})
     end.
 
 -doc "Sends the client a log message, if the level is one that it asked for.".
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term()) -> ok.
-log(#{log_level := Wanted, owner := {Pid, Tag}}, Level, Data) ->
+log(#{log_level := Wanted, owner := Owner}, Level, Data) ->
     {ok, Severity} = erlmcp_meta:level(Level),
     case Wanted =/= undefined andalso Severity =< Wanted of
-        true -> send(Pid, Tag, ~"notifications/message", #{level => Level, data => Data});
+        true -> notify(Owner, ~"notifications/message", #{level => Level, data => Data});
         false -> ok
     end.
 
-send(Pid, Tag, Method, Params) ->
-    Pid ! {Tag, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}},
+notify(Owner, Method, Params) ->
+    report(Owner, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}).
+
+-doc """
+Ends the connection of the call's stream, whose client comes back for what follows. Only a session
+of 2025-11-25 on HTTP has that.
+""".
+-spec close_connection(erlmcp_engine:context()) -> ok.
+close_connection(#{owner := Owner}) ->
+    report(Owner, close_connection).
+
+-doc "Sends the owner of this call something before its answer.".
+-spec report(owner(), message()) -> ok.
+report({Pid, Tag}, Message) ->
+    %% What went this way is followed by the answer on the same way (`erlmcp_session:run/5`).
+    put(erlmcp_reported, true),
+    Pid ! {Tag, Message},
     ok.

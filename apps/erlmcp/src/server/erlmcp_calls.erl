@@ -1,12 +1,13 @@
 -module(erlmcp_calls).
 -moduledoc """
-The running calls of one connection: started, answered, cancelled, ended, and bounded in number.
-A value that the connection process keeps. The calls are linked to that process, which traps exits;
-an answer arrives as an exit signal.
+The running calls of one connection or HTTP session: started or adopted, answered, cancelled, ended.
+A value that the process of the connection or session keeps. The calls are linked to that process,
+which traps exits; those that it started are bounded in number and answer by an exit signal.
 """.
 
--export([new/1, count/1]).
--export([start/2, batch/3, message/3, response/3, exited/3, cancel/2, end_of_input/1, stop/1]).
+-export([new/1, count/1, ids/2, find/2]).
+-export([start/2, batch/3, adopt/5]).
+-export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1]).
 
 -export_type([calls/0]).
 
@@ -29,11 +30,24 @@ new(Limits) ->
 count(#{running := Running}) ->
     map_size(Running).
 
+-doc "The ids of the requests that a running call answers: one, several for a batch, or none.".
+-spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
+ids(Call, #{running := Running}) ->
+    case Running of
+        #{Call := {_, Ids, _}} -> Ids;
+        #{} -> []
+    end.
+
+-doc "The running call or batch that answers the request of this id.".
+-spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
+find(Id, #{ids := Ids}) ->
+    maps:find(Id, Ids).
+
 -doc "Starts a call, or says why not: its id is in use, or the connection's limit is reached.".
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
-      #{running := Running, ids := Ids, limits := Limits} = Calls) ->
+      #{ids := Ids, limits := Limits} = Calls) ->
     #{calls_per_connection := Max} = Limits,
     if
         is_map_key(Id, Ids) ->
@@ -42,8 +56,7 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Limits),
-            {ok, Calls#{running := Running#{Pid => {call, [Id], Revision}},
-                        ids := Ids#{Id => Pid}}}
+            {ok, adopt(Pid, call, [Id], Revision, Calls)}
     end.
 
 id_in_use() ->
@@ -59,7 +72,7 @@ Starts a batch, which gives one answer. Its calls count like others: those over 
 whose id is in use, are refused in it.
 """.
 -spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) -> calls().
-batch(Given, Revision, #{running := Running, ids := Ids, limits := Limits} = Calls) ->
+batch(Given, Revision, #{ids := Ids, limits := Limits} = Calls) ->
     {Items, _} = lists:mapfoldl(
         fun({call, #{id := Id}}, Count) when is_map_key(Id, Ids) ->
                 {erlmcp_reply:refuse(Id, id_in_use(), Revision), Count};
@@ -71,13 +84,20 @@ batch(Given, Revision, #{running := Running, ids := Ids, limits := Limits} = Cal
            (Item, Count) ->
                 {Item, Count}
         end, map_size(Ids), Given),
-    Pid = erlmcp_batch:start(Items, Limits),
-    Inside = erlmcp_batch:ids(Items),
-    Calls#{running := Running#{Pid => {batch, Inside, Revision}},
-           ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
+    adopt(erlmcp_batch:start(Items, Limits), batch, erlmcp_batch:ids(Items), Revision, Calls).
 
 room(Count, #{calls_per_connection := Max}) when Count < Max -> ok;
 room(_, #{calls_per_connection := Max}) -> {error, over_limit(Max)}.
+
+-doc """
+Takes in a call or a batch that another process started and linked to this one. Its answer is a
+message, `{answer, Status, Bytes}`, where it does not go to another process.
+""".
+-spec adopt(pid(), call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), calls()) ->
+    calls().
+adopt(Pid, Kind, Inside, Revision, #{running := Running, ids := Ids} = Calls) ->
+    Calls#{running := Running#{Pid => {Kind, Inside, Revision}},
+           ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
@@ -90,6 +110,8 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
             {[], Calls};
         {#{Call := _}, {request, Id, Asking, Bytes}} ->
             {Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
+        {#{Call := _}, {answer, _, Bytes}} ->
+            {Bytes, forget(Call, Calls)};
         {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
             end_call(Call),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
@@ -109,6 +131,13 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
             Calls
     end.
 
+-doc "The client of this call is gone; what the call asked of it is not answered.".
+-spec abandon(Call :: pid(), calls()) -> calls().
+abandon(Call, #{asked := #{} = Asked} = Calls) ->
+    _ = [Asking ! {erlmcp_response, Id, {error, gone}} || Id := {Asking, Running} <- Asked,
+                                                          Running =:= Call],
+    Calls#{asked := without(Call, Asked)}.
+
 -doc "The client will answer nothing any more; calls that ask are told so.".
 -spec end_of_input(calls()) -> calls().
 end_of_input(#{asked := #{} = Asked} = Calls) ->
@@ -123,6 +152,9 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
     case {Running, Reason} of
         {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
             {Bytes, forget(Pid, Calls)};
+        {#{Pid := _}, normal} ->
+            %% Its answer went elsewhere.
+            {[], forget(Pid, Calls)};
         {#{Pid := {call, [Id], Revision}}, _} ->
             {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision),
             {Bytes, forget(Pid, Calls)};
@@ -135,9 +167,9 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
 
 -doc "Ends the call of this id, if it runs; nothing more is sent for it.".
 -spec cancel(erlmcp_message:id(), calls()) -> calls().
-cancel(Id, #{ids := Ids, running := Running} = Calls) ->
-    case Ids of
-        #{Id := Pid} ->
+cancel(Id, #{running := Running} = Calls) ->
+    case find(Id, Calls) of
+        {ok, Pid} ->
             case Running of
                 #{Pid := {call, _, _}} ->
                     end_call(Pid),
@@ -146,7 +178,7 @@ cancel(Id, #{ids := Ids, running := Running} = Calls) ->
                     ok = erlmcp_batch:cancel(Pid, Id),
                     Calls
             end;
-        #{} ->
+        error ->
             Calls
     end.
 
@@ -161,7 +193,9 @@ end_call(Pid) ->
 
 forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     {{_, Inside, _}, Rest} = maps:take(Pid, Running),
-    Calls#{running := Rest, ids := maps:without(Inside, Ids), asked := without(Pid, Asked)}.
+    %% In a session a client may have used an id twice; the later call has it then.
+    Own = [Id || Id <- Inside, maps:get(Id, Ids, undefined) =:= Pid],
+    Calls#{running := Rest, ids := maps:without(Own, Ids), asked := without(Pid, Asked)}.
 
 without(_, unanswerable) -> unanswerable;
 without(Pid, Asked) -> maps:filter(fun(_, {_, Running}) -> Running =/= Pid end, Asked).

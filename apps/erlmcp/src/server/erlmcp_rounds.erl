@@ -13,37 +13,36 @@ not see which era its client is of:
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([run/5]).
+-export([run/4]).
 
 %% Times that one call may ask a session's client.
 -define(ROUNDS, 100).
 
--doc """
-Runs the handler. `Owner` is whose stream the call is on, `Guard` who is told of a missed deadline.
-""".
+-doc "Runs the handler. `Owner` is sent what goes to the client, and is told of a missed deadline.".
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
-          Guard :: erlmcp_call:owner(), erlmcp_options:limits()) ->
+          erlmcp_options:limits()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-run(#{input := Input} = Call, Context, Owner, Guard, Limits) ->
+run(#{input := Input} = Call, Context, Owner, Limits) ->
     maybe
         {ok, Brought} ?= brought(Input, Call),
-        round(?ROUNDS, Call, maps:merge(Context#{owner => Owner}, Brought), Guard, Limits)
+        round(?ROUNDS, Call, maps:merge(Context#{owner => Owner}, Brought), Limits)
     end.
 
-round(0, _, _, _, _) ->
+round(0, _, _, _) ->
     error({bad_return, input_required, too_many_rounds});
 round(Left, #{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context,
-      Guard, Limits) ->
-    case timed(Call, Handler, Context, Guard, Limits) of
+      Limits) ->
+    case timed(Call, Handler, Context, Limits) of
         {input_required, #{} = Requests} when map_size(Requests) > 0, Kind =/= completion ->
-            input(Left, Requests, undefined, Call, Context, Guard, Limits);
+            input(Left, Requests, undefined, Call, Context, Limits);
         {input_required, #{} = Requests, State} when map_size(Requests) > 0, Kind =/= completion ->
-            input(Left, Requests, {state, State}, Call, Context, Guard, Limits);
+            input(Left, Requests, {state, State}, Call, Context, Limits);
         Return ->
             erlmcp_result:from(Kind, Return, Definition, Context)
     end.
 
-timed(#{definition := Definition, arguments := Arguments}, Handler, Context, {Pid, Tag}, Limits) ->
+timed(#{definition := Definition, arguments := Arguments}, Handler, Context, Limits) ->
+    #{owner := {Pid, Tag}} = Context,
     Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
     Timer = erlang:send_after(Timeout, Pid, {Tag, {deadline, self()}}),
     Deadline = erlang:monotonic_time(millisecond) + Timeout,
@@ -53,7 +52,7 @@ timed(#{definition := Definition, arguments := Arguments}, Handler, Context, {Pi
         erlang:cancel_timer(Timer)
     end.
 
-input(Left, Requests, State, Call, Context, Guard, Limits) ->
+input(Left, Requests, State, Call, Context, Limits) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
     maybe
         ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
@@ -63,7 +62,7 @@ input(Left, Requests, State, Call, Context, Guard, Limits) ->
             undefined -> maps:remove(state, Context#{input => Answers});
             {state, Value} -> Context#{input => Answers, state => Value}
         end,
-        round(Left - 1, Call, Next, Guard, Limits)
+        round(Left - 1, Call, Next, Limits)
     else
         stateless -> {ok, input_required(Requests, State, Call, Limits)};
         {error, _} = Error -> Error
@@ -107,19 +106,19 @@ bound(#{arguments := Arguments, context := #{method := Method} = Context}) ->
 
 %% Sessions: the requests go out on the call's stream, and the answers come as messages.
 
-ask(Requests, #{owner := {Pid, Tag}}, #{input_timeout_ms := Timeout}) ->
+ask(Requests, #{owner := {Pid, _} = Owner}, #{input_timeout_ms := Timeout}) ->
     Monitor = monitor(process, Pid),
-    Sent = #{send(Request, Pid, Tag) => Name || Name := Request <- Requests},
+    Sent = #{send(Request, Owner) => Name || Name := Request <- Requests},
     Timer = erlang:start_timer(Timeout, self(), input),
     Answers = gather(Sent, #{}, Monitor, Timer),
     _ = erlang:cancel_timer(Timer),
     true = demonitor(Monitor, [flush]),
     Answers.
 
-send(#{method := Method, params := Params}, Pid, Tag) ->
+send(#{method := Method, params := Params}, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    Pid ! {Tag, {request, Id, self(), Bytes}},
+    ok = erlmcp_call:report(Owner, {request, Id, self(), Bytes}),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

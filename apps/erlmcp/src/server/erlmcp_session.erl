@@ -1,8 +1,9 @@
 -module(erlmcp_session).
 -moduledoc """
 An HTTP session of the older revisions: the process that guards the session's running calls, since
-there a lost connection does not cancel a call, and that feeds its GET stream. Requests do not pass
-through it; they read the session's row in the instance's table.
+there a lost connection does not cancel a call, and that has its streams, which outlive connections
+(`m:erlmcp_streams`). Requests do not pass through it; they read the session's row in the instance's
+table. Nor do the answers of calls that say nothing before.
 
 It ends on DELETE, and when the session was unused for `session_idle_ms`.
 
@@ -11,27 +12,32 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -behaviour(gen_server).
 
--export([open/2, close/1, attach/2, detach/2, subscribe/2, unsubscribe/2]).
--export([take_calls/3, adopt/3, cancel/2, asked/4, response/3]).
+-export([open/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open_stream/2, resume_stream/3, written/2, detach/2]).
+-export([take_calls/3, run/5, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([guard/0]).
 
--doc "A session as the guard of calls: its id, its process, and what it belongs to.".
--type guard() :: {Id :: binary(), pid(), erlmcp_instance:instance()}.
--type running() :: erlmcp_message:id() | {batch, [erlmcp_message:id()]}.
+-doc """
+A session as the guard of calls: its id, its process, what it belongs to, and whether the connection
+that waits for an answer can be sent a stream.
+""".
+-type guard() :: #{
+    id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
+}.
 
 -record(state, {
     id :: binary(),
     instance :: erlmcp_instance:instance(),
-    %% what runs: the ids of a call or of a batch's calls, and whose stream waits for it
-    calls = #{} :: #{pid() => {running(), erlmcp_call:owner()}},
-    %% requests to the client, and the calls that wait for their answers
-    asked = #{} :: #{erlmcp_message:id() => {Asking :: pid(), Running :: pid()}},
+    revision :: erlmcp_revision:revision(),
+    calls :: erlmcp_calls:calls(),
+    streams :: erlmcp_streams:streams(),
+    %% whether what the streams keep is being watched for its age
+    aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
-    %% the open GET stream, and what changed while there was none
-    stream :: undefined | {erlmcp_call:owner(), Monitor :: reference()},
+    %% what changed while the session's own stream had no connection
     missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
@@ -59,16 +65,23 @@ open(Session, #{limits := #{sessions := Max}} = Instance) ->
 close(Pid) ->
     gen_server:cast(Pid, close).
 
--doc "Makes a GET stream the session's; a session has one at a time.".
--spec attach(pid(), erlmcp_call:owner()) -> ok | {error, attached | closed}.
-attach(Pid, Owner) ->
-    try
-        gen_server:call(Pid, {attach, Owner})
-    catch
-        exit:_ -> {error, closed}
-    end.
+-doc "Makes a connection that of the session's own stream; it has one at a time.".
+-spec open_stream(pid(), erlmcp_call:owner()) -> ok | {error, attached | closed}.
+open_stream(Pid, Owner) ->
+    call(Pid, {open_stream, Owner}, {error, closed}).
 
--doc "The GET stream is over.".
+-doc "Sends a connection what follows an event, in its stream; `gone` if that is not kept.".
+-spec resume_stream(pid(), EventId :: binary(), erlmcp_call:owner()) ->
+    ok | {error, gone | closed}.
+resume_stream(Pid, EventId, Owner) ->
+    call(Pid, {resume_stream, EventId, Owner}, {error, closed}).
+
+-doc "A connection has written an event.".
+-spec written(pid(), erlmcp_streams:key()) -> ok.
+written(Pid, Key) ->
+    gen_server:cast(Pid, {written, Key}).
+
+-doc "A connection that had a stream is over.".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
@@ -76,18 +89,21 @@ detach(Pid, Owner) ->
 -doc "Tells the session's client of changes of a resource; there is a limit of them.".
 -spec subscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 subscribe(Pid, Uri) ->
-    call(Pid, {subscribe, Uri}).
+    call(Pid, {subscribe, Uri}, ended()).
 
 -doc "Ends that.".
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
-    call(Pid, {unsubscribe, Uri}).
+    call(Pid, {unsubscribe, Uri}, ended()).
 
-call(Pid, Request) ->
+ended() ->
+    {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}.
+
+call(Pid, Request, Ended) ->
     try
         gen_server:call(Pid, Request)
     catch
-        exit:_ -> {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
+        exit:_ -> Ended
     end.
 
 -doc "Takes places for calls of a session, or says that there are none left.".
@@ -105,15 +121,37 @@ take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
     end.
 
 -doc """
-Called by the process of a call or batch: the session guards it from now on. `ended` if there is no
-session any more. Its row goes before its process: one that is there after the process was told
-will still see the call.
+Runs a call or a batch, whose process calls this, under the guard of a session. `Run` is given the
+owner of what it reports, and gives its answer. That goes to the connection that waits for it, or,
+if something was reported before it, the way of that.
 """.
--spec adopt(guard(), running(), erlmcp_call:owner()) -> ok | ended.
-adopt({Id, Pid, Instance}, Running, Owner) ->
+-spec run(guard(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
+          fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok.
+run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
+    case adopt(Guard, Kind, Ids, Waiting) of
+        ok ->
+            Owner = {Session, {erlmcp_call, self()}},
+            {Status, Bytes} = Run(Owner),
+            case get(erlmcp_reported) of
+                true ->
+                    erlmcp_call:report(Owner, {answer, Status, Bytes});
+                undefined ->
+                    #{id := Id, instance := Instance} = Guard,
+                    ok = erlmcp_instance:count_calls(Id, -length(Ids), Instance),
+                    Pid ! {Tag, {answer, Status, Bytes}},
+                    ok
+            end;
+        ended ->
+            Pid ! {Tag, cancelled},
+            ok
+    end.
+
+%% The session's row goes before its process: one that is there after the process was told will
+%% still see the call.
+adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, Ids, Waiting) ->
     try
         true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), Running, Owner}),
+        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams}),
         case erlmcp_instance:has_session(Id, Instance) of
             true ->
                 ok;
@@ -124,14 +162,6 @@ adopt({Id, Pid, Instance}, Running, Owner) ->
     catch
         error:noproc -> ended
     end.
-
--doc """
-A call asked the client something; the answer is for it. `Running` is what the session guards: the
-call itself, or its batch.
-""".
--spec asked(pid(), erlmcp_message:id(), Asking :: pid(), Running :: pid()) -> ok.
-asked(Pid, Id, Asking, Running) ->
-    gen_server:cast(Pid, {asked, Id, Asking, Running}).
 
 -doc "The client answered.".
 -spec response(pid(), erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
@@ -150,22 +180,28 @@ start_link(Instance, Id, Session) ->
     gen_server:start_link(?MODULE, {Instance, Id, Session}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({Instance, Id, Session}) ->
+init({Instance, Id, #{revision := Revision} = Session}) ->
     process_flag(trap_exit, true),
+    #{limits := Limits} = Instance,
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
-    State = #state{id = Id, instance = Instance},
+    State = #state{id = Id, instance = Instance, revision = Revision,
+                   calls = erlmcp_calls:new(Limits),
+                   streams = erlmcp_streams:new(Revision, Limits)},
     ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, table(State)),
-    wait_idle(idle_ms(State)),
+    after_ms(session_idle_ms, idle, State),
     {ok, State}.
 
 -doc false.
-handle_call({attach, _}, _, #state{stream = {_, _}} = State) ->
-    {reply, {error, attached}, State};
-handle_call({attach, {Pid, Tag} = Owner}, _, #state{missed = Missed, topics = Topics} = State) ->
-    %% Anew: what an earlier stream left unread is not this one's fault.
-    ok = erlmcp_subscriptions:add(Topics, owner(), session, table(State)),
-    _ = [Pid ! {Tag, {notification, Bytes}} || _ := Bytes <- Missed],
-    {reply, ok, State#state{stream = {Owner, monitor(process, Pid)}, missed = #{}}};
+handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->
+    case erlmcp_streams:open(Owner, Streams) of
+        {ok, Open} -> {reply, ok, tell_missed(keep(Open, State))};
+        {error, attached} -> {reply, {error, attached}, State}
+    end;
+handle_call({resume_stream, EventId, Owner}, _, #state{streams = Streams} = State) ->
+    case erlmcp_streams:resume(EventId, Owner, Streams) of
+        {ok, Resumed} -> {reply, ok, tell_missed(keep(Resumed, State))};
+        {error, gone} -> {reply, {error, gone}, State}
+    end;
 handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = State) ->
     #{limits := #{subscriptions := Max}} = Instance,
     case lists:member({uri, Uri}, Topics) of
@@ -185,111 +221,143 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, Id, Owner}, #state{calls = Calls} = State) ->
-    {noreply, State#state{calls = Calls#{Call => {Id, Owner}}}};
-handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
-    case [{Call, What} || Call := {What, _} <- Calls, is_or_has(What, Id)] of
-        [{Batch, {batch, _}} | _] ->
-            ok = erlmcp_batch:cancel(Batch, Id),
-            {noreply, State};
-        [{Call, What} | _] ->
-            {_, {Pid, Tag}} = maps:get(Call, Calls),
-            end_call(Call),
-            Pid ! {Tag, cancelled},
-            {noreply, forget(What, Call, State#state{calls = maps:remove(Call, Calls)})};
-        [] ->
-            {noreply, State}
-    end;
-handle_cast({asked, Id, Asking, Running}, #state{asked = Asked, calls = Calls} = State) when
-    is_map_key(Running, Calls)
-->
-    {noreply, State#state{asked = Asked#{Id => {Asking, Running}}}};
-handle_cast({asked, Id, Asking, _}, State) ->
-    Asking ! {erlmcp_response, Id, {error, cancelled}},
-    {noreply, State};
-handle_cast({response, Id, Outcome}, #state{asked = Asked} = State) ->
-    case maps:take(Id, Asked) of
-        {{Asking, _}, Rest} ->
-            Asking ! {erlmcp_response, Id, Outcome},
-            {noreply, State#state{asked = Rest}};
+handle_cast({adopt, Call, Kind, Ids, Waiting, Reads}, State) ->
+    #state{calls = Calls, streams = Streams, revision = Revision} = State,
+    {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Calls),
+                          streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}};
+handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->
+    case erlmcp_calls:find(Id, Calls) of
+        {ok, Call} ->
+            Left = settle(Call, erlmcp_calls:cancel(Id, Calls), State),
+            %% A batch goes on without it.
+            case erlmcp_calls:ids(Call, Left#state.calls) of
+                [] -> {noreply, keep(erlmcp_streams:cancel(Call, Streams), Left)};
+                _ -> {noreply, Left}
+            end;
         error ->
             {noreply, State}
     end;
-handle_cast({detach, Owner}, #state{stream = {Owner, Monitor}} = State) ->
-    true = demonitor(Monitor, [flush]),
-    {noreply, State#state{stream = undefined}};
-handle_cast({detach, _}, State) ->
-    {noreply, State};
+handle_cast({response, Id, Outcome}, #state{calls = Calls} = State) ->
+    {noreply, State#state{calls = erlmcp_calls:response(Id, Outcome, Calls)}};
+handle_cast({written, Key}, #state{streams = Streams} = State) ->
+    {noreply, State#state{streams = erlmcp_streams:written(Key, Streams)}};
+handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
+    {noreply, unattended(erlmcp_streams:detach(Owner, Streams), State)};
 handle_cast(close, State) ->
     {stop, normal, State}.
 
 -doc false.
-handle_info({'EXIT', Call, Reason}, #state{calls = Calls} = State) ->
-    case maps:take(Call, Calls) of
-        {{What, {Pid, Tag}}, Rest} ->
-            _ = Reason =/= normal andalso (Pid ! {Tag, {'EXIT', Call, Reason}}),
-            {noreply, forget(What, Call, State#state{calls = Rest})};
-        error ->
-            {noreply, State}
-    end;
-handle_info({call, {deadline, Call}}, #state{calls = Calls} = State) ->
-    case maps:take(Call, Calls) of
-        {{What, {Pid, Tag}}, Rest} ->
-            end_call(Call),
-            Pid ! {Tag, {deadline, Call}},
-            {noreply, forget(What, Call, State#state{calls = Rest})};
-        error ->
-            {noreply, State}
-    end;
-handle_info({erlmcp_session, {event, session, _, _, _} = Event},
-            #state{stream = {{Pid, Tag}, _}} = State) ->
-    %% Received is what the stream has written.
-    Pid ! {Tag, Event},
-    {noreply, State};
-handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}},
-            #state{missed = Missed} = State) ->
-    %% What changes while no stream is open is told when one is, once.
-    ok = erlmcp_subscriptions:received(Pending),
-    Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
-    {noreply, State#state{missed = Missed#{Topic => Bytes}}};
-handle_info({'DOWN', Monitor, process, _, _}, #state{stream = {_, Monitor}} = State) ->
-    {noreply, State#state{stream = undefined}};
-handle_info(idle, #state{id = Id, instance = Instance} = State) ->
-    Left = idle_ms(State) - (now_ms() - erlmcp_instance:last_used(Id, Instance)),
-    case State of
-        #state{stream = undefined, calls = Calls} when Left =< 0, map_size(Calls) =:= 0 ->
-            {stop, normal, State};
-        _ when Left =< 0 ->
-            wait_idle(idle_ms(State)),
-            {noreply, State};
+handle_info({{erlmcp_call, Call}, Message}, State) ->
+    {noreply, called(Call, Message, State)};
+handle_info({'EXIT', Call, Reason}, #state{calls = Calls, streams = Streams} = State) ->
+    {Bytes, Left} = erlmcp_calls:exited(Call, Reason, Calls),
+    case Reason of
+        normal ->
+            {noreply, State#state{calls = Left, streams = erlmcp_streams:answered(Call, Streams)}};
         _ ->
-            wait_idle(Left),
+            {noreply, answer(Call, Bytes, settle(Call, Left, State))}
+    end;
+handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    #state{missed = Missed, streams = Streams} = State,
+    Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
+    case erlmcp_streams:is_open(Streams) of
+        true -> {noreply, keep(erlmcp_streams:notify(Bytes, Streams), State)};
+        %% It is told when there is a connection, once.
+        false -> {noreply, State#state{missed = Missed#{Topic => Bytes}}}
+    end;
+handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State) ->
+    {noreply, unattended(erlmcp_streams:down(Monitor, Streams), State)};
+handle_info({unattended, Call}, #state{calls = Calls, streams = Streams} = State) ->
+    case erlmcp_streams:is_attended(Call, Streams) of
+        true -> {noreply, State};
+        false -> {noreply, State#state{calls = erlmcp_calls:abandon(Call, Calls)}}
+    end;
+handle_info(expire, #state{streams = Streams} = State) ->
+    {Next, Left} = erlmcp_streams:expire(Streams),
+    _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
+    {noreply, State#state{streams = Left, aging = Next =/= never}};
+handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
+    #{limits := #{session_idle_ms := Idle}} = Instance,
+    Left = Idle - (now_ms() - erlmcp_instance:last_used(Id, Instance)),
+    Busy = erlmcp_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
+    if
+        Left =< 0, not Busy ->
+            {stop, normal, State};
+        Left =< 0 ->
+            after_ms(session_idle_ms, idle, State),
+            {noreply, State};
+        true ->
+            _ = erlang:send_after(Left, self(), idle),
             {noreply, State}
     end;
 handle_info(_, State) ->
     {noreply, State}.
 
-forget(What, Call, #state{id = Id, instance = Instance, asked = Asked} = State) ->
-    ok = erlmcp_instance:count_calls(Id, -calls_in(What), Instance),
-    State#state{asked = maps:filter(fun(_, {_, Running}) -> Running =/= Call end, Asked)}.
+%% What a running call sends.
+called(Call, close_connection, #state{streams = Streams} = State) ->
+    State#state{streams = erlmcp_streams:close_connection(Call, Streams)};
+called(Call, {notification, Bytes}, #state{streams = Streams} = State) ->
+    {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
+    keep(Next, State);
+called(Call, {request, Id, Asking, Bytes} = Message, State) ->
+    #state{calls = Calls, streams = Streams} = State,
+    case erlmcp_streams:message(Call, Bytes, Streams) of
+        {sent, Next} ->
+            {_, Asked} = erlmcp_calls:message(Call, Message, Calls),
+            unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
+        {refused, _} ->
+            Asking ! {erlmcp_response, Id, {error, no_stream}},
+            State
+    end;
+called(Call, Message, #state{calls = Calls} = State) ->
+    {Bytes, Left} = erlmcp_calls:message(Call, Message, Calls),
+    answer(Call, Bytes, settle(Call, Left, State)).
 
-calls_in({batch, Ids}) -> length(Ids);
-calls_in(_) -> 1.
+answer(Call, Bytes, #state{streams = Streams} = State) ->
+    keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Streams), State).
+
+%% One of the calls may have ended: its place is free before its client is told so.
+settle(Call, Left, #state{id = Id, instance = Instance, calls = Calls} = State) ->
+    Ended = erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, Left),
+    ok = erlmcp_instance:count_calls(Id, -length(Ended), Instance),
+    State#state{calls = Left}.
+
+%% A call may have asked a client that has lost its connection. It is given time to come back.
+unattended({Calls, Streams}, State) ->
+    _ = [after_ms(reconnect_ms, {unattended, Call}, State)
+         || Call <- Calls, not erlmcp_streams:is_attended(Call, Streams)],
+    State#state{streams = Streams}.
+
+tell_missed(#state{missed = Missed, streams = Streams} = State) ->
+    case map_size(Missed) > 0 andalso erlmcp_streams:is_open(Streams) of
+        true ->
+            Told = lists:foldl(fun erlmcp_streams:notify/2, Streams, maps:values(Missed)),
+            keep(Told, State#state{missed = #{}});
+        false ->
+            State
+    end.
+
+keep(Streams, #state{aging = true} = State) ->
+    State#state{streams = Streams};
+keep(Streams, #state{aging = false} = State) ->
+    after_ms(stored_ms, expire, State),
+    State#state{streams = Streams, aging = true}.
 
 -doc false.
-terminate(_, #state{id = Id, instance = Instance, topics = Topics, stream = Stream} = State) ->
+terminate(_, #state{id = Id, instance = Instance, topics = Topics} = State) ->
     ok = erlmcp_instance:delete_session(Id, Instance),
     ok = erlmcp_subscriptions:remove(Topics, owner(), session, table(State)),
-    #state{calls = Calls} = last_adopted(State),
-    _ = [begin end_call(Call), Pid ! {Tag, cancelled} end || Call := {_, {Pid, Tag}} <- Calls],
-    _ = [Pid ! {Tag, cancelled} || {{Pid, Tag}, _} <- [Stream]],
-    ok.
+    #state{calls = Calls, streams = Streams} = last_adopted(State),
+    ok = erlmcp_calls:stop(Calls),
+    erlmcp_streams:close(Streams).
 
 %% Those that were adopted while the row was still there.
-last_adopted(#state{calls = Calls} = State) ->
+last_adopted(State) ->
     receive
-        {'$gen_cast', {adopt, Call, Running, Owner}} ->
-            last_adopted(State#state{calls = Calls#{Call => {Running, Owner}}})
+        {'$gen_cast', Adopt} when element(1, Adopt) =:= adopt ->
+            {noreply, Next} = handle_cast(Adopt, State),
+            last_adopted(Next)
     after 0 ->
         State
     end.
@@ -300,19 +368,9 @@ owner() ->
 table(#state{instance = Instance}) ->
     erlmcp_instance:subscriptions(Instance).
 
-is_or_has({batch, Ids}, Id) -> lists:member(Id, Ids);
-is_or_has(Running, Id) -> Running =:= Id.
-
-end_call(Call) ->
-    unlink(Call),
-    exit(Call, kill).
-
-wait_idle(Milliseconds) ->
-    _ = erlang:send_after(Milliseconds, self(), idle),
+after_ms(Limit, Message, #state{instance = #{limits := Limits}}) ->
+    _ = erlang:send_after(map_get(Limit, Limits), self(), Message),
     ok.
-
-idle_ms(#state{instance = #{limits := #{session_idle_ms := Milliseconds}}}) ->
-    Milliseconds.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

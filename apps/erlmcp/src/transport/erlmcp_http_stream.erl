@@ -41,8 +41,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     size = 0 :: non_neg_integer(),
     timer :: undefined | reference(),
     %% what runs: whose answer is waited for
-    call :: undefined | {call, pid(), erlmcp_message:id() | undefined, erlmcp_revision:revision()}
-        | {get, pid()}
+    call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
+        %% a session's process, whose call or whose stream this is
+        | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]}
         | refused,
     streaming = false :: boolean()
@@ -65,7 +66,7 @@ init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := 
         {post, Accept} ->
             post(Request, Stream#stream{accept = Accept});
         {get, Id} ->
-            get_stream(find_session(Id, Stream), Stream);
+            get_stream(find_session(Id, Stream), Headers, Stream);
         {delete, Id} ->
             delete(find_session(Id, Stream), Stream);
         {error, Refusal} ->
@@ -225,42 +226,45 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
     perform(Effects, Headers, Stream);
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
-perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _, Stream) ->
-    #stream{owner = {_, Tag} = Owner, session = Session,
-            config = #{instance := #{limits := Limits} = Instance}} = Stream,
-    case Session of
-        {SessionId, Guard, _} ->
-            case erlmcp_session:take_calls(SessionId, 1, Instance) of
-                ok ->
-                    Pid = erlmcp_call:start(Call, Limits, Owner, {SessionId, Guard, Instance}),
-                    {[], Stream#stream{call = {call, Pid, Id, Revision}}};
-                {error, Refusal} ->
-                    perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
-            end;
-        none ->
-            Pid = erlmcp_call:start(Call, Limits, Tag),
-            {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}}
+perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
+        #stream{session = none, owner = {_, Tag}} = Stream) ->
+    Pid = erlmcp_call:start(Call, limits(Stream), Tag),
+    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}};
+perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
+        #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    case erlmcp_session:take_calls(SessionId, 1, Instance) of
+        ok ->
+            _ = erlmcp_call:start(Call, limits(Stream), Owner, guard(Stream)),
+            {[], Stream#stream{call = {session, Pid}}};
+        {error, Refusal} ->
+            perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
     end;
-perform([{batch, Items}], _, #stream{session = {Id, Guard, #{revision := Revision}}} = Stream) ->
-    #stream{owner = Owner, config = #{instance := #{limits := Limits} = Instance}} = Stream,
-    Session = {Id, Guard, Instance},
-    Pid = erlmcp_batch:start([batched(Item, Session, Revision) || Item <- Items], Limits, Owner,
-                             Session),
-    {[], Stream#stream{call = {call, Pid, undefined, Revision}}}.
+perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
+    Ready = [batched(Item, Stream) || Item <- Items],
+    _ = erlmcp_batch:start(Ready, limits(Stream), Owner, guard(Stream)),
+    {[], Stream#stream{call = {session, Pid}}}.
+
+limits(#stream{config = #{instance := #{limits := Limits}}}) ->
+    Limits.
+
+guard(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
+    #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
 
 %% The calls of a batch count like others; what is neither a call nor an answer is done at once.
-batched({call, #{id := Id}} = Item, {SessionId, _, Instance}, Revision) ->
+batched({call, #{id := Id}} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok -> Item;
-        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision)
+        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
     end;
-batched({subscribe, Id, Uri}, {_, Pid, _}, Revision) ->
+batched({subscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
     reply(erlmcp_session:subscribe(Pid, Uri), Id, Revision);
-batched({unsubscribe, Id, Uri}, {_, Pid, _}, Revision) ->
+batched({unsubscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
     reply(erlmcp_session:unsubscribe(Pid, Uri), Id, Revision);
-batched({listen, #{id := Id}}, _, _) ->
+batched({listen, #{id := Id}}, _) ->
     erlmcp_batch:refuse_listen(Id);
-batched(Item, _, _) ->
+batched(Item, _) ->
     Item.
 
 subscribed(Result, Id, #stream{session = {_, _, #{revision := Revision}}} = Stream) ->
@@ -289,14 +293,23 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
 
 %% GET and DELETE, which sessions have.
 
-get_stream(unknown, Stream) ->
+get_stream(unknown, _, Stream) ->
     {erlmcp_http_response:refuse(gone()), Stream};
-get_stream({_, Pid, _}, #stream{owner = Owner} = Stream) ->
-    case erlmcp_session:attach(Pid, Owner) of
+get_stream({_, Pid, _}, Headers, #stream{owner = Owner} = Stream) ->
+    Opened = case Headers of
+        #{~"last-event-id" := EventId} -> erlmcp_session:resume_stream(Pid, EventId, Owner);
+        #{} -> erlmcp_session:open_stream(Pid, Owner)
+    end,
+    case Opened of
         ok ->
-            start_stream([], Stream#stream{call = {get, Pid}});
+            start_stream([], Stream#stream{call = {session, Pid}});
         {error, attached} ->
             Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
+            {erlmcp_http_response:refuse(Refusal), Stream};
+        {error, gone} ->
+            Refusal = erlmcp_refusal:new(invalid_header,
+                                         ~"Last-Event-ID: what follows this event is not kept",
+                                         #{status => 400}),
             {erlmcp_http_response:refuse(Refusal), Stream};
         {error, closed} ->
             {erlmcp_http_response:refuse(gone()), Stream}
@@ -319,16 +332,10 @@ info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
     {erlmcp_http_response:event(Bytes), Stream};
 info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
     start_stream(erlmcp_sse:event(Bytes), Stream);
-info(_, {request, Id, Call, _}, #stream{accept = json} = Stream) ->
-    Call ! {erlmcp_response, Id, {error, no_stream}},
-    {[], Stream};
-info(StreamId, {request, Id, Asking, Bytes},
-     #stream{session = {_, Pid, _}, call = {call, Call, _, _}} = Stream) ->
-    ok = erlmcp_session:asked(Pid, Id, Asking, Call),
-    info(StreamId, {notification, Bytes}, Stream);
-info(_, {event, session, _, Encoded, Pending}, #stream{call = {get, _}} = Stream) ->
-    ok = erlmcp_subscriptions:received(Pending),
-    {erlmcp_http_response:event(erlmcp_subscriptions:encoded(session, Encoded)), Stream};
+info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
+    %% Handled is what came before it: that has been written.
+    ok = erlmcp_session:written(Pid, Key),
+    streamed(erlmcp_sse:event(Event), Place, Stream);
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     ok = erlmcp_subscriptions:received(Pending),
     {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)), Stream};
@@ -337,7 +344,7 @@ info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {answer, Status, Bytes}, Stream) ->
+info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     exit(Pid, kill),
@@ -358,11 +365,18 @@ info(_, receive_timeout, #stream{call = undefined} = Stream) ->
 info(_, _, Stream) ->
     {[], Stream}.
 
+streamed(Event, last, #stream{streaming = true} = Stream) ->
+    {[{data, fin, Event}, stop], Stream#stream{call = undefined}};
+streamed(Event, more, #stream{streaming = true} = Stream) ->
+    {[{data, nofin, Event}], Stream};
+streamed(Event, more, Stream) ->
+    start_stream(Event, Stream).
+
 finish({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
 
 -doc false.
-terminate(_, _, #stream{call = {get, Pid}, owner = Owner}) ->
+terminate(_, _, #stream{call = {session, Pid}, streaming = true, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,

@@ -8,7 +8,7 @@ Sources: `schema.json` and the changelog page of each revision.
 """.
 
 -export([all/0, latest/0, latest/1, supported/1, parse/1, name/1, era/1]).
--export([offers/2, fields/2, content_types/1, structured/2, batches/1, missing_resource_code/1]).
+-export([offers/2, fields/2, content_types/1, structured/2, batches/1, polls/1, missing_resource_code/1]).
 
 -export_type([revision/0, era/0, definition_kind/0]).
 
@@ -126,6 +126,14 @@ structured(Value, Revision) -> is_map(Value) andalso Revision >= '2025-06-18'.
 -spec batches(revision()) -> boolean().
 batches(Revision) ->
     Revision =:= '2025-03-26'.
+
+-doc """
+Whether a client knows that a stream outlives its connection: events without data tell it the place
+to come back to, and it comes when the server ends the connection before the answer.
+""".
+-spec polls(revision()) -> boolean().
+polls(Revision) ->
+    Revision =:= '2025-11-25'.
 
 -doc "The error code for a resource that is not there.".
 -spec missing_resource_code(revision()) -> integer().

@@ -105,12 +105,7 @@ messages(_, <<>>) ->
 messages(#{~"content-type" := ~"application/json"}, Body) ->
     [json:decode(Body)];
 messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
-    events(Body).
-
-events(Bytes) ->
-    Events = binary:split(Bytes, ~"\n\n", [global]),
-    ~"" = lists:last(Events),
-    [json:decode(string:prefix(Event, ~"data: ")) || Event <- lists:droplast(Events)].
+    [Message || {_, Message} <- erlmcp_test_http:events(Body)].
 
 %% The next event of a stream.
 event(Connection, Stream) ->
@@ -118,8 +113,10 @@ event(Connection, Stream) ->
         {data, nofin, <<>>} ->
             event(Connection, Stream);
         {data, nofin, Data} ->
-            [Event] = events(Data),
-            Event
+            case erlmcp_test_http:events(Data) of
+                [] -> event(Connection, Stream);
+                [{_, Event}] -> Event
+            end
     end.
 
 %% One path for everything: the same bytes on each protocol.
@@ -156,7 +153,8 @@ notifications_come_on_a_stream(Config) ->
     {Pid, _} = running(),
     finish(Pid, ~"over"),
     {ok, Rest} = gun:await_body(Connection, Stream, ?TIMEOUT),
-    [#{~"id" := 1, ~"result" := #{~"content" := [#{~"text" := ~"over"}]}}] = events(Rest),
+    [#{~"id" := 1, ~"result" := #{~"content" := [#{~"text" := ~"over"}]}}] =
+        messages(#{~"content-type" => ~"text/event-stream"}, Rest),
     %% The connection is there for the next.
     {200, _, [#{~"result" := _}]} = answer(Connection, echo(Connection, ~"a")),
     gun:close(Connection).

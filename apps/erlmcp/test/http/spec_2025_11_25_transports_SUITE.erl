@@ -394,6 +394,7 @@ ended_calls_make_room(_) ->
      || _ <- lists:seq(1, 50), {Tool, Expected} <- [{~"progress", result}, {~"crash", -32603},
                                                     {~"hog", 1089}, {~"no such", -32602}]],
     1069 = Code(~"slow"),
+    {_, _} = erlmcp_test_http:running(),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
                             #{session => Session, id => none}),

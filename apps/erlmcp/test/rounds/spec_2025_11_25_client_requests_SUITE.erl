@@ -313,9 +313,11 @@ answer_of_another_session_is_ignored(Config) ->
     #{~"it" := #{~"n" := ~"own"}} = input(next(Exchange)),
     over(Exchange).
 
-%% Nobody is there who could be answered: the stream of the call, or the connection, is closed.
+%% Nobody is there who could be answered: the connection is closed, or that of the call's stream, and
+%% nobody comes back to it.
 client_that_goes_ends_the_call(Config) ->
-    Client = client(Config),
+    Server = start(#{reconnect_ms => 100}),
+    Client = open(Server, transport(Config), ~"2025-11-25", ?ALL),
     {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"roots"),
     ok = rounds_client:close(Client, Exchange),
     _ = ended(Pid),
@@ -327,7 +329,8 @@ client_that_goes_ends_the_call(Config) ->
                              #{name => ~"echo", arguments => #{text => ~"on"}}));
         tcp ->
             ok
-    end.
+    end,
+    rounds_client:stop(Server).
 
 lost_connection_ends_the_call(Config) ->
     #{socket := Socket} = Client = client(Config),

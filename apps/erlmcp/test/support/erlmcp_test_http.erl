@@ -7,7 +7,7 @@ Everything waits ten seconds at most and fails then.
 
 -export([start/1, stop/1, definitions/1, catalog/0, finish/2, running/0, ended/1]).
 -export([connect/1, write/2, send/4, close/1]).
--export([response/1, head/1, body/2, event/1, closed/1]).
+-export([response/1, head/1, body/2, event/1, events/1, chunk/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, delete/2]).
 -export([start_call/4, get_stream/2, get_stream/3]).
@@ -284,6 +284,8 @@ chunks(Socket) ->
         Chunk -> [Chunk | chunks(Socket)]
     end.
 
+-doc "Reads the next chunk of a chunked body; the last one is empty.".
+-spec chunk(gen_tcp:socket()) -> binary().
 chunk(Socket) ->
     ok = inet:setopts(Socket, [{packet, line}]),
     {ok, Line} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
@@ -304,16 +306,25 @@ messages(_, <<>>) ->
 messages(#{~"content-type" := ~"application/json"}, Body) ->
     [json:decode(Body)];
 messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
-    events(Body).
+    [Message || {_, Message} <- events(Body)].
 
-%% Only what the server is to write: events of one line of data, and comments.
+-doc "The events in these bytes. Only what the server is to write: one line of data, and comments.".
+-spec events(binary()) -> [{Id :: binary() | none, Message :: term()}].
 events(Bytes) ->
     Parts = binary:split(Bytes, ~"\n\n", [global]),
     ~"" = lists:last(Parts),
-    lists:append([data(Part) || Part <- lists:droplast(Parts)]).
+    lists:append([data(Part, none) || Part <- lists:droplast(Parts)]).
 
-data(<<"data: ", Data/binary>>) -> [json:decode(Data)];
-data(<<":", _/binary>>) -> [].
+data(<<"id: ", Rest/binary>>, none) ->
+    [Id, Event] = binary:split(Rest, ~"\n"),
+    data(Event, Id);
+data(<<"retry: ", Rest/binary>>, Id) ->
+    [_, Event] = binary:split(Rest, ~"\n"),
+    data(Event, Id);
+%% What has an id alone says where to come back to.
+data(<<"data: ">>, Id) when Id =/= none -> [];
+data(<<"data: ", Data/binary>>, Id) -> [{Id, json:decode(Data)}];
+data(<<":", _/binary>>, none) -> [].
 
 -doc "Reads the next event of a stream whose head was read, or its end.".
 -spec event(gen_tcp:socket()) -> {event, Message :: term()} | fin.
@@ -324,7 +335,7 @@ event(Socket) ->
         Chunk ->
             case events(Chunk) of
                 [] -> event(Socket);
-                [Message] -> {event, Message}
+                [{_, Message}] -> {event, Message}
             end
     end.
 

@@ -1,0 +1,71 @@
+-module(erlmcp_event_log).
+-moduledoc """
+What was sent on the streams of one session, kept so that a client that lost a connection can be
+sent it again. Bounded in events, bytes and age: what is over a bound goes, the oldest first. The
+newest event stays whatever its size, since nothing else may be left to answer with. Pure.
+""".
+
+-export([new/1, append/4, find/2, expire/2, oldest/1]).
+
+-export_type([log/0, key/0]).
+
+-doc "An event's stream and its place there.".
+-type key() :: {Stream :: non_neg_integer(), Position :: pos_integer()}.
+-opaque log() :: #{
+    bounds := {Events :: pos_integer(), Bytes :: pos_integer(), Milliseconds :: pos_integer()},
+    order := queue:queue({key(), At :: integer()}),
+    events := #{key() => binary()},
+    bytes := non_neg_integer()
+}.
+
+-doc "An empty log with the bounds of these limits.".
+-spec new(erlmcp_options:limits()) -> log().
+new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
+    #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
+
+-doc "Keeps an event, and says which had to go. `Now` is in milliseconds and never runs back.".
+-spec append(key(), binary(), Now :: integer(), log()) -> {Dropped :: [key()], log()}.
+append(Key, Bytes, Now, #{order := Order, events := Events, bytes := Total} = Log) ->
+    trim(Log#{order := queue:in({Key, Now}, Order),
+              events := Events#{Key => Bytes},
+              bytes := Total + byte_size(Bytes)}, []).
+
+trim(#{bounds := {MaxEvents, MaxBytes, _}, events := Events, bytes := Total} = Log, Dropped) when
+    map_size(Events) > 1, map_size(Events) > MaxEvents orelse Total > MaxBytes
+->
+    {Key, Rest} = drop(Log),
+    trim(Rest, [Key | Dropped]);
+trim(Log, Dropped) ->
+    {Dropped, Log}.
+
+drop(#{order := Order, events := Events, bytes := Total} = Log) ->
+    {{value, {Key, _}}, Rest} = queue:out(Order),
+    {Bytes, Left} = maps:take(Key, Events),
+    {Key, Log#{order := Rest, events := Left, bytes := Total - byte_size(Bytes)}}.
+
+-doc "The event with this key, if it is still kept.".
+-spec find(key(), log()) -> {ok, binary()} | error.
+find(Key, #{events := Events}) ->
+    maps:find(Key, Events).
+
+-doc "Drops what is too old.".
+-spec expire(Now :: integer(), log()) -> {Dropped :: [key()], log()}.
+expire(Now, Log) ->
+    expire(Now, Log, []).
+
+expire(Now, #{bounds := {_, _, Milliseconds}} = Log, Dropped) ->
+    case oldest(Log) of
+        At when is_integer(At), Now - At >= Milliseconds ->
+            {Key, Rest} = drop(Log),
+            expire(Now, Rest, [Key | Dropped]);
+        _ ->
+            {Dropped, Log}
+    end.
+
+-doc "When the oldest event came in.".
+-spec oldest(log()) -> integer() | none.
+oldest(#{order := Order}) ->
+    case queue:peek(Order) of
+        {value, {_, At}} -> At;
+        empty -> none
+    end.
