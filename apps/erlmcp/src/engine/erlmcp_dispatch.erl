@@ -10,6 +10,7 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 
 -doc "Who asks, however his era says it.".
 -type client() :: #{
+    principal := erlmcp_auth:principal(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
     client_capabilities := map(),
@@ -122,14 +123,15 @@ required(_, _, _) ->
     ok.
 
 call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
-    #{revision := Revision, client_info := Info, client_capabilities := Capabilities,
-      log_level := Level} = Client,
+    #{principal := Principal, revision := Revision, client_info := Info,
+      client_capabilities := Capabilities, log_level := Level} = Client,
     maybe
         {ok, Meta} ?= erlmcp_params:object(~"_meta", Params),
         {ok, Token} ?= erlmcp_meta:progress_token(Meta),
         {ok, Input} ?= input(Params, Revision),
-        Context = Target#{revision => Revision, meta => Meta, client_info => Info,
-                          client_capabilities => Capabilities, log_level => Level,
+        Context = Target#{principal => Principal, revision => Revision, meta => Meta,
+                          client_info => Info, client_capabilities => Capabilities,
+                          log_level => Level,
                           progress_token => Token,
                           server_meta => erlmcp_catalog:server_meta(Catalog)},
         {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,

@@ -16,11 +16,15 @@ response gives `accepted`, with a `cancel` or a `response` before it where that 
 -export_type([effect/0, call/0, envelope/0, session/0, context/0, topic/0]).
 
 -doc """
-What a transport knows beside the body: the HTTP headers by their names in lower case, or `none`
-where it has no headers.
+What a transport knows beside the body: who asks, and the HTTP headers by their names in lower case,
+or `none` where it has no headers.
 """.
--type envelope() :: #{headers := none | #{binary() => binary()}}.
+-type envelope() :: #{
+    headers := none | #{binary() => binary()},
+    principal := erlmcp_auth:principal()
+}.
 -type session() :: #{
+    principal := erlmcp_auth:principal(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
     client_capabilities := map(),
@@ -33,6 +37,7 @@ What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:lo
 handler asked for input before; `arguments` are those that are known when one is completed.
 """.
 -type context() :: #{
+    principal := erlmcp_auth:principal(),
     revision := erlmcp_revision:revision(),
     method := binary(),
     name => binary(),
@@ -92,7 +97,7 @@ message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
         stateless ->
             {[stateless(Id, Method, Params, Envelope, Catalog)], Session};
         session ->
-            {Effect, Next} = session(Id, Method, Params, Catalog, Session),
+            {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
     end;
 message({notification, ~"notifications/cancelled", #{~"requestId" := Id}}, _, _, Session) when
@@ -151,12 +156,13 @@ header_era(_) ->
 
 %% Stateless: everything is in the request.
 
-stateless(Id, Method, Params, #{headers := Headers}, Catalog) ->
+stateless(Id, Method, Params, #{headers := Headers, principal := Principal}, Catalog) ->
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Catalog),
         ok ?= offered(Method, Revision),
-        erlmcp_dispatch:request(Method, Id, Params, Meta#{revision => Revision}, Catalog)
+        Client = Meta#{revision => Revision, principal => Principal},
+        erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
@@ -189,24 +195,24 @@ offered(Method, Revision) ->
 
 %% Sessions: what `initialize` agreed on holds for the requests after it.
 
-session(Id, ~"initialize", Params, Catalog, none) ->
-    case initialize(Params) of
+session(Id, ~"initialize", Params, #{principal := Principal}, Catalog, none) ->
+    case initialize(Params, Principal) of
         {ok, #{revision := Revision} = Session} ->
             {erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog)), Session};
         {error, Refusal} ->
             {erlmcp_reply:refuse(Id, Refusal), none}
     end;
-session(Id, ~"initialize", _, _, #{revision := Revision} = Session) ->
+session(Id, ~"initialize", _, _, _, #{revision := Revision} = Session) ->
     Message = ~"initialize: this session is initialized already",
     Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
     {erlmcp_reply:refuse(Id, Refusal, Revision), Session};
-session(Id, ~"ping", _, _, Session) ->
+session(Id, ~"ping", _, _, _, Session) ->
     {erlmcp_reply:result(Id, ~"{}"), Session};
-session(Id, _, _, _, none) ->
+session(Id, _, _, _, _, none) ->
     Message = ~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
     {erlmcp_reply:refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
                                    #{code => -32600, status => 400})), none};
-session(Id, ~"logging/setLevel", Params, _, #{revision := Revision} = Session) ->
+session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session) ->
     case erlmcp_meta:level(maps:get(~"level", Params, undefined)) of
         {ok, Level} ->
             {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
@@ -214,13 +220,13 @@ session(Id, ~"logging/setLevel", Params, _, #{revision := Revision} = Session) -
             Refusal = erlmcp_params:mistyped(~"level", ~"a log level"),
             {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
-session(Id, Method, Params, Catalog, #{revision := Revision} = Session) ->
+session(Id, Method, Params, _, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision) of
         ok -> {erlmcp_dispatch:request(Method, Id, Params, Session, Catalog), Session};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.
 
-initialize(#{~"protocolVersion" := Version} = Params) when is_binary(Version) ->
+initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(Version) ->
     Capabilities = maps:get(~"capabilities", Params, #{}),
     Info = maps:get(~"clientInfo", Params, undefined),
     if
@@ -237,14 +243,14 @@ initialize(#{~"protocolVersion" := Version} = Params) when is_binary(Version) ->
                                                  observed => byte_size(Kept)})};
                 Kept ->
                     {OwnInfo, OwnCapabilities} = binary_to_term(Kept),
-                    {ok, #{revision => negotiate(Version), client_info => OwnInfo,
-                           client_capabilities => OwnCapabilities,
+                    {ok, #{principal => Principal, revision => negotiate(Version),
+                           client_info => OwnInfo, client_capabilities => OwnCapabilities,
                            log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
             end
     end;
-initialize(#{~"protocolVersion" := _}) ->
+initialize(#{~"protocolVersion" := _}, _) ->
     {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string")};
-initialize(_) ->
+initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
 %% What the client asked for, or else the newest that has sessions.

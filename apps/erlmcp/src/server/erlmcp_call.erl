@@ -89,10 +89,9 @@ answer({error, Refusal}, Id, Revision) ->
 
 %% What happened stays in the log; the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context) ->
-    Incident = binary:encode_hex(rand:bytes(8), lowercase),
-    logger:error(#{what => call_crashed, incident => Incident, method => Method,
-                   target => maps:get(name, Context, maps:get(uri, Context, undefined)),
-                   class => Class, reason => Reason, stacktrace => Stack}),
+    Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
+    Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
+                                     class => Class, reason => Reason, stacktrace => Stack}),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     answer({error, Refusal}, Id, Revision).

@@ -8,7 +8,7 @@ The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}
 """.
 
 -export([new/1]).
--export([put_session/4, find_session/2, has_session/2, update_session/3, delete_session/2]).
+-export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
 -export([put_session_supervisor/2, session_supervisor/1]).
 
@@ -35,11 +35,12 @@ put_session(Id, Pid, Session, #{sessions := Sessions}) ->
     true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0}),
     ok.
 
--doc "The session of this id; finding it counts as using it.".
--spec find_session(session_id(), instance()) -> {ok, pid(), erlmcp_engine:session()} | error.
-find_session(Id, #{sessions := Sessions}) ->
+-doc "A principal's session of this id; finding it counts as using it.".
+-spec find_session(session_id(), erlmcp_auth:principal(), instance()) ->
+    {ok, pid(), erlmcp_engine:session()} | error.
+find_session(Id, Principal, #{sessions := Sessions}) ->
     maybe
-        [{_, Pid, Session, _, _}] ?= ets:lookup(Sessions, Id),
+        [{_, Pid, #{principal := Principal} = Session, _, _}] ?= ets:lookup(Sessions, Id),
         %% A session that was killed could not take its row with it.
         true ?= is_process_alive(Pid) orelse ets:delete(Sessions, Id) andalso error,
         _ = ets:update_element(Sessions, Id, {4, now_ms()}),

@@ -52,17 +52,20 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 - `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
   `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
   or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
-  or `any`).
-- `tcp`: newline-framed JSON-RPC.
+  or `any`), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`. Without
+  it all are `anonymous`).
+- `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
 - `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
   the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
 """.
 -type listener() ::
     {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
              tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
-             allowed_origins => any | [binary()]}}
-    | {tcp, #{ip => inet:ip_address(), port => inet:port_number()}}
-    | {stdio, #{output => pos_integer()}}.
+             allowed_origins => any | [binary()],
+             authenticate => erlmcp_auth:authenticate()}}
+    | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
+              principal => erlmcp_auth:principal()}}
+    | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
@@ -97,7 +100,7 @@ limits() ->
      {stored_bytes, 1_048_576, ~"bytes of them, beside the newest event"},
      {stored_ms, 300_000, ~"milliseconds that they are kept"},
      {retry_ms, 1_000, ~"milliseconds, and up to half as many more, until a client comes back"},
-     {reconnect_ms, 60_000, ~"milliseconds until a call that asks a client without connection ends"},
+     {reconnect_ms, 60_000, ~"milliseconds until a call that asks an absent client ends"},
      {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
      {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
@@ -227,7 +230,11 @@ listener_option(Transport, ip, Ip) when Transport =/= stdio ->
 listener_option(Transport, port, Port) when
     Transport =/= stdio, is_integer(Port), Port >= 0, Port =< 65535 -> ok;
 listener_option(stdio, output, Output) when is_integer(Output), Output > 0 -> ok;
+listener_option(Transport, principal, _) when Transport =/= http -> ok;
 listener_option(http, path, <<"/", _/binary>>) -> ok;
+listener_option(http, authenticate, Authenticate) when is_function(Authenticate, 1) -> ok;
+listener_option(http, authenticate, _) ->
+    {error, {bad_option, {http, authenticate}, ~"a fun of one argument"}};
 listener_option(http, tls, Tls) when is_list(Tls) -> ok;
 listener_option(http, Key, any) when Key =:= allowed_hosts; Key =:= allowed_origins -> ok;
 listener_option(http, Key, Names) when Key =:= allowed_hosts; Key =:= allowed_origins ->

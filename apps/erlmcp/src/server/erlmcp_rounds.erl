@@ -4,8 +4,8 @@ A call of user code from its start to its result, with the rounds of input betwe
 not see which era its client is of:
 
 - A stateless client is sent a result that asks for input, and sends the request again with the
-  answers. The handler's state travels with it, sealed: bound to the request and its arguments, and
-  good for `input_timeout_ms`.
+  answers. The handler's state travels with it, sealed: bound to the request, its arguments and its
+  principal, and good for `input_timeout_ms`.
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
@@ -99,10 +99,11 @@ brought(#{responses := Responses}, _) when map_size(Responses) =:= 0 ->
 brought(#{responses := Responses}, _) ->
     {ok, #{input => Responses}}.
 
-%% What a state is good for: this request, with these arguments.
-bound(#{arguments := Arguments, context := #{method := Method} = Context}) ->
+%% What a state is good for: this request, with these arguments, of this client.
+bound(#{arguments := Arguments, context := Context}) ->
+    #{method := Method, principal := Principal} = Context,
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
-    term_to_binary({Method, Target, Arguments}, [deterministic]).
+    term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
 %% Sessions: the requests go out on the call's stream, and the answers come as messages.
 

@@ -193,8 +193,10 @@ down(Monitor, State) ->
 
 lost(Is, #{streams := Streams, calls := Calls} = State) ->
     case [Number || Number := #{connection := #{} = Connection} <- Streams, Is(Connection)] of
-        [Number | _] -> {[Call || Call := Other <- Calls, Other =:= Number], release(Number, State)};
-        [] -> {[], State}
+        [Number | _] ->
+            {[Call || Call := Other <- Calls, Other =:= Number], release(Number, State)};
+        [] ->
+            {[], State}
     end.
 
 -doc "Drops what has been kept for too long, and says when to look again.".

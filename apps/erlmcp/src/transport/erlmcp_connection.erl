@@ -6,12 +6,13 @@ A connection that carries one message a line, as a value: bytes in, bytes out. T
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/1, data/2, receive_timeout/1, end_of_input/1, info/2, busy/1, close/1]).
+-export([new/2, data/2, receive_timeout/1, end_of_input/1, info/2, busy/1, close/1]).
 
 -export_type([connection/0]).
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
+    envelope := erlmcp_engine:envelope(),
     framing := erlmcp_line:state(),
     session := erlmcp_engine:session() | none,
     %% what the client watches: by its session, or by a request that stays open
@@ -20,10 +21,11 @@ Source: specification 2026-07-28, "Transports / stdio".
     calls := erlmcp_calls:calls()
 }.
 
--doc "A new connection to a server.".
--spec new(erlmcp_instance:instance()) -> connection().
-new(#{limits := #{message_bytes := Max} = Limits} = Instance) ->
-    #{instance => Instance, framing => erlmcp_line:new(Max), session => none,
+-doc "A new connection to a server, of a principal.".
+-spec new(erlmcp_instance:instance(), erlmcp_auth:principal()) -> connection().
+new(#{limits := #{message_bytes := Max} = Limits} = Instance, Principal) ->
+    #{instance => Instance, envelope => #{headers => none, principal => Principal},
+      framing => erlmcp_line:new(Max), session => none,
       watched => #{}, calls => erlmcp_calls:new(Limits)}.
 
 -doc """
@@ -69,11 +71,12 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                  #{limit => Max, observed => Observed}),
     {framed(erlmcp_message:error(undefined, Refusal)), Connection};
-line(Line, #{instance := #{limits := Limits} = Instance, session := Session} = Connection) ->
+line(Line, #{instance := #{limits := Limits} = Instance, envelope := Envelope,
+             session := Session} = Connection) ->
     case erlmcp_json:decode(Line, Limits) of
         {ok, Json} ->
             Catalog = erlmcp_publisher:catalog(Instance),
-            {Effects, Next} = erlmcp_engine:handle(Json, #{headers => none}, Catalog, Session),
+            {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             effects(Effects, [], opened(Session, Connection#{session := Next}));
         {error, Reason} ->
             {framed(erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason))), Connection}

@@ -1,7 +1,7 @@
 -module(erlmcp_http_request).
 -moduledoc """
-What the head of an HTTP request says, checked before its body is read: path, host and origin,
-method, media types, announced length. Pure.
+What the head of an HTTP request says, checked before its body is read: path, host and origin, who
+asks, method, media types, announced length.
 
 Real clients are not all as strict as the specification. What is harmless is accepted: a missing
 `Accept` or one with wildcards counts as both media types; one that names `application/json` alone
@@ -10,28 +10,46 @@ gets JSON, and its calls no notifications; a missing `Content-Type` counts as JS
 
 -export([check/3]).
 
--export_type([accept/0]).
+-export_type([accept/0, asked/0]).
 
 -doc "What the client reads: JSON or a stream as it suits, or only one of them.".
 -type accept() :: both | json | stream.
+-type asked() :: {post, accept()} | {get | delete, Session :: binary()}.
 
 -doc """
-What the request asks for, or its refusal. Requests without a session id that need one are told so
-by 405 for GET, since that is what a server without sessions says.
+Who asks for what, or the refusal of the request. Requests without a session id that need one are
+told so by 405 for GET, since that is what a server without sessions says.
 """.
 -spec check(cowboy_req:req(), Path :: binary(),
-            #{policy := erlmcp_host:policy(), message_bytes := pos_integer(), _ => _}) ->
-    {post, accept()} | {get, Session :: binary()} | {delete, Session :: binary()}
-    | {error, erlmcp_refusal:refusal()}.
-check(#{path := Path, host := Host, headers := Headers, method := Method} = Request, Path,
-      #{policy := Policy} = Config) ->
-    case erlmcp_host:check(Host, maps:get(~"origin", Headers, undefined), Policy) of
-        ok -> method(Method, Headers, Request, Config);
-        {error, host} -> refuse(authz_forbidden, ~"Host: not a name of this server", 403);
-        {error, origin} -> refuse(authz_forbidden, ~"Origin: not allowed here", 403)
+            #{policy := erlmcp_host:policy(), message_bytes := pos_integer(),
+              authenticate => erlmcp_auth:authenticate(), _ => _}) ->
+    {ok, erlmcp_auth:principal(), asked()} | {error, erlmcp_refusal:refusal()}.
+check(#{path := Path, headers := Headers, method := Method} = Request, Path, Config) ->
+    maybe
+        ok ?= from_here(Request, Config),
+        {ok, Principal} ?= principal(Request, Config),
+        {ok, Asked} ?= method(Method, Headers, Request, Config),
+        {ok, Principal, Asked}
     end;
 check(_, Path, _) ->
     refuse(invalid_uri, [~"the endpoint's path is ", Path], 404).
+
+from_here(#{host := Host, headers := Headers}, #{policy := Policy}) ->
+    case erlmcp_host:check(Host, maps:get(~"origin", Headers, undefined), Policy) of
+        ok -> ok;
+        {error, host} -> refuse(authz_forbidden, ~"Host: not a name of this server", 403);
+        {error, origin} -> refuse(authz_forbidden, ~"Origin: not allowed here", 403)
+    end.
+
+principal(#{scheme := Scheme, cert := Certificate} = Request, #{authenticate := Authenticate}) ->
+    Head = maps:with([method, path, headers, peer], Request),
+    Asks = case Certificate of
+        undefined -> Head#{tls => Scheme =:= ~"https"};
+        _ -> Head#{tls => true, certificate => Certificate}
+    end,
+    erlmcp_auth:principal(Authenticate, Asks);
+principal(_, _) ->
+    {ok, anonymous}.
 
 method(~"POST", Headers, Request, Config) ->
     maybe
@@ -39,18 +57,18 @@ method(~"POST", Headers, Request, Config) ->
         ok ?= encoding(Headers),
         ok ?= length(Request, Config),
         {ok, Accept} ?= accept(Headers),
-        {post, Accept}
+        {ok, {post, Accept}}
     end;
 method(Method, _, #{has_body := true}, _) when Method =:= ~"GET"; Method =:= ~"DELETE" ->
     refuse(protocol_error, [Method, ~": expected no body"], 400);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
     case accept(Headers) of
-        {ok, Accept} when Accept =/= json -> {get, Id};
+        {ok, Accept} when Accept =/= json -> {ok, {get, Id}};
         {ok, json} -> not_acceptable(~"text/event-stream");
         {error, _} = Error -> Error
     end;
 method(~"DELETE", #{~"mcp-session-id" := Id}, _, _) ->
-    {delete, Id};
+    {ok, {delete, Id}};
 method(~"DELETE", _, _, _) ->
     refuse(invalid_session_id, ~"Mcp-Session-Id: the header is missing", 400);
 method(_, _, _, _) ->

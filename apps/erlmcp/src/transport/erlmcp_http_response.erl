@@ -40,6 +40,7 @@ refuse(Refusal) ->
 refuse(Refusal, Id, Extra) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
     Headers = case Status of
+        401 -> Extra#{~"www-authenticate" => erlmcp_auth:challenge(Refusal)};
         405 -> Extra#{~"allow" => ~"POST, GET, DELETE"};
         _ -> Extra
     end,

@@ -19,6 +19,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     instance := erlmcp_instance:instance(),
     path := binary(),
     policy := erlmcp_host:policy(),
+    authenticate => erlmcp_auth:authenticate(),
     message_bytes := pos_integer(),
     receive_timeout_ms := pos_integer()
 }.
@@ -35,6 +36,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     config :: config(),
     version :: cowboy:http_version(),
     headers :: #{binary() => binary()},
+    principal = anonymous :: erlmcp_auth:principal(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
     body = [] :: iodata(),
@@ -53,8 +55,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -spec config(map(), erlmcp_instance:instance()) -> config().
 config(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
-    #{instance => Instance, path => maps:get(path, Options, ~"/mcp"),
-      policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
+    (maps:with([authenticate], Options))#{
+        instance => Instance, path => maps:get(path, Options, ~"/mcp"),
+        policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.
 init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := Config}) ->
@@ -63,15 +66,15 @@ init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := 
     Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, version = Version,
                      headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
-        {post, Accept} ->
-            post(Request, Stream#stream{accept = Accept});
-        {get, Id} ->
-            get_stream(find_session(Id, Stream), Headers, Stream);
-        {delete, Id} ->
-            delete(find_session(Id, Stream), Stream);
+        {ok, Principal, Asked} ->
+            asked(Asked, Request, Stream#stream{principal = Principal});
         {error, Refusal} ->
             refuse_unread(Refusal, Request, Stream)
     end.
+
+asked({post, Accept}, Request, Stream) -> post(Request, Stream#stream{accept = Accept});
+asked({get, Id}, _, Stream) -> get_stream(find_session(Id, Stream), Stream);
+asked({delete, Id}, _, Stream) -> delete(find_session(Id, Stream), Stream).
 
 %% Once for each connection, whatever the number of its first stream.
 bound_connection(#{instance := #{limits := Limits}}) ->
@@ -157,8 +160,9 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-handle(Json, #stream{headers = Headers, config = #{instance := Instance}} = Stream) ->
-    Envelope = #{headers => Headers},
+handle(Json, #stream{headers = Headers, principal = Principal, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    Envelope = #{headers => Headers, principal => Principal},
     Catalog = erlmcp_publisher:catalog(Instance),
     case session(Json, Envelope, Stream) of
         none ->
@@ -181,8 +185,9 @@ session(Json, Envelope, #stream{headers = #{~"mcp-session-id" := Id}} = Stream) 
 session(_, _, _) ->
     none.
 
-find_session(Id, #stream{config = #{instance := Instance}}) ->
-    case erlmcp_instance:find_session(Id, Instance) of
+%% Another principal's session is as unknown as one that is not there.
+find_session(Id, #stream{principal = Principal, config = #{instance := Instance}}) ->
+    case erlmcp_instance:find_session(Id, Principal, Instance) of
         {ok, Pid, Session} -> {Id, Pid, Session};
         error -> unknown
     end.
@@ -293,9 +298,9 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
 
 %% GET and DELETE, which sessions have.
 
-get_stream(unknown, _, Stream) ->
+get_stream(unknown, Stream) ->
     {erlmcp_http_response:refuse(gone()), Stream};
-get_stream({_, Pid, _}, Headers, #stream{owner = Owner} = Stream) ->
+get_stream({_, Pid, _}, #stream{owner = Owner, headers = Headers} = Stream) ->
     Opened = case Headers of
         #{~"last-event-id" := EventId} -> erlmcp_session:resume_stream(Pid, EventId, Owner);
         #{} -> erlmcp_session:open_stream(Pid, Owner)

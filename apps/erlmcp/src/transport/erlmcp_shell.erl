@@ -42,13 +42,12 @@ deadlines. When the channel is lost, its calls are ended.
 Serves the channel until it ends. The calling process becomes the connection's. A message that has
 begun must arrive within `ReceiveTimeout` milliseconds.
 """.
--spec run(module(), channel(), Parent :: pid(), erlmcp_instance:instance(),
+-spec run(module(), channel(), Parent :: pid(), erlmcp_connection:connection(),
           ReceiveTimeout :: timeout()) -> ok.
-run(Module, Channel, Parent, Instance, ReceiveTimeout) ->
+run(Module, Channel, Parent, Connection, ReceiveTimeout) ->
     process_flag(trap_exit, true),
     loop(#shell{module = Module, channel = Channel, parent = Parent,
-                receive_timeout = ReceiveTimeout,
-                connection = erlmcp_connection:new(Instance)}).
+                receive_timeout = ReceiveTimeout, connection = Connection}).
 
 loop(Shell) ->
     receive

@@ -16,7 +16,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 -behaviour(erlmcp_shell).
 
 -export([child_spec/2]).
--export([start_link/2, init/3]).
+-export([start_link/2, init/4]).
 -export([received/2, write/2, close/1]).
 
 %% Milliseconds that what was written has to be read after the end, and between two looks at it.
@@ -26,14 +26,16 @@ Source: specification 2026-07-28, "Transports / stdio".
 -doc "The child specification of the stdio connection. A node has one at most.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Options, Instance) ->
-    #{id => stdio, start => {?MODULE, start_link, [maps:get(output, Options, 1), Instance]},
+    #{id => stdio, start => {?MODULE, start_link, [Options, Instance]},
       restart => temporary, shutdown => 200}.
 
 -doc false.
--spec start_link(Output :: pos_integer(), erlmcp_instance:instance()) -> {ok, pid()}.
-start_link(Output, Instance) ->
+-spec start_link(map(), erlmcp_instance:instance()) -> {ok, pid()}.
+start_link(Options, Instance) ->
+    Output = maps:get(output, Options, 1),
+    Principal = maps:get(principal, Options, anonymous),
     ok = erlmcp_stdout:redirect(),
-    Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Instance]),
+    Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Principal, Instance]),
     _ = spawn(fun() -> stop_node_with(Pid) end),
     {ok, Pid}.
 
@@ -47,13 +49,13 @@ stop_node_with(Pid) ->
     end.
 
 -doc false.
--spec init(pid(), pos_integer(), erlmcp_instance:instance()) -> ok.
-init(Parent, Output, Instance) ->
+-spec init(pid(), pos_integer(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
+init(Parent, Output, Principal, Instance) ->
     %% The calls that it starts inherit it.
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
     %% The client is the parent; it may take its time.
-    erlmcp_shell:run(?MODULE, Port, Parent, Instance, infinity).
+    erlmcp_shell:run(?MODULE, Port, Parent, erlmcp_connection:new(Instance, Principal), infinity).
 
 -doc false.
 received({Port, {data, Data}}, Port) -> {data, Data};

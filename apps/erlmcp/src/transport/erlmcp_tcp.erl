@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -behaviour(erlmcp_shell).
 
 -export([child_spec/3, address/1]).
--export([start_link/3, init/2]).
+-export([start_link/3, init/3]).
 -export([received/2, write/2, close/1]).
 
 %% Bytes of an answer from which on it is watched whether the client reads it.
@@ -32,7 +32,7 @@ child_spec(Ref, Options, #{limits := Limits} = Instance) ->
     Spec = ranch:child_spec(Ref, ranch_tcp,
                             #{max_connections => Connections, num_conns_sups => 1,
                               socket_opts => SocketOptions},
-                            ?MODULE, Instance),
+                            ?MODULE, {maps:get(principal, Options, anonymous), Instance}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
 -doc "Where it listens.".
@@ -43,17 +43,17 @@ address(Ref) ->
     #{ip => Ip, port => Port, url => <<"tcp://", (erlmcp_host:authority(Ip, Port))/binary>>}.
 
 -doc false.
-start_link(Ref, _, Instance) ->
-    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Instance])}.
+start_link(Ref, _, {Principal, Instance}) ->
+    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Principal, Instance])}.
 
 -doc false.
--spec init(ranch:ref(), erlmcp_instance:instance()) -> ok.
-init(Ref, #{limits := #{receive_timeout_ms := Timeout} = Limits} = Instance) ->
+-spec init(ranch:ref(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
+init(Ref, Principal, #{limits := #{receive_timeout_ms := Timeout} = Limits} = Instance) ->
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
     [Parent | _] = get('$ancestors'),
     ok = activate(Socket),
-    erlmcp_shell:run(?MODULE, Socket, Parent, Instance, Timeout).
+    erlmcp_shell:run(?MODULE, Socket, Parent, erlmcp_connection:new(Instance, Principal), Timeout).
 
 activate(Socket) ->
     case inet:setopts(Socket, [{active, ?ACTIVE}, {mode, binary}]) of

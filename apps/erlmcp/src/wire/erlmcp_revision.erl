@@ -8,7 +8,8 @@ Sources: `schema.json` and the changelog page of each revision.
 """.
 
 -export([all/0, latest/0, latest/1, supported/1, parse/1, name/1, era/1]).
--export([offers/2, fields/2, content_types/1, structured/2, batches/1, polls/1, missing_resource_code/1]).
+-export([offers/2, fields/2, content_types/1, structured/2]).
+-export([batches/1, polls/1, missing_resource_code/1]).
 
 -export_type([revision/0, era/0, definition_kind/0]).
 

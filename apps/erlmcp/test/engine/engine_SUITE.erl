@@ -461,7 +461,8 @@ mirrored_arguments_are_the_tools_alone(_) ->
               ~"params" => #{~"name" => ~"there", ~"arguments" => #{~"region" => ~"eu"},
                              ~"_meta" => Meta}},
             #{headers => #{~"mcp-protocol-version" => ~"2026-07-28", ~"mcp-method" => Method,
-                           ~"mcp-name" => ~"there"}},
+                           ~"mcp-name" => ~"there"},
+              principal => anonymous},
             Catalog, none)]].
 
 %% The table as it was agreed on: code, name, HTTP status, severity, when a retry may help.

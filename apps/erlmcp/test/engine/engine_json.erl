@@ -191,7 +191,7 @@ are bytes from outside, and need not be UTF-8.
 envelope(Message) ->
     ?LET(Headers,
          frequency([{5, none}, {4, exactly(mirror(Message))}, {2, near_headers(mirror(Message))}]),
-         #{headers => Headers}).
+         #{headers => Headers, principal => anonymous}).
 
 near_headers(Headers) ->
     ?LET({Key, Value}, {elements(header_names()), oneof([none, header()])},
@@ -231,8 +231,9 @@ session() ->
                         {elements(['2024-11-05', '2025-03-26', '2025-03-26', '2025-06-18',
                                    '2025-11-25']),
                          range(0, 7), boolean(), oneof([undefined, object()])},
-                        #{revision => Revision, log_level => Level, initialized => Initialized,
-                          client_info => Info, client_capabilities => #{}})}]).
+                        #{principal => anonymous, revision => Revision, log_level => Level,
+                          initialized => Initialized, client_info => Info,
+                          client_capabilities => #{}})}]).
 
 -doc "A catalog with definitions of every kind, some of which ask for arguments or headers.".
 catalog() ->

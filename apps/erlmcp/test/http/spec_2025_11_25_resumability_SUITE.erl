@@ -126,8 +126,8 @@ answered(Socket) ->
     fin = event(Socket),
     {Id, Text}.
 
-%% "The server SHOULD immediately send an SSE event consisting of an event ID and an empty data field
-%% in order to prime the client to reconnect". With a `retry` that is not the same for everybody.
+%% "The server SHOULD immediately send an SSE event consisting of an event ID and an empty data
+%% field in order to prime the client to reconnect". With a `retry` that is not the same for all.
 stream_begins_with_a_place_to_resume_from(Config) ->
     Session = session(Config),
     Delays = [begin
@@ -230,7 +230,9 @@ nothing_of_another_stream_is_replayed(Config) ->
     {Own, _} = get_stream(server(Config), Session),
     Primed = [primed(Socket) || Socket <- [One, Two, Own]],
     [close(Socket) || Socket <- [One, Two]],
-    [begin finish(Call, more), finish(Call, ~"done"), ended(Call) end || Call <- [CallOne, CallTwo]],
+    [begin
+         finish(Call, more), finish(Call, ~"done"), ended(Call)
+     end || Call <- [CallOne, CallTwo]],
     ok = erlmcp:add(maps:get(pid, server(Config)), prompt,
                     #{name => ~"new", handler => fun(_, _) -> ~"" end}),
     #{id := _, data := Changed} = event(Own),

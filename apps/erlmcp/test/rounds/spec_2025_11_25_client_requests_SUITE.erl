@@ -313,8 +313,8 @@ answer_of_another_session_is_ignored(Config) ->
     #{~"it" := #{~"n" := ~"own"}} = input(next(Exchange)),
     over(Exchange).
 
-%% Nobody is there who could be answered: the connection is closed, or that of the call's stream, and
-%% nobody comes back to it.
+%% Nobody is there who could be answered: the connection is closed, or that of the call's stream,
+%% and nobody comes back to it.
 client_that_goes_ends_the_call(Config) ->
     Server = start(#{reconnect_ms => 100}),
     Client = open(Server, transport(Config), ~"2025-11-25", ?ALL),

@@ -1,0 +1,336 @@
+-module(principal_SUITE).
+-moduledoc """
+Who asks: the principal that a listener's `authenticate` or `principal` gives reaches handlers, and
+what was made for one principal is nobody else's. Quotes are of specification 2026-07-28,
+"Authorization", and of "Security Best Practices / Session Hijacking".
+""".
+
+-export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
+         tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1]).
+-export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
+         every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
+         wrong_options_are_refused/1]).
+-export([session_is_its_principals/1, stream_is_its_principals/1, delete_is_its_principals/1,
+         calls_are_their_principals/1, state_is_its_principals/1]).
+-export([log/2]).
+
+-define(TIMEOUT, 10_000).
+
+all() ->
+    [{group, asked}, {group, refused}, {group, bound}].
+
+groups() ->
+    [{asked, [nobody_is_asked, handlers_know_the_principal, each_request_is_asked_once,
+              tcp_clients_are_the_listeners_principal, what_authenticate_is_told]},
+     {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
+                every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
+                wrong_options_are_refused]},
+     {bound, [session_is_its_principals, stream_is_its_principals, delete_is_its_principals,
+              calls_are_their_principals, state_is_its_principals]}].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(erlmcp),
+    [{started, Started} | Config].
+
+end_per_suite(Config) ->
+    [ok = application:stop(Application)
+     || Application <- lists:reverse(proplists:get_value(started, Config))],
+    ok.
+
+init_per_testcase(_, Config) ->
+    Server = serve(fun by_token/1),
+    [{server, Server} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+
+serve(Authenticate) ->
+    #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
+    erlmcp_test_http:start(Definitions#{
+        tools := [#{name => ~"whoami", handler => fun(_, #{principal := Principal}) ->
+                        iolist_to_binary(io_lib:format("~0p", [Principal]))
+                    end},
+                  #{name => ~"ask", handler => fun ask/2} | Tools],
+        listen => [{http, #{authenticate => Authenticate}}, {tcp, #{principal => {tcp, 1}}},
+                   {tcp, #{}}]}).
+
+%% A handler with a round of input, whose state is what it was told at first.
+ask(_, #{state := Secret, input := #{~"name" := #{~"content" := #{~"name" := Name}}}}) ->
+    <<Name/binary, " knows ", Secret/binary>>;
+ask(#{~"secret" := Secret}, _) ->
+    Schema = #{type => object, properties => #{name => #{type => string}}},
+    {input_required, #{~"name" => erlmcp_input:elicit(~"Who?", Schema)}, Secret}.
+
+by_token(#{headers := #{~"authorization" := <<"Bearer user-", Name/binary>>}}) ->
+    {ok, {user, Name}};
+by_token(#{headers := #{~"authorization" := _}}) ->
+    {error, ~"the token is not known"};
+by_token(_) ->
+    {error, ~"a bearer token is required"}.
+
+as(Name) ->
+    #{headers => bearer(Name)}.
+
+bearer(Name) ->
+    #{~"authorization" => <<"Bearer user-", Name/binary>>}.
+
+server(Config) ->
+    proplists:get_value(server, Config).
+
+session(Server, Name) ->
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        erlmcp_test_http:initialize(Server, ~"2025-11-25", bearer(Name)),
+    {Id, ~"2025-11-25"}.
+
+text(#{messages := [#{~"result" := #{~"content" := [#{~"text" := Text}]}}]}) ->
+    Text.
+
+whoami(Server, Options) ->
+    text(erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"whoami"}, Options)).
+
+%% Who asks.
+
+%% Where a listener has no `authenticate`, all are `anonymous`.
+nobody_is_asked(Config) ->
+    Whoami = #{tools => [#{name => ~"whoami", handler => fun(_, #{principal := Principal}) ->
+                               atom_to_binary(Principal)
+                           end}]},
+    Server = erlmcp_test_http:start(Whoami),
+    ~"anonymous" = whoami(Server, as(~"ada")),
+    ~"anonymous" = whoami(Server, #{session => erlmcp_test_http:initialize(Server,
+                                                                           ~"2025-11-25")}),
+    erlmcp_test_http:stop(Server),
+    [_, Tcp] = tcp_ports(Config),
+    ~"anonymous" = whoami_tcp(Tcp).
+
+handlers_know_the_principal(Config) ->
+    Server = server(Config),
+    ~"{user,<<\"ada\">>}" = whoami(Server, as(~"ada")),
+    ~"{user,<<\"bob\">>}" = whoami(Server, as(~"bob")),
+    Session = session(Server, ~"ada"),
+    ~"{user,<<\"ada\">>}" = whoami(Server, (as(~"ada"))#{session => Session}).
+
+%% "MCP servers that implement authorization MUST verify all inbound requests." Also those that come
+%% on one connection.
+each_request_is_asked_once(_) ->
+    Test = self(),
+    Server = serve(fun(Request) -> Test ! asked, by_token(Request) end),
+    Socket = erlmcp_test_http:connect(Server),
+    [begin
+         {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"whoami"}, as(Name)),
+         ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+         Expected = <<"{user,<<\"", Name/binary, "\">>}">>,
+         Expected = text(erlmcp_test_http:response(Socket)),
+         1 = asked(0)
+     end || Name <- [~"ada", ~"bob", ~"ada"]],
+    %% A page of another origin is turned away before, whatever it brings.
+    #{status := 403} = erlmcp_test_http:call(Server, ~"tools/list", #{},
+        #{headers => (bearer(~"ada"))#{~"origin" => ~"https://elsewhere.example"}}),
+    0 = asked(0),
+    erlmcp_test_http:stop(Server).
+
+asked(Times) ->
+    receive
+        asked -> asked(Times + 1)
+    after 0 ->
+        Times
+    end.
+
+tcp_clients_are_the_listeners_principal(Config) ->
+    [Tcp | _] = tcp_ports(Config),
+    ~"{tcp,1}" = whoami_tcp(Tcp),
+    Socket = erlmcp_test_line:connect(Tcp),
+    _ = erlmcp_test_line:initialize(Socket, ~"2025-11-25"),
+    #{~"result" := #{~"content" := [#{~"text" := ~"{tcp,1}"}]}} =
+        erlmcp_test_line:ask(Socket, 2, ~"tools/call", #{name => ~"whoami"}),
+    ok = erlmcp_test_line:close(Socket).
+
+tcp_ports(Config) ->
+    #{pid := Pid} = server(Config),
+    [Port || #{transport := tcp, port := Port} <- erlmcp:listeners(Pid)].
+
+whoami_tcp(Port) ->
+    Socket = erlmcp_test_line:connect(Port),
+    #{~"result" := #{~"content" := [#{~"text" := Text}]}} =
+        erlmcp_test_line:ask_stateless(Socket, 1, ~"tools/call", #{name => ~"whoami"}),
+    ok = erlmcp_test_line:close(Socket),
+    Text.
+
+what_authenticate_is_told(_) ->
+    Test = self(),
+    Server = serve(fun(Request) -> Test ! {told, Request}, {ok, someone} end),
+    Socket = erlmcp_test_http:connect(Server),
+    {ok, Own} = inet:sockname(Socket),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, as(~"ada")),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    #{status := 200} = erlmcp_test_http:response(Socket),
+    receive
+        {told, Request} ->
+            #{method := ~"POST", path := ~"/mcp", peer := Own, tls := false,
+              headers := #{~"authorization" := ~"Bearer user-ada"}} = Request,
+            5 = map_size(Request)
+    after ?TIMEOUT ->
+        error(not_told)
+    end,
+    erlmcp_test_http:stop(Server).
+
+%% Refusals.
+
+%% "Invalid or expired tokens MUST receive a HTTP 401 response." RFC 6750: a request without any
+%% credentials is told the scheme, and no error.
+missing_credentials_are_401(Config) ->
+    #{status := 401, headers := #{~"www-authenticate" := ~"Bearer"}, messages := [Message]} =
+        erlmcp_test_http:call(server(Config), ~"tools/list", #{}),
+    #{~"error" := #{~"code" := 1015, ~"message" := ~"a bearer token is required",
+                    ~"data" := #{~"refusal" := 1015, ~"name" := ~"auth_missing"}}} = Message,
+    false = is_map_key(~"id", Message).
+
+wrong_credentials_are_401(Config) ->
+    #{status := 401, headers := #{~"www-authenticate" := Challenge},
+      messages := [#{~"error" := #{~"code" := 1013, ~"message" := ~"the token is not known"}}]} =
+        erlmcp_test_http:call(server(Config), ~"tools/list", #{},
+                              #{headers => #{~"authorization" => ~"Bearer other"}}),
+    ~"Bearer error=\"invalid_token\"" = Challenge.
+
+refused_before_the_body(Config) ->
+    Socket = erlmcp_test_http:connect(server(Config)),
+    ok = erlmcp_test_http:send(Socket, ~"POST", [{~"content-length", ~"1000"}], ~""),
+    #{status := 401} = erlmcp_test_http:response(Socket),
+    ok = erlmcp_test_http:close(Socket).
+
+%% Also what would be refused for itself: who may not enter learns nothing of what is here.
+every_method_is_asked(Config) ->
+    [begin
+         Socket = erlmcp_test_http:connect(server(Config)),
+         ok = erlmcp_test_http:send(Socket, Method, Headers, ~""),
+         {401, #{~"www-authenticate" := ~"Bearer"}} = erlmcp_test_http:head(Socket),
+         ok = erlmcp_test_http:close(Socket)
+     end || {Method, Headers} <- [{~"GET", []}, {~"HEAD", []}, {~"PUT", []}, {~"DELETE", []},
+                                  {~"GET", [{~"mcp-session-id", ~"x"}]},
+                                  {~"POST", [{~"content-type", ~"text/plain"}]}]].
+
+%% The peer is told an id that finds the log entry, and neither of them what the request carried.
+a_crash_refuses(_) ->
+    Server = serve(fun(#{headers := #{~"authorization" := <<"Basic ", _/binary>>}}) -> {ok, a} end),
+    Logged = failure(Server, fun() ->
+        erlmcp_test_http:call(Server, ~"tools/list", #{}, as(~"secret"))
+    end),
+    #{reason := function_clause, stacktrace := [{?MODULE, _, 1, _} | _]} = Logged,
+    nomatch = string:find(io_lib:format("~0p", [Logged]), "secret"),
+    erlmcp_test_http:stop(Server).
+
+a_return_that_is_none_refuses(_) ->
+    [begin
+         Server = serve(fun(_) -> Return end),
+         #{reason := bad_return} = failure(Server, fun() ->
+             erlmcp_test_http:call(Server, ~"tools/list", #{}, as(~"secret"))
+         end),
+         erlmcp_test_http:stop(Server)
+     end || Return <- [true, ok, {error, denied}, {error, <<255>>}, {ok, a, b}]].
+
+failure(_, Call) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
+    #{status := 500, headers := Headers, messages := [#{~"error" := Error}]} = Call(),
+    ok = logger:remove_handler(?MODULE),
+    false = is_map_key(~"www-authenticate", Headers),
+    #{~"message" := ~"internal error", ~"data" := #{~"incident" := Incident}} = Error,
+    receive
+        {logged, #{incident := Incident} = Report} -> Report
+    after ?TIMEOUT ->
+        error(not_logged)
+    end.
+
+-doc false.
+log(#{msg := {report, #{what := authenticate_failed} = Report}}, #{config := Test}) ->
+    Test ! {logged, Report},
+    ok;
+log(_, _) ->
+    ok.
+
+wrong_options_are_refused(_) ->
+    [{error, {bad_option, {Transport, Key}, _}} =
+         erlmcp:start_server(#{name => ~"test", version => ~"1",
+                               listen => [{Transport, #{Key => Value}}]})
+     || {Transport, Key, Value} <- [{http, authenticate, fun() -> {ok, a} end},
+                                    {http, authenticate, true}, {http, principal, a},
+                                    {tcp, authenticate, fun by_token/1}]].
+
+%% What belongs to a principal.
+
+%% "MCP servers SHOULD bind session IDs to user-specific information." A session of another is as
+%% unknown as one that never was: 404.
+session_is_its_principals(Config) ->
+    Server = server(Config),
+    Session = session(Server, ~"ada"),
+    Options = (as(~"bob"))#{session => Session},
+    Other = erlmcp_test_http:call(Server, ~"tools/list", #{}, Options),
+    Unknown = erlmcp_test_http:call(Server, ~"tools/list", #{},
+                                    (as(~"bob"))#{session => {~"none", ~"2025-11-25"}}),
+    #{status := 404} = Other,
+    true = maps:without([headers], Other) =:= maps:without([headers], Unknown),
+    #{status := 404} = erlmcp_test_http:call(Server, ~"notifications/cancelled",
+                                             #{requestId => 1}, Options#{id => none}),
+    ~"{user,<<\"ada\">>}" = whoami(Server, (as(~"ada"))#{session => Session}).
+
+stream_is_its_principals(Config) ->
+    Server = server(Config),
+    Session = session(Server, ~"ada"),
+    Accept = {~"accept", ~"text/event-stream"},
+    Get = fun(Name) ->
+        erlmcp_test_http:get_stream(Server, Session, [Accept | maps:to_list(bearer(Name))])
+    end,
+    {Bobs, {404, _}} = Get(~"bob"),
+    ok = erlmcp_test_http:close(Bobs),
+    {Adas, {200, _}} = Get(~"ada"),
+    ok = erlmcp_test_http:close(Adas).
+
+delete_is_its_principals(Config) ->
+    Server = server(Config),
+    {Id, _} = Session = session(Server, ~"ada"),
+    Delete = fun(Name) ->
+        Socket = erlmcp_test_http:connect(Server),
+        ok = erlmcp_test_http:send(Socket, ~"DELETE", [{~"mcp-session-id", Id}
+                                                       | maps:to_list(bearer(Name))], ~""),
+        {Status, _} = erlmcp_test_http:head(Socket),
+        ok = erlmcp_test_http:close(Socket),
+        Status
+    end,
+    404 = Delete(~"bob"),
+    ~"{user,<<\"ada\">>}" = whoami(Server, (as(~"ada"))#{session => Session}),
+    204 = Delete(~"ada").
+
+%% Nobody else ends a call of a session, nor answers what it asked its client.
+calls_are_their_principals(Config) ->
+    Server = server(Config),
+    Session = session(Server, ~"ada"),
+    Ada = (as(~"ada"))#{session => Session},
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"wait"}, Ada#{id => 7}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    {Call, _} = erlmcp_test_http:running(),
+    #{status := 404} = erlmcp_test_http:call(Server, ~"notifications/cancelled", #{requestId => 7},
+                                             (as(~"bob"))#{session => Session, id => none}),
+    %% What ada's session is told after it has come there after it.
+    #{status := 202} = erlmcp_test_http:call(Server, ~"notifications/cancelled",
+                                             #{requestId => 8}, Ada#{id => none}),
+    ok = erlmcp_test_http:finish(Call, ~"unharmed"),
+    ~"unharmed" = text(erlmcp_test_http:response(Socket)),
+    ok = erlmcp_test_http:close(Socket).
+
+%% "To prevent replay, servers SHOULD include [...] the authenticated principal, rejecting state
+%% presented by a different principal."
+state_is_its_principals(Config) ->
+    Server = server(Config),
+    Capable = #{~"io.modelcontextprotocol/clientCapabilities" => #{elicitation => #{}}},
+    Params = #{name => ~"ask", arguments => #{secret => ~"it"}},
+    #{messages := [#{~"result" := #{~"requestState" := State}}]} =
+        erlmcp_test_http:call(Server, ~"tools/call", Params, (as(~"ada"))#{meta => Capable}),
+    Answered = Params#{requestState => State,
+                       inputResponses => #{name => #{action => accept,
+                                                     content => #{name => ~"X"}}}},
+    #{status := 400, messages := [#{~"error" := #{~"code" := -32602}}]} =
+        erlmcp_test_http:call(Server, ~"tools/call", Answered, (as(~"bob"))#{meta => Capable}),
+    ~"X knows it" = text(erlmcp_test_http:call(Server, ~"tools/call", Answered,
+                                               (as(~"ada"))#{meta => Capable})).
