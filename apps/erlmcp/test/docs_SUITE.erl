@@ -1,0 +1,266 @@
+-module(docs_SUITE).
+-moduledoc """
+The user's documentation is true: what a page shows of the protocol is what its own module serves
+over HTTP, its links lead somewhere, its tables are the code's data. One case for each page; how a
+page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
+""".
+
+-export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
+-export([every_page_is_in_the_index/1]).
+-export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
+
+%% Pages that have nothing to run: maps, and lists.
+-define(WITHOUT_CODE, ["README.md", "architecture.md"]).
+
+all() ->
+    [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
+     every_page_is_in_the_index | [{group, Group} || {Group, _, _} <- groups()]].
+
+%% A group is a page: its name is what the log shows.
+groups() ->
+    [{list_to_atom(Page), [], [shows_what_is_served]} || Page <- pages() -- ?WITHOUT_CODE].
+
+pages() ->
+    filelib:wildcard("*.md", docs()).
+
+docs() ->
+    filename:join(root(), "docs").
+
+%% This file stands somewhere below the repository's root.
+root() ->
+    root(filename:dirname(proplists:get_value(source, module_info(compile)))).
+
+root(Folder) ->
+    case filelib:is_regular(filename:join(Folder, "rebar.lock")) of
+        true -> Folder;
+        false -> root(parent(Folder))
+    end.
+
+parent(Folder) ->
+    Parent = filename:dirname(Folder),
+    true = Parent =/= Folder,
+    Parent.
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started(erlmcp),
+    [{started, Started} | Config].
+
+end_per_suite(Config) ->
+    [ok = application:stop(Application)
+     || Application <- lists:reverse(proplists:get_value(started, Config))],
+    ok.
+
+%% Pages.
+
+shows_what_is_served(Config) ->
+    Properties = proplists:get_value(tc_group_properties, Config),
+    Page = atom_to_list(proplists:get_value(name, Properties)),
+    #{blocks := [_ | _]} = Parsed = erlmcp_test_page:read(filename:join(docs(), Page)),
+    ok = serve(Page, Parsed, Config).
+
+serve(Page, #{module := {_, Source} = Code, blocks := Blocks}, Config) ->
+    true = length(string:split(string:trim(Source), "\n", all)) =< 40
+        orelse ct:fail("the module of ~ts has more than 40 lines", [Page]),
+    Module = erlmcp_test_page:load(Page, Code, proplists:get_value(priv_dir, Config)),
+    try
+        {ok, Pid} = Module:start(0),
+        run(Blocks, Pid)
+    after
+        _ = code:purge(Module),
+        code:delete(Module)
+    end.
+
+run(Blocks, Pid) ->
+    try
+        [Listener | _] = [Listener || #{transport := http} = Listener <- erlmcp:listeners(Pid)],
+        lists:foreach(fun(Block) -> ok = erlmcp_test_script:run(Block, Listener) end, Blocks)
+    after
+        ok = erlmcp:stop_server(Pid)
+    end.
+
+%% What all of them have.
+
+links_lead_somewhere(_) ->
+    Pages = [filename:join("docs", Page) || Page <- pages()] ++ filelib:wildcard("*.md", root()),
+    [] = [{Page, Line, Target}
+          || Page <- Pages,
+             #{links := Links} <- [erlmcp_test_page:read(filename:join(root(), Page))],
+             {Line, Target} <- Links,
+             not leads_somewhere(Page, Target)].
+
+leads_somewhere(_, <<"http://", _/binary>>) -> true;
+leads_somewhere(_, <<"https://", _/binary>>) -> true;
+leads_somewhere(Page, <<"#", Anchor/binary>>) -> has_anchor(filename:join(root(), Page), Anchor);
+leads_somewhere(Page, Target) ->
+    [Path | Anchors] = binary:split(Target, ~"#"),
+    File = filename:join([root(), filename:dirname(Page), Path]),
+    filelib:is_file(File)
+        andalso lists:all(fun(Anchor) -> has_anchor(File, Anchor) end, Anchors).
+
+has_anchor(File, Anchor) ->
+    #{anchors := Anchors} = erlmcp_test_page:read(File),
+    lists:member(Anchor, Anchors).
+
+tables_are_the_codes(_) ->
+    Tables = [{Page, Line, Subject, Rows}
+              || Page <- pages(),
+                 #{tables := Tables} <- [erlmcp_test_page:read(filename:join(docs(), Page))],
+                 {Line, Subject, Rows} <- Tables],
+    [] = [{Page, Line, {missing, Data -- Rows}, {too_much, Rows -- Data}}
+          || {Page, Line, Subject, Shown} <- Tables,
+             {Data, Rows} <- [compared(Subject, Shown)], Data =/= Rows].
+
+%% The data of the code, and what the table says of it.
+compared(~"limits", Rows) ->
+    {[[code(Name), integer_to_binary(Default), What]
+      || {Name, Default, What} <- erlmcp_options:limits()],
+     [[Name, binary:replace(Default, ~",", ~"", [global]), What] || [Name, Default, What] <- Rows]};
+compared(~"options", Rows) ->
+    {lists:sort([code(Name) || Name <- fields(erlmcp_options, options)]),
+     lists:sort([Name || [Name | _] <- Rows])};
+compared(~"refusals", Rows) ->
+    {[[integer_to_binary(Number), code(Name), integer_to_binary(Status)]
+      || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table()],
+     [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
+compared(<<"fields of a ", Kind/binary>>, Rows) ->
+    Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
+    {lists:sort([code(Name) || {Name, _, _, _} <- erlmcp_definition:fields(Named)]),
+     lists:sort([Name || [Name | _] <- Rows])}.
+
+code(Name) ->
+    <<$`, (atom_to_binary(Name))/binary, $`>>.
+
+%% The keys of a map type.
+fields(Module, Type) ->
+    {ok, {_, [{abstract_code, {_, Forms}}]}} =
+        beam_lib:chunks(code:which(Module), [abstract_code]),
+    [Fields] = [Fields || {attribute, _, type, {Name, {type, _, map, Fields}, []}} <- Forms,
+                          Name =:= Type],
+    [Field || {type, _, _, [{atom, _, Field}, _]} <- Fields].
+
+every_page_is_in_the_index(_) ->
+    #{links := Links} = erlmcp_test_page:read(filename:join(docs(), "README.md")),
+    [] = [Page || Page <- pages() -- ["README.md"],
+                  not lists:member(list_to_binary(Page), [Target || {_, Target} <- Links])].
+
+%% That this suite can fail.
+
+a_right_page_is_run(Config) ->
+    ok = planted(planted_source(), ~"""
+        ```mcp
+        > tools/call {"name": "count", "_meta": {"progressToken": "p"}}
+        < notifications/progress {"progress": 1, "progressToken": "p"}
+        < {"content": [{"type": "text", "text": "..."}], "resultType": "complete"}
+        > subscriptions/listen {"notifications": {"toolsListChanged": true}}
+        < notifications/subscriptions/acknowledged {"notifications": {"toolsListChanged": true}}
+        > tools/call {"name": "grow"}
+        < {"content": []}
+        < notifications/tools/list_changed
+        > tools/call {"name": "none"}
+        < error -32602 {"name": "tool_not_found"}
+        > tools/call {"name": "ask"}
+        < {"resultType": "input_required", "inputRequests": {"roots": {"method": "roots/list"}}}
+        > tools/call {"name": "ask", "requestState": "$requestState",
+                      "inputResponses": {"roots": {"roots": []}}}
+        < {"structuredContent": {"roots": [], "round": 2.0}}
+        ```
+        ```mcp 2025-06-18
+        > tools/call {"name": "ask"}
+        < roots/list
+        > result {"roots": []}
+        < {"structuredContent": {"roots": [], "round": 2}}
+        ```
+        ```mcp 2024-11-05
+        > initialize {"protocolVersion": "2024-11-05", "capabilities": {}}
+        < {"protocolVersion": "2024-11-05"}
+        > ping
+        < {}
+        ```
+        """, Config).
+
+a_wrong_page_is_found(Config) ->
+    Fails = fun(Lines) ->
+        try planted(planted_source(), [~"```mcp\n", Lines, ~"\n```"], Config) of
+            ok -> is_right
+        catch
+            error:Reason -> Reason
+        end
+    end,
+    Count = ~"> tools/call {\"name\": \"count\", \"_meta\": {\"progressToken\": 7}}\n",
+    Progress = ~"< notifications/progress {\"progress\": 1}\n",
+    %% A wrong result, a member that is not there, an array of another length.
+    {line, _, {expected, _}, {came, _}} = Fails([Count, Progress, ~"< {\"content\": [{}, {}]}"]),
+    {line, _, {expected, _}, {came, _}} = Fails([Count, Progress, ~"< {\"no_such\": 1}"]),
+    %% A notification that comes and is not shown, before a result or at the end; a result too.
+    {line, _, {expected, result, _}, {came, #{~"method" := _}}} = Fails([Count, ~"< {}"]),
+    {not_shown, {~"tools/call", #{~"method" := _}}} = Fails(Count),
+    {not_shown, {~"tools/call", #{~"result" := _}}} = Fails([Count, Progress]),
+    %% One that is shown and does not come, and one that says something else.
+    {line, _, {expected, ~"notifications/message", _}, {came, [#{~"result" := _}]}} =
+        Fails([Count, Progress, ~"< notifications/message {}\n", ~"< {}"]),
+    {line, _, {expected, #{~"progress" := 2}}, _} =
+        Fails([Count, ~"< notifications/progress {\"progress\": 2}\n", ~"< {}"]),
+    %% Errors: where a result is, and of another code.
+    None = ~"> tools/call {\"name\": \"none\"}\n",
+    {line, _, {expected, {error, -32602}, _}, _} = Fails([Count, Progress, ~"< error -32602"]),
+    {line, _, {expected, {error, -32601}, _}, _} = Fails([None, ~"< error -32601"]),
+    {line, _, {expected, result, _}, _} = Fails([None, ~"< {}"]),
+    {nothing_was_asked, _} = Fails(~"> result {}"),
+    {nothing_was_requested, _} = Fails(~"< {}"),
+    {no_such_value, _, ~"nextCursor"} = Fails(~"> tools/list {\"cursor\": \"$cursor\"}"),
+    %% Modules and pages that are none.
+    {does_not_compile, "planted", _} = planted_fails("start(Port) -> {ok, Unused}.", Config),
+    {does_not_compile, "planted", _} = planted_fails("start(Port) -> Unused = Port, ok.", Config),
+    {no_json, 2, ~"{", _} = Fails(~"> tools/list {"),
+    {no_such_line, 2, ~"tools/list"} = Fails(~"tools/list"),
+    {unclosed_block, 1} = page_fails(~"```erl\nthere is no end"),
+    {a_second_module, 4} = page_fails(~"```erlang\n```\n```erlang\n```"),
+    false = leads_somewhere("docs/README.md", ~"no_such_page.md"),
+    false = leads_somewhere("docs/README.md", ~"#no-such-heading"),
+    true = leads_somewhere("docs/README.md", ~"../README.md#write-a-server"),
+    false = leads_somewhere("docs/README.md", ~"../README.md#no-such-heading"),
+    #{tables := [{1, ~"limits", [[~"`a`", ~"1"]]}]} =
+        erlmcp_test_page:parse(~"<!-- table: limits -->\n| l | d |\n| --- | --- |\n| `a` | 1 |\n"),
+    ok.
+
+planted(Source, Page, Config) ->
+    Parsed = erlmcp_test_page:parse(iolist_to_binary(Page)),
+    serve("planted", Parsed#{module := {1, iolist_to_binary(Source)}}, Config).
+
+planted_fails(Function, Config) ->
+    try planted(["-module(planted).\n-export([start/1]).\n", Function, "\n"], ~"", Config) of
+        ok -> is_right
+    catch
+        error:Reason -> Reason
+    end.
+
+page_fails(Text) ->
+    try erlmcp_test_page:parse(Text) of
+        Page -> Page
+    catch
+        error:Reason -> Reason
+    end.
+
+planted_source() ->
+    ~"""
+    -module(planted).
+    -export([start/1]).
+    start(Port) ->
+        erlmcp:start_server(#{
+            id => planted, name => ~"planted", version => ~"1", listen => [{http, #{port => Port}}],
+            tools => [#{name => ~"count", handler => fun count/2},
+                      #{name => ~"grow", handler => fun grow/2},
+                      #{name => ~"ask", handler => fun ask/2}]}).
+    count(_, Context) ->
+        ok = erlmcp:progress(Context, 1, #{}),
+        ~"counted".
+    grow(_, _) ->
+        ok = erlmcp:add(planted, tool, #{name => ~"grown", handler => fun count/2}),
+        [].
+    ask(_, #{input := #{~"roots" := Answer}, state := Round}) ->
+        Answer#{round => Round};
+    ask(_, _) ->
+        {input_required, #{~"roots" => erlmcp_input:roots()}, 2}.
+
+    """.
