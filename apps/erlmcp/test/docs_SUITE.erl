@@ -17,9 +17,10 @@ all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
      every_page_is_in_the_index | [{group, Group} || {Group, _, _} <- groups()]].
 
-%% A group is a page: its name is what the log shows.
+%% A group is a page: its name is what the log shows, and what `rebar3 ct --group` takes.
 groups() ->
-    [{list_to_atom(Page), [], [shows_what_is_served]} || Page <- pages() -- ?WITHOUT_CODE].
+    [{list_to_atom(filename:basename(Page, ".md")), [], [shows_what_is_served]}
+     || Page <- pages() -- ?WITHOUT_CODE].
 
 pages() ->
     filelib:wildcard("*.md", docs()).
@@ -55,7 +56,7 @@ end_per_suite(Config) ->
 
 shows_what_is_served(Config) ->
     Properties = proplists:get_value(tc_group_properties, Config),
-    Page = atom_to_list(proplists:get_value(name, Properties)),
+    Page = atom_to_list(proplists:get_value(name, Properties)) ++ ".md",
     #{blocks := [_ | _]} = Parsed = erlmcp_test_page:read(filename:join(docs(), Page)),
     ok = serve(Page, Parsed, Config).
 
@@ -65,16 +66,19 @@ serve(Page, #{module := {_, Source} = Code, blocks := Blocks}, Config) ->
     Module = erlmcp_test_page:load(Page, Code, proplists:get_value(priv_dir, Config)),
     try
         {ok, Pid} = Module:start(0),
-        run(Blocks, Pid)
+        run(Blocks, Module, Pid)
     after
         _ = code:purge(Module),
         code:delete(Module)
     end.
 
-run(Blocks, Pid) ->
+run(Blocks, Module, Pid) ->
     try
-        [Listener | _] = [Listener || #{transport := http} = Listener <- erlmcp:listeners(Pid)],
-        lists:foreach(fun(Block) -> ok = erlmcp_test_script:run(Block, Listener) end, Blocks)
+        [#{url := Url} = Listener | _] =
+            [Listener || #{transport := http} = Listener <- erlmcp:listeners(Pid)],
+        lists:foreach(fun(Block) -> ok = erlmcp_test_script:run(Block, Listener) end, Blocks),
+        _ = [Module:test(binary_to_list(Url)) || erlang:function_exported(Module, test, 1)],
+        ok
     after
         ok = erlmcp:stop_server(Pid)
     end.
@@ -121,23 +125,41 @@ compared(~"options", Rows) ->
      lists:sort([Name || [Name | _] <- Rows])};
 compared(~"refusals", Rows) ->
     {[[integer_to_binary(Number), code(Name), integer_to_binary(Status)]
-      || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table()],
+      || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table(),
+         lists:any(fun(Module) -> names(Module, Name) end, modules())],
      [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
 compared(<<"fields of a ", Kind/binary>>, Rows) ->
     Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
     {lists:sort([code(Name) || {Name, _, _, _} <- erlmcp_definition:fields(Named)]),
-     lists:sort([Name || [Name | _] <- Rows])}.
+     named(Rows)}.
+
+%% The first cell of a row may name several.
+named(Rows) ->
+    lists:sort([Name || [Names | _] <- Rows, Name <- string:split(Names, ", ", all)]).
 
 code(Name) ->
     <<$`, (atom_to_binary(Name))/binary, $`>>.
 
 %% The keys of a map type.
 fields(Module, Type) ->
-    {ok, {_, [{abstract_code, {_, Forms}}]}} =
-        beam_lib:chunks(code:which(Module), [abstract_code]),
-    [Fields] = [Fields || {attribute, _, type, {Name, {type, _, map, Fields}, []}} <- Forms,
+    [Fields] = [Fields || {attribute, _, type, {Name, {type, _, map, Fields}, []}} <- forms(Module),
                           Name =:= Type],
     [Field || {type, _, _, [{atom, _, Field}, _]} <- Fields].
+
+%% The modules that may refuse, and whether one names a refusal.
+modules() ->
+    _ = application:load(erlmcp),
+    {ok, Modules} = application:get_key(erlmcp, modules),
+    Modules -- [erlmcp_refusal].
+
+names(Module, Refusal) ->
+    {ok, {_, [{atoms, Atoms}]}} = beam_lib:chunks(code:which(Module), [atoms]),
+    lists:keymember(Refusal, 2, Atoms).
+
+forms(Module) ->
+    {ok, {_, [{abstract_code, {_, Forms}}]}} =
+        beam_lib:chunks(code:which(Module), [abstract_code]),
+    Forms.
 
 every_page_is_in_the_index(_) ->
     #{links := Links} = erlmcp_test_page:read(filename:join(docs(), "README.md")),
@@ -209,6 +231,8 @@ a_wrong_page_is_found(Config) ->
     {nothing_was_asked, _} = Fails(~"> result {}"),
     {nothing_was_requested, _} = Fails(~"< {}"),
     {no_such_value, _, ~"nextCursor"} = Fails(~"> tools/list {\"cursor\": \"$cursor\"}"),
+    %% A page's own test.
+    {badmatch, 1} = try planted(planted_test(), ~"", Config) catch error:Wrong -> Wrong end,
     %% Modules and pages that are none.
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> {ok, Unused}.", Config),
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> Unused = Port, ok.", Config),
@@ -241,6 +265,9 @@ page_fails(Text) ->
     catch
         error:Reason -> Reason
     end.
+
+planted_test() ->
+    [planted_source(), "-export([test/1]).\ntest(\"http://\" ++ _) -> 2 = length([1]).\n"].
 
 planted_source() ->
     ~"""

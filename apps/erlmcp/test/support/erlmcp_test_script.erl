@@ -86,6 +86,12 @@ deadline() ->
 
 %% Sending.
 
+%% On HTTP a client of 2026-07-28 cancels a request by closing its stream.
+send(~"notifications/cancelled", #{~"requestId" := Id},
+     #client{revision = ?MODERN, streams = Streams} = Client) ->
+    #stream{reader = Reader} = Stream = lists:keyfind(Id, #stream.id, Streams),
+    stopped(Reader),
+    update(Stream#stream{ended = 499}, Client);
 send(<<"notifications/", _/binary>> = Method, Params, Client) ->
     message(#{jsonrpc => ~"2.0", method => Method, params => Params}, Client);
 send(Method, Params, #client{next = Id, streams = Streams, server = Server} = Client) ->
@@ -310,8 +316,12 @@ is_listening(#stream{method = Method, ended = Ended}) ->
     Method =:= ~"subscriptions/listen" andalso Ended =:= open.
 
 closed(#client{streams = Streams, session = Session, server = Server}) ->
-    _ = [begin unlink(Reader), exit(Reader, kill) end || #stream{reader = Reader} <- Streams],
+    lists:foreach(fun(#stream{reader = Reader}) -> stopped(Reader) end, Streams),
     case Session of
         none -> ok;
         _ -> #{status := 204} = erlmcp_test_http:delete(Server, Session), ok
     end.
+
+stopped(Reader) ->
+    unlink(Reader),
+    exit(Reader, kill).
