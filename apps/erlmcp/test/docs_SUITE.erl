@@ -122,11 +122,13 @@ compared(~"limits", Rows) ->
      [[Name, binary:replace(Default, ~",", ~"", [global]), What] || [Name, Default, What] <- Rows]};
 compared(~"options", Rows) ->
     {lists:sort([code(Name) || Name <- fields(erlmcp_options, options)]),
-     lists:sort([Name || [Name | _] <- Rows])};
+     named(Rows)};
 compared(~"refusals", Rows) ->
+    %% Those that the code can give.
+    Atoms = lists:usort(lists:append([atoms(forms(Module)) || Module <- modules()])),
     {[[integer_to_binary(Number), code(Name), integer_to_binary(Status)]
       || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table(),
-         lists:any(fun(Module) -> names(Module, Name) end, modules())],
+         lists:member(Name, Atoms)],
      [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
 compared(<<"fields of a ", Kind/binary>>, Rows) ->
     Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
@@ -146,15 +148,16 @@ fields(Module, Type) ->
                           Name =:= Type],
     [Field || {type, _, _, [{atom, _, Field}, _]} <- Fields].
 
-%% The modules that may refuse, and whether one names a refusal.
+%% The modules that may refuse.
 modules() ->
     _ = application:load(erlmcp),
     {ok, Modules} = application:get_key(erlmcp, modules),
     Modules -- [erlmcp_refusal].
 
-names(Module, Refusal) ->
-    {ok, {_, [{atoms, Atoms}]}} = beam_lib:chunks(code:which(Module), [atoms]),
-    lists:keymember(Refusal, 2, Atoms).
+atoms({atom, _, Atom}) -> [Atom];
+atoms(Form) when is_tuple(Form) -> atoms(tuple_to_list(Form));
+atoms([Form | Forms]) -> atoms(Form) ++ atoms(Forms);
+atoms(_) -> [].
 
 forms(Module) ->
     {ok, {_, [{abstract_code, {_, Forms}}]}} =
@@ -232,7 +235,7 @@ a_wrong_page_is_found(Config) ->
     {nothing_was_requested, _} = Fails(~"< {}"),
     {no_such_value, _, ~"nextCursor"} = Fails(~"> tools/list {\"cursor\": \"$cursor\"}"),
     %% A page's own test.
-    {badmatch, 1} = try planted(planted_test(), ~"", Config) catch error:Wrong -> Wrong end,
+    {badmatch, "http://" ++ _} = source_fails(planted_test(), Config),
     %% Modules and pages that are none.
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> {ok, Unused}.", Config),
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> Unused = Port, ok.", Config),
@@ -253,7 +256,10 @@ planted(Source, Page, Config) ->
     serve("planted", Parsed#{module := {1, iolist_to_binary(Source)}}, Config).
 
 planted_fails(Function, Config) ->
-    try planted(["-module(planted).\n-export([start/1]).\n", Function, "\n"], ~"", Config) of
+    source_fails(["-module(planted).\n-export([start/1]).\n", Function, "\n"], Config).
+
+source_fails(Source, Config) ->
+    try planted(Source, ~"", Config) of
         ok -> is_right
     catch
         error:Reason -> Reason
@@ -267,7 +273,8 @@ page_fails(Text) ->
     end.
 
 planted_test() ->
-    [planted_source(), "-export([test/1]).\ntest(\"http://\" ++ _) -> 2 = length([1]).\n"].
+    Exported = binary:replace(planted_source(), ~"[start/1]", ~"[start/1, test/1]"),
+    [Exported, "test(Url) -> \"ftp\" = Url.\n"].
 
 planted_source() ->
     ~"""
