@@ -23,6 +23,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 -export([new/2, expect/4, is_open/1, is_attended/2]).
 -export([message/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
 -export([open/2, resume/3, written/2, detach/2, down/2, expire/1, close/1]).
+-export([retry_ms/1]).
 
 -export_type([streams/0, key/0]).
 
@@ -210,6 +211,11 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     end,
     {Next, forget(Dropped, State#{log := Kept})}.
 
+-doc "Milliseconds until a client comes back to a stream; those that lost theirs at once do not all.".
+-spec retry_ms(erlmcp_options:limits()) -> pos_integer().
+retry_ms(#{retry_ms := Milliseconds}) ->
+    Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
+
 -doc "Ends all connections.".
 -spec close(streams()) -> ok.
 close(#{calls := Calls, streams := Streams}) ->
@@ -232,12 +238,11 @@ attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
     State#{streams := Streams#{Number := Stream#{connection := Connection}}}.
 
 %% An event without data, whose id is the place to resume from.
-prime(Number, #{primes := true, streams := Streams, limits := #{retry_ms := Retry}} = State) ->
+prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
     #{Number := #{connection := #{owner := {Pid, Tag}, sent := Position}}} = Streams,
     Key = {Number, Position},
-    %% Those that lost their connections at once do not come back at once.
-    Delay = Retry + rand:uniform(max(1, Retry div 2)),
-    Pid ! {Tag, {stream, Key, #{id => id(Key), retry => Delay, data => ~""}, more}},
+    Event = #{id => id(Key), retry => retry_ms(Limits), data => ~""},
+    Pid ! {Tag, {stream, Key, Event, more}},
     State;
 prime(_, State) ->
     State.

@@ -282,7 +282,7 @@ reply({error, Refusal}, Id, Revision) -> erlmcp_reply:refuse(Id, Refusal, Revisi
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
        #stream{owner = Owner, config = #{instance := Instance}} = Stream) ->
-    #{limits := #{subscriptions := Max}} = Instance,
+    #{limits := #{subscriptions := Max} = Limits} = Instance,
     case length(Topics) of
         Count when Count > Max ->
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded,
@@ -292,7 +292,9 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
         _ ->
             ok = erlmcp_subscriptions:add(Topics, Owner, Id,
                                           erlmcp_instance:subscriptions(Instance)),
-            start_stream(erlmcp_sse:event(Acknowledged),
+            %% With when to come back, since those that lose their streams at once do it at once.
+            First = #{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged},
+            start_stream(erlmcp_sse:event(First),
                          Stream#stream{call = {listen, Id, Topics, Closed}})
     end.
 

@@ -7,7 +7,7 @@
          origins_of_the_options_are_allowed/1, host_is_validated/1,
          hosts_of_the_options_are_allowed/1]).
 -export([request_is_answered_with_json/1, notifications_come_on_a_stream_before_the_response/1,
-         accept_chooses_the_media_type/1, content_type_must_be_json/1,
+         listening_clients_come_back_one_by_one/1, accept_chooses_the_media_type/1, content_type_must_be_json/1,
          encoded_body_is_refused/1]).
 -export([version_header_is_checked_in_order/1, unsupported_version_is_refused_with_supported/1,
          mcp_method_must_match/1, mcp_name_must_match/1, header_names_have_no_case/1,
@@ -193,6 +193,23 @@ notifications_come_on_a_stream_before_the_response(Config) ->
     ok = send(Socket, ~"POST", Headers, Body),
     {200, _} = head(Socket),
     close(Socket).
+
+%% The streams of all clients end at once with a server or a proxy before it.
+listening_clients_come_back_one_by_one(_) ->
+    Server = start(#{limits => #{retry_ms => 1000}}),
+    Delays = [begin
+                  Socket = connect(Server),
+                  {Headers, Body} = message(~"subscriptions/listen", #{notifications => #{}}, #{}),
+                  ok = send(Socket, ~"POST", Headers, Body),
+                  {200, _} = head(Socket),
+                  [#{retry := Delay, data := _}] =
+                      erlmcp_sse:parse(erlmcp_test_http:chunk(Socket)),
+                  close(Socket),
+                  Delay
+              end || _ <- lists:seq(1, 20)],
+    [] = [Delay || Delay <- Delays, Delay < 1000 orelse Delay > 1500],
+    true = length(lists:usort(Delays)) > 1,
+    erlmcp_test_http:stop(Server).
 
 %% "The client MUST include an Accept header listing both application/json and text/event-stream."
 %% Clients that do not are served what they say they read.

@@ -428,8 +428,11 @@ listen_h2(Connection, Id, Filter) ->
 
 event_h2(Connection, Stream) ->
     case gun:await(Connection, Stream, ?TIMEOUT) of
-        {data, nofin, <<>>} -> event_h2(Connection, Stream);
-        {data, nofin, <<"data: ", Data/binary>>} -> json:decode(Data)
+        {data, nofin, <<>>} ->
+            event_h2(Connection, Stream);
+        {data, nofin, Data} ->
+            [{none, Message}] = erlmcp_test_http:events(Data),
+            Message
     end.
 
 many_streams_of_a_connection(Config) ->
