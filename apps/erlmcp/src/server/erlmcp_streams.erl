@@ -211,7 +211,7 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     end,
     {Next, forget(Dropped, State#{log := Kept})}.
 
--doc "Milliseconds until a client comes back to a stream; those that lost theirs at once do not all.".
+-doc "Milliseconds until a client comes back to a stream: not the same for all that lost theirs.".
 -spec retry_ms(erlmcp_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).

@@ -7,8 +7,8 @@
          origins_of_the_options_are_allowed/1, host_is_validated/1,
          hosts_of_the_options_are_allowed/1]).
 -export([request_is_answered_with_json/1, notifications_come_on_a_stream_before_the_response/1,
-         listening_clients_come_back_one_by_one/1, accept_chooses_the_media_type/1, content_type_must_be_json/1,
-         encoded_body_is_refused/1]).
+         listening_clients_come_back_one_by_one/1, accept_chooses_the_media_type/1,
+         content_type_must_be_json/1, encoded_body_is_refused/1]).
 -export([version_header_is_checked_in_order/1, unsupported_version_is_refused_with_supported/1,
          mcp_method_must_match/1, mcp_name_must_match/1, header_names_have_no_case/1,
          mcp_name_in_base64_is_decoded/1, mcp_name_with_invalid_characters_is_refused/1]).
