@@ -114,7 +114,9 @@ remove(Server, Kind, Key) when
 resource_updated(Server, Uri) when is_binary(Uri) ->
     case erlmcp_registry:whereis(Server) of
         {ok, _, Instance} ->
-            erlmcp_subscriptions:publish({uri, Uri}, erlmcp_instance:subscriptions(Instance));
+            Audience = erlmcp_catalog:audience(Uri, erlmcp_publisher:catalog(Instance)),
+            erlmcp_subscriptions:publish({uri, Uri}, Audience,
+                                         erlmcp_instance:subscriptions(Instance));
         error ->
             {error, not_found}
     end.

@@ -3,11 +3,14 @@
 What a server offers, compiled for reading: definitions by name and, for each revision, the answers
 to the list requests, `initialize` and `server/discover`, already encoded. Pure; `erlmcp_publisher`
 is the process that holds the current one.
+
+For a principal that may not see a definition there is none.
 """.
 
 -export([new/3, add/3, remove/3]).
--export([greeting/2, first_page/3, page/4]).
--export([tool/2, prompt/2, resource/2, resource_template/2]).
+-export([greeting/2, first_page/4, page/5]).
+-export([tool/3, prompt/3, resource/3, resource_template/3]).
+-export([audience/2, audience/3]).
 -export([server_meta/1, keys/1]).
 
 -export_type([catalog/0, identity/0, settings/0]).
@@ -17,13 +20,7 @@ is the process that holds the current one.
     name := binary(), version := binary(), title => binary(), description => binary(),
     website_url => binary(), icons => [map()], instructions => binary()
 }.
--doc """
-How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
-for, and the keys that sign cursors and seal state.
-""".
--type settings() :: #{
-    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
-}.
+-type settings() :: erlmcp_listing:settings().
 -opaque catalog() :: #{
     identity := #{binary() => term()},
     instructions := binary() | undefined,
@@ -32,8 +29,8 @@ for, and the keys that sign cursors and seal state.
     next := non_neg_integer(),
     entries := #{erlmcp_definition:kind() => #{binary() => entry()}},
     greetings := #{erlmcp_revision:revision() => binary()},
-    lists := #{erlmcp_definition:kind() => #{erlmcp_revision:revision() => list()}},
-    first_pages := #{erlmcp_revision:revision() => #{Method :: binary() => binary()}}
+    templates := [erlmcp_definition:definition()],
+    lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 -type entry() :: {Place :: non_neg_integer(), erlmcp_definition:definition()}.
 
@@ -52,8 +49,8 @@ new(Identity, Sources, Settings) ->
               next => 0,
               entries => #{Kind => #{} || Kind <- ?KINDS},
               greetings => #{},
-              lists => #{},
-              first_pages => #{Revision => #{} || Revision <- erlmcp_revision:all()}},
+              templates => [],
+              lists => #{}},
     maybe
         {ok, Filled} ?= insert_all(Sources, Empty),
         {ok, encode_lists(?KINDS, encode_greetings(Filled))}
@@ -111,62 +108,89 @@ remove(Kind, Key, #{entries := Entries} = Catalog) ->
 greeting(Revision, #{greetings := Greetings}) ->
     maps:get(Revision, Greetings).
 
--doc "The result of a list request without a cursor, encoded.".
--spec first_page(Method :: binary(), erlmcp_revision:revision(), catalog()) -> binary().
-first_page(Method, Revision, #{first_pages := Pages}) ->
-    #{Revision := #{Method := Page}} = Pages,
-    Page.
+-doc "The result of a principal's list request without a cursor, encoded.".
+-spec first_page(Method :: binary(), erlmcp_revision:revision(), erlmcp_auth:principal(),
+                 catalog()) -> binary().
+first_page(Method, Revision, Principal, Catalog) ->
+    erlmcp_listing:first_page(list(Method, Catalog), Revision, Principal).
 
--doc """
-The result of a list request with a cursor. A cursor says after which definition a page begins, so
-that it stays good while others come and go.
-""".
--spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(), catalog()) ->
-    {ok, binary()} | error.
-page(Method, Cursor, Revision, #{settings := #{keys := Keys}} = Catalog) ->
-    case erlmcp_seal:verify(Cursor, Method, Keys) of
-        {ok, <<Place:64>>} -> {ok, page_after(Place, kind(Method), Revision, Catalog)};
-        _ -> error
-    end.
+-doc "The result of a list request with a cursor, if it is one for this list.".
+-spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(),
+           erlmcp_auth:principal(), catalog()) -> {ok, binary()} | error.
+page(Method, Cursor, Revision, Principal, Catalog) ->
+    erlmcp_listing:page(Cursor, list(Method, Catalog), Revision, Principal).
 
--doc "The tool of this name.".
--spec tool(binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
-tool(Name, Catalog) ->
-    find(tool, Name, Catalog).
+list(Method, #{lists := Lists}) ->
+    maps:get(erlmcp_listing:kind(Method), Lists).
+
+-doc "The tool of this name that a principal sees.".
+-spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
+    {ok, erlmcp_definition:definition()} | error.
+tool(Name, Principal, Catalog) ->
+    find(tool, Name, Principal, Catalog).
 
 -doc "The prompt of this name.".
--spec prompt(binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
-prompt(Name, Catalog) ->
-    find(prompt, Name, Catalog).
+-spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
+    {ok, erlmcp_definition:definition()} | error.
+prompt(Name, Principal, Catalog) ->
+    find(prompt, Name, Principal, Catalog).
 
 -doc """
 The resource of this URI, or else the first template that matches it, with the template's variables.
 """.
--spec resource(Uri :: binary(), catalog()) ->
+-spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
-resource(Uri, Catalog) ->
-    case find(resource, Uri, Catalog) of
+resource(Uri, Principal, #{templates := Templates} = Catalog) ->
+    case find(resource, Uri, Principal, Catalog) of
         {ok, Resource} -> {ok, resource, Resource, #{}};
-        error -> match(Uri, definitions(resource_template, Catalog))
+        error -> match(Uri, Principal, Templates)
     end.
 
 -doc "The resource template with this text.".
--spec resource_template(binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
-resource_template(Template, Catalog) ->
-    find(resource_template, Template, Catalog).
+-spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
+    {ok, erlmcp_definition:definition()} | error.
+resource_template(Template, Principal, Catalog) ->
+    find(resource_template, Template, Principal, Catalog).
 
-find(Kind, Key, #{entries := Entries}) ->
+find(Kind, Key, Principal, #{entries := Entries}) ->
     case Entries of
-        #{Kind := #{Key := {_, Definition}}} -> {ok, Definition};
-        #{} -> error
+        #{Kind := #{Key := {_, #{visible := Visible} = Definition}}} ->
+            case erlmcp_definition:sees(Principal, Visible) of
+                true -> {ok, Definition};
+                false -> error
+            end;
+        #{Kind := #{Key := {_, Definition}}} ->
+            {ok, Definition};
+        #{} ->
+            error
     end.
 
-match(_, []) ->
+match(_, _, []) ->
     error;
-match(Uri, [#{template := Template} = Definition | Definitions]) ->
-    case erlmcp_uri_template:match(Uri, Template) of
-        {ok, Variables} -> {ok, resource_template, Definition, Variables};
-        nomatch -> match(Uri, Definitions)
+match(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
+    maybe
+        {ok, Variables} ?= erlmcp_uri_template:match(Uri, Template),
+        true ?= erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition)),
+        {ok, resource_template, Definition, Variables}
+    else
+        _ -> match(Uri, Principal, Definitions)
+    end.
+
+-doc "Who may see a definition of this name, URI or URI template.".
+-spec audience(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
+    erlmcp_definition:audience().
+audience(Kind, Key, #{entries := Entries}) ->
+    case Entries of
+        #{Kind := #{Key := {_, Definition}}} -> erlmcp_definition:audience(Definition);
+        #{} -> all
+    end.
+
+-doc "Who may know of a change of the resource with this URI: who may read it.".
+-spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
+audience(Uri, #{lists := #{resource := Resources, resource_template := Templates}} = Catalog) ->
+    case erlmcp_listing:is_shared(Resources) andalso erlmcp_listing:is_shared(Templates) of
+        true -> all;
+        false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
 
 -doc "The `_meta` object of every stateless result: who the server is.".
@@ -179,9 +203,6 @@ server_meta(#{server_meta := ServerMeta}) ->
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
-definitions(Kind, Catalog) ->
-    [Definition || {_, Definition} <- in_order(Kind, Catalog)].
-
 in_order(Kind, #{entries := Entries}) ->
     #{Kind := Known} = Entries,
     lists:sort(maps:values(Known)).
@@ -193,13 +214,15 @@ encode_greetings(Catalog) ->
     Catalog#{greetings := Greetings}.
 
 encode_greeting(Revision, #{identity := Identity, server_meta := ServerMeta,
-                            instructions := Instructions} = Catalog) ->
+                            instructions := Instructions, settings := Settings}) ->
+    #{list_ttl_ms := Milliseconds} = Settings,
     Hello = [{~"instructions", Instructions} || Instructions =/= undefined],
     Era = erlmcp_revision:era(Revision),
     Members = case Era of
         stateless ->
             [{~"supportedVersions", erlmcp_revision:supported(stateless)},
-             {~"capabilities", capabilities()} | caching(Revision, Catalog)];
+             {~"capabilities", capabilities()}
+             | erlmcp_result:caching(Milliseconds, public, Revision)];
         session ->
             Fields = erlmcp_revision:fields(implementation, Revision),
             [{~"protocolVersion", erlmcp_revision:name(Revision)},
@@ -217,53 +240,12 @@ capabilities() ->
 encode_lists(Kinds, Catalog) ->
     lists:foldl(fun encode_list/2, Catalog, Kinds).
 
-encode_list(Kind, #{lists := Lists, first_pages := Pages} = Catalog) ->
+encode_list(Kind, #{lists := Lists, settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Entries = in_order(Kind, Catalog),
-    List = #{Revision => [{Place, iolist_to_binary(erlmcp_definition:encode(Kind, Definition,
-                                                                           Revision))}
-                          || {Place, Definition} <- Entries]
-             || Revision <- erlmcp_revision:all()},
-    Encoded = Catalog#{lists := Lists#{Kind => List}},
-    Encoded#{first_pages := #{Revision => Known#{method(Kind) => page_after(-1, Kind, Revision,
-                                                                            Encoded)}
-                              || Revision := Known <- Pages}}.
+    List = erlmcp_listing:new(Kind, Entries, Settings, ServerMeta),
+    with_templates(Kind, Entries, Catalog#{lists := Lists#{Kind => List}}).
 
-page_after(Place, Kind, Revision, #{lists := Lists, server_meta := ServerMeta,
-                                    settings := Settings} = Catalog) ->
-    #{page_size := Size, keys := Keys} = Settings,
-    #{Kind := #{Revision := List}} = Lists,
-    Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, List),
-    {Page, More} = lists:split(min(Size, length(Rest)), Rest),
-    Items = [Item || {_, Item} <- Page],
-    Next = case More of
-        [] ->
-            [];
-        _ ->
-            {Last, _} = lists:last(Page),
-            [{~"nextCursor", erlmcp_seal:sign(<<Last:64>>, method(Kind), Keys)}]
-    end,
-    Members = [{member(Kind), {encoded, [$[, lists:join($,, Items), $]]}}
-               | Next ++ caching(Revision, Catalog)],
-    iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
-
-method(tool) -> ~"tools/list";
-method(resource) -> ~"resources/list";
-method(resource_template) -> ~"resources/templates/list";
-method(prompt) -> ~"prompts/list".
-
-kind(~"tools/list") -> tool;
-kind(~"resources/list") -> resource;
-kind(~"resources/templates/list") -> resource_template;
-kind(~"prompts/list") -> prompt.
-
-member(tool) -> ~"tools";
-member(resource) -> ~"resources";
-member(resource_template) -> ~"resourceTemplates";
-member(prompt) -> ~"prompts".
-
-%% Lists are the same for everybody.
-caching(Revision, #{settings := #{list_ttl_ms := Milliseconds}}) ->
-    case erlmcp_revision:era(Revision) of
-        stateless -> [{~"ttlMs", Milliseconds}, {~"cacheScope", public}];
-        session -> []
-    end.
+with_templates(resource_template, Entries, Catalog) ->
+    Catalog#{templates := [Definition || {_, Definition} <- Entries]};
+with_templates(_, _, Catalog) ->
+    Catalog.

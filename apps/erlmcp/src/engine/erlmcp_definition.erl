@@ -8,8 +8,9 @@ missing or of the wrong type is refused by name.
 """.
 
 -export([compile/2, encode/3, fields/1]).
+-export([audience/1, sees/2]).
 
--export_type([kind/0, source/0, definition/0, error/0]).
+-export_type([kind/0, source/0, definition/0, audience/0, error/0]).
 
 -type kind() :: tool | resource | resource_template | prompt.
 -type source() :: #{atom() => term()}.
@@ -20,11 +21,13 @@ missing or of the wrong type is refused by name.
     wire := #{binary() => term()},
     atom() => term()
 }.
+-doc "Who may see a definition: all, or those that its `visible` says.".
+-type audience() :: all | fun((erlmcp_auth:principal()) -> boolean()).
 -type error() ::
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
 -type type() ::
     name | text | object | objects | uri_template | handler | completions | texts | milliseconds
-    | size | scope.
+    | size | scope | visibility.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -50,7 +53,8 @@ resource_fields() ->
 common() ->
     [{handler, hidden, handler, required}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {annotations, ~"annotations", object, optional},
-     {icons, ~"icons", objects, optional}, {meta, ~"_meta", object, optional}].
+     {icons, ~"icons", objects, optional}, {meta, ~"_meta", object, optional},
+     {visible, hidden, visibility, optional}].
 
 -doc "A definition ready for the catalog, or the first field that is wrong and what was expected.".
 -spec compile(kind(), source()) -> {ok, definition()} | {error, error()}.
@@ -59,6 +63,7 @@ compile(Kind, Source) when is_map(Source) ->
     maybe
         ok ?= known(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
+        ok ?= private(Kind, Source),
         {ok, Wire} ?= wire(Kind, Source, Fields),
         Key = key(Kind, Source),
         derive(Kind, Source#{key => Key, wire => Wire})
@@ -105,6 +110,12 @@ check(Kind, Source, [{Name, _, Type, Presence} | Fields]) ->
             check(Kind, Source, Fields)
     end.
 
+%% What a shared cache may keep, everybody may see.
+private(Kind, #{visible := _, cache_scope := public} = Source) ->
+    bad(Kind, Source, cache_scope, ~"private, since only some may see it");
+private(_, _) ->
+    ok.
+
 bad(Kind, Source, Field, Expected) ->
     {error, {bad_definition, Kind, key(Kind, Source), Field, Expected}}.
 
@@ -126,7 +137,8 @@ is_a(texts, [Text | Texts]) -> is_utf8(Text) andalso is_a(texts, Texts);
 is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
-is_a(scope, Value) -> Value =:= public orelse Value =:= private.
+is_a(scope, Value) -> Value =:= public orelse Value =:= private;
+is_a(visibility, Value) -> is_function(Value, 1).
 
 is_utf8(Text) ->
     is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
@@ -141,7 +153,8 @@ expected(completions) ->
     ~"a map of argument names to lists of binaries or funs of two arguments";
 expected(milliseconds) -> ~"milliseconds, 0 or more";
 expected(size) -> ~"bytes, 0 or more";
-expected(scope) -> ~"public or private".
+expected(scope) -> ~"public or private";
+expected(visibility) -> ~"a fun of one argument".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->
@@ -180,3 +193,13 @@ shown(tool, #{~"outputSchema" := _} = Wire, Revision) when Revision =/= '2026-07
     maps:remove(~"outputSchema", Wire);
 shown(_, Wire, _) ->
     Wire.
+
+-doc "Who may see a definition.".
+-spec audience(source() | definition()) -> audience().
+audience(#{visible := Visible}) -> Visible;
+audience(#{}) -> all.
+
+-doc "Whether a principal is one of those.".
+-spec sees(erlmcp_auth:principal(), audience()) -> boolean().
+sees(_, all) -> true;
+sees(Principal, Visible) -> Visible(Principal).

@@ -35,18 +35,19 @@ effect(~"tools/call", Id, Params, Client, Catalog) ->
     named(tool, ~"tools/call", Id, Params, Client, Catalog);
 effect(~"prompts/get", Id, Params, Client, Catalog) ->
     named(prompt, ~"prompts/get", Id, Params, Client, Catalog);
-effect(~"resources/read", Id, Params, #{revision := Revision} = Client, Catalog) ->
+effect(~"resources/read", Id, Params, Client, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
-        {ok, Kind, Definition, Variables} ?= resource(Uri, Revision, Catalog),
+        {ok, Kind, Definition, Variables} ?= resource(Uri, Client, Catalog),
         Target = #{method => ~"resources/read", uri => Uri},
         call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
     end;
 effect(~"completion/complete", Id, Params, Client, Catalog) ->
     complete(Id, Params, Client, Catalog);
-effect(~"resources/subscribe", Id, Params, _, _) ->
+effect(~"resources/subscribe", Id, Params, Client, Catalog) ->
     maybe
         {ok, Uri} ?= watched(~"uri", Params),
+        {ok, _, _, _} ?= resource(Uri, Client, Catalog),
         {subscribe, Id, Uri}
     end;
 effect(~"resources/unsubscribe", Id, Params, _, _) ->
@@ -58,9 +59,9 @@ effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
     listen(Id, Params, Client, Catalog);
 effect(~"server/discover", Id, _, #{revision := Revision}, Catalog) ->
     erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog));
-effect(List, Id, Params, #{revision := Revision}, Catalog) ->
+effect(List, Id, Params, Client, Catalog) ->
     maybe
-        {ok, Page} ?= page(List, Params, Revision, Catalog),
+        {ok, Page} ?= page(List, Params, Client, Catalog),
         erlmcp_reply:result(Id, Page)
     end.
 
@@ -75,36 +76,40 @@ watched(Field, Params) ->
 too_long(Field) ->
     erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
 
-page(List, #{~"cursor" := Cursor}, Revision, Catalog) ->
-    case is_binary(Cursor) andalso erlmcp_catalog:page(List, Cursor, Revision, Catalog) of
+page(List, #{~"cursor" := Cursor}, #{revision := Revision, principal := Principal}, Catalog) ->
+    case is_binary(Cursor)
+        andalso erlmcp_catalog:page(List, Cursor, Revision, Principal, Catalog)
+    of
         false -> {error, erlmcp_params:mistyped(~"cursor", ~"a string")};
         error -> {error, erlmcp_params:invalid(~"cursor", ~"not one that this server gave")};
         {ok, _} = Page -> Page
     end;
-page(List, _, Revision, Catalog) ->
-    {ok, erlmcp_catalog:first_page(List, Revision, Catalog)}.
+page(List, _, #{revision := Revision, principal := Principal}, Catalog) ->
+    {ok, erlmcp_catalog:first_page(List, Revision, Principal, Catalog)}.
 
 named(Kind, Method, Id, Params, Client, Catalog) ->
     maybe
         {ok, Name} ?= erlmcp_params:string(~"name", Params),
         {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
-        {ok, Definition} ?= find(Kind, Name, Catalog),
+        {ok, Definition} ?= find(Kind, Name, Client, Catalog),
         ok ?= required(Kind, Definition, Arguments),
         Target = #{method => Method, name => Name},
         call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog)
     end.
 
-find(tool, Name, Catalog) ->
-    found(erlmcp_catalog:tool(Name, Catalog), tool_not_found, [~"unknown tool: ", Name]);
-find(prompt, Name, Catalog) ->
-    found(erlmcp_catalog:prompt(Name, Catalog), prompt_not_found, [~"unknown prompt: ", Name]).
+find(tool, Name, #{principal := Principal}, Catalog) ->
+    found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found,
+          [~"unknown tool: ", Name]);
+find(prompt, Name, #{principal := Principal}, Catalog) ->
+    found(erlmcp_catalog:prompt(Name, Principal, Catalog), prompt_not_found,
+          [~"unknown prompt: ", Name]).
 
 found({ok, _} = Found, _, _) -> Found;
 found(error, Name, Message) ->
     {error, erlmcp_refusal:new(Name, Message, #{code => -32602, status => 400})}.
 
-resource(Uri, Revision, Catalog) ->
-    case erlmcp_catalog:resource(Uri, Catalog) of
+resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
+    case erlmcp_catalog:resource(Uri, Principal, Catalog) of
         {ok, _, _, _} = Found -> Found;
         error -> {error, erlmcp_result:missing_resource(Uri, Revision)}
     end.
@@ -166,7 +171,7 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
         true ?= lists:all(fun is_binary/1, maps:values(Resolved))
             orelse {error, erlmcp_params:mistyped(~"context.arguments", ~"an object of strings")},
-        {ok, Target, Definition} ?= reference(Ref, Revision, Catalog),
+        {ok, Target, Definition} ?= reference(Ref, Client, Catalog),
         case Definition of
             #{complete := #{Name := Complete}} when is_function(Complete, 2) ->
                 Handler = fun(_, Context) -> Complete(Value, Context) end,
@@ -181,18 +186,19 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         end
     end.
 
-reference(#{~"type" := ~"ref/prompt", ~"name" := Name}, _, Catalog) when is_binary(Name) ->
+reference(#{~"type" := ~"ref/prompt", ~"name" := Name}, Client, Catalog) when is_binary(Name) ->
     maybe
-        {ok, Definition} ?= find(prompt, Name, Catalog),
+        {ok, Definition} ?= find(prompt, Name, Client, Catalog),
         {ok, #{name => Name}, Definition}
     end;
-reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Revision, Catalog) when is_binary(Uri) ->
-    case erlmcp_catalog:resource_template(Uri, Catalog) of
+reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Client, Catalog) when is_binary(Uri) ->
+    #{principal := Principal} = Client,
+    case erlmcp_catalog:resource_template(Uri, Principal, Catalog) of
         {ok, Definition} ->
             {ok, #{uri => Uri}, Definition};
         error ->
             maybe
-                {ok, _, Definition, _} ?= resource(Uri, Revision, Catalog),
+                {ok, _, Definition, _} ?= resource(Uri, Client, Catalog),
                 {ok, #{uri => Uri}, Definition}
             end
     end;
@@ -207,16 +213,18 @@ completed(Id, Values, Revision, Catalog) ->
 
 %% Subscriptions of the stateless era.
 
-listen(Id, Params, #{revision := Revision}, Catalog) ->
+listen(Id, Params, #{revision := Revision, principal := Principal}, Catalog) ->
     maybe
         true ?= is_map_key(~"notifications", Params)
             orelse {error, erlmcp_params:missing(~"notifications")},
         {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
-        {ok, Uris} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
+        {ok, Asked} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
         {ok, Lists} ?= lists_of(Filter),
-        true ?= length(Uris) =< ?MAX_URIS orelse {error, too_many_uris(length(Uris))},
-        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Uris)
+        true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
+        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
             orelse {error, too_long(~"notifications.resourceSubscriptions")},
+        %% What no resource is, or not for this client, is left out of what is agreed to.
+        Uris = [Uri || Uri <- Asked, erlmcp_catalog:resource(Uri, Principal, Catalog) =/= error],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
                                   ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]),
         Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},

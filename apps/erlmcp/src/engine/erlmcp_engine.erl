@@ -159,7 +159,7 @@ header_era(_) ->
 stateless(Id, Method, Params, #{headers := Headers, principal := Principal}, Catalog) ->
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
-        ok ?= mirrored(Method, Params, Headers, Catalog),
+        ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
         ok ?= offered(Method, Revision),
         Client = Meta#{revision => Revision, principal => Principal},
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
@@ -170,14 +170,14 @@ stateless(Id, Method, Params, #{headers := Headers, principal := Principal}, Cat
 protocol_version(none) -> none;
 protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).
 
-mirrored(_, _, none, _) ->
+mirrored(_, _, none, _, _) ->
     ok;
-mirrored(Method, Params, Headers, Catalog) ->
+mirrored(Method, Params, Headers, Principal, Catalog) ->
     maybe
         ok ?= erlmcp_header:check(Method, Params, Headers),
         ~"tools/call" ?= Method,
         #{~"name" := Name, ~"arguments" := #{} = Arguments} ?= Params,
-        {ok, #{headers := [_ | _] = Declared}} ?= erlmcp_catalog:tool(Name, Catalog),
+        {ok, #{headers := [_ | _] = Declared}} ?= erlmcp_catalog:tool(Name, Principal, Catalog),
         erlmcp_header:check_arguments(Arguments, Declared, Headers)
     else
         {error, _} = Error -> Error;

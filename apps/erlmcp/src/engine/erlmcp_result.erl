@@ -6,7 +6,7 @@ A value that is none of the documented ones is `error({bad_return, Kind, Value})
 handler's, and its caller treats it like a crash.
 """.
 
--export([from/4, object/3, missing_resource/2]).
+-export([from/4, object/3, caching/3, missing_resource/2]).
 
 -export_type([context/0]).
 
@@ -38,9 +38,11 @@ from(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
     {error, missing_resource(Uri, Revision)};
 from(_, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
-from(_, Return, Definition, #{uri := Uri} = Context) ->
+from(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) ->
     Contents = contents(Return, Uri, maps:get(mime_type, Definition, undefined)),
-    complete([{~"contents", Contents} | caching(Definition, Context)], Context).
+    Scope = maps:get(cache_scope, Definition, private),
+    Caching = caching(maps:get(ttl_ms, Definition, 0), Scope, Revision),
+    complete([{~"contents", Contents} | Caching], Context).
 
 complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
     {ok, object(Members, Revision, ServerMeta)}.
@@ -63,6 +65,15 @@ object(Members, Revision, ServerMeta) ->
 
 value({encoded, Json}) -> Json;
 value(Value) -> json:encode(Value).
+
+-doc "The members that say how long a client may keep a result, and for whom; none for a session.".
+-spec caching(Milliseconds :: non_neg_integer(), public | private, erlmcp_revision:revision()) ->
+    [{binary(), term()}].
+caching(Milliseconds, Scope, Revision) ->
+    case erlmcp_revision:era(Revision) of
+        stateless -> [{~"ttlMs", Milliseconds}, {~"cacheScope", Scope}];
+        session -> []
+    end.
 
 -doc "The refusal for a URI that no resource has.".
 -spec missing_resource(Uri :: binary(), erlmcp_revision:revision()) -> erlmcp_refusal:refusal().
@@ -140,15 +151,6 @@ contents([#{} | _] = Contents, _, _) ->
     Contents;
 contents(Return, _, _) ->
     error({bad_return, resource, Return}).
-
-caching(Definition, #{revision := Revision}) ->
-    case erlmcp_revision:era(Revision) of
-        stateless ->
-            [{~"ttlMs", maps:get(ttl_ms, Definition, 0)},
-             {~"cacheScope", maps:get(cache_scope, Definition, private)}];
-        session ->
-            []
-    end.
 
 %% The handler ran and answered; HTTP did its part.
 failed(Text) ->

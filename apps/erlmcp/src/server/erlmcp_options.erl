@@ -137,7 +137,8 @@ definition_keys() ->
      {prompt, prompts}].
 
 sources(Options) ->
-    [{Kind, Source} || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
+    [{Kind, erlmcp_visibility:guarded(Kind, Source)}
+     || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
 
 default_limits() ->
     #{Name => Default || {Name, Default, _} <- limits()}.

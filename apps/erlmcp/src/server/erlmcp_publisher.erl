@@ -37,16 +37,22 @@ init({#{key := Key} = Instance, Catalog}) ->
     {ok, Instance}.
 
 -doc false.
-handle_call({add, Kind, Source}, _, Instance) ->
-    publish(Kind, erlmcp_catalog:add(Kind, Source, catalog(Instance)), Instance);
+handle_call({add, Kind, Given}, _, Instance) ->
+    Source = erlmcp_visibility:guarded(Kind, Given),
+    publish(Kind, erlmcp_catalog:add(Kind, Source, catalog(Instance)),
+            fun() -> erlmcp_definition:audience(Source) end, Instance);
 handle_call({remove, Kind, Key}, _, Instance) ->
-    publish(Kind, erlmcp_catalog:remove(Kind, Key, catalog(Instance)), Instance).
+    Catalog = catalog(Instance),
+    publish(Kind, erlmcp_catalog:remove(Kind, Key, Catalog),
+            fun() -> erlmcp_catalog:audience(Kind, Key, Catalog) end, Instance).
 
-publish(Kind, {ok, Catalog}, #{key := Key} = Instance) ->
+%% Those who may not see a definition do not hear that it comes or goes.
+publish(Kind, {ok, Catalog}, Audience, #{key := Key} = Instance) ->
     persistent_term:put({?MODULE, Key}, Catalog),
-    ok = erlmcp_subscriptions:publish(topic(Kind), erlmcp_instance:subscriptions(Instance)),
+    ok = erlmcp_subscriptions:publish(topic(Kind), Audience(),
+                                      erlmcp_instance:subscriptions(Instance)),
     {reply, ok, Instance};
-publish(_, {error, _} = Error, Instance) ->
+publish(_, {error, _} = Error, _, Instance) ->
     {reply, Error, Instance}.
 
 topic(resource_template) -> resource;

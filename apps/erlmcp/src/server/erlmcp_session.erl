@@ -32,6 +32,7 @@ that waits for an answer can be sent a stream.
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     revision :: erlmcp_revision:revision(),
+    principal :: erlmcp_auth:principal(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_streams:streams(),
     %% whether what the streams keep is being watched for its age
@@ -180,14 +181,14 @@ start_link(Instance, Id, Session) ->
     gen_server:start_link(?MODULE, {Instance, Id, Session}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision} = Session}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) ->
     process_flag(trap_exit, true),
     #{limits := Limits} = Instance,
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
-    State = #state{id = Id, instance = Instance, revision = Revision,
+    State = #state{id = Id, instance = Instance, revision = Revision, principal = Principal,
                    calls = erlmcp_calls:new(Limits),
                    streams = erlmcp_streams:new(Revision, Limits)},
-    ok = erlmcp_subscriptions:add(State#state.topics, owner(), session, table(State)),
+    ok = watch(State#state.topics, State),
     after_ms(session_idle_ms, idle, State),
     {ok, State}.
 
@@ -212,7 +213,7 @@ handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = 
                                                ~"too many subscriptions in this session",
                                                #{limit => Max, observed => Max + 1})}, State};
         false ->
-            ok = erlmcp_subscriptions:add([{uri, Uri}], owner(), session, table(State)),
+            ok = watch([{uri, Uri}], State),
             {reply, ok, State#state{topics = [{uri, Uri} | Topics]}}
     end;
 handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = State) ->
@@ -361,6 +362,9 @@ last_adopted(State) ->
     after 0 ->
         State
     end.
+
+watch(Topics, #state{principal = Principal} = State) ->
+    erlmcp_subscriptions:add(Topics, owner(), session, Principal, table(State)).
 
 owner() ->
     {self(), erlmcp_session}.

@@ -3,12 +3,14 @@
 Who wants to hear of what: a table of an instance's subscribers by topic, and the way of a change to
 them. A change is encoded once for all of them, and sent by who publishes it.
 
+A change of what only some may see is told to those of them alone.
+
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
 `received/1` with it when it has written that. A connection that falls `?PENDING` events behind does
 not read, and is killed; an HTTP session that does is told no more until its stream is read.
 """.
 
--export([new/0, add/4, remove/4, publish/2, received/1, encoded/2, sweep/1, close/1]).
+-export([new/0, add/5, remove/4, publish/3, received/1, encoded/2, sweep/1, close/1]).
 
 -export_type([subscription/0]).
 
@@ -23,11 +25,13 @@ new() ->
     ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
                                    {write_concurrency, auto}]).
 
--doc "Adds a subscriber to topics.".
--spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
-add(Topics, Owner, Subscription, Table) ->
+-doc "Adds a subscriber, who is this principal, to topics.".
+-spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
+          ets:table()) -> ok.
+add(Topics, Owner, Subscription, Principal, Table) ->
     Pending = counters:new(1, []),
-    true = ets:insert(Table, [{{Topic, Owner, Subscription}, Pending} || Topic <- Topics]),
+    true = ets:insert(Table, [{{Topic, Owner, Subscription}, Pending, Principal}
+                              || Topic <- Topics]),
     ok.
 
 -doc "Removes a subscriber from topics.".
@@ -35,10 +39,10 @@ add(Topics, Owner, Subscription, Table) ->
 remove(Topics, Owner, Subscription, Table) ->
     lists:foreach(fun(Topic) -> ets:delete(Table, {Topic, Owner, Subscription}) end, Topics).
 
--doc "Tells the subscribers of a topic that it changed.".
--spec publish(erlmcp_engine:topic(), ets:table()) -> ok.
-publish(Topic, Table) ->
-    case ets:select(Table, [{{{Topic, '$1', '$2'}, '$3'}, [], [{{'$1', '$2', '$3'}}]}]) of
+-doc "Tells the subscribers of a topic, if they are of its audience, that it changed.".
+-spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), ets:table()) -> ok.
+publish(Topic, Audience, Table) ->
+    case subscribers(Topic, Audience, Table) of
         [] ->
             ok;
         Subscribers ->
@@ -46,6 +50,13 @@ publish(Topic, Table) ->
             lists:foreach(fun(Subscriber) -> tell(Subscriber, Topic, Encoded, Table) end,
                           Subscribers)
     end.
+
+subscribers(Topic, all, Table) ->
+    ets:select(Table, [{{{Topic, '$1', '$2'}, '$3', '_'}, [], [{{'$1', '$2', '$3'}}]}]);
+subscribers(Topic, Audience, Table) ->
+    Match = [{{{Topic, '$1', '$2'}, '$3', '$4'}, [], [{{'$4', {{'$1', '$2', '$3'}}}}]}],
+    [Subscriber || {Principal, Subscriber} <- ets:select(Table, Match),
+                   erlmcp_definition:sees(Principal, Audience)].
 
 tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
     ok = counters:add(Pending, 1, 1),
@@ -71,14 +82,14 @@ answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->
-    Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_'}, [], [{{'$1', '$2'}}]}])),
+    Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_', '_'}, [], [{{'$1', '$2'}}]}])),
     lists:foreach(fun({{Pid, Tag}, Subscription}) -> Pid ! {Tag, {closing, Subscription}} end,
                   Open).
 
 -doc "Removes the rows of subscribers that were killed, and could not do it themselves.".
 -spec sweep(ets:table()) -> ok.
 sweep(Table) ->
-    Keys = ets:select(Table, [{{'$1', '_'}, [], ['$1']}]),
+    Keys = ets:select(Table, [{{'$1', '_', '_'}, [], ['$1']}]),
     lists:foreach(fun({_, {Pid, _}, _} = Key) ->
                       is_process_alive(Pid) orelse ets:delete(Table, Key)
                   end, Keys).

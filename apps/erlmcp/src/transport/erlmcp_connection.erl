@@ -89,7 +89,8 @@ opened(_, Connection) ->
     Connection.
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
-    ok = erlmcp_subscriptions:add(Topics, owner(), Subscription,
+    #{envelope := #{principal := Principal}} = Connection,
+    ok = erlmcp_subscriptions:add(Topics, owner(), Subscription, Principal,
                                   erlmcp_instance:subscriptions(Instance)),
     Connection#{watched := Watched#{Subscription => {Topics, Closed}}}.
 

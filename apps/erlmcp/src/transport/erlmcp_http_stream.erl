@@ -281,8 +281,8 @@ reply({error, Refusal}, Id, Revision) -> erlmcp_reply:refuse(Id, Refusal, Revisi
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
-       #stream{owner = Owner, config = #{instance := Instance}} = Stream) ->
-    #{limits := #{subscriptions := Max} = Limits} = Instance,
+       #stream{owner = Owner, principal = Principal, config = Config} = Stream) ->
+    #{instance := #{limits := #{subscriptions := Max} = Limits} = Instance} = Config,
     case length(Topics) of
         Count when Count > Max ->
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded,
@@ -290,7 +290,7 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
                                          #{limit => Max, observed => Count}),
             {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream};
         _ ->
-            ok = erlmcp_subscriptions:add(Topics, Owner, Id,
+            ok = erlmcp_subscriptions:add(Topics, Owner, Id, Principal,
                                           erlmcp_instance:subscriptions(Instance)),
             %% With when to come back, since those that lose their streams at once do it at once.
             First = #{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged},

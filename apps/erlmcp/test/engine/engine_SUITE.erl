@@ -602,8 +602,12 @@ source(Kind, N) ->
         _ -> #{name => Key}
     end,
     ?LET(Given, Optional,
-         exactly(maps:merge(maps:from_list(lists:append(Given)),
-                            Required#{handler => fun(_, _) -> ~"" end}))).
+         exactly(consistent(maps:merge(maps:from_list(lists:append(Given)),
+                                       Required#{handler => fun(_, _) -> ~"" end})))).
+
+%% What only some may see is in no shared cache.
+consistent(#{visible := _, cache_scope := public} = Source) -> Source#{cache_scope := private};
+consistent(Source) -> Source.
 
 value(input_schema, _) ->
     oneof([exactly(#{}), exactly(#{type => object}), exactly(#{~"type" => ~"object"})]);
@@ -621,26 +625,42 @@ value(_, object) -> engine_json:object();
 value(_, objects) -> resize(3, list(engine_json:object()));
 value(_, milliseconds) -> non_neg_integer();
 value(_, size) -> non_neg_integer();
-value(_, scope) -> oneof([public, private]).
+value(_, scope) -> oneof([public, private]);
+value(_, visibility) -> elements([fun is_ada/1, fun is_not_ada/1, fun is_nobody/1]).
+
+is_ada(Principal) -> Principal =:= ada.
+is_not_ada(Principal) -> Principal =/= ada.
+is_nobody(_) -> false.
+
+sees(Principal, #{visible := Visible}) -> Visible(Principal);
+sees(_, _) -> true.
 
 non_empty_text() ->
     ?LET(Text, engine_json:text(), <<"x", Text/binary>>).
 
 %% A list has the order in which its definitions were added, through every change, in pages as in
-%% one; and each revision is shown the fields that its schema has, and of them all that were given.
+%% one; each revision is shown the fields that its schema has, and of them all that were given; and
+%% each principal the definitions that are visible to it.
 lists_keep_their_order(_) ->
     holds(?FORALL({Commands, Size}, {resize(15, list(command())), range(1, 7)},
                   begin
                       {Catalog, Model} = changed(Commands, empty(Size)),
-                      lists:all(fun({Kind, Revision}) ->
-                                    is_listed(Kind, Revision, Size, Catalog, Model)
-                                end, [{Kind, Revision} || {Kind, _, _} <- lists(),
-                                                          Revision <- ?REVISIONS])
-                          andalso lists:all(fun(Entry) -> is_found(Entry, Catalog) end, Model)
+                      lists:all(fun({Kind, Revision, Principal}) ->
+                                    is_listed(Kind, Revision, Principal, Size, Catalog, Model)
+                                end, [{Kind, Revision, Principal}
+                                      || {Kind, _, _} <- lists(), Revision <- ?REVISIONS,
+                                         Principal <- [anonymous, ada]])
+                          andalso lists:all(fun({{_, _, Source} = Entry, Principal}) ->
+                                                sees(Principal, Source)
+                                                    =:= is_found(Entry, Principal, Catalog)
+                                            end, [{Entry, Principal}
+                                                  || Entry <- Model,
+                                                     Principal <- [anonymous, ada]])
                   end)).
 
 %% What was there all the time is on exactly one page, in its order, whatever came and went while
-%% the client was paging.
+%% the client was paging; unless the list became one that is not the same for all, or ceased to be:
+%% its cursors are refused then, since all pages of a walk have one scope.
 pages_miss_nothing_that_stays(_) ->
     holds(?FORALL({Kind, Before, Between, Size},
                   {kind(), resize(12, list(command())), resize(6, list(command())), range(1, 3)},
@@ -648,14 +668,23 @@ pages_miss_nothing_that_stays(_) ->
                       {Kind, Method, Member} = lists:keyfind(Kind, 1, lists()),
                       {First, Model} = changed(Before, empty(Size)),
                       {Second, Changed} = changed(Between, {First, Model}),
-                      Page = decoded(erlmcp_catalog:first_page(Method, '2026-07-28', First)),
-                      Seen = maps:get(Member, Page)
-                          ++ following(Page, Method, Member, '2026-07-28', Second),
+                      Page = decoded(erlmcp_catalog:first_page(Method, '2026-07-28', ada, First)),
                       Stayed = [shown(Kind, '2026-07-28', Source)
                                 || {K, _, Source} = Entry <- Model, K =:= Kind,
-                                   lists:member(Entry, Changed)],
-                      Stayed =:= [Item || Item <- Seen, lists:member(Item, Stayed)]
+                                   lists:member(Entry, Changed), sees(ada, Source)],
+                      case {is_shared(Kind, Model) =:= is_shared(Kind, Changed), Page} of
+                          {false, #{~"nextCursor" := Cursor}} ->
+                              error =:= erlmcp_catalog:page(Method, Cursor, '2026-07-28', ada,
+                                                            Second);
+                          _ ->
+                              Seen = maps:get(Member, Page)
+                                  ++ following(Page, Method, Member, '2026-07-28', ada, Second),
+                              Stayed =:= [Item || Item <- Seen, lists:member(Item, Stayed)]
+                      end
                   end)).
+
+is_shared(Kind, Model) ->
+    [] =:= [Source || {K, _, #{visible := _} = Source} <- Model, K =:= Kind].
 
 %% Pagination: "Invalid cursors SHOULD result in an error": those that this server did not give for
 %% this list.
@@ -664,12 +693,13 @@ strange_cursors_are_refused(_) ->
                             || {Kind, Name} <- [{tool, ~"a"}, {tool, ~"b"}, {prompt, ~"c"},
                                                 {prompt, ~"d"}]], empty(1)),
     #{~"nextCursor" := Good} =
-        decoded(erlmcp_catalog:first_page(~"tools/list", '2025-11-25', Catalog)),
-    {ok, _} = erlmcp_catalog:page(~"tools/list", Good, '2025-11-25', Catalog),
-    error = erlmcp_catalog:page(~"prompts/list", Good, '2025-11-25', Catalog),
+        decoded(erlmcp_catalog:first_page(~"tools/list", '2025-11-25', anonymous, Catalog)),
+    {ok, _} = erlmcp_catalog:page(~"tools/list", Good, '2025-11-25', anonymous, Catalog),
+    error = erlmcp_catalog:page(~"prompts/list", Good, '2025-11-25', anonymous, Catalog),
     holds(?FORALL(Cursor, oneof([binary(), engine_json:text(), near_cursor(Good)]),
                   Cursor =:= Good orelse error =:=
-                      erlmcp_catalog:page(~"tools/list", Cursor, '2025-11-25', Catalog))).
+                      erlmcp_catalog:page(~"tools/list", Cursor, '2025-11-25', anonymous,
+                                          Catalog))).
 
 near_cursor(Cursor) ->
     ?LET({Place, Byte}, {range(0, byte_size(Cursor) - 1), range(0, 255)},
@@ -707,20 +737,28 @@ lists() ->
      {resource_template, ~"resources/templates/list", ~"resourceTemplates"},
      {prompt, ~"prompts/list", ~"prompts"}].
 
-is_listed(Kind, Revision, Size, Catalog, Model) ->
+is_listed(Kind, Revision, Principal, Size, Catalog, Model) ->
     {Kind, Method, Member} = lists:keyfind(Kind, 1, lists()),
-    Page = decoded(erlmcp_catalog:first_page(Method, Revision, Catalog)),
+    Page = decoded(erlmcp_catalog:first_page(Method, Revision, Principal, Catalog)),
     First = maps:get(Member, Page),
-    Expected = [shown(Kind, Revision, Source) || {K, _, Source} <- Model, K =:= Kind],
+    Expected = [shown(Kind, Revision, Source) || {K, _, Source} <- Model, K =:= Kind,
+                                                 sees(Principal, Source)],
     length(First) =:= min(Size, length(Expected))
-        andalso First ++ following(Page, Method, Member, Revision, Catalog) =:= Expected.
+        andalso is_scoped(Revision, is_shared(Kind, Model), Page)
+        andalso First ++ following(Page, Method, Member, Revision, Principal, Catalog)
+                    =:= Expected.
 
-%% The definitions on the pages after this one.
-following(#{~"nextCursor" := Cursor}, Method, Member, Revision, Catalog) ->
-    {ok, Bytes} = erlmcp_catalog:page(Method, Cursor, Revision, Catalog),
+is_scoped('2026-07-28', true, #{~"cacheScope" := Scope}) -> Scope =:= ~"public";
+is_scoped('2026-07-28', false, #{~"cacheScope" := Scope}) -> Scope =:= ~"private";
+is_scoped(_, _, Page) -> not is_map_key(~"cacheScope", Page).
+
+%% The definitions on the pages after this one, which is of the same scope.
+following(#{~"nextCursor" := Cursor} = Page, Method, Member, Revision, Principal, Catalog) ->
+    {ok, Bytes} = erlmcp_catalog:page(Method, Cursor, Revision, Principal, Catalog),
     #{Member := Items} = Next = decoded(Bytes),
-    Items ++ following(Next, Method, Member, Revision, Catalog);
-following(#{}, _, _, _, _) ->
+    true = maps:get(~"cacheScope", Page, none) =:= maps:get(~"cacheScope", Next, none),
+    Items ++ following(Next, Method, Member, Revision, Principal, Catalog);
+following(#{}, _, _, _, _, _) ->
     [].
 
 %% A definition as a revision's schema has it.
@@ -758,16 +796,24 @@ schema_fields(resource) -> [~"uri", ~"mimeType", ~"size", ~"annotations"];
 schema_fields(resource_template) -> [~"uriTemplate", ~"mimeType", ~"annotations"];
 schema_fields(prompt) -> [~"arguments"].
 
-is_found({tool, Key, _}, Catalog) ->
-    {ok, #{key := Found}} = erlmcp_catalog:tool(Key, Catalog),
-    Found =:= Key;
-is_found({prompt, Key, _}, Catalog) ->
-    {ok, #{key := Found}} = erlmcp_catalog:prompt(Key, Catalog),
-    Found =:= Key;
-is_found({resource, Key, _}, Catalog) ->
-    {ok, resource, #{key := Found}, Variables} = erlmcp_catalog:resource(Key, Catalog),
-    Found =:= Key andalso Variables =:= #{};
-is_found({resource_template, Key, _}, Catalog) ->
+is_found({tool, Key, _}, Principal, Catalog) ->
+    is_of(Key, erlmcp_catalog:tool(Key, Principal, Catalog));
+is_found({prompt, Key, _}, Principal, Catalog) ->
+    is_of(Key, erlmcp_catalog:prompt(Key, Principal, Catalog));
+is_found({resource, Key, _}, Principal, Catalog) ->
+    case erlmcp_catalog:resource(Key, Principal, Catalog) of
+        {ok, resource, Found, #{} = Variables} when map_size(Variables) =:= 0 ->
+            is_of(Key, {ok, Found});
+        error ->
+            false
+    end;
+is_found({resource_template, Key, _}, Principal, Catalog) ->
     Uri = binary:replace(Key, ~"{id}", ~"7"),
-    {ok, resource_template, #{key := Found}, Variables} = erlmcp_catalog:resource(Uri, Catalog),
-    Found =:= Key andalso Variables =:= #{~"id" => ~"7"}.
+    Known = is_of(Key, erlmcp_catalog:resource_template(Key, Principal, Catalog)),
+    case erlmcp_catalog:resource(Uri, Principal, Catalog) of
+        {ok, resource_template, Found, #{~"id" := ~"7"}} -> Known andalso is_of(Key, {ok, Found});
+        error -> Known
+    end.
+
+is_of(Key, {ok, #{key := Found}}) -> Found =:= Key;
+is_of(_, error) -> false.

@@ -61,7 +61,8 @@ answers_come_as_one_message(_) ->
 %% "A Response object SHOULD exist for each Request object"; they "MAY be returned in any order
 %% within the Array". Answers known at once, calls and refusals stand beside each other.
 each_request_has_one_answer(_) ->
-    Socket = session(#{}),
+    Socket = session(#{resources => [#{uri => ~"a://b", name => ~"b",
+                                       handler => fun(_, _) -> ~"text" end}]}),
     send(Socket, [request(~"list", ~"tools/list", #{}), call(~"call", ~"echo"),
                   request(~"none", ~"no/such", #{}), call(~"tool", ~"no such"),
                   request(~"level", ~"logging/setLevel", #{~"level" => ~"debug"}),

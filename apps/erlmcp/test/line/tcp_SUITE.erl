@@ -406,7 +406,8 @@ notifications_and_responses_are_not_answered(_) ->
 %% listChanged capability SHOULD send a notification". A connection without a session has declared
 %% nothing and is sent nothing.
 sessions_hear_of_changes(_) ->
-    Server = serve(#{}),
+    Server = serve(#{resources => [#{uri => Uri, name => Uri, handler => fun(_, _) -> ~"" end}
+                                   || Uri <- [~"a://one", ~"a://two"]]}),
     Session = connect(Server),
     Fresh = connect(Server),
     Stateless = connect(Server),
@@ -415,7 +416,7 @@ sessions_hear_of_changes(_) ->
                            ~"resources" := #{~"listChanged" := true}}} =
         initialize(Session, ~"2025-11-25"),
     %% What else it subscribes to makes no change known twice.
-    [_ = ask(Session, Id, ~"resources/subscribe", #{~"uri" => Uri})
+    [#{~"result" := #{}} = ask(Session, Id, ~"resources/subscribe", #{~"uri" => Uri})
      || {Id, Uri} <- [{1, ~"a://one"}, {2, ~"a://two"}, {3, ~"a://one"}]],
     true = is_quiet(Session),
     true = is_quiet(Fresh),

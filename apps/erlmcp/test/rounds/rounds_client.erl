@@ -4,7 +4,7 @@ One client for both transports and both eras: what the suites of this folder sen
 of its own or as a line, and what comes back is read message by message.
 """.
 
--export([start/1, stop/1, open/3, open/4, close/1, close/2, with_capabilities/2]).
+-export([start/1, stop/1, open/3, open/4, open_as/3, close/1, close/2, with_capabilities/2]).
 -export([request/4, next/1, status/1, over/1, ask/3, ask/4, notify/3, answer/3, answer_error/3]).
 -export([listen/3, listen/4, told/1, stream/1, cancel/2]).
 -export([subscribers/1, forgotten/1, counts/1, holds/2]).
@@ -32,6 +32,18 @@ stop(Server) ->
 -spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary()) -> client().
 open(Server, Transport, Revision) ->
     open(Server, Transport, Revision, #{}).
+
+-doc "A client on HTTP without capabilities that sends these headers with each request.".
+-spec open_as(erlmcp_test_http:server(), Revision :: binary(), #{binary() => binary()}) ->
+    client().
+open_as(Server, ~"2026-07-28", Headers) ->
+    #{transport => http, server => Server, capabilities => #{}, headers => Headers};
+open_as(Server, Revision, Headers) ->
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        erlmcp_test_http:initialize(Server, Revision, Headers),
+    Client = #{transport => http, server => Server, session => {Id, Revision}, headers => Headers},
+    ok = notify(Client, ~"notifications/initialized", #{}),
+    Client.
 
 -doc "A client of a revision with these capabilities; its session is open.".
 -spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary(), map()) -> client().
@@ -88,10 +100,11 @@ request(#{socket := Socket} = Client, Id, Method, Params) ->
     {tcp, Socket}.
 
 post(Socket, Method, Params, Id, Client) ->
+    Headed = maps:with([headers, session], Client),
     Options = case Client of
-        #{session := Session} -> #{session => Session};
+        #{session := _} -> Headed;
         #{capabilities := Capabilities} ->
-            #{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Capabilities}}
+            Headed#{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Capabilities}}
     end,
     {Headers, Body} = erlmcp_test_http:message(Method, Params, Options#{id => Id}),
     ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body).
@@ -180,7 +193,7 @@ message(#{socket := Socket}, Message) ->
     erlmcp_test_line:send(Socket, Message);
 message(#{server := Server} = Client, #{} = Message) ->
     {Headers, _} = erlmcp_test_http:message(maps:get(method, Message, ~""), #{},
-                                            maps:with([session], Client)),
+                                            maps:with([headers, session], Client)),
     #{status := 202, body := <<>>} =
         erlmcp_test_http:post(Server, Headers, json:encode(Message)),
     ok.
@@ -189,8 +202,10 @@ message(#{server := Server} = Client, #{} = Message) ->
 -spec stream(client()) -> exchange().
 stream(#{socket := Socket}) ->
     {tcp, Socket};
-stream(#{server := Server, session := Session}) ->
-    {Socket, {200, _} = Head} = erlmcp_test_http:get_stream(Server, Session),
+stream(#{server := Server, session := Session} = Client) ->
+    Headers = maps:to_list(maps:get(headers, Client, #{})),
+    {Socket, {200, _} = Head} =
+        erlmcp_test_http:get_stream(Server, Session, [{~"accept", ~"text/event-stream"} | Headers]),
     put({head, Socket}, Head),
     put({open, Socket}, true),
     {http, Socket}.
@@ -229,7 +244,7 @@ told(Exchange) ->
 subscribers(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
     [{Topic, Owner}
-     || {{Topic, {Owner, _}, _}, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
+     || {{Topic, {Owner, _}, _}, _, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
 
 -doc """
 Awaits that nobody is subscribed any more. Nothing tells when a server has seen that its client is

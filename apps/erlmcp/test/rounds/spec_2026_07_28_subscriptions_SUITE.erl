@@ -55,9 +55,19 @@ end_per_testcase(_, Config) ->
     rounds_client:stop(server(Config)).
 
 start(Limits) ->
+    Read = fun(_, _) -> ~"text" end,
     rounds_client:start(#{limits => Limits,
+                          resources => [#{uri => Uri, name => Uri, handler => Read}
+                                        || Uri <- strange_uris()],
+                          resource_templates => [#{uri_template => ~"test://{+any}", name => ~"any",
+                                                   handler => Read}],
                           tools => [#{name => ~"echo",
                                       handler => fun(#{~"text" := Text}, _) -> Text end}]}).
+
+%% A URI is whatever text a definition has.
+strange_uris() ->
+    [~"@subscription@", ~"\"@subscription@\"", ~"test://\x{20ac}/\x{1f600}", ~"a\\\"b\n",
+     ~"file:///a%20b?c=d#e", binary:copy(~"x", 5000)].
 
 server(Config) ->
     proplists:get_value(server, Config).
@@ -113,6 +123,10 @@ acknowledgment_says_what_is_honoured(Config) ->
      || {Id, Filter, Honoured} <-
             [{1, #{}, #{}}, {2, #{toolsListChanged => false}, #{}},
              {3, #{resourceSubscriptions => []}, #{}},
+             %% What no resource is can not be watched: it is left out, as a type is.
+             {6, #{resourceSubscriptions => [~"none://a", ~"test://a", ~"none://b"]},
+              #{~"resourceSubscriptions" => [~"test://a"]}},
+             {7, #{resourceSubscriptions => [~"none://a"]}, #{}},
              {4, #{~"com.example/other" => true, promptsListChanged => true},
               #{~"promptsListChanged" => true}},
              {5, All, #{~"toolsListChanged" => true, ~"promptsListChanged" => true,
@@ -182,13 +196,11 @@ resources_are_told_by_uri(Config) ->
 
 uris_are_any_text(Config) ->
     Client = client(Config),
-    Uris = [~"@subscription@", ~"\"@subscription@\"", ~"test://\x{20ac}/\x{1f600}", ~"a\\\"b\n",
-            ~"file:///a%20b?c=d#e", binary:copy(~"x", 5000)],
-    Exchange = listen(Client, 1, #{resourceSubscriptions => Uris}),
+    Exchange = listen(Client, 1, #{resourceSubscriptions => strange_uris()}),
     [begin
          change(Uri, Config),
          {1, ?UPDATED, #{~"uri" := Uri}} = told(Exchange)
-     end || Uri <- Uris].
+     end || Uri <- strange_uris()].
 
 %% "A client MAY have multiple active subscriptions concurrently"; "every notification on the stream
 %% carries that ID".

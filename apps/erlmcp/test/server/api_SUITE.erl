@@ -364,7 +364,10 @@ bad_definitions(Kind) ->
         ++ [{Field, Good#{Field => ~"x"}} || Field <- [nam, inputSchema, ~"name", 1]]
         ++ [{input_schema, Good#{input_schema => Schema}}
             || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
-                                         #{type => [object]}]].
+                                         #{type => [object]}]]
+        %% What only some may see is in no shared cache.
+        ++ [{cache_scope, Good#{visible => fun(_) -> true end, cache_scope => public}}
+            || {cache_scope, _, _, _} <- Fields].
 
 wrong(name) -> [~"" | wrong(text)];
 wrong(text) -> [text, "text", 1, undefined, <<255>>];
@@ -376,7 +379,8 @@ wrong(completions) -> [[], undefined, #{a => []}, #{~"a" => ~"text"}, #{~"a" => 
                        #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
-wrong(scope) -> [everybody, ~"public", undefined].
+wrong(scope) -> [everybody, ~"public", undefined];
+wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true end].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};

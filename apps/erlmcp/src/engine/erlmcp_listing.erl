@@ -1,0 +1,139 @@
+-module(erlmcp_listing).
+-moduledoc """
+The list of one kind of definitions, as it is given out in pages: its objects encoded for each
+revision, and the first pages whole. Pure.
+
+A list in which some definitions are `visible` to some principals only has no page beforehand. It is
+put together for each request, of the encoded objects that the principal sees; `visible` is asked
+for each of them until the page is full.
+
+A cursor says after which definition a page begins, so that it stays good while others come and go.
+That of a list that is not the same for all is its principal's, and sealed: nobody reads in it how
+many there are that he does not see. None is good once its list has become the other sort, since the
+pages of one walk have one scope.
+
+Source: specification 2026-07-28, "Pagination" and "Caching".
+""".
+
+-export([new/4, first_page/3, page/4, is_shared/1]).
+-export([kind/1]).
+
+-export_type([listing/0, settings/0]).
+
+-doc """
+How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
+for, and the keys that sign cursors and seal state.
+""".
+-type settings() :: #{
+    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
+}.
+-opaque listing() :: #{
+    kind := erlmcp_definition:kind(),
+    scope := public | private,
+    settings := settings(),
+    server_meta := binary(),
+    items := #{erlmcp_revision:revision() => [item()]},
+    first_pages := #{erlmcp_revision:revision() => binary()}
+}.
+-type item() :: {place(), erlmcp_definition:audience(), Encoded :: binary()}.
+-type place() :: non_neg_integer().
+
+-doc "The list of these definitions, which are in the order of their places.".
+-spec new(erlmcp_definition:kind(), [{place(), erlmcp_definition:definition()}], settings(),
+          ServerMeta :: binary()) -> listing().
+new(Kind, Definitions, Settings, ServerMeta) ->
+    Items = #{Revision => [item(Kind, Definition, Revision) || Definition <- Definitions]
+              || Revision <- erlmcp_revision:all()},
+    Listing = #{kind => Kind, scope => private, settings => Settings, server_meta => ServerMeta,
+                items => Items, first_pages => #{}},
+    case [Definition || {_, #{visible := _} = Definition} <- Definitions] of
+        [] ->
+            Shared = Listing#{scope := public},
+            Shared#{first_pages := #{Revision => page_after(-1, Shared, Revision, anonymous)
+                                     || Revision <- erlmcp_revision:all()}};
+        _ ->
+            Listing
+    end.
+
+item(Kind, {Place, Definition}, Revision) ->
+    Encoded = iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision)),
+    {Place, erlmcp_definition:audience(Definition), Encoded}.
+
+-doc "Whether all see the same.".
+-spec is_shared(listing()) -> boolean().
+is_shared(#{scope := Scope}) ->
+    Scope =:= public.
+
+-doc "The result of a principal's list request without a cursor, encoded.".
+-spec first_page(listing(), erlmcp_revision:revision(), erlmcp_auth:principal()) -> binary().
+first_page(#{first_pages := Pages} = Listing, Revision, Principal) ->
+    case Pages of
+        #{Revision := Page} -> Page;
+        #{} -> page_after(-1, Listing, Revision, Principal)
+    end.
+
+-doc "The result of a list request with a cursor.".
+-spec page(Cursor :: binary(), listing(), erlmcp_revision:revision(), erlmcp_auth:principal()) ->
+    {ok, binary()} | error.
+page(Cursor, Listing, Revision, Principal) ->
+    case place(Cursor, Listing, Principal) of
+        {ok, <<Place:64>>} -> {ok, page_after(Place, Listing, Revision, Principal)};
+        _ -> error
+    end.
+
+page_after(Place, #{kind := Kind, scope := Scope, items := Items} = Listing, Revision, Principal) ->
+    #{settings := #{page_size := Size, list_ttl_ms := Milliseconds}, server_meta := ServerMeta} =
+        Listing,
+    Rest = lists:dropwhile(fun({P, _, _}) -> P =< Place end, maps:get(Revision, Items)),
+    %% One more than goes into the page says that there are more.
+    Found = seen(Rest, Size + 1, Principal),
+    {Page, More} = lists:split(min(Size, length(Found)), Found),
+    Objects = [Encoded || {_, _, Encoded} <- Page],
+    Next = case More of
+        [] ->
+            [];
+        _ ->
+            {Last, _, _} = lists:last(Page),
+            [{~"nextCursor", cursor(<<Last:64>>, Listing, Principal)}]
+    end,
+    Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}}
+               | Next ++ erlmcp_result:caching(Milliseconds, Scope, Revision)],
+    iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
+
+seen([{_, Audience, _} = Item | Items], Left, Principal) when Left > 0 ->
+    case erlmcp_definition:sees(Principal, Audience) of
+        true -> [Item | seen(Items, Left - 1, Principal)];
+        false -> seen(Items, Left, Principal)
+    end;
+seen(_, _, _) ->
+    [].
+
+cursor(Place, #{scope := public, kind := Kind, settings := #{keys := Keys}}, _) ->
+    erlmcp_seal:sign(Place, method(Kind), Keys);
+cursor(Place, #{scope := private, kind := Kind, settings := #{keys := Keys}}, Principal) ->
+    erlmcp_seal:seal(Place, bound(Kind, Principal), Keys).
+
+place(Cursor, #{scope := public, kind := Kind, settings := #{keys := Keys}}, _) ->
+    erlmcp_seal:verify(Cursor, method(Kind), Keys);
+place(Cursor, #{scope := private, kind := Kind, settings := #{keys := Keys}}, Principal) ->
+    erlmcp_seal:open(Cursor, bound(Kind, Principal), Keys).
+
+bound(Kind, Principal) ->
+    term_to_binary({method(Kind), Principal}, [deterministic]).
+
+method(tool) -> ~"tools/list";
+method(resource) -> ~"resources/list";
+method(resource_template) -> ~"resources/templates/list";
+method(prompt) -> ~"prompts/list".
+
+-doc "The kind that a list request asks for.".
+-spec kind(Method :: binary()) -> erlmcp_definition:kind().
+kind(~"tools/list") -> tool;
+kind(~"resources/list") -> resource;
+kind(~"resources/templates/list") -> resource_template;
+kind(~"prompts/list") -> prompt.
+
+member(tool) -> ~"tools";
+member(resource) -> ~"resources";
+member(resource_template) -> ~"resourceTemplates";
+member(prompt) -> ~"prompts".
