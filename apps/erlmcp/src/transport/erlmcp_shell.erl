@@ -68,6 +68,10 @@ handle(Message, Shell) ->
     end.
 
 %% What is in the mailbox already is handled before anything is written.
+gather({'EXIT', Parent, Reason}, Out, #shell{parent = Parent} = Shell, _) ->
+    _ = write(Out, Shell),
+    ok = stop(Shell),
+    exit(Reason);
 gather(Message, Out, Shell, Left) ->
     case step(Message, Shell) of
         lost ->
@@ -82,9 +86,6 @@ gather(Message, Out, Shell, Left) ->
             {[Out, Bytes], Next}
     end.
 
-step({'EXIT', Parent, Reason}, #shell{parent = Parent} = Shell) ->
-    ok = stop(Shell),
-    exit(Reason);
 step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
     _ = write(erlmcp_connection:receive_timeout(Connection), Shell),
     lost;

@@ -8,7 +8,7 @@
          nothing_is_told_unasked/1, resources_are_told_by_uri/1, uris_are_any_text/1,
          subscriptions_are_told_apart/1, requests_are_served_beside/1]).
 -export([cancelled_is_not_told/1, closed_is_forgotten/1, id_is_used_once_at_a_time/1,
-         stop_ends_gracefully/1, stop_sends_cancelled/1]).
+         stop_ends_gracefully/1, stop_sends_cancelled/1, stop_is_told_however_busy/1]).
 -export([wrong_filters_are_refused/1, subscriptions_are_bounded/1, uris_are_bounded/1,
          json_alone_is_no_stream/1, sessions_have_other_ways/1, who_does_not_read_delays_nobody/1]).
 -export([many_streams_of_a_connection/1, reset_of_a_stream_is_forgotten/1]).
@@ -32,7 +32,7 @@ groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info | Http2])],
     Http = [json_alone_is_no_stream],
-    Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time],
+    Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time, stop_is_told_however_busy],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http}, {http2, Http2}].
 
 init_per_suite(Config) ->
@@ -288,6 +288,30 @@ stop_sends_cancelled(Config) ->
     [_] = [Params || #{~"method" := ~"notifications/cancelled",
                        ~"params" := #{~"requestId" := ~"s"} = Params} <- stopped(Config)],
     ok.
+
+%% Also where the process of a connection comes to it late, and has been told to end meanwhile.
+stop_is_told_however_busy(Config) ->
+    #{pid := Pid} = server(Config),
+    {tcp, Socket} = Exchange = listen(client(Config), ~"s", #{toolsListChanged => true}),
+    [{_, Owner}] = subscribers(server(Config)),
+    true = unlink(Pid),
+    true = erlang:suspend_process(Owner),
+    {_, Stopping} = spawn_monitor(fun() -> ok = erlmcp:stop_server(Pid) end),
+    ok = has_messages(Owner, 2, 500),
+    true = erlang:resume_process(Owner),
+    [_] = [Result || #{~"id" := ~"s", ~"result" := Result} <- until_over(Exchange)],
+    gen_tcp:close(Socket),
+    receive
+        {'DOWN', Stopping, process, _, normal} -> ok
+    after ?TIMEOUT ->
+        error(not_stopped)
+    end.
+
+has_messages(Pid, Count, Tries) when Tries > 0 ->
+    case process_info(Pid, message_queue_len) of
+        {message_queue_len, Length} when Length >= Count -> ok;
+        _ -> receive after 10 -> has_messages(Pid, Count, Tries - 1) end
+    end.
 
 %% All that a subscriber is sent while its server stops.
 stopped(Config) ->
