@@ -243,7 +243,9 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
                                                  observed => byte_size(Kept)})};
                 Kept ->
                     {OwnInfo, OwnCapabilities} = binary_to_term(Kept),
-                    {ok, #{principal => Principal, revision => negotiate(Version),
+                    %% Often a part of a header: what is kept of it keeps no request.
+                    OwnPrincipal = binary_to_term(term_to_binary(Principal)),
+                    {ok, #{principal => OwnPrincipal, revision => negotiate(Version),
                            client_info => OwnInfo, client_capabilities => OwnCapabilities,
                            log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
             end

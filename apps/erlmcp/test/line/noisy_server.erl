@@ -11,7 +11,7 @@ server() ->
 tools() ->
     [#{name => Name}
      || Name <- [~"io", ~"user", ~"spawned", ~"logger", ~"crash", ~"application", ~"reads",
-                 ~"display"]].
+                 ~"display", ~"whoami"]].
 
 resources() ->
     [#{uri => ~"noise://here", name => ~"here"}].
@@ -55,7 +55,9 @@ call_tool(~"reads", _, _) ->
     end;
 call_tool(~"display", _, _) ->
     erlang:display(displayed),
-    ~"quiet".
+    ~"quiet";
+call_tool(~"whoami", _, #{principal := Principal}) ->
+    atom_to_binary(Principal).
 
 print() ->
     io:format("noise by format~n"),
@@ -69,7 +71,8 @@ start() ->
     %% The server is linked to its starter, and `-s` ends.
     Starter = self(),
     spawn(fun() ->
-        {ok, _} = erlmcp:start_server(#{handler => ?MODULE, listen => [{stdio, #{}}]}),
+        {ok, _} = erlmcp:start_server(#{handler => ?MODULE,
+                                        listen => [{stdio, #{principal => parent}}]}),
         io:format("noise after the start~n"),
         Starter ! started,
         receive stop -> ok end

@@ -13,7 +13,7 @@ for each of its streams.
          garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
          large_answers_arrive_whole/1, late_readers_miss_nothing/1,
          unread_stderr_holds_up_nothing/1, handlers_print_elsewhere/1,
-         handlers_print_elsewhere_with_any_logger/1]).
+         handlers_print_elsewhere_with_any_logger/1, the_client_is_the_listeners_principal/1]).
 
 -define(PATIENCE, 10_000).
 %% Milliseconds that a process which is asked to end may take. It takes some 30.
@@ -34,8 +34,8 @@ all() ->
      cancelled_requests_are_not_answered, oversize_is_refused_before_it_ends,
      garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
      large_answers_arrive_whole, late_readers_miss_nothing, unread_stderr_holds_up_nothing,
-     handlers_print_elsewhere,
-     handlers_print_elsewhere_with_any_logger].
+     handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
+     the_client_is_the_listeners_principal].
 
 init_per_suite(Config) ->
     Source = proplists:get_value(source, erlmcp:module_info(compile)),
@@ -276,12 +276,22 @@ handlers_print_elsewhere(Config) ->
 %% The same in a node that somebody else set up: OTP's logger writes to standard output unless it is
 %% told otherwise. (There, erlang:display/1 cannot be kept from it.)
 handlers_print_elsewhere_with_any_logger(Config) ->
+    Log = prints_elsewhere([], launch_node(Config)),
+    {_, _} = binary:match(Log, ~"noise after the start").
+
+launch_node(Config) ->
     Folders = [filename:dirname(code:which(noisy_server)), filename:dirname(code:which(erlmcp))],
     Erl = os:find_executable("erl"),
-    Server = launch(Config, #{command => [Erl, "-noinput", "-pa" | Folders]
-                                         ++ ["-s", "noisy_server"]}),
-    Log = prints_elsewhere([], Server),
-    {_, _} = binary:match(Log, ~"noise after the start").
+    launch(Config, #{command => [Erl, "-noinput", "-pa" | Folders] ++ ["-s", "noisy_server"]}).
+
+the_client_is_the_listeners_principal(Config) ->
+    Server = launch_node(Config),
+    #{~"result" := Stateless} = ask(Server, call(1, ~"whoami", #{})),
+    #{~"result" := #{}} = ask(Server, initialize(2, ~"2025-11-25")),
+    #{~"result" := Session} =
+        ask(Server, request(3, ~"tools/call", #{~"name" => ~"whoami", ~"arguments" => #{}})),
+    [~"parent", ~"parent"] = [text(Result) || Result <- [Stateless, Session]],
+    {0, []} = finish(Server).
 
 prints_elsewhere(More, Server) ->
     Quiet = [~"io", ~"user", ~"spawned", ~"logger", ~"application", ~"reads" | More],

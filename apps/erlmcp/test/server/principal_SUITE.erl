@@ -8,12 +8,13 @@ what was made for one principal is nobody else's. Quotes are of specification 20
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
-         tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1]).
+         tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1,
+         certificates_are_told/1]).
 -export([missing_credentials_are_401/1, wrong_credentials_are_401/1, refused_before_the_body/1,
          every_method_is_asked/1, a_crash_refuses/1, a_return_that_is_none_refuses/1,
          wrong_options_are_refused/1]).
 -export([session_is_its_principals/1, stream_is_its_principals/1, delete_is_its_principals/1,
-         calls_are_their_principals/1, state_is_its_principals/1]).
+         calls_are_their_principals/1, state_is_its_principals/1, sessions_keep_no_request/1]).
 -export([log/2]).
 
 -define(TIMEOUT, 10_000).
@@ -23,15 +24,16 @@ all() ->
 
 groups() ->
     [{asked, [nobody_is_asked, handlers_know_the_principal, each_request_is_asked_once,
-              tcp_clients_are_the_listeners_principal, what_authenticate_is_told]},
+              tcp_clients_are_the_listeners_principal, what_authenticate_is_told,
+              certificates_are_told]},
      {refused, [missing_credentials_are_401, wrong_credentials_are_401, refused_before_the_body,
                 every_method_is_asked, a_crash_refuses, a_return_that_is_none_refuses,
                 wrong_options_are_refused]},
      {bound, [session_is_its_principals, stream_is_its_principals, delete_is_its_principals,
-              calls_are_their_principals, state_is_its_principals]}].
+              calls_are_their_principals, state_is_its_principals, sessions_keep_no_request]}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
+    {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
     [{started, Started} | Config].
 
 end_per_suite(Config) ->
@@ -49,7 +51,10 @@ end_per_testcase(_, Config) ->
 serve(Authenticate) ->
     #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
     erlmcp_test_http:start(Definitions#{
-        tools := [#{name => ~"whoami", handler => fun(_, #{principal := Principal}) ->
+        tools := [#{name => ~"size", handler => fun(_, #{principal := {user, Name}}) ->
+                        integer_to_binary(binary:referenced_byte_size(Name))
+                    end},
+                  #{name => ~"whoami", handler => fun(_, #{principal := Principal}) ->
                         iolist_to_binary(io_lib:format("~0p", [Principal]))
                     end},
                   #{name => ~"ask", handler => fun ask/2} | Tools],
@@ -174,6 +179,31 @@ what_authenticate_is_told(_) ->
     after ?TIMEOUT ->
         error(not_told)
     end,
+    erlmcp_test_http:stop(Server).
+
+%% With TLS a client may have a certificate.
+certificates_are_told(_) ->
+    Test = self(),
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Chain = #{root => Made, intermediates => [], peer => Made},
+    #{server_config := Tls, client_config := Client} =
+        public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    Certificate = proplists:get_value(cert, Client),
+    Server = erlmcp_test_http:start(#{listen => [{http, #{
+        tls => [{verify, verify_peer}, {fail_if_no_peer_cert, false} | Tls],
+        authenticate => fun(Request) -> Test ! {told, Request}, {error, ~"nobody"} end}}]}),
+    [begin
+         Options = [{verify, verify_none}, {active, false}, binary | Own],
+         {ok, Socket} = ssl:connect("127.0.0.1", maps:get(port, Server), Options, ?TIMEOUT),
+         ok = ssl:send(Socket, ~"GET /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"),
+         {ok, <<"HTTP/1.1 401", _/binary>>} = ssl:recv(Socket, 0, ?TIMEOUT),
+         ok = ssl:close(Socket),
+         receive
+             {told, #{tls := true} = Told} -> Expected = maps:with([certificate], Told)
+         after ?TIMEOUT ->
+             error(not_told)
+         end
+     end || {Own, Expected} <- [{[], #{}}, {Client, #{certificate => Certificate}}]],
     erlmcp_test_http:stop(Server).
 
 %% Refusals.
@@ -334,3 +364,13 @@ state_is_its_principals(Config) ->
         erlmcp_test_http:call(Server, ~"tools/call", Answered, (as(~"bob"))#{meta => Capable}),
     ~"X knows it" = text(erlmcp_test_http:call(Server, ~"tools/call", Answered,
                                                (as(~"ada"))#{meta => Capable})).
+
+%% A principal is often a part of a header: what a session keeps of it does not keep the request.
+sessions_keep_no_request(Config) ->
+    Server = server(Config),
+    Name = binary:copy(~"n", 100),
+    Headers = (bearer(Name))#{~"x-padding" => binary:copy(~"x", 1000)},
+    #{status := 200, headers := #{~"mcp-session-id" := Id}} =
+        erlmcp_test_http:initialize(Server, ~"2025-11-25", Headers),
+    ~"100" = text(erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"size"},
+                                      #{headers => Headers, session => {Id, ~"2025-11-25"}})).
