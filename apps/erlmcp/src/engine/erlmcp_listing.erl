@@ -8,8 +8,8 @@ put together for each request, of the encoded objects that the principal sees; `
 for each of them until the page is full.
 
 A cursor says after which definition a page begins, so that it stays good while others come and go.
-That of a list that is not the same for all is its principal's, and sealed: nobody reads in it how
-many there are that he does not see. None is good once its list has become the other sort, since the
+It is sealed: nobody reads in it how many there are that he does not see. That of a list that is not
+the same for all is its principal's. None is good once its list has become the other sort, since the
 pages of one walk have one scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
@@ -22,7 +22,7 @@ Source: specification 2026-07-28, "Pagination" and "Caching".
 
 -doc """
 How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
-for, and the keys that sign cursors and seal state.
+for, and the keys that seal cursors and state.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
@@ -108,18 +108,14 @@ seen([{_, Audience, _} = Item | Items], Left, Principal) when Left > 0 ->
 seen(_, _, _) ->
     [].
 
-cursor(Place, #{scope := public, kind := Kind, settings := #{keys := Keys}}, _) ->
-    erlmcp_seal:sign(Place, method(Kind), Keys);
-cursor(Place, #{scope := private, kind := Kind, settings := #{keys := Keys}}, Principal) ->
-    erlmcp_seal:seal(Place, bound(Kind, Principal), Keys).
+cursor(Place, #{settings := #{keys := Keys}} = Listing, Principal) ->
+    erlmcp_seal:seal(Place, bound(Listing, Principal), Keys).
 
-place(Cursor, #{scope := public, kind := Kind, settings := #{keys := Keys}}, _) ->
-    erlmcp_seal:verify(Cursor, method(Kind), Keys);
-place(Cursor, #{scope := private, kind := Kind, settings := #{keys := Keys}}, Principal) ->
-    erlmcp_seal:open(Cursor, bound(Kind, Principal), Keys).
+place(Cursor, #{settings := #{keys := Keys}} = Listing, Principal) ->
+    erlmcp_seal:open(Cursor, bound(Listing, Principal), Keys).
 
-bound(Kind, Principal) ->
-    term_to_binary({method(Kind), Principal}, [deterministic]).
+bound(#{scope := public, kind := Kind}, _) -> method(Kind);
+bound(#{kind := Kind}, Principal) -> term_to_binary({method(Kind), Principal}, [deterministic]).
 
 method(tool) -> ~"tools/list";
 method(resource) -> ~"resources/list";

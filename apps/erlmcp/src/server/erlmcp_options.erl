@@ -20,7 +20,7 @@ The options of `erlmcp:start_server/1`.
 - `page_size`: definitions in one page of a list (100).
 - `list_ttl_ms`: milliseconds that a client may keep a list for (60,000); it is told of changes if
   it subscribes to them.
-- `keys`: 32-byte keys that sign cursors and seal state, the first for new ones. By default one of
+- `keys`: 32-byte keys that seal cursors and state, the first for new ones. By default one of
   the server's own, so that cursors and states end with it; nodes that share them share those.
 - `listen`: where to listen; nowhere by default.
 - `limits`: see `limits/0`.

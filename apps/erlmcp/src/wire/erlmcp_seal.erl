@@ -1,7 +1,7 @@
 -module(erlmcp_seal).
 -moduledoc """
 Values that leave the server and must come back unchanged: sealed (encrypted and authenticated, AES-
-256-GCM) or signed (HMAC-SHA-256). Pure: the nonce is the caller's.
+256-GCM) or signed (HMAC-SHA-256). Pure: a nonce is the caller's, or made of the value.
 
 A key ring is a list of 32-byte keys. The first seals; all of them open, so that a key can be
 replaced: put the new one in front, and drop the old one when what it sealed has expired.
