@@ -196,7 +196,8 @@ patterns_blow_up(_Config) ->
                     schema_path := ~"/properties/a/pattern"}]} = Result,
          ?assertMatch({match, _}, re:run(Message, "^/a cannot be checked: the pattern .* took too "
                                                   "long\\.$"), {Pattern, Message}),
-         ?assert(Time < 100, {Pattern, Time})
+         %% Without a bound it is years.
+         ?assert(Time < 2000, {Pattern, Time})
      end || Pattern <- [~"(a+)+$", ~"^(a+)+$", ~"^(a|a)*$", ~"^(a|aa)+$", ~"(a*)*[bc]",
                         ~"^(([a-z])+.)+[A-Z]([a-z])+$"]].
 

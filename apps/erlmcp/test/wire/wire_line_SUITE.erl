@@ -112,7 +112,7 @@ time_is_linear(_Config) ->
          Run = fun(Factor) ->
              Chunks = lists:duplicate(Factor * Count, Chunk),
              lists:min([element(1, timer:tc(fun() -> push(1 bsl 24, Chunks) end))
-                        || _ <- lists:seq(1, 5)])
+                        || _ <- lists:seq(1, 25)])
          end,
          Once = Run(1),
          Fourfold = Run(4),
