@@ -15,13 +15,19 @@ first_words() ->
 
 -doc """
 Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound
-of its own. Counts the messages' binaries too from OTP 28 on.
+of its own. Counts the messages' binaries too from OTP 28 on. Done once, however often it is called.
 """.
 -spec bound_connection(erlmcp_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max}) ->
-    _ = process_flag(min_heap_size, ?FIRST),
-    _ = process_flag(max_heap_size, max_heap((8 * Max + ?SPARE) div erlang:system_info(wordsize))),
-    ok.
+    case put(erlmcp_bounded, true) of
+        true ->
+            ok;
+        undefined ->
+            _ = process_flag(min_heap_size, ?FIRST),
+            Words = (8 * Max + ?SPARE) div erlang:system_info(wordsize),
+            _ = process_flag(max_heap_size, max_heap(Words)),
+            ok
+    end.
 
 -if(?OTP_RELEASE >= 28).
 max_heap(Words) ->

@@ -24,8 +24,6 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     receive_timeout_ms := pos_integer()
 }.
 
-%% Bytes of a refused body that are read so that the connection can go on.
--define(FORGOTTEN, 1_000_000).
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 %% Milliseconds between the comments that keep a quiet stream open.
@@ -34,20 +32,16 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -record(stream, {
     owner :: erlmcp_call:owner(),
     config :: config(),
-    version :: cowboy:http_version(),
     headers :: #{binary() => binary()},
     principal = anonymous :: erlmcp_auth:principal(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
-    body = [] :: iodata(),
-    size = 0 :: non_neg_integer(),
-    timer :: undefined | reference(),
+    body = none :: none | erlmcp_http_body:body(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
-        | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]}
-        | refused,
+        | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]},
     streaming = false :: boolean()
 }).
 
@@ -60,95 +54,32 @@ config(Options, #{limits := Limits} = Instance) ->
         policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.
-init(StreamId, #{headers := Headers, version := Version} = Request, #{erlmcp := Config}) ->
-    #{path := Path} = Config,
-    ok = bound_connection(Config),
-    Stream = #stream{owner = {self(), {self(), StreamId}}, config = Config, version = Version,
-                     headers = Headers},
+init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
+    #{path := Path, instance := #{limits := Limits}} = Config,
+    ok = erlmcp_heap:bound_connection(Limits),
+    Owner = {self(), {self(), StreamId}},
+    Stream = #stream{owner = Owner, config = Config, headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
         {ok, Principal, Asked} ->
             asked(Asked, Request, Stream#stream{principal = Principal});
         {error, Refusal} ->
-            refuse_unread(Refusal, Request, Stream)
+            received(erlmcp_http_body:refuse(Refusal, Request, Owner, Config), Stream)
     end.
 
-asked({post, Accept}, Request, Stream) -> post(Request, Stream#stream{accept = Accept});
-asked({get, Id}, _, Stream) -> get_stream(find_session(Id, Stream), Stream);
-asked({delete, Id}, _, Stream) -> delete(find_session(Id, Stream), Stream).
-
-%% Once for each connection, whatever the number of its first stream.
-bound_connection(#{instance := #{limits := Limits}}) ->
-    case put(erlmcp_bounded, true) of
-        true -> ok;
-        undefined -> erlmcp_heap:bound_connection(Limits)
-    end.
-
-post(#{has_body := true} = Request, Stream) ->
-    {continue(Request), start_timer(Stream)};
-post(_, Stream) ->
-    message(<<>>, Stream).
-
-continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
-    case cowboy_bstr:to_lower(Expectation) of
-        ~"100-continue" -> [{inform, 100, #{}}];
-        _ -> []
-    end;
-continue(_) ->
-    [].
-
-%% Answered at once. What may still come of a body is read and forgotten, within bounds, so that the
-%% connection lives on; where nothing says that it comes, it does not.
-refuse_unread(Refusal, #{has_body := true, version := 'HTTP/1.1', headers := Headers,
-                         body_length := Length}, Stream) ->
-    case Headers of
-        #{~"expect" := _} ->
-            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
-        #{} when is_integer(Length), Length > ?FORGOTTEN ->
-            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
-        #{} ->
-            [Response, stop] = erlmcp_http_response:refuse(Refusal),
-            {[Response], start_timer(Stream#stream{call = refused})}
-    end;
-refuse_unread(Refusal, _, Stream) ->
-    {erlmcp_http_response:refuse(Refusal), Stream}.
-
-%% On HTTP/2 the stream is reset, and the connection has others.
-closing(#stream{version = 'HTTP/2'}) -> #{};
-closing(_) -> #{~"connection" => ~"close"}.
-
-%% The body: bounded in size while it arrives, and in time.
+asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
+    received(erlmcp_http_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
+asked({get, Id}, #{headers := Headers}, Stream) ->
+    get_stream(find_session(Id, Stream), Headers, Stream);
+asked({delete, Id}, _, Stream) ->
+    delete(find_session(Id, Stream), Stream).
 
 -doc false.
-data(_, IsFin, Data, #stream{call = refused, size = Size} = Stream) ->
-    case Size + byte_size(Data) of
-        Total when IsFin =:= fin; Total > ?FORGOTTEN -> {[stop], cancel_timer(Stream)};
-        Total -> {[{flow, byte_size(Data)}], Stream#stream{size = Total}}
-    end;
-data(_, IsFin, Data, #stream{body = Body, size = Size, config = Config} = Stream) ->
-    #{message_bytes := Max} = Config,
-    case Size + byte_size(Data) of
-        Total when Total > Max ->
-            Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
-                                         #{limit => Max, observed => Total}),
-            {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)),
-             cancel_timer(Stream)};
-        _ when IsFin =:= fin, Body =:= [] ->
-            message(Data, cancel_timer(Stream));
-        _ when IsFin =:= fin ->
-            message(iolist_to_binary([Body, Data]), cancel_timer(Stream#stream{body = []}));
-        Total ->
-            {[{flow, byte_size(Data)}], Stream#stream{body = [Body, Data], size = Total}}
-    end.
+data(_, IsFin, Data, #stream{body = Body} = Stream) ->
+    received(erlmcp_http_body:data(IsFin, Data, Body), Stream).
 
-start_timer(#stream{owner = {Pid, Tag}, config = Config} = Stream) ->
-    #{receive_timeout_ms := Timeout} = Config,
-    Stream#stream{timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})}.
-
-cancel_timer(#stream{timer = undefined} = Stream) ->
-    Stream;
-cancel_timer(#stream{timer = Timer} = Stream) ->
-    _ = erlang:cancel_timer(Timer),
-    Stream#stream{timer = undefined}.
+received({more, Commands, Body}, Stream) -> {Commands, Stream#stream{body = Body}};
+received({whole, Bytes}, Stream) -> message(Bytes, Stream#stream{body = none});
+received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
@@ -363,12 +294,8 @@ info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
 info(_, keep_alive, #stream{streaming = true} = Stream) ->
     keep_alive(Stream),
     {erlmcp_http_response:comment(), Stream};
-info(_, receive_timeout, #stream{call = refused} = Stream) ->
-    {[stop], Stream};
-info(_, receive_timeout, #stream{call = undefined} = Stream) ->
-    Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
-                                 #{status => 408}),
-    {erlmcp_http_response:refuse(Refusal, undefined, closing(Stream)), Stream};
+info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
+    {erlmcp_http_body:late(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
 

@@ -1,0 +1,112 @@
+-module(erlmcp_http_body).
+-moduledoc """
+The body of an HTTP request as it arrives, bounded in size and in time: a value that the request's
+stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}` when it is late.
+""".
+
+-export([read/3, refuse/4, data/3, late/1]).
+
+-export_type([body/0, progress/0]).
+
+%% Bytes of a refused body that are read so that the connection can go on.
+-define(FORGOTTEN, 1_000_000).
+
+-record(body, {
+    version :: cowboy:http_version(),
+    max :: pos_integer(),
+    timer :: reference(),
+    kept = [] :: iodata() | forgotten,
+    size = 0 :: non_neg_integer()
+}).
+
+-opaque body() :: #body{}.
+-doc "The body goes on, is there as a whole, or nothing is done with it any more.".
+-type progress() ::
+    {more, cowboy_stream:commands(), body()}
+    | {whole, binary()}
+    | {ended, cowboy_stream:commands()}.
+-type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
+
+-doc "Begins to read the body of a request whose head has been accepted.".
+-spec read(cowboy_req:req(), erlmcp_call:owner(), limits()) -> progress().
+read(#{has_body := true} = Request, Owner, Limits) ->
+    {more, continue(Request), started(Request, Owner, Limits)};
+read(_, _, _) ->
+    {whole, <<>>}.
+
+started(#{version := Version}, {Pid, Tag}, #{message_bytes := Max} = Limits) ->
+    #{receive_timeout_ms := Timeout} = Limits,
+    #body{version = Version, max = Max,
+          timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})}.
+
+continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
+    case cowboy_bstr:to_lower(Expectation) of
+        ~"100-continue" -> [{inform, 100, #{}}];
+        _ -> []
+    end;
+continue(_) ->
+    [].
+
+-doc """
+Answers a request with a refusal at once. What may still come of a body is read and forgotten,
+within bounds, so that the connection lives on; where nothing says that it comes, it does not.
+""".
+-spec refuse(erlmcp_refusal:refusal(), cowboy_req:req(), erlmcp_call:owner(), limits()) ->
+    progress().
+refuse(Refusal, #{has_body := true, version := 'HTTP/1.1' = Version, headers := Headers,
+                  body_length := Length} = Request, Owner, Limits) ->
+    case Headers of
+        #{~"expect" := _} ->
+            {ended, erlmcp_http_response:refuse(Refusal, undefined, closing(Version))};
+        #{} when is_integer(Length), Length > ?FORGOTTEN ->
+            {ended, erlmcp_http_response:refuse(Refusal, undefined, closing(Version))};
+        #{} ->
+            [Response, stop] = erlmcp_http_response:refuse(Refusal),
+            {more, [Response], (started(Request, Owner, Limits))#body{kept = forgotten}}
+    end;
+refuse(Refusal, _, _, _) ->
+    {ended, erlmcp_http_response:refuse(Refusal)}.
+
+%% On HTTP/2 the stream is reset, and the connection has others.
+closing('HTTP/2') -> #{};
+closing(_) -> #{~"connection" => ~"close"}.
+
+-doc "What arrived of it.".
+-spec data(cowboy_stream:fin(), binary(), body()) -> progress().
+data(IsFin, Data, #body{kept = forgotten, size = Size} = Body) ->
+    case Size + byte_size(Data) of
+        Total when IsFin =:= fin; Total > ?FORGOTTEN ->
+            ok = cancel_timer(Body),
+            {ended, [stop]};
+        Total ->
+            {more, [{flow, byte_size(Data)}], Body#body{size = Total}}
+    end;
+data(IsFin, Data, #body{kept = Kept, size = Size, max = Max, version = Version} = Body) ->
+    case Size + byte_size(Data) of
+        Total when Total > Max ->
+            ok = cancel_timer(Body),
+            Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
+                                         #{limit => Max, observed => Total}),
+            {ended, erlmcp_http_response:refuse(Refusal, undefined, closing(Version))};
+        _ when IsFin =:= fin, Kept =:= [] ->
+            ok = cancel_timer(Body),
+            {whole, Data};
+        _ when IsFin =:= fin ->
+            ok = cancel_timer(Body),
+            {whole, iolist_to_binary([Kept, Data])};
+        Total ->
+            {more, [{flow, byte_size(Data)}], Body#body{kept = [Kept, Data], size = Total}}
+    end.
+
+cancel_timer(#body{timer = Timer}) ->
+    _ = erlang:cancel_timer(Timer),
+    ok.
+
+-doc "It did not arrive in time.".
+-spec late(body()) -> cowboy_stream:commands().
+late(#body{kept = forgotten}) ->
+    [stop];
+late(#body{version = Version}) ->
+    Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
+                                 #{status => 408}),
+    erlmcp_http_response:refuse(Refusal, undefined, closing(Version)).
