@@ -82,7 +82,7 @@ stop_server(Server) ->
 
 -doc """
 Where a server listens: `transport` (`http`, `tcp`, `stdio`) and, but for stdio, `ip`, `port`
-and `url`.
+and `url`; and `sse_url` where HTTP+SSE is served too.
 """.
 -spec listeners(server()) -> [map()] | {error, not_found}.
 listeners(Server) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: the publisher of its catalog, its HTTP sessions,
-and its listeners.
+The supervisor of one server, in its user's tree: the publisher of its catalog, its HTTP sessions
+of both kinds, and its listeners.
 """.
 
 -behaviour(supervisor).
@@ -46,12 +46,19 @@ init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor}]
           ++ Listeners
+          ++ sse_sessions(Listen, Instance)
           ++ [#{id => keeper, start => {erlmcp_subscription_keeper, start_link, [Instance]}}]}}.
+
+%% After the listeners: they end before them.
+sse_sessions(Listen, Instance) ->
+    [#{id => sse_sessions, start => {erlmcp_sse_session_sup, start_link, [Instance]},
+       type => supervisor}
+     || lists:any(fun({_, Options}) -> is_map_key(sse, Options) end, Listen)].
 
 %% The id is the listener's ranch reference too; the key in it makes it the node's only one.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     %% What is shown in logs: no secret of the tls options.
-    Shown = (maps:with([path], Options))#{tls => is_map_key(tls, Options)},
+    Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
     Id = {{Key, Number}, Transport, Shown},
     Spec = case Transport of
         http -> erlmcp_http:child_spec(Id, Options, Instance);

@@ -4,17 +4,20 @@ What the processes of one server share: a key of its own, its limits, and the ta
 sessions and of who watches what. A value that is handed to each of them; nothing here has a name
 that a second server on the node could collide with.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
+HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
+itself, and its row counts the messages that it has not taken yet.
 """.
 
 -export([new/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
--export([put_session_supervisor/2, session_supervisor/1]).
+-export([put_supervisor/3, supervisor/2]).
 
--export_type([instance/0, session_id/0]).
+-export_type([instance/0, session_id/0, session/0]).
 
--type session_id() :: binary().
+-type session_id() :: binary() | {sse, binary()}.
+-type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -type instance() :: #{
     key := reference(), limits := erlmcp_options:limits(), sessions := ets:table(),
     subscriptions := ets:table(), supervisors := ets:table()
@@ -30,7 +33,7 @@ new(Limits) ->
       supervisors => ets:new(erlmcp_supervisors, [public])}.
 
 -doc "Makes a session known.".
--spec put_session(session_id(), pid(), erlmcp_engine:session(), instance()) -> ok.
+-spec put_session(session_id(), pid(), session(), instance()) -> ok.
 put_session(Id, Pid, Session, #{sessions := Sessions}) ->
     true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0}),
     ok.
@@ -106,16 +109,16 @@ last_used(Id, #{sessions := Sessions}) ->
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
--doc "Makes the supervisor of the HTTP sessions known.".
--spec put_session_supervisor(pid(), instance()) -> ok.
-put_session_supervisor(Pid, #{supervisors := Supervisors}) ->
-    true = ets:insert(Supervisors, {sessions, Pid}),
+-doc "Makes the supervisor of the HTTP sessions of a kind known.".
+-spec put_supervisor(sessions | sse_sessions, pid(), instance()) -> ok.
+put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
+    true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "The supervisor of the HTTP sessions.".
--spec session_supervisor(instance()) -> pid().
-session_supervisor(#{supervisors := Supervisors}) ->
-    ets:lookup_element(Supervisors, sessions, 2).
+-doc "The supervisor of the HTTP sessions of a kind; `undefined` while there is none yet.".
+-spec supervisor(sessions | sse_sessions, instance()) -> pid() | undefined.
+supervisor(Kind, #{supervisors := Supervisors}) ->
+    ets:lookup_element(Supervisors, Kind, 2, undefined).
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

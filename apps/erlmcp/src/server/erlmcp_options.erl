@@ -5,9 +5,9 @@ loading the handler module and making a key. The limits are data (`limits/0`); c
 tests read them there.
 """.
 
--export([check/1, limits/0]).
+-export([check/1, limits/0, sse/1]).
 
--export_type([options/0, limits/0, settings/0, listener/0]).
+-export_type([options/0, limits/0, settings/0, listener/0, sse/0]).
 
 -doc """
 The options of `erlmcp:start_server/1`.
@@ -53,7 +53,8 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
   `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
   or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
   or `any`), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`. Without
-  it all are `anonymous`).
+  it all are `anonymous`), `sse` (serves HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its
+  `message_path`, `/messages`, are those unless given).
 - `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
 - `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
   the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
@@ -62,10 +63,11 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
              tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
              allowed_origins => any | [binary()],
-             authenticate => erlmcp_auth:authenticate()}}
+             authenticate => erlmcp_auth:authenticate(), sse => sse()}}
     | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
               principal => erlmcp_auth:principal()}}
     | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
+-type sse() :: #{path => binary(), message_path => binary()}.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
@@ -73,7 +75,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     stored_events := pos_integer(), stored_bytes := pos_integer(), stored_ms := pos_integer(),
     retry_ms := pos_integer(), reconnect_ms := pos_integer(),
     call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
-    call_heap_bytes := pos_integer(),
+    call_heap_bytes := pos_integer(), unread_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
 }.
 -type settings() :: #{
@@ -104,8 +106,14 @@ limits() ->
      {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
      {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
+     {unread_bytes, 16_777_216, ~"bytes that wait for an HTTP+SSE client to read, until it is cut"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
+
+-doc "The paths of HTTP+SSE, for GET and for POST, where a listener's options ask for it.".
+-spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
+sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
+sse(_) -> none.
 
 -doc "The settings that the options amount to, or the first option that is wrong.".
 -spec check(options()) ->
@@ -218,8 +226,18 @@ limit({Name, Value}) ->
 listener({Transport, Options}) when
     is_map(Options), (Transport =:= http orelse Transport =:= tcp orelse Transport =:= stdio)
 ->
-    first_error(fun({Key, Value}) -> listener_option(Transport, Key, Value) end,
-                maps:to_list(Options));
+    maybe
+        ok ?= first_error(fun({Key, Value}) -> listener_option(Transport, Key, Value) end,
+                          maps:to_list(Options)),
+        #{path := Path, message_path := MessagePath} ?= sse(Options),
+        Paths = [maps:get(path, Options, ~"/mcp"), Path, MessagePath],
+        true ?= Paths =:= lists:uniq(Paths)
+            orelse {error, {bad_option, {Transport, sse}, ~"paths that differ, and from path"}},
+        ok
+    else
+        none -> ok;
+        Error -> Error
+    end;
 listener(_) ->
     {error, {bad_option, listen, ~"{http | tcp | stdio, Options}"}}.
 
@@ -236,6 +254,8 @@ listener_option(http, path, <<"/", _/binary>>) -> ok;
 listener_option(http, authenticate, Authenticate) when is_function(Authenticate, 1) -> ok;
 listener_option(http, authenticate, _) ->
     {error, {bad_option, {http, authenticate}, ~"a fun of one argument"}};
+listener_option(http, sse, Sse) when is_map(Sse) ->
+    first_error(fun endpoint/1, maps:to_list(Sse));
 listener_option(http, tls, Tls) when is_list(Tls) -> ok;
 listener_option(http, Key, any) when Key =:= allowed_hosts; Key =:= allowed_origins -> ok;
 listener_option(http, Key, Names) when Key =:= allowed_hosts; Key =:= allowed_origins ->
@@ -245,6 +265,15 @@ listener_option(http, Key, Names) when Key =:= allowed_hosts; Key =:= allowed_or
     end;
 listener_option(Transport, Key, _) ->
     {error, {bad_option, {Transport, Key}, ~"an option of this listener, of its type"}}.
+
+%% Bytes that a URL has as they are; clients are told the one of them with a query behind it.
+endpoint({Key, Path}) when is_binary(Path), Key =:= path orelse Key =:= message_path ->
+    case re:run(Path, ~"^/[!$-;=@-Z_a-z~]*$", [{capture, none}, dollar_endonly]) of
+        match -> ok;
+        nomatch -> {error, {bad_option, {http, sse, Key}, ~"a path: a slash, and no query"}}
+    end;
+endpoint({Key, _}) ->
+    {error, {bad_option, {http, sse, Key}, ~"path or message_path, a binary"}}.
 
 %% What the handler module defines; its own functions serve what has no fun.
 handler(#{handler := Module}) when is_atom(Module) ->

@@ -12,7 +12,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -behaviour(gen_server).
 
--export([open/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open/2, new_id/0, reserve/3, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([take_calls/3, run/5, cancel/2, response/3]).
 -export([start_link/3]).
@@ -45,8 +45,24 @@ that waits for an answer can be sent a stream.
 -doc "Opens a session and gives its id, or refuses it: there are as many as there may be.".
 -spec open(erlmcp_engine:session(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Session, #{limits := #{sessions := Max}} = Instance) ->
-    Id = base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}),
+open(Session, Instance) ->
+    Id = new_id(),
+    maybe
+        ok ?= reserve(Id, Session, Instance),
+        Supervisor = erlmcp_instance:supervisor(sessions, Instance),
+        {ok, _} = supervisor:start_child(Supervisor, [Id, Session]),
+        {ok, Id}
+    end.
+
+-doc "An id that nobody can guess.".
+-spec new_id() -> binary().
+new_id() ->
+    base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}).
+
+-doc "Takes a place for a session, with the row that its process makes its own.".
+-spec reserve(erlmcp_instance:session_id(), erlmcp_instance:session(),
+              erlmcp_instance:instance()) -> ok | {error, erlmcp_refusal:refusal()}.
+reserve(Id, Session, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     case erlmcp_instance:count_sessions(Instance) of
@@ -56,9 +72,7 @@ open(Session, #{limits := #{sessions := Max}} = Instance) ->
                                        #{limit => Max, observed => Count,
                                          retry_after_ms => 1000})};
         _ ->
-            Supervisor = erlmcp_instance:session_supervisor(Instance),
-            {ok, _} = supervisor:start_child(Supervisor, [Id, Session]),
-            {ok, Id}
+            ok
     end.
 
 -doc "Ends a session with all that runs in it.".
@@ -108,7 +122,8 @@ call(Pid, Request, Ended) ->
     end.
 
 -doc "Takes places for calls of a session, or says that there are none left.".
--spec take_calls(Id :: binary(), Count :: non_neg_integer(), erlmcp_instance:instance()) ->
+-spec take_calls(erlmcp_instance:session_id(), Count :: non_neg_integer(),
+                 erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
     case erlmcp_instance:take_calls(Id, Count, Max, Instance) of

@@ -13,7 +13,7 @@ start_link(Instance) ->
 
 -doc false.
 init(Instance) ->
-    ok = erlmcp_instance:put_session_supervisor(self(), Instance),
+    ok = erlmcp_instance:put_supervisor(sessions, self(), Instance),
     {ok, {#{strategy => simple_one_for_one, intensity => 1000, period => 1},
           [#{id => session, start => {erlmcp_session, start_link, [Instance]},
              restart => temporary, shutdown => 1000}]}}.

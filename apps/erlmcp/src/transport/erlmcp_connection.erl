@@ -1,19 +1,21 @@
 -module(erlmcp_connection).
 -moduledoc """
-A connection that carries one message a line, as a value: bytes in, bytes out. The shells around it
-(`erlmcp_tcp`, `erlmcp_stdio`) own the socket or the port, and their process owns the calls.
+A connection that carries messages both ways, as a value: bytes in, bytes out, one message a line;
+or, for HTTP+SSE, decoded messages in, events out. The shells around it (`erlmcp_shell` for TCP and
+stdio, `erlmcp_sse_session`) write what it gives, and their process owns the calls.
 
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/2, data/2, receive_timeout/1, end_of_input/1, info/2, busy/1, close/1]).
+-export([new/2, new/3, data/2, message/2, receive_timeout/1, end_of_input/1, info/2, busy/1,
+         close/1]).
 
 -export_type([connection/0]).
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
-    framing := erlmcp_line:state(),
+    framing := erlmcp_line:state() | events,
     session := erlmcp_engine:session() | none,
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
@@ -21,11 +23,17 @@ Source: specification 2026-07-28, "Transports / stdio".
     calls := erlmcp_calls:calls()
 }.
 
--doc "A new connection to a server, of a principal.".
+-doc "A new connection to a server, of a principal: one message a line, both ways.".
 -spec new(erlmcp_instance:instance(), erlmcp_auth:principal()) -> connection().
-new(#{limits := #{message_bytes := Max} = Limits} = Instance, Principal) ->
+new(#{limits := #{message_bytes := Max}} = Instance, Principal) ->
+    new(erlmcp_line:new(Max), Instance, Principal).
+
+-doc "The same with `events` for its framing: messages that are answered by events.".
+-spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal()) ->
+    connection().
+new(Framing, #{limits := Limits} = Instance, Principal) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      framing => erlmcp_line:new(Max), session => none,
+      framing => Framing, session => none,
       watched => #{}, calls => erlmcp_calls:new(Limits)}.
 
 -doc """
@@ -46,10 +54,10 @@ data(Bytes, #{framing := Framing} = Connection) ->
 
 -doc "The refusal of a message that did not arrive in time; nothing is read after it.".
 -spec receive_timeout(connection()) -> iodata().
-receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}}) ->
+receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{limit => Limit}),
-    framed(erlmcp_message:error(undefined, Refusal)).
+    framed(erlmcp_message:error(undefined, Refusal), Connection).
 
 -doc "Nothing more will arrive: an unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
@@ -57,7 +65,8 @@ end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
         lines(erlmcp_line:flush(Framing), [], Connection),
     %% The subscriptions of a client that has no more to say end, and it may still read so.
-    Closed = [framed(Bytes) || Id := {_, Messages} <- Watched, Id =/= session, Bytes <- Messages],
+    Closed = [framed(Bytes, Next)
+              || Id := {_, Messages} <- Watched, Id =/= session, Bytes <- Messages],
     ok = unwatch(Next),
     {[Out, Closed], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
@@ -70,17 +79,22 @@ lines([Line | Lines], Out, Connection) ->
 line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} = Connection) ->
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                  #{limit => Max, observed => Observed}),
-    {framed(erlmcp_message:error(undefined, Refusal)), Connection};
-line(Line, #{instance := #{limits := Limits} = Instance, envelope := Envelope,
-             session := Session} = Connection) ->
+    {framed(erlmcp_message:error(undefined, Refusal), Connection), Connection};
+line(Line, #{instance := #{limits := Limits}} = Connection) ->
     case erlmcp_json:decode(Line, Limits) of
         {ok, Json} ->
-            Catalog = erlmcp_publisher:catalog(Instance),
-            {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
-            effects(Effects, [], opened(Session, Connection#{session := Next}));
+            message(Json, Connection);
         {error, Reason} ->
-            {framed(erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason))), Connection}
+            Error = erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason)),
+            {framed(Error, Connection), Connection}
     end.
+
+-doc "A message that arrived decoded. Gives what is ready to be written.".
+-spec message(Json :: term(), connection()) -> {iodata(), connection()}.
+message(Json, #{instance := Instance, envelope := Envelope, session := Session} = Connection) ->
+    Catalog = erlmcp_publisher:catalog(Instance),
+    {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+    effects(Effects, [], opened(Session, Connection#{session := Next})).
 
 %% A session hears of changes of the lists from its beginning.
 opened(none, #{session := #{}} = Connection) ->
@@ -104,11 +118,11 @@ owner() ->
 effects([], Out, Connection) ->
     {lists:reverse(Out), Connection};
 effects([{reply, _, Bytes} | Effects], Out, Connection) ->
-    effects(Effects, [framed(Bytes) | Out], Connection);
+    effects(Effects, [framed(Bytes, Connection) | Out], Connection);
 effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
     case erlmcp_calls:start(Call, Calls) of
         {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
-        {reply, _, Bytes} -> effects(Effects, [framed(Bytes) | Out], Connection)
+        {reply, _, Bytes} -> effects(Effects, [framed(Bytes, Connection) | Out], Connection)
     end;
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
@@ -203,7 +217,7 @@ info({erlmcp_connection, {event, Subscription, _, Encoded, Pending}},
     ok = erlmcp_subscriptions:received(Pending),
     case Watched of
         #{Subscription := _} ->
-            {framed(erlmcp_subscriptions:encoded(Subscription, Encoded)), Connection};
+            {framed(erlmcp_subscriptions:encoded(Subscription, Encoded), Connection), Connection};
         #{} ->
             {[], Connection}
     end;
@@ -211,7 +225,7 @@ info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) whe
     case Watched of
         #{Id := {Topics, Closed}} ->
             ok = unwatch(Id, Topics, Connection),
-            {[framed(Message) || Message <- Closed],
+            {[framed(Message, Connection) || Message <- Closed],
              Connection#{watched := maps:remove(Id, Watched)}};
         #{} ->
             {[], Connection}
@@ -222,7 +236,7 @@ info(_, Connection) ->
 called({Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" ->
     {[], Connection#{calls := Calls}};
 called({Bytes, Calls}, Connection) ->
-    {framed(Bytes), Connection#{calls := Calls}}.
+    {framed(Bytes, Connection), Connection#{calls := Calls}}.
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().
@@ -239,5 +253,5 @@ unwatch(#{watched := Watched} = Connection) ->
     _ = [unwatch(Subscription, Topics, Connection) || Subscription := {Topics, _} <- Watched],
     ok.
 
-framed(Bytes) ->
-    [Bytes, $\n].
+framed(Bytes, #{framing := events}) -> [~"event: message\n", erlmcp_sse:event(Bytes)];
+framed(Bytes, _) -> [Bytes, $\n].

@@ -1,12 +1,16 @@
 -module(erlmcp_http).
 -moduledoc """
 Streamable HTTP on cowboy: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is
-the listener; `erlmcp_http_stream` answers its requests.
+the listener; `erlmcp_http_stream` answers its requests, and `erlmcp_http_sse` those of HTTP+SSE
+where the listener has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
 """.
 
 -export([child_spec/3, address/2]).
+
+%% Bytes that HTTP/2 holds for a client, from which on the stream is told.
+-define(UNREAD, 65_536).
 
 -doc "The child specification of an HTTP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -29,7 +33,18 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                             cowboy_options(ReceiveTimeout, Options, Instance)),
     erlmcp_listener:child_spec(Spec, Socket).
 
-cowboy_options(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
+cowboy_options(ReceiveTimeout, Options, Instance) ->
+    case erlmcp_options:sse(Options) of
+        none ->
+            streamable(ReceiveTimeout, Options, Instance);
+        Endpoints ->
+            (streamable(ReceiveTimeout, Options, Instance))#{
+                stream_handlers := [erlmcp_http_sse],
+                erlmcp_sse => Endpoints,
+                max_stream_buffer_size => ?UNREAD}
+    end.
+
+streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
     #{connection_type => supervisor,
       stream_handlers => [erlmcp_http_stream],
       erlmcp => erlmcp_http_stream:config(Options, Instance),
@@ -49,13 +64,17 @@ cowboy_options(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
 
 -doc "Where it listens.".
 -spec address(ranch:ref(), map()) -> #{ip := inet:ip_address(), port := inet:port_number(),
-                                       url := binary()}.
+                                       url := binary(), sse_url => binary()}.
 address(Ref, Options) ->
     {Ip, Port} = ranch:get_addr(Ref),
     Scheme = case Options of
         #{tls := true} -> ~"https://";
         #{tls := false} -> ~"http://"
     end,
+    Origin = <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary>>,
     Path = maps:get(path, Options, ~"/mcp"),
-    #{ip => Ip, port => Port,
-      url => <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary, Path/binary>>}.
+    Address = #{ip => Ip, port => Port, url => <<Origin/binary, Path/binary>>},
+    case erlmcp_options:sse(Options) of
+        #{path := SsePath} -> Address#{sse_url => <<Origin/binary, SsePath/binary>>};
+        none -> Address
+    end.

@@ -4,7 +4,7 @@ The body of an HTTP request as it arrives, bounded in size and in time: a value 
 stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}` when it is late.
 """.
 
--export([read/3, refuse/4, data/3, late/1]).
+-export([read/3, refuse/5, data/3, late/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -50,22 +50,24 @@ continue(_) ->
 -doc """
 Answers a request with a refusal at once. What may still come of a body is read and forgotten,
 within bounds, so that the connection lives on; where nothing says that it comes, it does not.
+`Extra` are headers of the response.
 """.
--spec refuse(erlmcp_refusal:refusal(), cowboy_req:req(), erlmcp_call:owner(), limits()) ->
-    progress().
-refuse(Refusal, #{has_body := true, version := 'HTTP/1.1' = Version, headers := Headers,
-                  body_length := Length} = Request, Owner, Limits) ->
+-spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
+             erlmcp_call:owner(), limits()) -> progress().
+refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, headers := Headers,
+                         body_length := Length} = Request, Owner, Limits) ->
+    Closing = maps:merge(Extra, closing(Version)),
     case Headers of
         #{~"expect" := _} ->
-            {ended, erlmcp_http_response:refuse(Refusal, undefined, closing(Version))};
+            {ended, erlmcp_http_response:refuse(Refusal, undefined, Closing)};
         #{} when is_integer(Length), Length > ?FORGOTTEN ->
-            {ended, erlmcp_http_response:refuse(Refusal, undefined, closing(Version))};
+            {ended, erlmcp_http_response:refuse(Refusal, undefined, Closing)};
         #{} ->
-            [Response, stop] = erlmcp_http_response:refuse(Refusal),
+            [Response, stop] = erlmcp_http_response:refuse(Refusal, undefined, Extra),
             {more, [Response], (started(Request, Owner, Limits))#body{kept = forgotten}}
     end;
-refuse(Refusal, _, _, _) ->
-    {ended, erlmcp_http_response:refuse(Refusal)}.
+refuse(Refusal, Extra, _, _, _) ->
+    {ended, erlmcp_http_response:refuse(Refusal, undefined, Extra)}.
 
 %% On HTTP/2 the stream is reset, and the connection has others.
 closing('HTTP/2') -> #{};

@@ -8,7 +8,7 @@ Real clients are not all as strict as the specification. What is harmless is acc
 gets JSON, and its calls no notifications; a missing `Content-Type` counts as JSON.
 """.
 
--export([check/3]).
+-export([check/3, check_stream/2, check_message/2]).
 
 -export_type([accept/0, asked/0]).
 
@@ -33,6 +33,58 @@ check(#{path := Path, headers := Headers, method := Method} = Request, Path, Con
     end;
 check(_, Path, _) ->
     refuse(invalid_uri, [~"the endpoint's path is ", Path], 404).
+
+-doc "Who opens a stream at the SSE endpoint of 2024-11-05.".
+-spec check_stream(cowboy_req:req(),
+                   #{policy := erlmcp_host:policy(), authenticate => erlmcp_auth:authenticate(),
+                     _ => _}) ->
+    {ok, erlmcp_auth:principal()} | {error, erlmcp_refusal:refusal()}.
+check_stream(#{headers := Headers, method := Method, has_body := HasBody} = Request, Config) ->
+    maybe
+        ok ?= from_here(Request, Config),
+        {ok, Principal} ?= principal(Request, Config),
+        ~"GET" ?= Method,
+        false ?= HasBody,
+        ok ?= reads_stream(Headers),
+        {ok, Principal}
+    else
+        {error, _} = Error -> Error;
+        true -> refuse(protocol_error, ~"GET: expected no body", 400);
+        _ -> refuse(protocol_error, ~"this endpoint is for GET: its stream names the one for POST",
+                    405)
+    end.
+
+-doc """
+Who sends a message at the POST endpoint of 2024-11-05, and for which session. What the client
+accepts is not looked at: the answers come on the session's stream.
+""".
+-spec check_message(cowboy_req:req(),
+                    #{policy := erlmcp_host:policy(), message_bytes := pos_integer(),
+                      authenticate => erlmcp_auth:authenticate(), _ => _}) ->
+    {ok, erlmcp_auth:principal(), Session :: binary()} | {error, erlmcp_refusal:refusal()}.
+check_message(#{headers := Headers, method := Method, qs := Query} = Request, Config) ->
+    maybe
+        ok ?= from_here(Request, Config),
+        {ok, Principal} ?= principal(Request, Config),
+        ~"POST" ?= Method,
+        {ok, Session} ?= session(Query),
+        ok ?= content_type(Headers),
+        ok ?= encoding(Headers),
+        ok ?= length(Request, Config),
+        {ok, Principal, Session}
+    else
+        {error, _} = Error -> Error;
+        _ -> refuse(protocol_error, ~"this endpoint is for POST", 405)
+    end.
+
+session(Query) ->
+    maybe
+        [_ | _] = Parameters ?= uri_string:dissect_query(Query),
+        {_, <<Session/binary>>} ?= lists:keyfind(~"sessionId", 1, Parameters),
+        {ok, Session}
+    else
+        _ -> refuse(invalid_session_id, ~"sessionId: the parameter is missing in the query", 400)
+    end.
 
 from_here(#{host := Host, headers := Headers}, #{policy := Policy}) ->
     case erlmcp_host:check(Host, maps:get(~"origin", Headers, undefined), Policy) of
@@ -62,9 +114,8 @@ method(~"POST", Headers, Request, Config) ->
 method(Method, _, #{has_body := true}, _) when Method =:= ~"GET"; Method =:= ~"DELETE" ->
     refuse(protocol_error, [Method, ~": expected no body"], 400);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
-    case accept(Headers) of
-        {ok, Accept} when Accept =/= json -> {ok, {get, Id}};
-        {ok, json} -> not_acceptable(~"text/event-stream");
+    case reads_stream(Headers) of
+        ok -> {ok, {get, Id}};
         {error, _} = Error -> Error
     end;
 method(~"DELETE", #{~"mcp-session-id" := Id}, _, _) ->
@@ -97,6 +148,13 @@ length(#{body_length := Length}, #{message_bytes := Max}) when is_integer(Length
                                #{limit => Max, observed => Length})};
 length(_, _) ->
     ok.
+
+reads_stream(Headers) ->
+    case accept(Headers) of
+        {ok, Accept} when Accept =/= json -> ok;
+        {ok, json} -> not_acceptable(~"text/event-stream");
+        {error, _} = Error -> Error
+    end.
 
 accept(#{~"accept" := ~"application/json, text/event-stream"}) ->
     {ok, both};

@@ -41,7 +41,7 @@ refuse(Refusal, Id, Extra) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
     Headers = case Status of
         401 -> Extra#{~"www-authenticate" => erlmcp_auth:challenge(Refusal)};
-        405 -> Extra#{~"allow" => ~"POST, GET, DELETE"};
+        405 -> maps:merge(#{~"allow" => ~"POST, GET, DELETE"}, Extra);
         _ -> Extra
     end,
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).

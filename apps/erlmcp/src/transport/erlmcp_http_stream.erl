@@ -15,6 +15,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -export([config/2]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
+-export_type([config/0]).
+
 -type config() :: #{
     instance := erlmcp_instance:instance(),
     path := binary(),
@@ -63,13 +65,13 @@ init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
         {ok, Principal, Asked} ->
             asked(Asked, Request, Stream#stream{principal = Principal});
         {error, Refusal} ->
-            received(erlmcp_http_body:refuse(Refusal, Request, Owner, Config), Stream)
+            received(erlmcp_http_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
     end.
 
 asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
     received(erlmcp_http_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
-asked({get, Id}, #{headers := Headers}, Stream) ->
-    get_stream(find_session(Id, Stream), Headers, Stream);
+asked({get, Id}, _, Stream) ->
+    get_stream(find_session(Id, Stream), Stream);
 asked({delete, Id}, _, Stream) ->
     delete(find_session(Id, Stream), Stream).
 

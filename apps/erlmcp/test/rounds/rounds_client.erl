@@ -1,23 +1,27 @@
 -module(rounds_client).
 -moduledoc """
-One client for both transports and both eras: what the suites of this folder send goes out as a POST
+One client for the transports and both eras: what the suites of this folder send goes out as a POST
 of its own or as a line, and what comes back is read message by message.
 """.
 
 -export([start/1, stop/1, open/3, open/4, open_as/3, close/1, close/2, with_capabilities/2]).
--export([request/4, next/1, status/1, over/1, ask/3, ask/4, notify/3, answer/3, answer_error/3]).
+-export([request/4, batch/2, next/1, status/1, over/1, ask/3, ask/4]).
+-export([notify/3, answer/3, answer_error/3]).
 -export([listen/3, listen/4, told/1, stream/1, cancel/2]).
 -export([subscribers/1, forgotten/1, counts/1, holds/2]).
 
 -export_type([client/0, exchange/0]).
 
--type client() :: #{transport := http | tcp, server := erlmcp_test_http:server(), atom() => term()}.
--type exchange() :: {http | tcp, gen_tcp:socket()}.
+-type client() :: #{
+    transport := http | tcp | sse, server := erlmcp_test_http:server(), atom() => term()
+}.
+-type exchange() :: {http | tcp, gen_tcp:socket()} | {sse, erlmcp_test_sse:client()}.
 
--doc "A server that listens on HTTP and TCP, linked to the caller.".
+-doc "A server that listens on HTTP, with HTTP+SSE, and TCP, linked to the caller.".
 -spec start(map()) -> erlmcp_test_http:server().
 start(Options) ->
-    erlmcp_test_http:start(Options#{listen => [{http, #{}}, {tcp, #{}}]}).
+    {ok, _} = application:ensure_all_started(gun),
+    erlmcp_test_http:start(Options#{listen => [{http, #{sse => #{}}}, {tcp, #{}}]}).
 
 -doc """
 Stops a server, after its clients have gone: one that does not close its side is waited for. They
@@ -25,11 +29,14 @@ are those of the calling process.
 """.
 -spec stop(erlmcp_test_http:server()) -> ok.
 stop(Server) ->
-    _ = [gen_tcp:close(Socket) || {{open, Socket}, _} <- get()],
+    _ = [case is_pid(Open) of
+             true -> gun:close(Open);
+             false -> gen_tcp:close(Open)
+         end || {{open, Open}, _} <- get()],
     erlmcp_test_http:stop(Server).
 
 -doc "A client without capabilities.".
--spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary()) -> client().
+-spec open(erlmcp_test_http:server(), http | tcp | sse, Revision :: binary()) -> client().
 open(Server, Transport, Revision) ->
     open(Server, Transport, Revision, #{}).
 
@@ -46,7 +53,14 @@ open_as(Server, Revision, Headers) ->
     Client.
 
 -doc "A client of a revision with these capabilities; its session is open.".
--spec open(erlmcp_test_http:server(), http | tcp, Revision :: binary(), map()) -> client().
+-spec open(erlmcp_test_http:server(), http | tcp | sse, Revision :: binary(), map()) -> client().
+open(Server, sse, ~"2026-07-28", Capabilities) ->
+    #{transport => sse, server => Server, capabilities => Capabilities,
+      sse => erlmcp_test_sse:open(Server)};
+open(Server, sse, Revision, Capabilities) ->
+    Sse = erlmcp_test_sse:open(Server),
+    _ = erlmcp_test_sse:initialize(Sse, Revision, Capabilities),
+    #{transport => sse, server => Server, session => Revision, sse => Sse};
 open(Server, http, ~"2026-07-28", Capabilities) ->
     #{transport => http, server => Server, capabilities => Capabilities};
 open(Server, http, Revision, Capabilities) ->
@@ -79,11 +93,14 @@ with_capabilities(Capabilities, #{capabilities := _} = Client) ->
 
 -doc "The client goes away.".
 -spec close(client()) -> ok.
+close(#{sse := Sse}) -> erlmcp_test_sse:close(Sse);
 close(#{socket := Socket}) -> gen_tcp:close(Socket);
 close(_) -> ok.
 
 -doc "The client goes away while it waits for this.".
 -spec close(client(), exchange()) -> ok.
+close(_, {sse, Sse}) ->
+    erlmcp_test_sse:close(Sse);
 close(_, {_, Socket}) ->
     gen_tcp:close(Socket).
 
@@ -95,9 +112,28 @@ request(#{transport := http, server := Server} = Client, Id, Method, Params) ->
     post(Socket, Method, Params, Id, Client),
     {http, Socket};
 request(#{socket := Socket} = Client, Id, Method, Params) ->
-    Message = #{jsonrpc => ~"2.0", id => Id, method => Method, params => meta(Params, Client)},
-    erlmcp_test_line:send(Socket, Message),
-    {tcp, Socket}.
+    erlmcp_test_line:send(Socket, encoded(Id, Method, Params, Client)),
+    {tcp, Socket};
+request(#{sse := Sse} = Client, Id, Method, Params) ->
+    ok = erlmcp_test_sse:send(Sse, encoded(Id, Method, Params, Client)),
+    {sse, Sse}.
+
+encoded(Id, Method, Params, Client) ->
+    #{jsonrpc => ~"2.0", id => Id, method => Method, params => meta(Params, Client)}.
+
+-doc "Sends a batch of requests, in a session of 2025-03-26.".
+-spec batch(client(), [map()]) -> exchange().
+batch(#{socket := Socket}, Requests) ->
+    erlmcp_test_line:send(Socket, Requests),
+    {tcp, Socket};
+batch(#{sse := Sse}, Requests) ->
+    ok = erlmcp_test_sse:send(Sse, Requests),
+    {sse, Sse};
+batch(#{server := Server, session := Session}, Requests) ->
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, json:encode(Requests)),
+    {http, Socket}.
 
 post(Socket, Method, Params, Id, Client) ->
     Headed = maps:with([headers, session], Client),
@@ -119,6 +155,8 @@ meta(Params, #{capabilities := Capabilities}) ->
 -spec next(exchange()) -> map() | [map()] | fin.
 next({tcp, Socket}) ->
     erlmcp_test_line:recv(Socket);
+next({sse, Sse}) ->
+    erlmcp_test_sse:message(Sse);
 next({http, Socket}) ->
     %% The head comes with the first message, which is known only when it is asked for.
     case get({head, Socket}) of
@@ -146,12 +184,12 @@ event(Socket) ->
 
 -doc "The HTTP status of an exchange of which a message was read; 200 where there is none.".
 -spec status(exchange()) -> 100..599.
-status({tcp, _}) -> 200;
+status({Transport, _}) when Transport =:= tcp; Transport =:= sse -> 200;
 status({http, Socket}) -> element(1, get({head, Socket})).
 
--doc "The exchange is over: its stream has ended. A line-framed connection goes on.".
+-doc "The exchange is over: its stream has ended. A connection that others share goes on.".
 -spec over(exchange()) -> ok.
-over({tcp, _}) ->
+over({Transport, _}) when Transport =:= tcp; Transport =:= sse ->
     ok;
 over({http, Socket}) ->
     case get({head, Socket}) of
@@ -191,6 +229,8 @@ answer_error(Client, Id, Code) ->
 
 message(#{socket := Socket}, Message) ->
     erlmcp_test_line:send(Socket, Message);
+message(#{sse := Sse}, Message) ->
+    erlmcp_test_sse:send(Sse, Message);
 message(#{server := Server} = Client, #{} = Message) ->
     {Headers, _} = erlmcp_test_http:message(maps:get(method, Message, ~""), #{},
                                             maps:with([headers, session], Client)),
@@ -202,6 +242,8 @@ message(#{server := Server} = Client, #{} = Message) ->
 -spec stream(client()) -> exchange().
 stream(#{socket := Socket}) ->
     {tcp, Socket};
+stream(#{sse := Sse}) ->
+    {sse, Sse};
 stream(#{server := Server, session := Session} = Client) ->
     Headers = maps:to_list(maps:get(headers, Client, #{})),
     {Socket, {200, _} = Head} =

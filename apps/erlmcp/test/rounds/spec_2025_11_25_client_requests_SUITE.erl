@@ -1,7 +1,7 @@
 -module(spec_2025_11_25_client_requests_SUITE).
 -moduledoc """
 Specification 2025-11-25, "Elicitation", "Sampling", "Roots", and the revisions before it: what
-a handler asks the client of a session, over HTTP and TCP.
+a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 """.
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
@@ -18,21 +18,21 @@ a handler asks the client of a session, over HTTP and TCP.
 -export([undeclared_capabilities_are_refused/1, sampling_with_tools_needs_its_capability/1,
          elicitation_is_of_its_revision/1, json_alone_cannot_be_asked/1, batch_asks_too/1]).
 
--import(rounds_client, [open/4, request/4, next/1, over/1, ask/3, ask/4, answer/3,
+-import(rounds_client, [open/4, request/4, batch/2, next/1, over/1, ask/3, ask/4, answer/3,
                         answer_error/3]).
 -import(erlmcp_test_http, [ended/1]).
 
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
 
 all() ->
-    [{group, http}, {group, tcp}].
+    [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
     Http = [delete_ends_the_call, json_alone_cannot_be_asked],
     Tcp = [lost_connection_ends_the_call, end_of_input_ends_the_call],
-    [{http, Cases -- Tcp}, {tcp, Cases -- Http}].
+    [{http, Cases -- Tcp}, {tcp, Cases -- Http}, {sse, Cases -- (Http ++ Tcp)}].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),
@@ -327,7 +327,7 @@ client_that_goes_ends_the_call(Config) ->
             ok = answer(Client, Id, #{}),
             ~"on" = text(ask(Client, 1, ~"tools/call",
                              #{name => ~"echo", arguments => #{text => ~"on"}}));
-        tcp ->
+        _ ->
             ok
     end,
     rounds_client:stop(Server).
@@ -464,22 +464,12 @@ json_alone_cannot_be_asked(Config) ->
 
 %% 2025-03-26: "the server MUST" answer a batch; its calls may ask meanwhile.
 batch_asks_too(Config) ->
-    #{server := Server} = Client = client(Config, ~"2025-03-26"),
+    Client = client(Config, ~"2025-03-26"),
     Call = fun(Id, Tool) ->
         #{jsonrpc => ~"2.0", id => Id, method => ~"tools/call",
           params => #{name => Tool, arguments => #{text => ~"b"}}}
     end,
-    Batch = json:encode([Call(1, ~"sample"), Call(2, ~"echo"), Call(3, ~"roots")]),
-    Exchange = case Client of
-        #{socket := Socket} ->
-            erlmcp_test_line:send(Socket, iolist_to_binary(Batch)),
-            {tcp, Socket};
-        #{session := Session} ->
-            Socket = erlmcp_test_http:connect(Server),
-            {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
-            ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Batch),
-            {http, Socket}
-    end,
+    Exchange = batch(Client, [Call(1, ~"sample"), Call(2, ~"echo"), Call(3, ~"roots")]),
     Requests = [next(Exchange), next(Exchange)],
     [~"roots/list", ~"sampling/createMessage"] =
         lists:sort([Method || #{~"method" := Method} <- Requests]),

@@ -9,18 +9,18 @@
 -export([missed_updates_are_told_once/1, missed_updates_are_forgotten/1]).
 -export([subscriptions_are_bounded/1, ended_sessions_leave_nothing/1]).
 
--import(rounds_client, [open/3, ask/3, told/1, stream/1, counts/1]).
+-import(rounds_client, [open/3, batch/2, next/1, over/1, ask/3, told/1, stream/1, counts/1]).
 
 -define(UPDATED, ~"notifications/resources/updated").
 
 all() ->
-    [{group, http}, {group, tcp}].
+    [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
     Http = [missed_updates_are_told_once, missed_updates_are_forgotten],
-    [{http, Cases}, {tcp, Cases -- Http}].
+    [{http, Cases}, {tcp, Cases -- Http}, {sse, Cases -- Http}].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),
@@ -161,16 +161,9 @@ batch_subscribes(Config) ->
                                          {2, ~"resources/subscribe", ~"test://b"},
                                          {3, ~"resources/unsubscribe", ~"test://a"},
                                          {4, ~"resources/read", ~"test://a"}]],
-    Answers = case Client of
-        #{socket := Socket} ->
-            erlmcp_test_line:send(Socket, Requests),
-            erlmcp_test_line:recv(Socket);
-        #{session := Session} ->
-            {Headers, _} = erlmcp_test_http:message(~"", #{}, #{session => Session}),
-            #{status := 200, messages := [Messages]} =
-                erlmcp_test_http:post(server(Config), Headers, json:encode(Requests)),
-            Messages
-    end,
+    Exchange = batch(Client, Requests),
+    Answers = next(Exchange),
+    ok = over(Exchange),
     #{1 := One, 2 := Two, 3 := Three, 4 := #{~"contents" := [_]}} =
         #{Id => Result || #{~"id" := Id, ~"result" := Result} <- Answers},
     [0, 0, 0] = [map_size(Result) || Result <- [One, Two, Three]],
@@ -237,10 +230,10 @@ ended_sessions_leave_nothing(Config) ->
     [update(Config, Uri) || Uri <- [~"test://a", ~"test://b"]],
     Before = counts(Server).
 
-leave(#{socket := _} = Client, _) ->
-    rounds_client:close(Client);
-leave(#{session := Session}, Server) ->
-    #{status := 204} = erlmcp_test_http:delete(Server, Session).
+leave(#{transport := http, session := Session}, Server) ->
+    #{status := 204} = erlmcp_test_http:delete(Server, Session);
+leave(Client, _) ->
+    rounds_client:close(Client).
 
 %% Nothing tells when a server has seen that its client is gone, so it is looked up again.
 settled(Counts, Server, Tries) when Tries > 0 ->

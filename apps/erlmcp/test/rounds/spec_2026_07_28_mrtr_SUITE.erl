@@ -25,14 +25,15 @@
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
 
 all() ->
-    [{group, http}, {group, tcp}, sealed_opens_and_nothing_else, signed_verifies_and_nothing_else].
+    [{group, http}, {group, tcp}, {group, sse},
+     sealed_opens_and_nothing_else, signed_verifies_and_nothing_else].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info,
                                              sealed_opens_and_nothing_else,
                                              signed_verifies_and_nothing_else])],
-    [{http, Cases}, {tcp, Cases}].
+    [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),
@@ -432,7 +433,7 @@ malformed_input_is_refused(Config) ->
 %% support for in its capabilities."; "Servers MUST NOT send elicitation requests with modes that
 %% are not supported by the client."
 undeclared_capabilities_are_named(Config) ->
-    Status = case proplists:get_value(transport, Config) of http -> 400; tcp -> 200 end,
+    Status = case proplists:get_value(transport, Config) of http -> 400; _ -> 200 end,
     [begin
          Client = with_capabilities(Declared, client(Config)),
          #{~"error" := #{~"code" := -32021, ~"data" := Data} = Error} =

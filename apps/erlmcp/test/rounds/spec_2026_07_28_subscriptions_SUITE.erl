@@ -1,5 +1,5 @@
 -module(spec_2026_07_28_subscriptions_SUITE).
--moduledoc "Specification 2026-07-28, \"Subscriptions\", over HTTP and TCP.".
+-moduledoc "Specification 2026-07-28, \"Subscriptions\", over HTTP, TCP and HTTP+SSE.".
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
          init_per_testcase/2, end_per_testcase/2]).
@@ -25,7 +25,7 @@
 -define(UPDATED, ~"notifications/resources/updated").
 
 all() ->
-    [{group, http}, {group, tcp}, {group, http2}].
+    [{group, http}, {group, tcp}, {group, sse}, {group, http2}].
 
 groups() ->
     Http2 = [many_streams_of_a_connection, reset_of_a_stream_is_forgotten],
@@ -33,7 +33,10 @@ groups() ->
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info | Http2])],
     Http = [json_alone_is_no_stream],
     Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time, stop_is_told_however_busy],
-    [{http, Cases -- Tcp}, {tcp, Cases -- Http}, {http2, Http2}].
+    [{http, Cases -- Tcp}, {tcp, Cases -- Http},
+     %% Who does not read: see http_sse_2024_11_05_SUITE.
+     {sse, Cases -- [who_does_not_read_delays_nobody, stop_is_told_however_busy | Http]},
+     {http2, Http2}].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started([erlmcp, gun]),
@@ -316,12 +319,18 @@ has_messages(Pid, Count, Tries) when Tries > 0 ->
 %% All that a subscriber is sent while its server stops.
 stopped(Config) ->
     #{pid := Pid} = server(Config),
-    {_, Socket} = Exchange = listen(client(Config), ~"s", #{toolsListChanged => true}),
+    Client = client(Config),
+    Exchange = listen(Client, ~"s", #{toolsListChanged => true}),
     ok = erlmcp:stop_server(Pid),
     Messages = until_over(Exchange),
-    gen_tcp:close(Socket),
+    rounds_client:close(Client, Exchange),
     Messages.
 
+until_over({sse, _} = Exchange) ->
+    case rounds_client:next(Exchange) of
+        fin -> [];
+        Message -> [Message | until_over(Exchange)]
+    end;
 until_over({tcp, Socket} = Exchange) ->
     case erlmcp_test_line:recv_line(Socket, ?TIMEOUT) of
         {ok, Line} -> [json:decode(Line) | until_over(Exchange)];
@@ -370,14 +379,14 @@ subscriptions_are_bounded(Config) ->
     ok = erlmcp:resource_updated(maps:get(pid, Server), ~"test://3"),
     {1, ?UPDATED, _} = told(Exchange),
     case transport(Config) of
-        tcp ->
+        http ->
+            ok;
+        _ ->
             %% Of the connection, and until they are cancelled.
             One = #{notifications => #{resourceSubscriptions => uris(4, 4)}},
             #{~"error" := #{~"code" := 1060}} = ask(Client, 2, ~"subscriptions/listen", One),
             ok = cancel(Client, 1),
-            listen(Client, 2, #{resourceSubscriptions => uris(4, 6)});
-        http ->
-            ok
+            listen(Client, 2, #{resourceSubscriptions => uris(4, 6)})
     end,
     rounds_client:stop(Server).
 

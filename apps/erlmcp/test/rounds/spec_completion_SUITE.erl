@@ -14,12 +14,12 @@
 -define(METHOD, ~"completion/complete").
 
 all() ->
-    [{group, http}, {group, tcp}].
+    [{group, http}, {group, tcp}, {group, sse}].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{http, Cases}, {tcp, Cases}].
+    [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),

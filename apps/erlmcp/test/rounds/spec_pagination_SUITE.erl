@@ -16,13 +16,13 @@
 -define(INVALID, -32602).
 
 all() ->
-    [{group, http}, {group, tcp}, walks_miss_nothing_that_stays].
+    [{group, http}, {group, tcp}, {group, sse}, walks_miss_nothing_that_stays].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info,
                                              walks_miss_nothing_that_stays])],
-    [{http, Cases}, {tcp, Cases}].
+    [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),

@@ -1,0 +1,174 @@
+-module(erlmcp_http_sse).
+-moduledoc """
+HTTP+SSE, the transport of 2024-11-05, as the stream handler in front of `erlmcp_http_stream` where
+a listener has it: requests at its two endpoints are answered here, all others there.
+
+A GET request opens a session (`erlmcp_sse_session`) and is its stream. Its first event names the
+endpoint for POST requests, which hand their messages to the session.
+
+Source: specification 2024-11-05, "Transports / HTTP with SSE".
+""".
+
+-behaviour(cowboy_stream).
+
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+%% Milliseconds that a session has to end by itself.
+-define(SHUTDOWN, 1000).
+
+-record(sse_stream, {
+    session :: pid(),
+    id :: binary(),
+    config :: erlmcp_http_stream:config(),
+    version :: cowboy:http_version(),
+    %% whether HTTP/2 holds back what was written, and whether the session waits to hear of that
+    full = false :: boolean(),
+    owing = false :: boolean()
+}).
+-record(sse_message, {
+    owner :: erlmcp_call:owner(),
+    config :: erlmcp_http_stream:config(),
+    principal = anonymous :: erlmcp_auth:principal(),
+    session = ~"" :: binary(),
+    body = none :: none | erlmcp_http_body:body(),
+    %% of the session, which has the message then
+    timer :: undefined | reference()
+}).
+
+-doc false.
+init(StreamId, #{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoints} = Options) ->
+    #{instance := #{limits := Limits}} = Config,
+    Owner = {self(), {self(), StreamId}},
+    case Endpoints of
+        #{path := Path} ->
+            ok = erlmcp_heap:bound_connection(Limits),
+            open(Request, Endpoints, Owner, Config);
+        #{message_path := Path} ->
+            ok = erlmcp_heap:bound_connection(Limits),
+            post(Request, #sse_message{owner = Owner, config = Config});
+        #{} ->
+            erlmcp_http_stream:init(StreamId, Request, Options)
+    end.
+
+open(#{version := Version} = Request, #{message_path := MessagePath}, Owner, Config) ->
+    #{instance := Instance} = Config,
+    maybe
+        {ok, Principal} ?= erlmcp_http_request:check_stream(Request, Config),
+        {ok, Pid, Id} ?= erlmcp_sse_session:open(Owner, Principal, Instance),
+        Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
+        {[{spawn, Pid, ?SHUTDOWN} | erlmcp_http_response:stream(erlmcp_sse:event(Endpoint))],
+         #sse_stream{session = Pid, id = Id, config = Config, version = Version}}
+    else
+        {error, Refusal} ->
+            refuse(Refusal, ~"GET", Request, #sse_message{owner = Owner, config = Config})
+    end.
+
+post(Request, #sse_message{owner = Owner, config = #{instance := Instance} = Config} = Message) ->
+    maybe
+        {ok, Principal, Id} ?= erlmcp_http_request:check_message(Request, Config),
+        %% Asked again when its body is there; until then nobody waits for a body in vain.
+        {ok, _, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
+        received(erlmcp_http_body:read(Request, Owner, Config),
+                 Message#sse_message{principal = Principal, session = Id})
+    else
+        {error, Refusal} -> refuse(Refusal, ~"POST", Request, Message);
+        error -> refuse(gone(), ~"POST", Request, Message)
+    end.
+
+gone() ->
+    erlmcp_refusal:new(session_invalid, ~"sessionId: no such session; open a new stream").
+
+refuse(Refusal, Allowed, Request, #sse_message{owner = Owner, config = Config} = Message) ->
+    Extra = case erlmcp_refusal:status(Refusal) of
+        405 -> #{~"allow" => Allowed};
+        _ -> #{}
+    end,
+    received(erlmcp_http_body:refuse(Refusal, Extra, Request, Owner, Config), Message).
+
+-doc false.
+data(_, IsFin, Data, #sse_message{body = Body} = Message) ->
+    received(erlmcp_http_body:data(IsFin, Data, Body), Message);
+data(StreamId, IsFin, Data, Other) ->
+    erlmcp_http_stream:data(StreamId, IsFin, Data, Other).
+
+received({more, Commands, Body}, Message) -> {Commands, Message#sse_message{body = Body}};
+received({whole, Bytes}, Message) -> hand_over(Bytes, Message#sse_message{body = none});
+received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = none}}.
+
+hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Message) ->
+    case erlmcp_json:decode(Bytes, Limits) of
+        {ok, Json} -> hand_over(Json, erlmcp_message:parse(Json), Message);
+        {error, Reason} -> {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Message}
+    end.
+
+%% What has no id to be answered under is refused here, all else on the session's stream.
+hand_over(_, {invalid, undefined, Refusal}, Message) ->
+    {erlmcp_http_response:refuse(Refusal), Message};
+hand_over(Json, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
+    #sse_message{principal = Principal, session = Id} = Message,
+    #{instance := Instance, receive_timeout_ms := Timeout} = Config,
+    case erlmcp_sse_session:message(Id, Json, Owner, Principal, Instance) of
+        ok ->
+            Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
+            {[], Message#sse_message{timer = Timer}};
+        gone ->
+            {erlmcp_http_response:refuse(gone()), Message};
+        {error, Refusal} ->
+            {erlmcp_http_response:refuse(Refusal), Message}
+    end.
+
+-doc false.
+info(StreamId, {write, Bytes}, #sse_stream{} = Stream) ->
+    %% Handled when the bytes have been written.
+    self() ! {{self(), StreamId}, written},
+    {[{data, nofin, Bytes}], Stream};
+info(_, written, #sse_stream{full = true} = Stream) ->
+    {[], Stream#sse_stream{owing = true}};
+info(_, written, #sse_stream{session = Pid} = Stream) ->
+    ok = erlmcp_sse_session:written(Pid),
+    {[], Stream};
+%% HTTP/2 keeps what the client's window has no room for: `max_stream_buffer_size` bytes or more.
+info(_, {alarm, _, on}, #sse_stream{} = Stream) ->
+    {[], Stream#sse_stream{full = true}};
+info(StreamId, {alarm, _, off}, #sse_stream{owing = true} = Stream) ->
+    info(StreamId, written, Stream#sse_stream{full = false, owing = false});
+info(_, {alarm, _, off}, #sse_stream{} = Stream) ->
+    {[], Stream#sse_stream{full = false}};
+info(_, {'EXIT', Pid, Reason}, #sse_stream{session = Pid, id = Id, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    ok = erlmcp_sse_session:forget(Id, Instance),
+    {ended(Reason, Stream), Stream};
+info(_, _, #sse_stream{} = Stream) ->
+    {[], Stream};
+info(_, taken, #sse_message{timer = Timer} = Message) ->
+    _ = erlang:cancel_timer(Timer),
+    {erlmcp_http_response:respond(202, #{}, <<>>), Message};
+info(_, gone, #sse_message{timer = Timer} = Message) ->
+    _ = erlang:cancel_timer(Timer),
+    {erlmcp_http_response:refuse(gone()), Message};
+info(_, untaken, #sse_message{} = Message) ->
+    Refusal = erlmcp_refusal:new(timeout, ~"the session did not take the message in time"),
+    {erlmcp_http_response:refuse(Refusal), Message};
+info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
+    {erlmcp_http_body:late(Body), Message#sse_message{body = none}};
+info(_, _, #sse_message{} = Message) ->
+    {[], Message};
+info(StreamId, Message, Other) ->
+    erlmcp_http_stream:info(StreamId, Message, Other).
+
+%% What HTTP/2 still holds for a client that does not read is given up with a reset.
+ended({shutdown, slow_consumer}, #sse_stream{version = 'HTTP/2'}) ->
+    [{internal_error, slow_consumer, 'The client does not read its stream.'}];
+ended(_, _) ->
+    erlmcp_http_response:ended(true).
+
+%% A session is told of the end of its stream as the stream's child.
+-doc false.
+terminate(_, _, Own) when is_record(Own, sse_stream); is_record(Own, sse_message) ->
+    ok;
+terminate(StreamId, Reason, Other) ->
+    erlmcp_http_stream:terminate(StreamId, Reason, Other).
+
+-doc false.
+early_error(_, _, _, Response, _) ->
+    Response.
