@@ -1,13 +1,14 @@
 #!/bin/sh
 # Runs a command while the everything server is up on a free port of this machine, and stops the
-# server after it. The command finds the server's URL in ERLMCP_URL.
+# server after it. The command finds the server's URL in ERLMCP_URL, and that of HTTP+SSE in
+# ERLMCP_SSE_URL.
 #
 #   scripts/with_server.sh COMMAND [ARGUMENT...]
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 work=$(mktemp -d)
 : >"$work/said"
-"$root/bin/erlmcp" serve everything --port 0 >"$work/said" 2>"$work/log" </dev/null &
+"$root/bin/erlmcp" serve everything --port 0 --sse >"$work/said" 2>"$work/log" </dev/null &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
@@ -28,7 +29,8 @@ while [ -z "$url" ]; do
     sleep 0.1
 done
 ERLMCP_URL=$url
-export ERLMCP_URL
+ERLMCP_SSE_URL=$(sed -n 's|^ *\(https\{0,1\}://[^ ]*\) (HTTP+SSE.*$|\1|p' "$work/said")
+export ERLMCP_URL ERLMCP_SSE_URL
 status=0
 "$@" || status=$?
 [ "$status" -eq 0 ] || tail -n 100 "$work/log" | sed 's/^/# server: /' >&2

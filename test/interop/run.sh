@@ -1,14 +1,16 @@
 #!/bin/sh
 # Runs the official clients, in every mode they have, against a server.
 #
-#   test/interop/run.sh URL ['STDIO COMMAND']
+#   test/interop/run.sh URL ['STDIO COMMAND' [sse+SSE_URL]]
 #
-# URL is its Streamable HTTP endpoint, the command starts it on stdio; an empty one is left out.
+# URL is its Streamable HTTP endpoint, the command starts it on stdio, SSE_URL is where HTTP+SSE of
+# 2024-11-05 has its stream; an empty one is left out.
 # Every check is a line of the clients'; the last line is `N passed, N failed`, and the exit status
 # is 1 when one failed.
 set -eu
 
-[ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: $0 URL ['STDIO COMMAND']" >&2; exit 2; }
+[ $# -ge 1 ] && [ $# -le 3 ] ||
+    { echo "usage: $0 URL ['STDIO COMMAND' [sse+SSE_URL]]" >&2; exit 2; }
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 peers=$("$here/../../scripts/peers.sh" node typescript python2 python1)
 work=$(mktemp -d)

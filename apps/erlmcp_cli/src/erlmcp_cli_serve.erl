@@ -18,6 +18,8 @@ command() ->
             help => {"[--host <host>]", ["address to listen on, default: ", default]}},
           #{name => tcp, long => "-tcp", type => ?PORT,
             help => "listen on this TCP port too: one JSON-RPC message a line"},
+          #{name => sse, long => "-sse", type => boolean,
+            help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.
@@ -77,7 +79,12 @@ listen(#{stdio := true} = Arguments, Ip) ->
     %% The launcher may have put stdout where nothing but MCP can find it.
     Output = application:get_env(erlmcp_cli, stdio_output, 1),
     [{stdio, #{output => Output}} | tcp(Arguments, Ip)];
-listen(#{port := Port} = Arguments, Ip) -> [{http, #{port => Port, ip => Ip}} | tcp(Arguments, Ip)].
+listen(#{port := Port} = Arguments, Ip) ->
+    Http = #{port => Port, ip => Ip},
+    case Arguments of
+        #{sse := true} -> [{http, Http#{sse => #{}}} | tcp(Arguments, Ip)];
+        #{} -> [{http, Http} | tcp(Arguments, Ip)]
+    end.
 
 tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].

@@ -12,12 +12,14 @@ how to stop it. Pure.
 -spec text(Options :: map(), Listeners :: [map()]) -> iodata().
 text(#{name := Name, version := Version} = Options, Listeners) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],
-    [Name, " ", Version, " is served on\n  ", Url, "\n", [tcp(Listener) || Listener <- Listeners],
+    [Name, " ", Version, " is served on\n  ", Url, "\n",
+     [besides(Listener) || Listener <- Listeners],
      "\nCall it:\n", example(maps:get(tools, Options, []), Url),
      "\nStop it: Ctrl-C\n"].
 
-tcp(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message a line)\n"];
-tcp(_) -> [].
+besides(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message a line)\n"];
+besides(#{sse_url := Url}) -> ["  ", Url, " (HTTP+SSE of 2024-11-05)\n"];
+besides(_) -> [].
 
 %% The first tool, with arguments that its schema admits where the schema is a simple one.
 example([#{name := Tool} = Definition | _], Url) ->

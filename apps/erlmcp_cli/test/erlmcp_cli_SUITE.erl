@@ -7,8 +7,8 @@
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
          unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_1/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigint_ends_serve/1,
-         tcp_is_served_too/1, ipv6_is_served/1, stdio_is_served/1, stdio_stdout_is_clean/1,
-         other_folder_is_kept/1]).
+         tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
+         stdio_stdout_is_clean/1, other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
          list_json_is_json/1, call_prints_text/1, call_prints_unicode/1, call_describes_media/1,
          call_prints_structure/1, call_json_is_the_result/1, tool_error_exits_1/1,
@@ -18,8 +18,8 @@
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
      unusable_host_exits_1, nobody_there_exits_1, not_an_mcp_endpoint_exits_1,
-     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, ipv6_is_served,
-     stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
+     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
+     ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
 
 groups() ->
     [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
@@ -73,7 +73,7 @@ help_names_every_command(Config) ->
     {0, Serve, ""} = erlmcp(["help", "serve"], Config),
     {0, Serve, ""} = erlmcp(["serve", "--help"], Config),
     [{match, _} = re:run(Serve, Option)
-     || Option <- ["--port", "--host", "--tcp", "--stdio", "8080", "127\\.0\\.0\\.1"]].
+     || Option <- ["--port", "--host", "--sse", "--tcp", "--stdio", "8080", "127\\.0\\.0\\.1"]].
 
 wrong_use_exits_2(Config) ->
     [{2, "", [_ | _]} = erlmcp(Arguments, Config)
@@ -139,6 +139,27 @@ tcp_is_served_too(Config) ->
     #{~"id" := 1, ~"result" := #{}} = json:decode(Line),
     ok = gen_tcp:close(Socket),
     0 = stop("TERM", Server).
+
+sse_is_served_too(Config) ->
+    {Server, Url, Said} = serve(["--port", "0", "--sse"], Config),
+    {match, [Sse]} = re:run(Said, "^ *(http://[^ ]+) \\(HTTP\\+SSE",
+                            [multiline, {capture, all_but_first, list}]),
+    #{port := Port} = uri_string:parse(Sse),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
+    ok = gen_tcp:send(Socket, "GET /sse HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    ok = read_until(Socket, ~"event: endpoint\ndata: /messages?sessionId=", <<>>),
+    {0, "hello\n", ""} = erlmcp(["call", Url, "echo", "{\"text\":\"hello\"}"], Config),
+    ok = gen_tcp:close(Socket),
+    0 = stop("TERM", Server).
+
+read_until(Socket, Wanted, Read) ->
+    case binary:match(Read, Wanted) of
+        nomatch ->
+            {ok, Bytes} = gen_tcp:recv(Socket, 0, 10000),
+            read_until(Socket, Wanted, <<Read/binary, Bytes/binary>>);
+        _ ->
+            ok
+    end.
 
 ipv6_is_served(Config) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of

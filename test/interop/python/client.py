@@ -1,6 +1,7 @@
 """Talks to an MCP server as a user of the official Python SDK would, and says what held.
 
     python client.py URL                over Streamable HTTP
+    python client.py sse+URL            over HTTP+SSE of 2024-11-05
     python client.py 'COMMAND ...'      over stdio; the command is run by sh
     --mode auto|legacy|2026-07-28       this mode only (SDK 2; SDK 1 knows the legacy one only)
 
@@ -63,7 +64,12 @@ class Two:
     def __init__(self, target, mode):
         from mcp import Client
 
-        server = target if is_url(target) else stdio_parameters(target)
+        if is_sse(target):
+            from mcp.client.sse import sse_client
+
+            server = sse_client(target.removeprefix("sse+"))
+        else:
+            server = target if is_url(target) else stdio_parameters(target)
         # A cache would answer in the server's place.
         self.client = Client(server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None)
 
@@ -110,11 +116,14 @@ class One:
 
     async def __aenter__(self):
         from mcp import ClientSession
+        from mcp.client.sse import sse_client
         from mcp.client.stdio import stdio_client
         from mcp.client.streamable_http import streamable_http_client
 
         if is_url(self.target):
             transport = streamable_http_client(self.target)
+        elif is_sse(self.target):
+            transport = sse_client(self.target.removeprefix("sse+"))
         else:
             transport = stdio_client(stdio_parameters(self.target))
         async with AsyncExitStack() as stack:
@@ -153,6 +162,10 @@ class One:
 
 def is_url(target):
     return re.match("https?:", target) is not None
+
+
+def is_sse(target):
+    return target.startswith("sse+")
 
 
 def equal(actual, expected):
@@ -366,7 +379,7 @@ async def prompts(check, peer):
 async def visit(report, sdk, target, mode):
     expected = sdk.MODES[mode]
     modern = expected >= "2026-07-28"
-    kind = "http" if is_url(target) else "stdio"
+    kind = "http" if is_url(target) else "http+sse" if is_sse(target) else "stdio"
     report.label = f"python {VERSION} {mode} {kind}"
     check = report.check
 
@@ -411,7 +424,7 @@ async def main(args):
     if args[:1] == ["--mode"] and len(args) > 1 and args[1] in sdk.MODES:
         modes, args = [args[1]], args[2:]
     if len(args) != 1:
-        print(f"client.py [--mode {'|'.join(sdk.MODES)}] URL | COMMAND", file=sys.stderr)
+        print(f"client.py [--mode {'|'.join(sdk.MODES)}] URL | sse+URL | COMMAND", file=sys.stderr)
         return 2
     report = Report()
     for mode in modes:

@@ -2,6 +2,7 @@
 // negotiation modes, and says what held.
 //
 //   node client.mjs URL                 over Streamable HTTP
+//   node client.mjs sse+URL             over HTTP+SSE of 2024-11-05
 //   node client.mjs 'COMMAND ...'       over stdio; the command is run by sh
 //   --mode default|auto|2026-07-28      this mode only
 //
@@ -11,7 +12,9 @@
 
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+import {
+    Client, SSEClientTransport, StreamableHTTPClientTransport,
+} from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 const PNG =
@@ -75,6 +78,7 @@ async function refused(code, body) {
 
 function transportTo(target) {
     if (/^https?:/.test(target)) return new StreamableHTTPClientTransport(new URL(target));
+    if (target.startsWith('sse+')) return new SSEClientTransport(new URL(target.slice(4)));
     return new StdioClientTransport({
         command: 'sh',
         args: ['-c', `exec ${target}`],
@@ -229,9 +233,10 @@ async function prompts(client) {
 
 async function visit(target, mode) {
     const http = /^https?:/.test(target);
+    const kind = http ? 'http' : target.startsWith('sse+') ? 'http+sse' : 'stdio';
     const { options, version } = MODES[mode];
     const modern = version >= '2026-07-28';
-    label = `typescript ${mode} ${http ? 'http' : 'stdio'}`;
+    label = `typescript ${mode} ${kind}`;
     const client = new Client({ name: 'erlmcp-interop', version: '1.0.0' }, options);
     const transport = transportTo(target);
     if (!(await check('connects', () => client.connect(transport)))) {
@@ -283,7 +288,7 @@ async function visit(target, mode) {
 const args = process.argv.slice(2);
 const only = args[0] === '--mode' ? args.splice(0, 2)[1] : undefined;
 if (args.length !== 1 || (only !== undefined && !(only in MODES))) {
-    console.error(`client.mjs [--mode ${Object.keys(MODES).join('|')}] URL | COMMAND`);
+    console.error(`client.mjs [--mode ${Object.keys(MODES).join('|')}] URL | sse+URL | COMMAND`);
     process.exit(2);
 }
 for (const mode of only ? [only] : Object.keys(MODES)) await visit(args[0], mode);
