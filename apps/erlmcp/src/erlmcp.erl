@@ -16,7 +16,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 """.
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
--export([add/3, remove/3, resource_updated/2]).
+-export([add/3, remove/3, resource_updated/2, info/1]).
 -export([progress/3, log/3, close_connection/1]).
 
 -export_type([server/0]).
@@ -35,20 +35,23 @@ See `t:erlmcp_options:options/0`.
 - `{duplicate, Kind, Name}`: two definitions have one name.
 - `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
+- `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
+  `not_found`, or `{mount_loop, Servers}`: it would be mounted in itself.
 
-With the last two the caller is sent the exit signal `shutdown` too, as by any `start_link`.
+With `listen` and `already_started` the caller is sent the exit signal `shutdown` too, as by any
+`start_link`.
 """.
 -spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     maybe
-        {ok, #{identity := Identity, sources := Sources, lists := Lists} = Settings} ?=
-            erlmcp_options:check(Options),
-        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists),
+        {ok, Settings, Catalog} ?= erlmcp_mounts:compose(Options),
         {ok, Pid} ?= erlmcp_server_sup:start_link(Settings, Catalog),
         {ok, Pid}
     else
         {error, {shutdown, {failed_to_start_child, {listener, {_, Transport, _}}, Reason}}} ->
             {error, {listen, Transport, listen_error(Reason)}};
+        {error, {shutdown, {failed_to_start_child, {mounted, Prefix}, Reason}}} ->
+            {error, {mount, Prefix, Reason}};
         {error, _} = Error ->
             Error
     end.
@@ -101,22 +104,41 @@ add(Server, Kind, Definition) when
 
 -doc """
 Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
-already end in their own time.
+already end in their own time. What is mounted, the mounted server alone removes.
 """.
--spec remove(server(), erlmcp_definition:kind(), Key :: binary()) -> ok | {error, not_found}.
+-spec remove(server(), erlmcp_definition:kind(), Key :: binary()) ->
+    ok | {error, not_found | {mounted, erlmcp_mount:prefix()}}.
 remove(Server, Kind, Key) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
     change(Server, {remove, Kind, Key}).
 
--doc "Tells the clients that watch this resource that it changed.".
+-doc """
+Tells the clients that watch this resource that it changed, also those of the servers that mount
+this one; contents of it that were kept are forgotten.
+""".
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, Instance} ->
-            Audience = erlmcp_catalog:audience(Uri, erlmcp_publisher:catalog(Instance)),
-            erlmcp_subscriptions:publish({uri, Uri}, Audience,
-                                         erlmcp_instance:subscriptions(Instance));
+        {ok, _, Instance} -> erlmcp_mounts:resource_updated(Uri, Instance);
+        error -> {error, not_found}
+    end.
+
+-doc """
+How a server does: what its `cache` holds, see `t:erlmcp_cache:info/0`, and of each of its `mounts`
+the prefix and the server, and whether that runs.
+""".
+-spec info(server()) ->
+    #{cache := erlmcp_cache:info(),
+      mounts := [#{prefix := binary(), server := server(), running := boolean()}]}
+    | {error, not_found}.
+info(Server) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{mounts := Mounts} = Instance} ->
+            #{cache => erlmcp_cache:info(Instance),
+              mounts => [#{prefix => Prefix, server => Mounted,
+                           running => erlmcp_registry:whereis(Mounted) =/= error}
+                         || #{prefix := Prefix, server := Mounted} <- Mounts]};
         error ->
             {error, not_found}
     end.

@@ -1,7 +1,8 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: the publisher of its catalog, its HTTP sessions
-of both kinds, and its listeners.
+The supervisor of one server, in its user's tree: the servers that it starts to mount them, the
+results that it keeps, the publisher of its catalog, its HTTP sessions of both kinds, and its
+listeners.
 """.
 
 -behaviour(supervisor).
@@ -33,8 +34,8 @@ address({_, tcp, _} = Id) -> (erlmcp_tcp:address(Id))#{transport => tcp};
 address({_, stdio, _}) -> #{transport => stdio}.
 
 -doc false.
-init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
-    Instance = erlmcp_instance:new(Limits),
+init({#{id := Id, key := Key, limits := Limits, mounts := Mounts, listen := Listen}, Catalog}) ->
+    Instance = erlmcp_instance:new(Key, Limits, Mounts),
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
         {error, Reason} -> exit(Reason)
@@ -42,7 +43,11 @@ init({#{id := Id, limits := Limits, listen := Listen}, Catalog}) ->
     Listeners = [listener(Number, Listener, Instance)
                  || {Number, Listener} <- lists:enumerate(Listen)],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
-          [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance, Catalog]}},
+          [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
+             type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
+          ++
+          [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
+           #{id => publisher, start => {erlmcp_publisher, start_link, [Instance, Catalog]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor}]
           ++ Listeners

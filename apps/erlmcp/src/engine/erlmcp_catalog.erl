@@ -7,20 +7,30 @@ is the process that holds the current one.
 For a principal that may not see a definition there is none.
 """.
 
--export([new/3, add/3, remove/3]).
+-export([new/3, add/3, remove/3, mount/4, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
--export([tool/3, prompt/3, resource/3, resource_template/3]).
--export([audience/2, audience/3]).
--export([server_meta/1, keys/1]).
+-export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
+-export([audience/2]).
+-export([server_meta/1, keys/1, version/1, changed/2]).
 
--export_type([catalog/0, identity/0, settings/0]).
+-export_type([catalog/0, identity/0, settings/0, left_out/0]).
 
 -doc "Who the server is: the fields of MCP's `Implementation`, and `instructions`.".
 -type identity() :: #{
     name := binary(), version := binary(), title => binary(), description => binary(),
     website_url => binary(), icons => [map()], instructions => binary()
 }.
--type settings() :: erlmcp_listing:settings().
+-doc """
+How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
+for, and the keys that sign cursors and seal state. And what is around each handler: the server's
+`middleware`, and the one that keeps results, for the definitions that ask for it.
+""".
+-type settings() :: #{
+    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring(),
+    middleware => [erlmcp_middleware:middleware()],
+    cached => fun((erlmcp_definition:kind(), Key :: binary(), Place :: non_neg_integer(),
+                   Wanted :: map()) -> erlmcp_middleware:middleware())
+}.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
     instructions := binary() | undefined,
@@ -33,6 +43,9 @@ For a principal that may not see a definition there is none.
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 -type entry() :: {Place :: non_neg_integer(), erlmcp_definition:definition()}.
+-doc "A definition of a mounted server that is not offered, and why.".
+-type left_out() ::
+    {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
 
 -define(KINDS, [tool, resource, resource_template, prompt]).
 
@@ -77,10 +90,20 @@ insert(Kind, Source, #{entries := Entries, next := Place} = Catalog) ->
             #{Key := _} ->
                 {error, {duplicate, Kind, Key}};
             #{} ->
-                {ok, Catalog#{entries := Entries#{Kind := Known#{Key => {Place, Definition}}},
+                Entry = {Place, wrapped(Kind, Place, Definition, Catalog)},
+                {ok, Catalog#{entries := Entries#{Kind := Known#{Key => Entry}},
                               next := Place + 1}}
         end
     end.
+
+%% The server's middleware, the definition's own, and next to the handler what keeps its results.
+wrapped(Kind, Place, #{key := Key} = Definition, #{settings := Settings}) ->
+    All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
+    Inner = case {Definition, Settings} of
+        {#{cache := Wanted}, #{cached := Cached}} -> [Cached(Kind, Key, Place, Wanted)];
+        _ -> []
+    end,
+    erlmcp_middleware:wrap(All, Inner, Definition).
 
 -doc "The catalog with one definition more, at the end of its list.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), catalog()) ->
@@ -93,15 +116,90 @@ add(Kind, Source, Catalog) ->
 
 -doc "The catalog without the definition of this name, URI or URI template.".
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
-    {ok, catalog()} | {error, not_found}.
-remove(Kind, Key, #{entries := Entries} = Catalog) ->
+    {ok, catalog()} | {error, not_found | {mounted, erlmcp_mount:prefix()}}.
+remove(Kind, Key, #{entries := Entries, next := Next} = Catalog) ->
     case Entries of
+        #{Kind := #{Key := {_, #{mounted := Prefix}}}} ->
+            {error, {mounted, Prefix}};
         #{Kind := #{Key := _} = Known} ->
             Rest = maps:remove(Key, Known),
-            {ok, encode_lists([Kind], Catalog#{entries := Entries#{Kind := Rest}})};
+            {ok, encode_lists([Kind], Catalog#{entries := Entries#{Kind := Rest},
+                                               next := Next + 1})};
         #{} ->
             {error, not_found}
     end.
+
+-doc """
+The catalog with all that another one offers, under a prefix and as it is now: what was mounted
+there before and is not offered any more goes, the rest keeps its place. With those that are left
+out: their name is taken, or too long with the prefix.
+""".
+-spec mount(erlmcp_mount:prefix(), Mounted :: catalog(), erlmcp_mount:offers(), catalog()) ->
+    {catalog(), [left_out()]}.
+mount(Prefix, Mounted, Offers, #{settings := Settings, entries := Before} = Catalog) ->
+    Definitions = [{Kind, Definition}
+                   || Kind <- ?KINDS, {_, #{handler := _} = Definition} <- in_order(Kind, Mounted)],
+    Middleware = maps:get(middleware, Settings, []),
+    {Left, Filled} = lists:foldl(
+        fun({Kind, Definition}, {Left, #{entries := Entries, next := Next} = Filling}) ->
+            #{key := Key} = Entry = erlmcp_middleware:wrap(
+                Middleware, [], erlmcp_mount:definition(Prefix, Kind, Definition, Offers)),
+            #{Kind := Known} = Entries,
+            case room(Kind, Key, Known) of
+                ok ->
+                    Place = place(Kind, Key, Prefix, Before, Next),
+                    {Left, Filling#{entries := Entries#{Kind := Known#{Key => {Place, Entry}}},
+                                    next := Next + 1}};
+                {error, Reason} ->
+                    {[Reason | Left], Filling}
+            end
+        end, {[], without(Prefix, Catalog)}, Definitions),
+    {encode_others(Catalog, Filled), lists:reverse(Left)}.
+
+place(Kind, Key, Prefix, Entries, Next) ->
+    case Entries of
+        #{Kind := #{Key := {Place, #{mounted := Prefix}}}} -> Place;
+        #{} -> Next
+    end.
+
+room(Kind, Key, Known) ->
+    case erlmcp_mount:fits(Kind, Key) of
+        ok when is_map_key(Key, Known) -> {error, {duplicate, Kind, Key}};
+        ok -> ok;
+        {error, {Field, Expected}} -> {error, {bad_definition, Kind, Key, Field, Expected}}
+    end.
+
+-doc "The catalog without what is mounted under a prefix.".
+-spec unmount(erlmcp_mount:prefix(), catalog()) -> catalog().
+unmount(Prefix, Catalog) ->
+    Bare = without(Prefix, Catalog),
+    encode_others(Catalog, Bare).
+
+without(Prefix, #{entries := Entries, next := Next} = Catalog) ->
+    Own = fun(_, {_, Definition}) -> maps:get(mounted, Definition, none) =/= Prefix end,
+    Catalog#{entries := #{Kind => maps:filter(Own, Known) || Kind := Known <- Entries},
+             next := Next + 1}.
+
+-doc "A number that is another one after each change.".
+-spec version(catalog()) -> non_neg_integer().
+version(#{next := Next}) ->
+    Next.
+
+-doc "The definitions by which the lists of two catalogs differ, of the kinds that do.".
+-spec changed(catalog(), catalog()) ->
+    #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
+changed(One, Other) ->
+    maps:from_list([{Kind, Differing} || Kind <- ?KINDS,
+                                         [_ | _] = Differing <- [differing(Kind, One, Other)]]).
+
+differing(Kind, One, Other) ->
+    [Before, After] = [shown(Kind, Catalog) || Catalog <- [One, Other]],
+    maps:values(maps:without(maps:keys(After), Before))
+        ++ maps:values(maps:without(maps:keys(Before), After)).
+
+shown(Kind, Catalog) ->
+    #{{Place, Wire, erlmcp_definition:audience(Definition)} => Definition
+      || {Place, #{wire := Wire} = Definition} <- in_order(Kind, Catalog)}.
 
 -doc "The result of `initialize` or `server/discover` for a revision, encoded.".
 -spec greeting(erlmcp_revision:revision(), catalog()) -> binary().
@@ -146,6 +244,14 @@ resource(Uri, Principal, #{templates := Templates} = Catalog) ->
         error -> match(Uri, Principal, Templates)
     end.
 
+-doc "Whether some principal finds a resource under this URI.".
+-spec is_resource(Uri :: binary(), catalog()) -> boolean().
+is_resource(Uri, #{entries := #{resource := Resources}, templates := Templates}) ->
+    is_map_key(Uri, Resources)
+        orelse lists:any(fun(#{template := Template}) ->
+                             erlmcp_uri_template:match(Uri, Template) =/= nomatch
+                         end, Templates).
+
 -doc "The resource template with this text.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
@@ -174,15 +280,6 @@ match(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
         {ok, resource_template, Definition, Variables}
     else
         _ -> match(Uri, Principal, Definitions)
-    end.
-
--doc "Who may see a definition of this name, URI or URI template.".
--spec audience(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
-    erlmcp_definition:audience().
-audience(Kind, Key, #{entries := Entries}) ->
-    case Entries of
-        #{Kind := #{Key := {_, Definition}}} -> erlmcp_definition:audience(Definition);
-        #{} -> all
     end.
 
 -doc "Who may know of a change of the resource with this URI: who may read it.".
@@ -237,12 +334,18 @@ capabilities() ->
     #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
       ~"completions" => #{}, ~"logging" => #{}}.
 
+%% The kinds in which two catalogs differ, be it in a handler only.
+encode_others(#{entries := Before}, #{entries := After} = Catalog) ->
+    encode_lists([Kind || Kind <- ?KINDS, maps:get(Kind, Before) =/= maps:get(Kind, After)],
+                 Catalog).
+
 encode_lists(Kinds, Catalog) ->
     lists:foldl(fun encode_list/2, Catalog, Kinds).
 
 encode_list(Kind, #{lists := Lists, settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Entries = in_order(Kind, Catalog),
-    List = erlmcp_listing:new(Kind, Entries, Settings, ServerMeta),
+    Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
+    List = erlmcp_listing:new(Kind, Entries, Listing, ServerMeta),
     with_templates(Kind, Entries, Catalog#{lists := Lists#{Kind => List}}).
 
 with_templates(resource_template, Entries, Catalog) ->

@@ -27,7 +27,7 @@ missing or of the wrong type is refused by name.
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
 -type type() ::
     name | text | object | objects | uri_template | handler | completions | texts | milliseconds
-    | size | scope | visibility.
+    | size | scope | visibility | middleware | cache.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -51,7 +51,8 @@ resource_fields() ->
      {cache_scope, hidden, scope, optional} | common()].
 
 common() ->
-    [{handler, hidden, handler, required}, {title, ~"title", text, optional},
+    [{handler, hidden, handler, required}, {middleware, hidden, middleware, optional},
+     {cache, hidden, cache, optional}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {annotations, ~"annotations", object, optional},
      {icons, ~"icons", objects, optional}, {meta, ~"_meta", object, optional},
      {visible, hidden, visibility, optional}].
@@ -138,7 +139,11 @@ is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(scope, Value) -> Value =:= public orelse Value =:= private;
-is_a(visibility, Value) -> is_function(Value, 1).
+is_a(visibility, Value) -> is_function(Value, 1);
+is_a(middleware, Value) -> erlmcp_middleware:is_list_of(Value);
+is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
+    is_a(scope, maps:get(scope, Value, private)) andalso maps:keys(Value) -- [ttl_ms, scope] =:= [];
+is_a(cache, _) -> false.
 
 is_utf8(Text) ->
     is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
@@ -154,7 +159,9 @@ expected(completions) ->
 expected(milliseconds) -> ~"milliseconds, 0 or more";
 expected(size) -> ~"bytes, 0 or more";
 expected(scope) -> ~"public or private";
-expected(visibility) -> ~"a fun of one argument".
+expected(visibility) -> ~"a fun of one argument";
+expected(middleware) -> ~"a list of funs of three arguments";
+expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->

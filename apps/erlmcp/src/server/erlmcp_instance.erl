@@ -1,36 +1,41 @@
 -module(erlmcp_instance).
 -moduledoc """
-What the processes of one server share: a key of its own, its limits, and the tables of its open
-sessions and of who watches what. A value that is handed to each of them; nothing here has a name
-that a second server on the node could collide with.
+What the processes of one server share: a key of its own, its limits, what it mounts, and the tables
+of its open sessions, of who watches what, of who mounts it, and of the results that it keeps. A
+value that is handed to each of them; nothing here has a name that a second server on the node could
+collide with.
 
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
 HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
 itself, and its row counts the messages that it has not taken yet.
 """.
 
--export([new/1]).
+-export([new/3]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
 -export([put_supervisor/3, supervisor/2]).
+-export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([instance/0, session_id/0, session/0]).
 
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -type instance() :: #{
-    key := reference(), limits := erlmcp_options:limits(), sessions := ets:table(),
-    subscriptions := ets:table(), supervisors := ets:table()
+    key := reference(), limits := erlmcp_options:limits(), mounts := [erlmcp_mounts:mount()],
+    sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
+    mounting := ets:table(), cache := ets:table()
 }.
 
 -doc "A new instance; its tables belong to the calling process, the server's supervisor.".
--spec new(erlmcp_options:limits()) -> instance().
-new(Limits) ->
-    #{key => make_ref(), limits => Limits,
+-spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()]) -> instance().
+new(Key, Limits, Mounts) ->
+    #{key => Key, limits => Limits, mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
       subscriptions => erlmcp_subscriptions:new(),
-      supervisors => ets:new(erlmcp_supervisors, [public])}.
+      supervisors => ets:new(erlmcp_supervisors, [public]),
+      mounting => ets:new(erlmcp_mounting, [public]),
+      cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}])}.
 
 -doc "Makes a session known.".
 -spec put_session(session_id(), pid(), session(), instance()) -> ok.
@@ -119,6 +124,31 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
 -spec supervisor(sessions | sse_sessions, instance()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
+
+-doc "Makes known that the calling process, the publisher of a server, mounts this one.".
+-spec put_mounting(erlmcp_mount:prefix(), Mounting :: instance(), instance()) -> ok.
+put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
+    true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
+    ok.
+
+-doc "Forgets that; without effect once the mounted server has ended.".
+-spec delete_mounting(erlmcp_mount:prefix(), Mounting :: instance(), instance()) -> ok.
+delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
+    try
+        true = ets:delete(Table, {Key, Prefix}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "The servers that mount this one: their prefix, their publisher and their instance.".
+-spec mounting(instance()) -> [{erlmcp_mount:prefix(), pid(), instance()}].
+mounting(#{mounting := Table}) ->
+    {Alive, Killed} = lists:partition(fun({_, Publisher, _}) -> is_process_alive(Publisher) end,
+                                      ets:tab2list(Table)),
+    %% One that was killed could not take its row with it.
+    lists:foreach(fun(Row) -> ets:delete_object(Table, Row) end, Killed),
+    [{Prefix, Publisher, Mounting} || {{_, Prefix}, Publisher, Mounting} <- Alive].
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

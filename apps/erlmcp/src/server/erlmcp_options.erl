@@ -17,6 +17,9 @@ The options of `erlmcp:start_server/1`.
 - `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
 - `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
   not given here, and whose definitions come before those given here.
+- `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
+- `mounts`: other servers, whose definitions are offered under a prefix; see
+  `t:erlmcp_mounts:server/0`.
 - `page_size`: definitions in one page of a list (100).
 - `list_ttl_ms`: milliseconds that a client may keep a list for (60,000); it is told of changes if
   it subscribes to them.
@@ -40,6 +43,8 @@ The options of `erlmcp:start_server/1`.
     resources => [erlmcp_definition:source()],
     resource_templates => [erlmcp_definition:source()],
     prompts => [erlmcp_definition:source()],
+    middleware => [erlmcp_middleware:middleware()],
+    mounts => [{erlmcp_mount:prefix(), erlmcp_mounts:server()}],
     page_size => pos_integer(),
     list_ttl_ms => non_neg_integer(),
     keys => erlmcp_seal:key_ring(),
@@ -76,13 +81,16 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     retry_ms := pos_integer(), reconnect_ms := pos_integer(),
     call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
     call_heap_bytes := pos_integer(), unread_bytes := pos_integer(),
+    cache_entries := pos_integer(), cache_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
 }.
 -type settings() :: #{
     id := term(),
+    key := reference(),
     identity := erlmcp_catalog:identity(),
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source()}],
     lists := erlmcp_catalog:settings(),
+    mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     listen := [listener()],
     limits := limits()
 }.
@@ -107,6 +115,8 @@ limits() ->
      {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
      {unread_bytes, 16_777_216, ~"bytes that wait for an HTTP+SSE client to read, until it is cut"},
+     {cache_entries, 10_000, ~"results of calls that are kept"},
+     {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
 
@@ -117,7 +127,8 @@ sse(_) -> none.
 
 -doc "The settings that the options amount to, or the first option that is wrong.".
 -spec check(options()) ->
-    {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+    {ok, settings()}
+    | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}}.
 check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
@@ -125,12 +136,17 @@ check(Given) when is_map(Given) ->
         ok ?= known(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
+        Key = make_ref(),
         {ok, #{id => maps:get(id, Options, make_ref()),
+               key => Key,
                identity => maps:with(identity_keys(), Options),
                sources => sources(Defined) ++ sources(Given),
                lists => #{page_size => maps:get(page_size, Options, 100),
                           list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
-                          keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)])},
+                          keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)]),
+                          middleware => maps:get(middleware, Options, []),
+                          cached => erlmcp_cache:around(Key)},
+               mounts => maps:get(mounts, Options, []),
                listen => maps:get(listen, Options, []),
                limits => maps:merge(default_limits(), maps:get(limits, Options, #{}))}}
     end;
@@ -153,7 +169,7 @@ default_limits() ->
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
-        ++ [id, handler, listen, limits, page_size, list_ttl_ms, keys],
+        ++ [id, handler, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -181,6 +197,12 @@ option(listen, Listeners) when length(Listeners) >= 0 -> first_error(fun listene
 option(listen, _) -> {expected, ~"a list of listeners"};
 option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
 option(limits, _) -> {expected, ~"a map of limits"};
+option(middleware, Value) ->
+    case erlmcp_middleware:is_list_of(Value) of
+        true -> ok;
+        false -> {expected, ~"a list of funs of three arguments"}
+    end;
+option(mounts, Value) -> erlmcp_mounts:check(Value);
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
 option(page_size, _) -> {expected, ~"a positive integer"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;

@@ -626,6 +626,9 @@ value(_, objects) -> resize(3, list(engine_json:object()));
 value(_, milliseconds) -> non_neg_integer();
 value(_, size) -> non_neg_integer();
 value(_, scope) -> oneof([public, private]);
+value(_, middleware) ->
+    list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));
+value(_, cache) -> elements([#{ttl_ms => 1}, #{ttl_ms => 1000, scope => public}]);
 value(_, visibility) -> elements([fun is_ada/1, fun is_not_ada/1, fun is_nobody/1]).
 
 is_ada(Principal) -> Principal =:= ada.

@@ -297,6 +297,10 @@ bad_options() ->
             {prompts, [~"p"]},
             {handler, [~"lists", 1, no_such_module, lists, fun() -> ok end]},
             {limits, [[], none, [{depth, 1}]]},
+            {middleware, [#{}, fun(_, _, _) -> ok end, [fun(_, _) -> ok end], [api_SUITE]]},
+            {mounts, [#{}, api_SUITE, [api_SUITE], [{a, api_SUITE}], [{~"", api_SUITE}],
+                      [{~"A", api_SUITE}], [{~"a.b", api_SUITE}], [{~"_a", api_SUITE}],
+                      [{binary:copy(~"a", 65), api_SUITE}], [{~"a", api_SUITE} | x]]},
             {listen, [none, #{}, [tcp], [{tcp}], [{tcp, []}], [{bogus, #{}}],
                       [{bogus, #{port => 0}}], [{tcp, #{port => -1}}], [{tcp, #{port => 65536}}],
                       [{tcp, #{port => ~"0"}}],
@@ -380,7 +384,10 @@ wrong(completions) -> [[], undefined, #{a => []}, #{~"a" => ~"text"}, #{~"a" => 
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
 wrong(scope) -> [everybody, ~"public", undefined];
-wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true end].
+wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true end];
+wrong(middleware) -> [fun(_, _, _) -> ok end, [fun(_, _) -> ok end], [log], undefined];
+wrong(cache) -> [1000, #{}, #{ttl_ms => 0}, #{ttl_ms => ~"1"}, #{ttl_ms => 1, scope => everybody},
+                 #{ttl_ms => 1, size => 1}, undefined].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};

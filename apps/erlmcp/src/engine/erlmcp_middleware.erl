@@ -1,0 +1,53 @@
+-module(erlmcp_middleware).
+-moduledoc """
+Funs around the handlers of definitions, composed once, when a definition is added. Pure.
+
+```erlang
+fun(Arguments, Context, Next) -> Next(Arguments, Context) end
+```
+
+`Next` is what is inside: the next middleware or the handler, and returns what that returned. A
+middleware may call it with other arguments or another context, more than once or not at all, and
+return something else.
+""".
+
+-export([around/2, wrap/3, is_list_of/1]).
+
+-export_type([middleware/0, next/0]).
+
+-doc """
+What a handler is given: a tool's or a prompt's arguments, the variables of a resource template, or
+the text to complete. Which of them it is, the context's `method` says.
+""".
+-type arguments() :: map() | binary().
+-type next() :: fun((arguments(), erlmcp_engine:context()) -> Return :: term()).
+-type middleware() :: fun((arguments(), erlmcp_engine:context(), next()) -> Return :: term()).
+
+-doc "The fun with these around it, the first outermost.".
+-spec around([middleware()], next()) -> next().
+around(Middleware, Fun) ->
+    lists:foldr(fun(Outer, Next) ->
+                    fun(Arguments, Context) -> Outer(Arguments, Context, Next) end
+                end, Fun, Middleware).
+
+-doc """
+A definition with these around each of its funs; what is in `Handler` is around its handler only,
+inside the others.
+""".
+-spec wrap([middleware()], Handler :: [middleware()], erlmcp_definition:definition()) ->
+    erlmcp_definition:definition().
+wrap([], [], Definition) ->
+    Definition;
+wrap(All, Inner, #{handler := Handler, complete := Complete} = Definition) ->
+    Definition#{handler := around(All ++ Inner, Handler),
+                complete := #{Name => completion(All, Values) || Name := Values <- Complete}};
+wrap(All, Inner, #{handler := Handler} = Definition) ->
+    Definition#{handler := around(All ++ Inner, Handler)}.
+
+completion(All, Complete) when is_function(Complete, 2) -> around(All, Complete);
+completion(_, Values) -> Values.
+
+-doc "Whether this is a list of middleware.".
+-spec is_list_of(term()) -> boolean().
+is_list_of([Middleware | Rest]) -> is_function(Middleware, 3) andalso is_list_of(Rest);
+is_list_of(Value) -> Value =:= [].

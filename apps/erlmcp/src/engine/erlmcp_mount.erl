@@ -1,0 +1,170 @@
+-module(erlmcp_mount).
+-moduledoc """
+Definitions of one server as another one that mounts it offers them: their names and URIs under a
+prefix, and back again for their handlers. Pure.
+
+| of the mounted server | mounted as `files` |
+| --- | --- |
+| `read` (tool, prompt) | `files_read` |
+| `data://info` | `data://files/info` |
+| `data://{id}` | `data://files/{id}` |
+| `urn:isbn:1` | `urn:files/isbn:1` |
+
+`_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
+""".
+
+-export([is_prefix/1, name/2, uri/2, own_uri/2]).
+-export([definition/4, key/3, fits/2]).
+
+-export_type([prefix/0, offers/0]).
+
+-type prefix() :: binary().
+-doc "Whether the mounted server has a resource with this URI of its own.".
+-type offers() :: fun((Uri :: binary()) -> boolean()).
+
+%% "Tool names SHOULD be between 1 and 128 characters in length (inclusive)."
+-define(MAX_NAME, 128).
+-define(MAX_URI, 8192).
+-define(MAX_PREFIX, 64).
+
+-doc """
+Whether a term can be a prefix: 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, the first of them a
+letter or a digit. It stands where URIs have a host, whose capitals clients make small.
+""".
+-spec is_prefix(term()) -> boolean().
+is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
+    re:run(Prefix, "^[a-z0-9][a-z0-9_-]*$", [{capture, none}, dollar_endonly]) =:= match;
+is_prefix(_) ->
+    false.
+
+-doc "A tool's or a prompt's name under a prefix.".
+-spec name(prefix(), binary()) -> binary().
+name(Prefix, Name) ->
+    <<Prefix/binary, $_, Name/binary>>.
+
+-doc "A URI, or the text of a URI template, under a prefix.".
+-spec uri(prefix(), binary()) -> binary().
+uri(Prefix, Uri) ->
+    {Scheme, Rest} = parts(Uri),
+    <<Scheme/binary, Prefix/binary, $/, Rest/binary>>.
+
+-doc "The URI that stands under the prefix.".
+-spec own_uri(prefix(), binary()) -> binary().
+own_uri(Prefix, Uri) ->
+    {Scheme, Rest} = parts(Uri),
+    Size = byte_size(Prefix),
+    <<Prefix:Size/binary, $/, Own/binary>> = Rest,
+    <<Scheme/binary, Own/binary>>.
+
+%% `scheme://`, `scheme:` or nothing, and what follows. A template's expression is no scheme.
+parts(Uri) ->
+    case re:run(Uri, "^[A-Za-z][A-Za-z0-9+.-]*:(?://)?", [{capture, first}]) of
+        {match, [{0, Size}]} ->
+            <<Scheme:Size/binary, Rest/binary>> = Uri,
+            {Scheme, Rest};
+        nomatch ->
+            {~"", Uri}
+    end.
+
+-doc "The key in a catalog under a prefix.".
+-spec key(prefix(), erlmcp_definition:kind(), binary()) -> binary().
+key(Prefix, Kind, Key) when Kind =:= tool; Kind =:= prompt -> name(Prefix, Key);
+key(Prefix, _, Key) -> uri(Prefix, Key).
+
+-doc "Whether a key under its prefix is within the bounds of names and URIs.".
+-spec fits(erlmcp_definition:kind(), binary()) -> ok | {error, {Field :: atom(), binary()}}.
+fits(Kind, Name) when Kind =:= tool; Kind =:= prompt ->
+    bounded(name, Name, ?MAX_NAME, ~"at most 128 bytes with the prefix of its mount");
+fits(resource, Uri) ->
+    bounded(uri, Uri, ?MAX_URI, ~"at most 8192 bytes with the prefix of its mount");
+fits(resource_template, Template) ->
+    bounded(uri_template, Template, ?MAX_URI, ~"at most 8192 bytes with the prefix of its mount").
+
+bounded(_, Key, Max, _) when byte_size(Key) =< Max -> ok;
+bounded(Field, _, _, Expected) -> {error, {Field, Expected}}.
+
+-doc """
+A definition of the mounted server under a prefix. Its handler is given its own name or URI, and the
+resources of its server that its results name are named as the client finds them.
+""".
+-spec definition(prefix(), erlmcp_definition:kind(), erlmcp_definition:definition(), offers()) ->
+    erlmcp_definition:definition().
+definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers) ->
+    Key = key(Prefix, Kind, Own),
+    Inward = inward(Kind, Own, Prefix),
+    %% What they ask for is in the handler already.
+    Bare = maps:without([middleware, cache], Definition),
+    completions(Inward, named(Kind, Key, Prefix, Offers, Bare#{
+        key := Key, mounted => Prefix,
+        handler := fun(Arguments, Context) ->
+            outward(Kind, Handler(Arguments, Inward(Context)), Prefix, Offers)
+        end})).
+
+named(resource, Uri, _, _, #{wire := Wire} = Definition) ->
+    Definition#{uri := Uri, wire := Wire#{~"uri" := Uri}};
+named(resource_template, Text, _, _, #{wire := Wire} = Definition) ->
+    {ok, Template} = erlmcp_uri_template:compile(Text),
+    Definition#{uri_template := Text, template := Template, wire := Wire#{~"uriTemplate" := Text}};
+named(_, Name, Prefix, Offers, #{wire := Wire} = Definition) ->
+    Definition#{name := Name, wire := interface(Wire#{~"name" := Name}, Prefix, Offers)}.
+
+%% The resource of an MCP App, which its tool names by its URI.
+interface(#{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri} = Ui} = Meta} = Wire, Prefix, Offers)
+  when is_binary(Uri) ->
+    Wire#{~"_meta" := Meta#{~"ui" := Ui#{~"resourceUri" := public(Uri, Prefix, Offers)}}};
+interface(Wire, _, _) ->
+    Wire.
+
+completions(Inward, #{complete := Complete} = Definition) ->
+    Mounted = fun(Fun) when is_function(Fun, 2) ->
+                      fun(Value, Context) -> Fun(Value, Inward(Context)) end;
+                 (Values) ->
+                      Values
+              end,
+    Definition#{complete := #{Name => Mounted(Values) || Name := Values <- Complete}};
+completions(_, Definition) ->
+    Definition.
+
+inward(Kind, Own, _) when Kind =:= tool; Kind =:= prompt ->
+    fun(Context) -> Context#{name := Own} end;
+inward(_, _, Prefix) ->
+    fun(#{uri := Uri} = Context) -> Context#{uri := own_uri(Prefix, Uri)} end.
+
+outward(tool, {error, Content}, Prefix, Offers) when is_list(Content) ->
+    {error, content(Content, Prefix, Offers)};
+outward(tool, Content, Prefix, Offers) when is_list(Content) ->
+    content(Content, Prefix, Offers);
+outward(prompt, #{messages := Messages} = Return, Prefix, Offers) ->
+    Return#{messages := outward(prompt, Messages, Prefix, Offers)};
+outward(prompt, Messages, Prefix, Offers) when is_list(Messages) ->
+    [message(Message, Prefix, Offers) || Message <- Messages];
+outward(Kind, Contents, Prefix, Offers) when is_list(Contents), Kind =/= tool ->
+    [located(Item, Prefix, Offers) || Item <- Contents];
+outward(_, Return, _, _) ->
+    Return.
+
+message(#{content := Content} = Message, Prefix, Offers) ->
+    Message#{content := item(Content, Prefix, Offers)};
+message(Message, _, _) ->
+    Message.
+
+content(Items, Prefix, Offers) ->
+    [item(Item, Prefix, Offers) || Item <- Items].
+
+item(#{type := ~"resource_link"} = Link, Prefix, Offers) ->
+    located(Link, Prefix, Offers);
+item(#{type := ~"resource", resource := Resource} = Embedded, Prefix, Offers) ->
+    Embedded#{resource := located(Resource, Prefix, Offers)};
+item(Item, _, _) ->
+    Item.
+
+located(#{uri := Uri} = Item, Prefix, Offers) when is_binary(Uri) ->
+    Item#{uri := public(Uri, Prefix, Offers)};
+located(Item, _, _) ->
+    Item.
+
+public(Uri, Prefix, Offers) ->
+    case Offers(Uri) of
+        true -> uri(Prefix, Uri);
+        false -> Uri
+    end.

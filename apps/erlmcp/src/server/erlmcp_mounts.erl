@@ -1,0 +1,171 @@
+-module(erlmcp_mounts).
+-moduledoc """
+The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
+mounted server runs, whatever it is given as: a module or a map of options is started inside of the
+server that mounts it. `m:erlmcp_publisher` keeps what is mounted as it is there.
+""".
+
+-export([check/1, compose/1, offers/1, resource_updated/2]).
+
+-export_type([mount/0, server/0]).
+
+-doc """
+A running server of this node, by its pid or `id`, or else the options of one, or a module with
+`-behaviour(erlmcp_server)`.
+""".
+-type server() :: pid() | module() | erlmcp_options:options() | term().
+-doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
+-type mount() :: #{
+    prefix := erlmcp_mount:prefix(), server := pid() | term(), start => erlmcp_options:options()
+}.
+
+-doc "Whether an option's value says what to mount.".
+-spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
+check(Mounts) ->
+    case prefixes(Mounts, []) of
+        {ok, Prefixes} ->
+            case Prefixes -- lists:usort(Prefixes) of
+                [] -> ok;
+                [Twice | _] -> {error, {duplicate, mount, Twice}}
+            end;
+        error ->
+            {expected, ~"a list of {Prefix, Server}, prefixes of a-z, 0-9, _ and -"}
+    end.
+
+prefixes([{Prefix, _} | Mounts], Prefixes) ->
+    case erlmcp_mount:is_prefix(Prefix) of
+        true -> prefixes(Mounts, [Prefix | Prefixes]);
+        false -> error
+    end;
+prefixes([], Prefixes) ->
+    {ok, Prefixes};
+prefixes(_, _) ->
+    error.
+
+-doc """
+The settings and the catalog that options amount to, with all that they mount. What is wrong with a
+mounted server is `{mount, Prefix, Reason}`.
+""".
+-spec compose(erlmcp_options:options()) ->
+    {ok, erlmcp_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
+compose(Options) ->
+    compose(Options, [], []).
+
+%% `Modules` and `Ids` are those of the servers that this one is to be mounted in.
+compose(Options, Modules, Ids) ->
+    maybe
+        {ok, #{id := Id, identity := Identity, sources := Sources, lists := Lists,
+               mounts := Given} = Settings} ?= erlmcp_options:check(Options),
+        {ok, Inside} ?= inside(Options, Modules),
+        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists),
+        {ok, Mounts, Whole} ?= mount(Given, Inside, [Id | Ids], [], Catalog),
+        {ok, Settings#{mounts := Mounts}, Whole}
+    end.
+
+inside(#{handler := Module}, Modules) ->
+    case lists:member(Module, Modules) of
+        true -> {error, {mount_loop, lists:reverse(Modules, [Module])}};
+        false -> {ok, [Module | Modules]}
+    end;
+inside(_, Modules) ->
+    {ok, Modules}.
+
+mount([], _, _, Mounts, Catalog) ->
+    {ok, lists:reverse(Mounts), Catalog};
+mount([{Prefix, Server} | Given], Modules, Ids, Mounts, Catalog) ->
+    maybe
+        {ok, Mount, Key, Mounted} ?= found(Server, Modules, Ids),
+        {Next, []} ?= erlmcp_catalog:mount(Prefix, Mounted, offers(Key), Catalog),
+        mount(Given, Modules, started(Mount, Ids), [Mount#{prefix => Prefix} | Mounts], Next)
+    else
+        {error, Reason} -> {error, {mount, Prefix, Reason}};
+        {_, [Reason | _]} -> {error, {mount, Prefix, Reason}}
+    end.
+
+started(#{start := _, server := Id}, Ids) -> [Id | Ids];
+started(_, Ids) -> Ids.
+
+found(Server, Modules, Ids) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, _, #{key := Key} = Instance} ->
+            maybe
+                ok ?= no_loop(Server, Instance, Ids),
+                {ok, Mounted} ?= erlmcp_publisher:find(Key),
+                {ok, #{server => Server}, Key, Mounted}
+            else
+                error -> {error, not_found};
+                {error, _} = Error -> Error
+            end;
+        error when is_map(Server) ->
+            inner(Server, Modules, Ids);
+        error when is_atom(Server) ->
+            case code:ensure_loaded(Server) of
+                {module, _} -> inner(#{handler => Server}, Modules, Ids);
+                {error, _} -> {error, not_found}
+            end;
+        error ->
+            {error, not_found}
+    end.
+
+inner(Options, Modules, Ids) ->
+    maybe
+        {ok, #{id := Id, key := Key}, Catalog} ?= compose(Options, Modules, Ids),
+        false ?= lists:member(Id, Ids) andalso {error, {duplicate, mount, Id}},
+        error ?= erlmcp_registry:whereis(Id),
+        {ok, #{server => Id, start => Options#{id => Id}}, Key, Catalog}
+    else
+        {ok, Running, _} -> {error, {already_started, Running}};
+        {error, _} = Error -> Error
+    end.
+
+%% A running server may wait for the one that is to start, to mount it: it stood there before.
+no_loop(Server, #{mounts := Mounts}, Ids) ->
+    case lists:member(Server, Ids) of
+        true -> {error, {mount_loop, [Server]}};
+        false -> no_loops(Server, Mounts, Ids)
+    end.
+
+no_loops(_, [], _) ->
+    ok;
+no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
+    maybe
+        ok ?= case {lists:member(Inner, Ids), erlmcp_registry:whereis(Inner)} of
+            {true, _} -> {error, {mount_loop, [Inner]}};
+            {false, {ok, _, Instance}} -> no_loop(Inner, Instance, Ids);
+            {false, error} -> ok
+        end,
+        no_loops(Server, Mounts, Ids)
+    else
+        {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
+    end.
+
+-doc "What tells whether the server with this key has a resource.".
+-spec offers(Server :: reference()) -> erlmcp_mount:offers().
+offers(Server) ->
+    fun(Uri) ->
+        maybe
+            {ok, Catalog} ?= erlmcp_publisher:find(Server),
+            erlmcp_catalog:is_resource(Uri, Catalog)
+        else
+            error -> false
+        end
+    end.
+
+-doc """
+Tells the clients that watch this resource that it changed, those of the servers that mount this one
+too, and forgets what was kept of it.
+""".
+-spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
+resource_updated(Uri, Instance) ->
+    ok = erlmcp_cache:forget(Uri, Instance),
+    Audience = erlmcp_catalog:audience(Uri, erlmcp_publisher:catalog(Instance)),
+    ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
+                                      erlmcp_instance:subscriptions(Instance)),
+    lists:foreach(fun({Prefix, _, Mounting}) ->
+                      try
+                          resource_updated(erlmcp_mount:uri(Prefix, Uri), Mounting)
+                      catch
+                          %% It has just ended, and its tables with it.
+                          error:badarg -> ok
+                      end
+                  end, erlmcp_instance:mounting(Instance)).
