@@ -17,7 +17,8 @@ server() ->
       version => ~"0.1.0",
       title => ~"Everything",
       description => ~"Every feature of erlmcp in one server",
-      instructions => ~"Call echo for a first try. The test_ tools are conformance fixtures."}.
+      instructions => ~"Call echo for a first try. The test_ tools are conformance fixtures.",
+      mounts => [{~"almanac", everything_almanac}]}.
 
 -doc false.
 tools() -> everything_tools:definitions() ++ everything_input:tools().

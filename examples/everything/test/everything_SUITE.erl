@@ -55,6 +55,7 @@ tools_give_their_content(Config) ->
             {~"add", #{a => 0.5, b => 123456789012345678901234567890},
              [text(~"1.2345678901234568e29")]},
             {~"slow_tool", #{ms => 1}, [text(~"slept 1 ms")]},
+            {~"almanac_weekday", #{date => ~"2026-07-28"}, [text(~"Tuesday")]},
             {~"resource_link", #{},
              [#{~"type" => ~"resource_link", ~"uri" => ~"test://static-text",
                 ~"name" => ~"static-text", ~"mimeType" => ~"text/plain"}]},
@@ -79,7 +80,8 @@ tools_check_their_arguments(Config) ->
     [#{~"isError" := true, ~"content" := [#{~"type" := ~"text"}]} = call(Name, Arguments, Config)
      || {Name, Arguments} <- [{~"echo", #{text => 1}}, {~"add", #{a => 1}},
                               {~"add", #{a => 1, b => ~"2"}}, {~"slow_tool", #{ms => -1}},
-                              {~"slow_tool", #{ms => 600001}}]].
+                              {~"slow_tool", #{ms => 600001}},
+                              {~"almanac_weekday", #{date => ~"2026-02-30"}}]].
 
 system_info_fits_its_schema(Config) ->
     #{~"tools" := Tools} = ask(~"tools/list", #{}, Config),
@@ -96,6 +98,8 @@ resources_give_their_contents(Config) ->
      || #{~"uri" := Uri} = Contents <- [
             #{~"uri" => ~"test://static-text", ~"mimeType" => ~"text/plain",
               ~"text" => ~"This is the content of the static text resource."},
+            #{~"uri" => ~"almanac://almanac/weekdays", ~"mimeType" => ~"text/plain",
+              ~"text" => ~"Monday\nTuesday\nWednesday\nThursday\nFriday\nSaturday\nSunday"},
             #{~"uri" => ~"test://static-binary", ~"mimeType" => ~"image/png", ~"blob" => ?PNG}]],
     #{~"contents" := [#{~"uri" := ~"test://template/123/data", ~"text" := Text,
                         ~"mimeType" := ~"application/json"}]} =
