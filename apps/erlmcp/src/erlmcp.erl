@@ -17,7 +17,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2, info/1]).
--export([progress/3, log/3, close_connection/1]).
+-export([progress/3, log/3, client_has/2, close_connection/1]).
 
 -export_type([server/0]).
 
@@ -33,6 +33,7 @@ See `t:erlmcp_options:options/0`.
 - `{bad_option, Key, Expected}`: an option is unknown, missing or of the wrong type.
 - `{bad_definition, Kind, Name, Field, Expected}`: so is a field of a definition.
 - `{duplicate, Kind, Name}`: two definitions have one name.
+- `{bad_skill, Skill, Place, Expected}`: so is a file of a skill, or a field of its frontmatter.
 - `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
@@ -104,10 +105,12 @@ add(Server, Kind, Definition) when
 
 -doc """
 Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
-already end in their own time. What is mounted, the mounted server alone removes.
+already end in their own time. What is mounted, the mounted server alone removes. A view that a tool
+shows its results in, and a file of a skill, stay: `{in_use, Kind, Key}` says what needs it.
 """.
 -spec remove(server(), erlmcp_definition:kind(), Key :: binary()) ->
-    ok | {error, not_found | {mounted, erlmcp_mount:prefix()}}.
+    ok | {error, not_found | {mounted, erlmcp_mount:prefix()}
+                 | {in_use, erlmcp_definition:kind(), binary()}}.
 remove(Server, Kind, Key) when
     Kind =:= tool; Kind =:= resource; Kind =:= resource_template; Kind =:= prompt
 ->
@@ -171,6 +174,14 @@ any JSON value.
     Level :: debug | info | notice | warning | error | critical | alert | emergency.
 log(Context, Level, Data) ->
     erlmcp_call:log(Context, atom_to_binary(Level), Data).
+
+-doc """
+Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for
+that one, whether it shows the views that there are.
+""".
+-spec client_has(erlmcp_engine:context(), Extension :: binary()) -> boolean().
+client_has(#{client_capabilities := Capabilities}, Extension) ->
+    erlmcp_extension:client_has(Extension, Capabilities).
 
 -doc """
 Ends the HTTP connection that a call's client waits on, from its handler, so that a long call need

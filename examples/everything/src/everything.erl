@@ -7,7 +7,7 @@ behaviour that ties them together.
 
 -behaviour(erlmcp_server).
 
--export([server/0, tools/0, resources/0, resource_templates/0, prompts/0]).
+-export([server/0, tools/0, resources/0, resource_templates/0, prompts/0, skills/0]).
 -export([call_tool/3, read_resource/3, get_prompt/3]).
 
 -doc false.
@@ -21,10 +21,10 @@ server() ->
       mounts => [{~"almanac", everything_almanac}]}.
 
 -doc false.
-tools() -> everything_tools:definitions() ++ everything_input:tools().
+tools() -> everything_tools:definitions() ++ everything_input:tools() ++ everything_apps:tools().
 
 -doc false.
-resources() -> everything_resources:definitions().
+resources() -> everything_resources:definitions() ++ everything_apps:resources().
 
 -doc false.
 resource_templates() -> everything_resources:templates().
@@ -33,6 +33,11 @@ resource_templates() -> everything_resources:templates().
 prompts() -> everything_prompts:definitions().
 
 -doc false.
+skills() -> everything_skills:sources().
+
+-doc false.
+call_tool(<<"clock", _/binary>> = Name, _, Context) ->
+    everything_apps:call(Name, Context);
 call_tool(Name, Arguments, Context) ->
     case [Tool || #{name := Tool} <- everything_input:tools(), Tool =:= Name] of
         [] -> everything_tools:call(Name, Arguments, Context);
@@ -40,7 +45,8 @@ call_tool(Name, Arguments, Context) ->
     end.
 
 -doc false.
-read_resource(Uri, Variables, _Context) -> everything_resources:read(Uri, Variables).
+read_resource(<<"ui://", _/binary>> = Uri, _, _) -> everything_apps:read(Uri);
+read_resource(Uri, Variables, _) -> everything_resources:read(Uri, Variables).
 
 -doc false.
 get_prompt(~"test_input_required_result_prompt", _, Context) -> everything_input:prompt(Context);

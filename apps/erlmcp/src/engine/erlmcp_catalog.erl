@@ -4,13 +4,16 @@ What a server offers, compiled for reading: definitions by name and, for each re
 to the list requests, `initialize` and `server/discover`, already encoded. Pure; `erlmcp_publisher`
 is the process that holds the current one.
 
-For a principal that may not see a definition there is none.
+For a principal that may not see a definition there is none. Skills all see; they are there from
+the start to the end: a user's approval binds to what they were, and no notification tells of a
+change. Their files are resources that have their contents.
 """.
 
 -export([new/3, add/3, remove/3, mount/4, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
+-export([skill/2, directory/4, extends/3, result/4]).
 -export([server_meta/1, keys/1, version/1, changed/2]).
 
 -export_type([catalog/0, identity/0, settings/0, left_out/0]).
@@ -38,6 +41,8 @@ for, and the keys that sign cursors and seal state. And what is around each hand
     server_meta := binary(),
     next := non_neg_integer(),
     entries := #{erlmcp_definition:kind() => #{binary() => entry()}},
+    directories := #{Uri :: binary() => erlmcp_listing:listing()},
+    extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
     templates := [erlmcp_definition:definition()],
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
@@ -47,7 +52,7 @@ for, and the keys that sign cursors and seal state. And what is around each hand
 -type left_out() ::
     {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
 
--define(KINDS, [tool, resource, resource_template, prompt]).
+-define(KINDS, [tool, resource, resource_template, prompt, skill]).
 
 -doc "A catalog with these definitions; lists keep their order.".
 -spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}], settings()) ->
@@ -61,12 +66,16 @@ new(Identity, Sources, Settings) ->
               server_meta => iolist_to_binary(json:encode(ServerInfo)),
               next => 0,
               entries => #{Kind => #{} || Kind <- ?KINDS},
+              directories => #{},
+              extensions => #{},
               greetings => #{},
               templates => [],
               lists => #{}},
     maybe
         {ok, Filled} ?= insert_all(Sources, Empty),
-        {ok, encode_lists(?KINDS, encode_greetings(Filled))}
+        {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
+        ok ?= with_views(Filled),
+        {ok, encode_lists(?KINDS, encode_directories(Index, encode_greetings(Filled)))}
     end.
 
 implementation(Identity) ->
@@ -82,28 +91,79 @@ insert_all([{Kind, Source} | Sources], Catalog) ->
         insert_all(Sources, Next)
     end.
 
-insert(Kind, Source, #{entries := Entries, next := Place} = Catalog) ->
+insert(Kind, Source, Catalog) ->
     maybe
-        {ok, #{key := Key} = Definition} ?= erlmcp_definition:compile(Kind, Source),
-        #{Kind := Known} = Entries,
-        case Known of
-            #{Key := _} ->
-                {error, {duplicate, Kind, Key}};
-            #{} ->
-                Entry = {Place, wrapped(Kind, Place, Definition, Catalog)},
-                {ok, Catalog#{entries := Entries#{Kind := Known#{Key => Entry}},
-                              next := Place + 1}}
-        end
+        {ok, Definition} ?= erlmcp_definition:compile(Kind, Source),
+        {ok, Next} ?= keep(Kind, maps:remove(files, Definition), Catalog),
+        keep_files(maps:get(files, Definition, []), Next)
+    end.
+
+keep(Kind, #{key := Key} = Definition, Catalog) ->
+    #{entries := #{Kind := Known} = Entries, next := Place, extensions := Extensions} = Catalog,
+    case Known of
+        #{Key := _} ->
+            {error, {duplicate, Kind, Key}};
+        #{} ->
+            Entry = {Place, wrapped(Kind, Place, Definition, Catalog)},
+            {ok, Catalog#{entries := Entries#{Kind := Known#{Key => Entry}},
+                          extensions := maps:merge(Extensions, extensions(Kind, Definition)),
+                          next := Place + 1}}
     end.
 
 %% The server's middleware, the definition's own, and next to the handler what keeps its results.
-wrapped(Kind, Place, #{key := Key} = Definition, #{settings := Settings}) ->
+wrapped(Kind, Place, #{key := Key, handler := _} = Definition, #{settings := Settings}) ->
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
     Inner = case {Definition, Settings} of
         {#{cache := Wanted}, #{cached := Cached}} -> [Cached(Kind, Key, Place, Wanted)];
         _ -> []
     end,
-    erlmcp_middleware:wrap(All, Inner, Definition).
+    erlmcp_middleware:wrap(All, Inner, Definition);
+wrapped(_, _, Definition, _) ->
+    Definition.
+
+%% A skill that lies in another one shares its files with it.
+keep_files([], Catalog) ->
+    {ok, Catalog};
+keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
+    maybe
+        {ok, Next} ?= case known(resource, Uri, Catalog) of
+            {ok, #{digest := Digest, listed := true}} -> {ok, Catalog};
+            {ok, #{digest := Digest}} -> keep(resource, File, without(resource, Uri, Catalog));
+            _ -> keep(resource, File, Catalog)
+        end,
+        keep_files(Files, Next)
+    end.
+
+files(Catalog) ->
+    [File || #{contents := _} = File <- definitions(resource, Catalog)].
+
+%% What a definition needs of the protocol beyond its core.
+extensions(skill, _) ->
+    #{erlmcp_extension:skills() => #{~"directoryRead" => true}};
+extensions(_, Definition) ->
+    #{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)}.
+
+%% "Resource MUST exist on the server": for as long as a tool names it.
+with_views(Catalog) ->
+    case without_view(Catalog) of
+        [] ->
+            ok;
+        [{Name, Uri} | _] ->
+            Expected = <<"resource_uri: a resource with the URI ", Uri/binary, " on this server">>,
+            {error, {bad_definition, tool, Name, ui, Expected}}
+    end.
+
+without_view(#{extensions := Extensions} = Catalog) ->
+    [{Name, Uri} || is_map_key(erlmcp_extension:ui(), Extensions),
+                    #{key := Name} = Tool <- definitions(tool, Catalog),
+                    {ok, Uri} <- [erlmcp_ui:view_of(Tool)],
+                    not is_served(Uri, Catalog)].
+
+is_served(Uri, #{entries := #{resource := Resources}} = Catalog) ->
+    is_map_key(Uri, Resources)
+        orelse lists:any(fun(#{template := Template}) ->
+                             erlmcp_uri_template:match(Uri, Template) =/= nomatch
+                         end, definitions(resource_template, Catalog)).
 
 -doc "The catalog with one definition more, at the end of its list.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), catalog()) ->
@@ -111,23 +171,40 @@ wrapped(Kind, Place, #{key := Key} = Definition, #{settings := Settings}) ->
 add(Kind, Source, Catalog) ->
     maybe
         {ok, Next} ?= insert(Kind, Source, Catalog),
-        {ok, encode_lists([Kind], Next)}
+        ok ?= with_views(Next),
+        {ok, encode_lists([Kind], greeting_again(Catalog, Next))}
     end.
 
--doc "The catalog without the definition of this name, URI or URI template.".
+greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) -> Next;
+greeting_again(_, Next) -> encode_greetings(Next).
+
+-doc """
+The catalog without the definition of this name, URI or URI template. `in_use` names what needs it:
+the tool whose view it is, or the skill.
+""".
 -spec remove(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
-    {ok, catalog()} | {error, not_found | {mounted, erlmcp_mount:prefix()}}.
-remove(Kind, Key, #{entries := Entries, next := Next} = Catalog) ->
-    case Entries of
-        #{Kind := #{Key := {_, #{mounted := Prefix}}}} ->
+    {ok, catalog()}
+    | {error, not_found | {mounted, erlmcp_mount:prefix()}
+              | {in_use, erlmcp_definition:kind(), binary()}}.
+remove(Kind, Key, Catalog) ->
+    case known(Kind, Key, Catalog) of
+        {ok, #{contents := _}} ->
+            {error, {in_use, skill, Key}};
+        {ok, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
-        #{Kind := #{Key := _} = Known} ->
-            Rest = maps:remove(Key, Known),
-            {ok, encode_lists([Kind], Catalog#{entries := Entries#{Kind := Rest},
-                                               next := Next + 1})};
-        #{} ->
+        {ok, _} ->
+            Rest = without(Kind, Key, Catalog),
+            case without_view(Rest) of
+                [] -> {ok, encode_lists([Kind], Rest)};
+                [{Name, _} | _] -> {error, {in_use, tool, Name}}
+            end;
+        error ->
             {error, not_found}
     end.
+
+without(Kind, Key, #{entries := Entries, next := Next} = Catalog) ->
+    #{Kind := Known} = Entries,
+    Catalog#{entries := Entries#{Kind := maps:remove(Key, Known)}, next := Next + 1}.
 
 -doc """
 The catalog with all that another one offers, under a prefix and as it is now: what was mounted
@@ -258,6 +335,47 @@ is_resource(Uri, #{entries := #{resource := Resources}, templates := Templates})
 resource_template(Template, Principal, Catalog) ->
     find(resource_template, Template, Principal, Catalog).
 
+-doc "The skill whose `SKILL.md` has this URI.".
+-spec skill(Uri :: binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
+skill(Uri, Catalog) ->
+    known(skill, Uri, Catalog).
+
+-doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
+-spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
+                catalog()) -> {ok, binary()} | error | bad_cursor.
+directory(Uri, Cursor, Revision, #{directories := Directories}) ->
+    case Directories of
+        #{Uri := Listing} when Cursor =:= none ->
+            {ok, erlmcp_listing:first_page(Listing, Revision, anonymous)};
+        #{Uri := Listing} ->
+            case erlmcp_listing:page(Cursor, Listing, Revision, anonymous) of
+                {ok, _} = Page -> Page;
+                error -> bad_cursor
+            end;
+        #{} ->
+            error
+    end.
+
+-doc "Whether an extension that the definitions need adds this method to a revision.".
+-spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
+extends(Method, Revision, #{extensions := Extensions}) ->
+    erlmcp_extension:offers(Method, Revision, Extensions).
+
+-doc "A result with one member, given encoded, that everybody may keep as long as a list.".
+-spec result(Member :: binary(), Encoded :: iodata(), erlmcp_revision:revision(), catalog()) ->
+    iodata().
+result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Settings}) ->
+    #{list_ttl_ms := Milliseconds} = Settings,
+    Members = [{Member, {encoded, Encoded}}
+               | erlmcp_result:caching(Milliseconds, public, Revision)],
+    erlmcp_result:object(Members, Revision, ServerMeta).
+
+known(Kind, Key, #{entries := Entries}) ->
+    case Entries of
+        #{Kind := #{Key := {_, Definition}}} -> {ok, Definition};
+        #{} -> error
+    end.
+
 find(Kind, Key, Principal, #{entries := Entries}) ->
     case Entries of
         #{Kind := #{Key := {_, #{visible := Visible} = Definition}}} ->
@@ -300,6 +418,9 @@ server_meta(#{server_meta := ServerMeta}) ->
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
+definitions(Kind, Catalog) ->
+    [Definition || {_, Definition} <- in_order(Kind, Catalog)].
+
 in_order(Kind, #{entries := Entries}) ->
     #{Kind := Known} = Entries,
     lists:sort(maps:values(Known)).
@@ -311,28 +432,36 @@ encode_greetings(Catalog) ->
     Catalog#{greetings := Greetings}.
 
 encode_greeting(Revision, #{identity := Identity, server_meta := ServerMeta,
-                            instructions := Instructions, settings := Settings}) ->
+                            instructions := Instructions, settings := Settings} = Catalog) ->
     #{list_ttl_ms := Milliseconds} = Settings,
     Hello = [{~"instructions", Instructions} || Instructions =/= undefined],
     Era = erlmcp_revision:era(Revision),
     Members = case Era of
         stateless ->
             [{~"supportedVersions", erlmcp_revision:supported(stateless)},
-             {~"capabilities", capabilities()}
+             {~"capabilities", capabilities(Revision, Catalog)}
              | erlmcp_result:caching(Milliseconds, public, Revision)];
         session ->
             Fields = erlmcp_revision:fields(implementation, Revision),
             [{~"protocolVersion", erlmcp_revision:name(Revision)},
-             {~"capabilities", capabilities()},
+             {~"capabilities", capabilities(Revision, Catalog)},
              {~"serverInfo", maps:with(Fields, Identity)}]
     end,
     erlmcp_result:object(Members ++ Hello, Revision, ServerMeta).
 
 %% Definitions can be added at any time, so all are offered even while a list is empty.
-capabilities() ->
+capabilities(Revision, #{extensions := Extensions}) ->
     List = #{~"listChanged" => true},
-    #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
-      ~"completions" => #{}, ~"logging" => #{}}.
+    Core = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
+             ~"completions" => #{}, ~"logging" => #{}},
+    case erlmcp_extension:shown(Revision, Extensions) of
+        Shown when map_size(Shown) =:= 0 -> Core;
+        Shown -> Core#{~"extensions" => Shown}
+    end.
+
+encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = Catalog) ->
+    Catalog#{directories := #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
+                              || Uri := Children <- Index}}.
 
 %% The kinds in which two catalogs differ, be it in a handler only.
 encode_others(#{entries := Before}, #{entries := After} = Catalog) ->
@@ -343,7 +472,8 @@ encode_lists(Kinds, Catalog) ->
     lists:foldl(fun encode_list/2, Catalog, Kinds).
 
 encode_list(Kind, #{lists := Lists, settings := Settings, server_meta := ServerMeta} = Catalog) ->
-    Entries = in_order(Kind, Catalog),
+    Entries = [Entry || {_, Definition} = Entry <- in_order(Kind, Catalog),
+                        maps:get(listed, Definition, true)],
     Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
     List = erlmcp_listing:new(Kind, Entries, Listing, ServerMeta),
     with_templates(Kind, Entries, Catalog#{lists := Lists#{Kind => List}}).

@@ -12,29 +12,34 @@ missing or of the wrong type is refused by name.
 
 -export_type([kind/0, source/0, definition/0, audience/0, error/0]).
 
--type kind() :: tool | resource | resource_template | prompt.
+-type kind() :: tool | resource | resource_template | prompt | skill.
 -type source() :: #{atom() => term()}.
--doc "A checked definition: the source, its `key` in the catalog, and its object on the `wire`.".
+-doc """
+A checked definition: the source, its `key` in the catalog, and its object on the `wire`. A file of
+a skill has its `contents`, encoded, in place of a handler.
+""".
 -type definition() :: #{
     key := binary(),
-    handler := fun((map(), map()) -> term()),
+    handler => fun((map(), map()) -> term()),
+    contents => binary(),
     wire := #{binary() => term()},
     atom() => term()
 }.
 -doc "Who may see a definition: all, or those that its `visible` says.".
 -type audience() :: all | fun((erlmcp_auth:principal()) -> boolean()).
 -type error() ::
-    {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}.
+    {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}
+    | erlmcp_skill:error().
 -type type() ::
     name | text | object | objects | uri_template | handler | completions | texts | milliseconds
-    | size | scope | visibility | middleware | cache.
+    | size | scope | visibility | middleware | cache | ui.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", object, optional},
      {output_schema, ~"outputSchema", object, optional},
-     {timeout_ms, hidden, milliseconds, optional} | common()];
+     {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional} | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
      {size, ~"size", size, optional} | resource_fields()];
@@ -47,7 +52,7 @@ fields(prompt) ->
 
 resource_fields() ->
     [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional},
-     {ttl_ms, hidden, milliseconds, optional},
+     {ttl_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
      {cache_scope, hidden, scope, optional} | common()].
 
 common() ->
@@ -59,15 +64,21 @@ common() ->
 
 -doc "A definition ready for the catalog, or the first field that is wrong and what was expected.".
 -spec compile(kind(), source()) -> {ok, definition()} | {error, error()}.
+compile(skill, Source) ->
+    erlmcp_skill:compile(Source);
 compile(Kind, Source) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
         ok ?= known(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
-        {ok, Wire} ?= wire(Kind, Source, Fields),
+        {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
+        {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
-        derive(Kind, Source#{key => Key, wire => Wire})
+        derive(Kind, Shown#{key => Key, wire => Wire})
+    else
+        {error, Field, Expected} -> bad(Kind, Source, Field, Expected);
+        {error, _} = Error -> Error
     end;
 compile(Kind, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
@@ -143,7 +154,8 @@ is_a(visibility, Value) -> is_function(Value, 1);
 is_a(middleware, Value) -> erlmcp_middleware:is_list_of(Value);
 is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
     is_a(scope, maps:get(scope, Value, private)) andalso maps:keys(Value) -- [ttl_ms, scope] =:= [];
-is_a(cache, _) -> false.
+is_a(cache, _) -> false;
+is_a(ui, Value) -> is_map(Value).
 
 is_utf8(Text) ->
     is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
@@ -161,7 +173,8 @@ expected(size) -> ~"bytes, 0 or more";
 expected(scope) -> ~"public or private";
 expected(visibility) -> ~"a fun of one argument";
 expected(middleware) -> ~"a list of funs of three arguments";
-expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private".
+expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private";
+expected(ui) -> ~"a map".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->
@@ -186,6 +199,8 @@ wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
 
 -doc "The definition as a client of a revision is shown it.".
 -spec encode(kind(), definition(), erlmcp_revision:revision()) -> iodata().
+encode(skill, #{encoded := Encoded}, _) ->
+    Encoded;
 encode(Kind, #{wire := Wire}, Revision) ->
     Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
     json:encode(shown(Kind, Shown, Revision)).

@@ -39,8 +39,14 @@ effect(~"resources/read", Id, Params, Client, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
         {ok, Kind, Definition, Variables} ?= resource(Uri, Client, Catalog),
-        Target = #{method => ~"resources/read", uri => Uri},
-        call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
+        case Definition of
+            #{contents := Contents} ->
+                #{revision := Revision} = Client,
+                erlmcp_skill_dispatch:file(Id, Contents, Revision, Catalog);
+            #{} ->
+                Target = #{method => ~"resources/read", uri => Uri},
+                call(Kind, Id, Definition, Variables, Target, Params, Client, Catalog)
+        end
     end;
 effect(~"completion/complete", Id, Params, Client, Catalog) ->
     complete(Id, Params, Client, Catalog);
@@ -57,6 +63,10 @@ effect(~"resources/unsubscribe", Id, Params, _, _) ->
     end;
 effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
     listen(Id, Params, Client, Catalog);
+effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
+    erlmcp_skill_dispatch:skill(Id, Params, Revision, Catalog);
+effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
+    erlmcp_skill_dispatch:directory(Id, Params, Revision, Catalog);
 effect(~"server/discover", Id, _, #{revision := Revision}, Catalog) ->
     erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog));
 effect(List, Id, Params, Client, Catalog) ->
@@ -76,16 +86,18 @@ watched(Field, Params) ->
 too_long(Field) ->
     erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
 
-page(List, #{~"cursor" := Cursor}, #{revision := Revision, principal := Principal}, Catalog) ->
-    case is_binary(Cursor)
-        andalso erlmcp_catalog:page(List, Cursor, Revision, Principal, Catalog)
-    of
-        false -> {error, erlmcp_params:mistyped(~"cursor", ~"a string")};
-        error -> {error, erlmcp_params:invalid(~"cursor", ~"not one that this server gave")};
-        {ok, _} = Page -> Page
-    end;
-page(List, _, #{revision := Revision, principal := Principal}, Catalog) ->
-    {ok, erlmcp_catalog:first_page(List, Revision, Principal, Catalog)}.
+page(List, Params, #{revision := Revision, principal := Principal}, Catalog) ->
+    case erlmcp_params:cursor(Params) of
+        {ok, none} ->
+            {ok, erlmcp_catalog:first_page(List, Revision, Principal, Catalog)};
+        {ok, Cursor} ->
+            case erlmcp_catalog:page(List, Cursor, Revision, Principal, Catalog) of
+                {ok, _} = Page -> Page;
+                error -> {error, erlmcp_params:bad_cursor()}
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 named(Kind, Method, Id, Params, Client, Catalog) ->
     maybe

@@ -160,7 +160,7 @@ stateless(Id, Method, Params, #{headers := Headers, principal := Principal}, Cat
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
-        ok ?= offered(Method, Revision),
+        ok ?= offered(Method, Revision, Catalog),
         Client = Meta#{revision => Revision, principal => Principal},
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
@@ -184,8 +184,9 @@ mirrored(Method, Params, Headers, Principal, Catalog) ->
         _ -> ok
     end.
 
-offered(Method, Revision) ->
-    case erlmcp_revision:offers(Method, Revision) of
+offered(Method, Revision, Catalog) ->
+    case erlmcp_revision:offers(Method, Revision)
+        orelse erlmcp_catalog:extends(Method, Revision, Catalog) of
         true ->
             ok;
         false ->
@@ -221,7 +222,7 @@ session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session
             {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
 session(Id, Method, Params, _, Catalog, #{revision := Revision} = Session) ->
-    case offered(Method, Revision) of
+    case offered(Method, Revision, Catalog) of
         ok -> {erlmcp_dispatch:request(Method, Id, Params, Session, Catalog), Session};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.

@@ -15,7 +15,7 @@ pages of one walk have one scope.
 Source: specification 2026-07-28, "Pagination" and "Caching".
 """.
 
--export([new/4, first_page/3, page/4, is_shared/1]).
+-export([new/4, directory/4, first_page/3, page/4, is_shared/1]).
 -export([kind/1]).
 
 -export_type([listing/0, settings/0]).
@@ -28,7 +28,7 @@ for, and the keys that seal cursors and state.
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
 }.
 -opaque listing() :: #{
-    kind := erlmcp_definition:kind(),
+    kind := erlmcp_definition:kind() | {directory, Uri :: binary()},
     scope := public | private,
     settings := settings(),
     server_meta := binary(),
@@ -47,13 +47,23 @@ new(Kind, Definitions, Settings, ServerMeta) ->
     Listing = #{kind => Kind, scope => private, settings => Settings, server_meta => ServerMeta,
                 items => Items, first_pages => #{}},
     case [Definition || {_, #{visible := _} = Definition} <- Definitions] of
-        [] ->
-            Shared = Listing#{scope := public},
-            Shared#{first_pages := #{Revision => page_after(-1, Shared, Revision, anonymous)
-                                     || Revision <- erlmcp_revision:all()}};
-        _ ->
-            Listing
+        [] -> shared(Listing);
+        _ -> Listing
     end.
+
+shared(Listing) ->
+    Shared = Listing#{scope := public},
+    Shared#{first_pages := #{Revision => page_after(-1, Shared, Revision, anonymous)
+                             || Revision <- erlmcp_revision:all()}}.
+
+-doc "The list of the children of a folder of resources, which all see, in their order, encoded.".
+-spec directory(Uri :: binary(), [{place(), Encoded :: binary()}], settings(),
+                ServerMeta :: binary()) -> listing().
+directory(Uri, Children, Settings, ServerMeta) ->
+    Items = [{Place, all, Encoded} || {Place, Encoded} <- Children],
+    shared(#{kind => {directory, Uri}, scope => public, settings => Settings,
+             server_meta => ServerMeta, first_pages => #{},
+             items => #{Revision => Items || Revision <- erlmcp_revision:all()}}).
 
 item(Kind, {Place, Definition}, Revision) ->
     Encoded = iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision)),
@@ -96,8 +106,12 @@ page_after(Place, #{kind := Kind, scope := Scope, items := Items} = Listing, Rev
             {Last, _, _} = lists:last(Page),
             [{~"nextCursor", cursor(<<Last:64>>, Listing, Principal)}]
     end,
-    Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}}
-               | Next ++ erlmcp_result:caching(Milliseconds, Scope, Revision)],
+    %% The result that lists a folder is not one that may be kept.
+    Caching = case Kind of
+        {directory, _} -> [];
+        _ -> erlmcp_result:caching(Milliseconds, Scope, Revision)
+    end,
+    Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}} | Next ++ Caching],
     iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
 
 seen([{_, Audience, _} = Item | Items], Left, Principal) when Left > 0 ->
@@ -120,16 +134,21 @@ bound(#{kind := Kind}, Principal) -> term_to_binary({method(Kind), Principal}, [
 method(tool) -> ~"tools/list";
 method(resource) -> ~"resources/list";
 method(resource_template) -> ~"resources/templates/list";
-method(prompt) -> ~"prompts/list".
+method(prompt) -> ~"prompts/list";
+method(skill) -> ~"skills/list";
+method({directory, Uri}) -> <<"resources/directory/read ", Uri/binary>>.
 
 -doc "The kind that a list request asks for.".
 -spec kind(Method :: binary()) -> erlmcp_definition:kind().
 kind(~"tools/list") -> tool;
 kind(~"resources/list") -> resource;
 kind(~"resources/templates/list") -> resource_template;
-kind(~"prompts/list") -> prompt.
+kind(~"prompts/list") -> prompt;
+kind(~"skills/list") -> skill.
 
 member(tool) -> ~"tools";
 member(resource) -> ~"resources";
 member(resource_template) -> ~"resourceTemplates";
-member(prompt) -> ~"prompts".
+member(prompt) -> ~"prompts";
+member(skill) -> ~"skills";
+member({directory, _}) -> ~"resources".

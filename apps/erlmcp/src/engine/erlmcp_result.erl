@@ -39,7 +39,7 @@ from(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
 from(_, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
 from(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) ->
-    Contents = contents(Return, Uri, maps:get(mime_type, Definition, undefined)),
+    Contents = contents(Return, Uri, Definition, Context),
     Scope = maps:get(cache_scope, Definition, private),
     Caching = caching(maps:get(ttl_ms, Definition, 0), Scope, Revision),
     complete([{~"contents", Contents} | Caching], Context).
@@ -143,14 +143,25 @@ completion(#{values := Values} = Completion) ->
 completion(Return) ->
     error({bad_return, completion, Return}).
 
-contents(Text, Uri, MimeType) when is_binary(Text) ->
-    [erlmcp_content:text_contents(Uri, MimeType, Text)];
-contents({blob, Bytes}, Uri, MimeType) when is_binary(Bytes) ->
-    [erlmcp_content:blob_contents(Uri, MimeType, Bytes)];
-contents([#{} | _] = Contents, _, _) ->
+contents(Text, Uri, Definition, Context) when is_binary(Text) ->
+    [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
+contents({blob, Bytes}, Uri, Definition, Context) when is_binary(Bytes) ->
+    [beside(erlmcp_content:blob_contents(Uri, mime_type(Definition), Bytes), Definition, Context)];
+contents([#{} | _] = Contents, _, _, _) ->
     Contents;
-contents(Return, _, _) ->
+contents(Return, _, _, _) ->
     error({bad_return, resource, Return}).
+
+mime_type(Definition) ->
+    maps:get(mime_type, Definition, undefined).
+
+%% What a view of MCP Apps asks of its sandbox: hosts of 2026-01-26 look for it here alone.
+beside(Contents, #{ui := _, wire := #{~"_meta" := #{~"ui" := Ui}}}, #{revision := Revision}) when
+    Revision >= '2025-06-18'
+->
+    Contents#{'_meta' => #{~"ui" => Ui}};
+beside(Contents, _, _) ->
+    Contents.
 
 %% The handler ran and answered; HTTP did its part.
 failed(Text) ->

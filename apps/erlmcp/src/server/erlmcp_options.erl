@@ -1,8 +1,8 @@
 -module(erlmcp_options).
 -moduledoc """
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module and making a key. The limits are data (`limits/0`); code, documents and
-tests read them there.
+loading the handler module, reading the folders of skills, and making a key. The limits are data
+(`limits/0`); code, documents and tests read them there.
 """.
 
 -export([check/1, limits/0, sse/1]).
@@ -15,6 +15,8 @@ The options of `erlmcp:start_server/1`.
 - `name`, `version`: who the server is; `title`, `description`, `website_url`, `icons` and
   `instructions` are shown to clients that know them.
 - `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
+- `skills`: the skills that it serves, see `t:erlmcp_skill:source/0`; they stay as they are when it
+  starts.
 - `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
   not given here, and whose definitions come before those given here.
 - `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
@@ -45,6 +47,7 @@ The options of `erlmcp:start_server/1`.
     prompts => [erlmcp_definition:source()],
     middleware => [erlmcp_middleware:middleware()],
     mounts => [{erlmcp_mount:prefix(), erlmcp_mounts:server()}],
+    skills => [erlmcp_skill:source()],
     page_size => pos_integer(),
     list_ttl_ms => non_neg_integer(),
     keys => erlmcp_seal:key_ring(),
@@ -82,13 +85,14 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
     call_heap_bytes := pos_integer(), unread_bytes := pos_integer(),
     cache_entries := pos_integer(), cache_bytes := pos_integer(),
+    skills_bytes := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
 }.
 -type settings() :: #{
     id := term(),
     key := reference(),
     identity := erlmcp_catalog:identity(),
-    sources := [{erlmcp_definition:kind(), erlmcp_definition:source()}],
+    sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp_skill:source()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     listen := [listener()],
@@ -117,6 +121,7 @@ limits() ->
      {unread_bytes, 16_777_216, ~"bytes that wait for an HTTP+SSE client to read, until it is cut"},
      {cache_entries, 10_000, ~"results of calls that are kept"},
      {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
+     {skills_bytes, 67_108_864, ~"bytes of the files of all skills, which are kept in memory"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
 
@@ -128,7 +133,8 @@ sse(_) -> none.
 -doc "The settings that the options amount to, or the first option that is wrong.".
 -spec check(options()) ->
     {ok, settings()}
-    | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}}.
+    | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}
+              | erlmcp_skill:error()}.
 check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
@@ -137,10 +143,14 @@ check(Given) when is_map(Given) ->
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
+        Limits = maps:merge(default_limits(), maps:get(limits, Options, #{})),
+        {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
+                                                 maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
                key => Key,
                identity => maps:with(identity_keys(), Options),
-               sources => sources(Defined) ++ sources(Given),
+               sources => sources(Defined) ++ sources(Given)
+                   ++ [{skill, Skill} || Skill <- Skills],
                lists => #{page_size => maps:get(page_size, Options, 100),
                           list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
                           keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)]),
@@ -148,7 +158,7 @@ check(Given) when is_map(Given) ->
                           cached => erlmcp_cache:around(Key)},
                mounts => maps:get(mounts, Options, []),
                listen => maps:get(listen, Options, []),
-               limits => maps:merge(default_limits(), maps:get(limits, Options, #{}))}}
+               limits => Limits}}
     end;
 check(_) ->
     {error, {bad_option, options, ~"a map"}}.
@@ -164,12 +174,15 @@ sources(Options) ->
     [{Kind, erlmcp_visibility:guarded(Kind, Source)}
      || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
 
+skills(Options) ->
+    maps:get(skills, Options, []).
+
 default_limits() ->
     #{Name => Default || {Name, Default, _} <- limits()}.
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
-        ++ [id, handler, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts],
+        ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -203,6 +216,8 @@ option(middleware, Value) ->
         false -> {expected, ~"a list of funs of three arguments"}
     end;
 option(mounts, Value) -> erlmcp_mounts:check(Value);
+option(skills, Skills) when length(Skills) >= 0 -> ok;
+option(skills, _) -> {expected, ~"a list of skills"};
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
 option(page_size, _) -> {expected, ~"a positive integer"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;

@@ -15,6 +15,7 @@ A definition may leave `handler` out; the module's `call_tool/3`, `read_resource
 -callback resources() -> [erlmcp_definition:source()].
 -callback resource_templates() -> [erlmcp_definition:source()].
 -callback prompts() -> [erlmcp_definition:source()].
+-callback skills() -> [erlmcp_skill:source()].
 -doc "Runs the tool of this name.".
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
 -doc "Reads the resource of this URI; `Variables` are its template's, empty for a plain one.".
@@ -22,7 +23,7 @@ A definition may leave `handler` out; the module's `call_tool/3`, `read_resource
 -doc "Gives the prompt of this name.".
 -callback get_prompt(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
 
--optional_callbacks([tools/0, resources/0, resource_templates/0, prompts/0]).
+-optional_callbacks([tools/0, resources/0, resource_templates/0, prompts/0, skills/0]).
 -optional_callbacks([call_tool/3, read_resource/3, get_prompt/3]).
 
 -doc "The options that a handler module amounts to, its definitions with their funs filled in.".
@@ -38,7 +39,7 @@ options(Module) ->
                 false ->
                     Known
             end
-        end, Options, handlers(Module)).
+        end, Options, [{skills, none} | handlers(Module)]).
 
 handlers(Module) ->
     [{tools, fun(Arguments, #{name := Name} = Context) ->
@@ -53,6 +54,7 @@ handlers(Module) ->
 reader(Module) ->
     fun(Variables, #{uri := Uri} = Context) -> Module:read_resource(Uri, Variables, Context) end.
 
+with_handler(Source, none) -> Source;
 with_handler(#{handler := _} = Source, _) -> Source;
 with_handler(Source, Handler) when is_map(Source) -> Source#{handler => Handler};
 with_handler(Source, _) -> Source.

@@ -1,8 +1,8 @@
 -module(erlmcp_params).
 -moduledoc "Members of parameters, by name and type, and the refusals that name them. Pure.".
 
--export([string/2, object/2, objects/2, strings/2]).
--export([missing/1, mistyped/2, invalid/2, unreadable/1]).
+-export([string/2, object/2, objects/2, strings/2, cursor/1]).
+-export([missing/1, mistyped/2, invalid/2, bad_cursor/0, unreadable/1]).
 
 -doc "A member that must be a string.".
 -spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
@@ -41,6 +41,12 @@ strings(Field, Params) ->
         false -> {error, mistyped(Field, ~"an array of strings")}
     end.
 
+-doc "The cursor of a list request, if it has one.".
+-spec cursor(map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
+cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
+cursor(#{~"cursor" := _}) -> {error, mistyped(~"cursor", ~"a string")};
+cursor(_) -> {ok, none}.
+
 -doc "The refusal for a member that is not there.".
 -spec missing(iodata()) -> erlmcp_refusal:refusal().
 missing(Field) ->
@@ -55,6 +61,11 @@ mistyped(Field, Expected) ->
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
 invalid(Field, Why) ->
     erlmcp_refusal:new(invalid_params, [Field, ~": ", Why], #{code => -32602}).
+
+-doc "The refusal for a cursor that this server did not give for this list.".
+-spec bad_cursor() -> erlmcp_refusal:refusal().
+bad_cursor() ->
+    invalid(~"cursor", ~"not one that this server gave").
 
 -doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".
 -spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().

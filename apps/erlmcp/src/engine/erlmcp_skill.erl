@@ -1,0 +1,246 @@
+-module(erlmcp_skill).
+-moduledoc """
+A skill: its files checked, and everything that a client may ask of it encoded. Pure;
+`erlmcp_skill_folder` reads the files of a folder.
+
+A skill that is wrong is `{bad_skill, Skill, Place, Expected}`: which skill, the file or the field
+of its frontmatter, and what was expected there.
+
+Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
+<https://agentskills.io/specification>.
+""".
+
+-export([compile/1, label/1, max_files/0, max_bytes/0]).
+
+-export_type([source/0, definition/0, file/0, error/0]).
+
+-doc """
+A skill as a map. Its files are named by their paths in it, with `/` between folders.
+
+- `files` alone, with a `SKILL.md`;
+- `name`, `description` and `body` in place of `SKILL.md`, and the other fields of its frontmatter;
+- `path`: the folder that has them.
+
+`prefix` is what stands before its name in its URIs, such as `~"acme/billing"`.
+""".
+-type source() :: #{
+    path => file:name_all(),
+    files => #{Path :: binary() => Bytes :: binary()},
+    name => binary(), description => binary(), body => binary(), license => binary(),
+    compatibility => binary(), metadata => #{binary() => binary()}, allowed_tools => [binary()],
+    prefix => binary()
+}.
+-doc "A file: a resource whose contents are known.".
+-type file() :: #{
+    key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
+    listed := boolean()
+}.
+-type definition() :: #{
+    key := binary(), wire := #{binary() => term()}, encoded := binary(), files := [file()]
+}.
+-type error() ::
+    {bad_skill, Skill :: binary(), Place :: binary(), Expected :: binary()}.
+
+%% What every host loads: "Servers SHOULD NOT serve a skill that exceeds either limit".
+-define(MAX_FILES, 512).
+-define(MAX_BYTES, 16_777_216).
+-define(MAX_PATH_BYTES, 1024).
+
+-define(MAIN, ~"SKILL.md").
+
+-doc "Files that one skill may have, its `SKILL.md` among them.".
+-spec max_files() -> pos_integer().
+max_files() -> ?MAX_FILES.
+
+-doc "Bytes that the files of one skill may have.".
+-spec max_bytes() -> pos_integer().
+max_bytes() -> ?MAX_BYTES.
+
+-doc "A skill ready for the catalog, or what is wrong with it.".
+-spec compile(source()) -> {ok, definition()} | {error, error()}.
+compile(Source) ->
+    Label = label(Source),
+    try
+        Files = files(Source),
+        ok = check_files(Files),
+        Frontmatter = frontmatter(Files),
+        ok = check_fields(Frontmatter),
+        ok = check_folder(Source, Frontmatter),
+        {ok, definition(<<(prefix(Source))/binary, (maps:get(~"name", Frontmatter))/binary>>,
+                        Frontmatter, Files)}
+    catch
+        throw:{Place, Expected} -> {error, {bad_skill, Label, Place, Expected}}
+    end.
+
+-doc "What a skill is called in errors: its folder, or its name where it can be told.".
+-spec label(term()) -> binary().
+label(#{folder := Folder}) -> Folder;
+label(#{name := Name}) when is_binary(Name) -> Name;
+label(#{files := #{?MAIN := Main}}) when is_binary(Main) ->
+    case erlmcp_frontmatter:parse(Main) of
+        {ok, #{~"name" := Name}} when is_binary(Name) -> Name;
+        _ -> ~"a skill"
+    end;
+label(_) -> ~"a skill".
+
+%% The files of a source: as they are, or with a SKILL.md that is made of its fields.
+
+files(#{files := Files} = Source) when map_size(Source) =:= 1 -> Files;
+files(#{files := Files, folder := _}) -> Files;
+files(#{files := Files, prefix := _} = Source) when map_size(Source) =:= 2 -> Files;
+files(#{name := _} = Source) ->
+    Fields = [{name, ~"name", text}, {description, ~"description", text},
+              {license, ~"license", text}, {compatibility, ~"compatibility", text},
+              {metadata, ~"metadata", texts_by_key}, {allowed_tools, ~"allowed-tools", texts}],
+    Other = maps:keys(Source) -- [body, files, prefix | [Field || {Field, _, _} <- Fields]],
+    Other =:= [] orelse throw({text(hd(Other)), ~"no such field"}),
+    Given = [{Name, given(Name, Type, maps:get(Field, Source))}
+             || {Field, Name, Type} <- Fields, is_map_key(Field, Source)],
+    Body = given(~"body", text, maps:get(body, Source, ~"")),
+    More = maps:get(files, Source, #{}),
+    is_map(More) andalso not is_map_key(?MAIN, More)
+        orelse throw({~"files", ~"a map of the files beside SKILL.md"}),
+    Head = erlmcp_frontmatter:compose(Given),
+    More#{?MAIN => <<Head/binary, $\n, Body/binary>>};
+files(#{files := _}) ->
+    throw({~"files", ~"files alone, or with name, description and body for a SKILL.md"});
+files(_) ->
+    throw({~"skills", ~"a map with path, with files, or with name and description"}).
+
+text(Term) -> unicode:characters_to_binary(io_lib:format("~tp", [Term])).
+
+given(Name, Type, Value) ->
+    case is_a(Type, Value) of
+        true -> Value;
+        false -> throw({Name, expected(Type)})
+    end.
+
+is_a(text, Value) -> is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value;
+is_a(texts, [Value | Values]) -> is_a(text, Value) andalso is_a(texts, Values);
+is_a(texts, Value) -> Value =:= [];
+is_a(texts_by_key, Value) when is_map(Value) ->
+    lists:all(fun({Key, Text}) -> is_a(text, Key) andalso is_a(text, Text) end,
+              maps:to_list(Value));
+is_a(texts_by_key, _) -> false.
+
+expected(text) -> ~"a text in UTF-8";
+expected(texts) -> ~"a list of texts";
+expected(texts_by_key) -> ~"a mapping of keys to texts".
+
+check_files(Files) when is_map(Files) ->
+    lists:foreach(fun check_file/1, maps:to_list(Files)),
+    map_size(Files) =< ?MAX_FILES
+        orelse throw({~"files", ~"at most 512 files"}),
+    lists:sum([byte_size(Bytes) || _ := Bytes <- Files]) =< ?MAX_BYTES
+        orelse throw({~"files", ~"at most 16777216 bytes"}),
+    ok;
+check_files(_) ->
+    throw({~"files", ~"a map of paths to bytes"}).
+
+check_file({Path, Bytes}) ->
+    is_a(text, Path) andalso byte_size(Path) =< ?MAX_PATH_BYTES
+        orelse throw({text(Path), ~"a path in UTF-8 of at most 1024 bytes"}),
+    Segments = binary:split(Path, ~"/", [global]),
+    lists:all(fun is_segment/1, Segments)
+        orelse throw({Path, <<"a path in the skill, of names without \\, control characters or "
+                              "a dot at the start">>}),
+    is_binary(Bytes) orelse throw({Path, ~"bytes"}).
+
+is_segment(<<".", _/binary>>) -> false;
+is_segment(Segment) -> re:run(Segment, "^[^\\x00-\\x1f\\x7f\\\\]+$", [{capture, none}]) =:= match.
+
+frontmatter(#{?MAIN := Bytes}) ->
+    is_a(text, Bytes) orelse throw({?MAIN, ~"text in UTF-8"}),
+    case erlmcp_frontmatter:parse(Bytes) of
+        {ok, Frontmatter} ->
+            Frontmatter;
+        {error, {Line, Expected}} ->
+            throw({<<?MAIN/binary, ":", (integer_to_binary(Line))/binary>>, Expected})
+    end;
+frontmatter(_) ->
+    throw({?MAIN, ~"a file of this name"}).
+
+%% What the Agent Skills specification says of the fields. Others pass.
+check_fields(Frontmatter) ->
+    Name = required(~"name", Frontmatter),
+    re:run(Name, "^(?!.*--)[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$",
+           [{capture, none}, dollar_endonly]) =:= match
+        orelse throw({~"name", ~"1 to 64 of a-z, 0-9 and -, none of them - at an end or twice"}),
+    is_short(required(~"description", Frontmatter), 1024)
+        orelse throw({~"description", ~"1 to 1024 characters"}),
+    lists:foreach(fun({Key, Value}) -> check_field(Key, Value) end, maps:to_list(Frontmatter)).
+
+required(Field, Frontmatter) ->
+    given(Field, text, maps:get(Field, Frontmatter, missing)).
+
+is_short(Text, Max) ->
+    string:trim(Text) =/= ~"" andalso length(unicode:characters_to_list(Text)) =< Max.
+
+check_field(~"license", Value) ->
+    given(~"license", text, Value);
+check_field(~"compatibility", Value) ->
+    is_short(given(~"compatibility", text, Value), 500)
+        orelse throw({~"compatibility", ~"1 to 500 characters"});
+check_field(~"metadata", Value) ->
+    Reserved = [Key || Key := _ <- given(~"metadata", texts_by_key, Value),
+                       string:prefix(Key, "io.modelcontextprotocol/") =/= nomatch],
+    Reserved =:= []
+        orelse throw({~"metadata", ~"no keys under io.modelcontextprotocol/, which are reserved"});
+check_field(~"allowed-tools", Value) when not is_binary(Value) ->
+    given(~"allowed-tools", texts, Value);
+check_field(_, _) ->
+    ok.
+
+%% "Must match the parent directory name".
+check_folder(#{folder_name := Name}, #{~"name" := Name}) -> ok;
+check_folder(#{folder_name := _}, _) -> throw({~"name", ~"the name of the skill's folder"});
+check_folder(_, _) -> ok.
+
+prefix(#{prefix := Prefix}) ->
+    is_binary(Prefix) andalso
+        lists:all(fun(Segment) ->
+            re:run(Segment, "^[a-z0-9][a-z0-9._~-]*$", [{capture, none}, dollar_endonly]) =:= match
+        end, binary:split(Prefix, ~"/", [global]))
+        orelse throw({~"prefix", ~"names of a-z, 0-9, . _ ~ and -, with / between them"}),
+    <<Prefix/binary, $/>>;
+prefix(_) ->
+    ~"".
+
+%% As clients see it.
+
+definition(SkillPath, Frontmatter, Files) ->
+    Root = <<"skill://", SkillPath/binary, $/>>,
+    Compiled = [file(Root, Path, Bytes, Frontmatter)
+                || Path := Bytes <- maps:iterator(Files, ordered)],
+    Wire = #{~"uri" => <<Root/binary, ?MAIN/binary>>,
+             ~"frontmatter" => Frontmatter,
+             ~"resources" => [#{~"uri" => Uri, ~"digest" => Digest, ~"size" => Size}
+                              || #{key := Uri, digest := Digest, wire := #{~"size" := Size}}
+                                     <- Compiled]},
+    #{key => <<Root/binary, ?MAIN/binary>>, wire => Wire,
+      encoded => iolist_to_binary(json:encode(Wire)), files => Compiled}.
+
+file(Root, Path, Bytes, Frontmatter) ->
+    Segments = binary:split(Path, ~"/", [global]),
+    Uri = iolist_to_binary([Root, lists:join($/, [quoted(Segment) || Segment <- Segments])]),
+    Content = case is_a(text, Bytes) of
+        true -> text;
+        false -> bytes
+    end,
+    Type = erlmcp_media_type:of_file(Path, Content),
+    Item = case Content of
+        text -> erlmcp_content:text_contents(Uri, Type, Bytes);
+        bytes -> erlmcp_content:blob_contents(Uri, Type, Bytes)
+    end,
+    Resource = #{~"uri" => Uri, ~"mimeType" => Type, ~"size" => byte_size(Bytes)},
+    Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
+    #{key => Uri, digest => <<"sha256:", Digest/binary>>, listed => Path =:= ?MAIN,
+      wire => maps:merge(Resource, names(Path, lists:last(Segments), Frontmatter)),
+      contents => iolist_to_binary(json:encode([Item]))}.
+
+names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
+names(_, Name, _) -> #{~"name" => Name}.
+
+%% What RFC 3986 lets stand in a segment stays as it is.
+quoted(Segment) ->
+    uri_string:quote(Segment, "!$&'()*+,;=:@").

@@ -1,0 +1,47 @@
+-module(erlmcp_skill_directory).
+-moduledoc """
+The folders that the files of skills lie in, by URI, each with its direct children as
+`resources/directory/read` gives them: in the order of their URIs, encoded. Pure.
+""".
+
+-export([index/1]).
+
+-export_type([index/0]).
+
+-type index() :: #{Uri :: binary() => [{Place :: non_neg_integer(), Encoded :: binary()}]}.
+
+-doc "The folders of these files, or a URI that is both a file and a folder.".
+-spec index([erlmcp_skill:file()]) -> {ok, index()} | {error, {duplicate, resource, binary()}}.
+index(Files) ->
+    Resources = #{Uri => Wire || #{key := Uri, wire := Wire} <- Files},
+    Folders = maps:fold(fun(Uri, Wire, Known) -> below(parent(Uri), Uri, Wire, Known) end,
+                        #{}, Resources),
+    case [Uri || Uri := _ <- Folders, is_map_key(Uri, Resources)] of
+        [] -> {ok, #{Uri => encoded(Children) || Uri := Children <- Folders}};
+        [Uri | _] -> {error, {duplicate, resource, Uri}}
+    end.
+
+below(none, _, _, Known) ->
+    Known;
+below(Folder, Uri, Wire, Known) ->
+    case Known of
+        #{Folder := Children} ->
+            Known#{Folder := Children#{Uri => Wire}};
+        #{} ->
+            Resource = #{~"uri" => Folder, ~"name" => name(Folder),
+                         ~"mimeType" => ~"inode/directory"},
+            below(parent(Folder), Folder, Resource, Known#{Folder => #{Uri => Wire}})
+    end.
+
+parent(<<"skill://", Path/binary>>) ->
+    case lists:droplast(binary:split(Path, ~"/", [global])) of
+        [] -> none;
+        Segments -> iolist_to_binary([~"skill://", lists:join($/, Segments)])
+    end.
+
+name(Uri) ->
+    uri_string:percent_decode(lists:last(binary:split(Uri, ~"/", [global]))).
+
+encoded(Children) ->
+    Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
+    [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].

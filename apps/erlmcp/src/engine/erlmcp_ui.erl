@@ -1,0 +1,151 @@
+-module(erlmcp_ui).
+-moduledoc """
+What definitions say of MCP Apps: the field `ui` of a tool, which names the view that shows its
+results, and of a resource, which is such a view. Checked here and turned into `_meta`. Pure.
+
+Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
+""".
+
+-export([shown/2, view_of/1, is_used/1]).
+
+-export_type([tool/0, view/0]).
+
+-doc """
+The field `ui` of a tool.
+
+- `resource_uri`: the resource, of this server, that shows its results; its scheme is `ui`.
+- `visibility`: who may call it, the `model`, the `app` that a view is, or both (the default).
+""".
+-type tool() :: #{resource_uri => binary(), visibility => [model | app, ...]}.
+-doc """
+The field `ui` of a resource whose URI has the scheme `ui`: what the view asks of its sandbox.
+
+- `csp`: the origins that it loads from; none by default. `connect_domains` for requests,
+  `resource_domains` for images, scripts, styles and fonts, `frame_domains` for frames,
+  `base_uri_domains` for its base URI.
+- `permissions`: of `camera`, `microphone`, `geolocation` and `clipboard_write`.
+- `domain`: an origin of its own, in the form that the host's documents say.
+- `prefers_border`: whether it wants a border and a background.
+""".
+-type view() :: #{
+    csp => #{connect_domains | resource_domains | frame_domains | base_uri_domains => [binary()]},
+    permissions => [camera | microphone | geolocation | clipboard_write],
+    domain => binary(),
+    prefers_border => boolean()
+}.
+
+-doc """
+The definition with `_meta` for its `ui`, and for a view with the media type that views have; or the
+field that is wrong.
+""".
+-spec shown(erlmcp_definition:kind(), erlmcp_definition:source()) ->
+    {ok, erlmcp_definition:source()} | {error, Field :: atom(), Expected :: binary()}.
+shown(_, #{ui := _, meta := #{ui := _}}) -> {error, ui, ~"no ui in meta beside it"};
+shown(_, #{ui := _, meta := #{~"ui" := _}}) -> {error, ui, ~"no ui in meta beside it"};
+shown(tool, #{ui := Ui} = Source) -> described(fun tool/2, Ui, Source);
+shown(resource, #{uri := <<"ui://", _/binary>>} = Source) -> view(Source);
+shown(resource_template, #{uri_template := <<"ui://", _/binary>>} = Source) -> view(Source);
+shown(_, #{ui := _}) -> {error, ui, ~"a URI of the scheme ui"};
+shown(_, Source) -> {ok, Source}.
+
+view(Source) ->
+    View = erlmcp_extension:view_type(),
+    case maps:get(mime_type, Source, View) of
+        View -> described(fun view/2, maps:get(ui, Source, #{}), Source#{mime_type => View});
+        _ -> {error, mime_type, <<View/binary, " for a URI of the scheme ui">>}
+    end.
+
+described(Field, Ui, Source) ->
+    try maps:fold(fun(Name, Value, Known) -> maps:merge(Known, Field(Name, Value)) end, #{}, Ui) of
+        Known when map_size(Known) =:= 0 ->
+            {ok, Source};
+        Known ->
+            Meta = maps:get(meta, Source, #{}),
+            Older = case Known of
+                %% The key of before 2026: hosts that know no other are still about.
+                #{~"resourceUri" := Uri} -> #{~"ui/resourceUri" => Uri};
+                #{} -> #{}
+            end,
+            {ok, Source#{meta => (maps:merge(Older, Meta))#{~"ui" => Known}}}
+    catch
+        throw:Expected -> {error, ui, Expected}
+    end.
+
+tool(resource_uri, Uri) ->
+    case Uri of
+        <<"ui://", _, _/binary>> -> #{~"resourceUri" => text(Uri, resource_uri)};
+        _ -> throw(~"resource_uri: a URI of the scheme ui")
+    end;
+tool(visibility, Visibility) ->
+    case lists:member(Visibility, [[model], [app], [model, app], [app, model]]) of
+        true -> #{~"visibility" => Visibility};
+        false -> throw(~"visibility: a list of model, app or both")
+    end;
+tool(_, _) ->
+    throw(~"resource_uri and visibility alone").
+
+view(csp, Csp) when is_map(Csp) ->
+    #{~"csp" => maps:fold(fun(Name, Origins, Known) -> Known#{csp(Name) => origins(Name, Origins)}
+                          end, #{}, Csp)};
+view(csp, _) ->
+    throw(~"csp: a map");
+view(permissions, Permissions) when length(Permissions) >= 0 ->
+    #{~"permissions" => #{permission(Permission) => #{} || Permission <- Permissions}};
+view(permissions, _) ->
+    throw(~"permissions: a list");
+view(domain, Domain) when is_binary(Domain), Domain =/= ~"" ->
+    #{~"domain" => text(Domain, domain)};
+view(domain, _) ->
+    throw(~"domain: a non-empty binary");
+view(prefers_border, Prefers) when is_boolean(Prefers) ->
+    #{~"prefersBorder" => Prefers};
+view(prefers_border, _) ->
+    throw(~"prefers_border: true or false");
+view(_, _) ->
+    throw(~"csp, permissions, domain and prefers_border alone").
+
+text(Text, Field) ->
+    case unicode:characters_to_binary(Text) of
+        Text -> Text;
+        _ -> throw(<<(atom_to_binary(Field))/binary, ": UTF-8">>)
+    end.
+
+csp(connect_domains) -> ~"connectDomains";
+csp(resource_domains) -> ~"resourceDomains";
+csp(frame_domains) -> ~"frameDomains";
+csp(base_uri_domains) -> ~"baseUriDomains";
+csp(_) -> throw(~"csp: connect_domains, resource_domains, frame_domains, base_uri_domains alone").
+
+%% They go into a header of the host's: nothing that could end a directive there.
+origins(Name, Origins) ->
+    try lists:all(fun is_origin/1, Origins) of
+        true -> Origins;
+        false -> no_origins(Name)
+    catch
+        error:_ -> no_origins(Name)
+    end.
+
+-spec no_origins(atom()) -> no_return().
+no_origins(Name) ->
+    throw(<<(atom_to_binary(Name))/binary, ": a list of origins such as https://*.example.com">>).
+
+is_origin(Origin) ->
+    re:run(Origin, "^(https?|wss?)://(\\*\\.)?([A-Za-z0-9.-]+|\\[[0-9A-Fa-f:]+\\])(:[0-9]{1,5})?$",
+           [{capture, none}, dollar_endonly]) =:= match.
+
+permission(camera) -> ~"camera";
+permission(microphone) -> ~"microphone";
+permission(geolocation) -> ~"geolocation";
+permission(clipboard_write) -> ~"clipboardWrite";
+permission(_) -> throw(~"permissions: of camera, microphone, geolocation and clipboard_write").
+
+-doc "The URI of the view that shows a tool's results, if it has one.".
+-spec view_of(erlmcp_definition:definition()) -> {ok, binary()} | none.
+view_of(#{wire := #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}}) -> {ok, Uri};
+view_of(_) -> none.
+
+-doc "Whether a definition is for MCP Apps.".
+-spec is_used(erlmcp_definition:definition()) -> boolean().
+is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
+is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_type();
+is_used(_) -> false.

@@ -1,0 +1,65 @@
+-module(erlmcp_extension).
+-moduledoc """
+Extensions of the protocol as data: their identifiers, the methods that each adds, and the oldest
+revision that has them. Pure.
+
+Source: specification 2026-07-28, "Extensions", and the pages of each extension.
+""".
+
+-export([skills/0, ui/0, view_type/0]).
+-export([offers/3, shown/2, client_has/2]).
+
+-export_type([extensions/0]).
+
+-doc "Extensions by their identifiers, with what they are declared with.".
+-type extensions() :: #{binary() => Settings :: map()}.
+
+-doc "The identifier of Skills.".
+-spec skills() -> binary().
+skills() -> ~"io.modelcontextprotocol/skills".
+
+-doc "The identifier of MCP Apps.".
+-spec ui() -> binary().
+ui() -> ~"io.modelcontextprotocol/ui".
+
+-doc "The media type of a view of MCP Apps, the one that there is.".
+-spec view_type() -> binary().
+view_type() -> ~"text/html;profile=mcp-app".
+
+%% Tools and resources have `_meta`, in which MCP Apps says everything, since 2025-06-18.
+since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
+since(_) -> '2025-06-18'.
+
+-doc "Whether one of these extensions adds this method to a revision.".
+-spec offers(Method :: binary(), erlmcp_revision:revision(), extensions()) -> boolean().
+offers(Method, Revision, Extensions) ->
+    case adds(Method) of
+        {ok, Extension} -> is_map_key(Extension, shown(Revision, Extensions));
+        error -> false
+    end.
+
+adds(~"skills/list") -> {ok, skills()};
+adds(~"skills/get") -> {ok, skills()};
+adds(~"resources/directory/read") -> {ok, skills()};
+adds(_) -> error.
+
+-doc "Those that a client of a revision is told of.".
+-spec shown(erlmcp_revision:revision(), extensions()) -> extensions().
+shown(Revision, Extensions) ->
+    #{Extension => Settings || Extension := Settings <- Extensions, since(Extension) =< Revision}.
+
+-doc """
+Whether a client with these capabilities has an extension. For MCP Apps that means that it shows
+`text/html;profile=mcp-app`.
+""".
+-spec client_has(Extension :: binary(), Capabilities :: map()) -> boolean().
+client_has(Extension, #{~"extensions" := #{} = Extensions}) ->
+    case Extensions of
+        #{Extension := #{} = Settings} -> Extension =/= ui() orelse shows_views(Settings);
+        #{} -> false
+    end;
+client_has(_, _) ->
+    false.
+
+shows_views(#{~"mimeTypes" := [_ | _] = Types}) -> lists:member(view_type(), Types);
+shows_views(_) -> false.

@@ -1,0 +1,250 @@
+-module(erlmcp_frontmatter).
+-moduledoc """
+The YAML frontmatter of a `SKILL.md`, as a map that is JSON. Pure.
+
+It is a subset of YAML, the part that every YAML reader reads alike; the rest is refused with its
+line and what to write instead. There are
+
+- mappings of plain keys (letters, digits, `_`, `-`, `.`, `/`), nested by indentation with spaces;
+- values of one line: see `m:erlmcp_frontmatter_scalar`;
+- block scalars: `|`, `|-`, `>` and `>-`, the folded ones without lines that are indented more;
+- lists of one-line values, below their key with `- ` or as `[one, "two"]`;
+- whole lines that are comments.
+
+There are no anchors, aliases, tags, values that go on in the next line, or comments after a value.
+
+Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
+""".
+
+-export([parse/1, compose/1]).
+
+-export_type([value/0, error/0]).
+
+-type value() ::
+    binary() | number() | boolean() | null | [value()] | #{binary() => value()}.
+-type error() :: {Line :: pos_integer(), Expected :: binary()}.
+-type line() :: {pos_integer(), Indent :: non_neg_integer() | tab, Text :: binary()}.
+
+%% Bytes of the frontmatter, and mappings within each other.
+-define(MAX_BYTES, 65_536).
+-define(MAX_DEPTH, 8).
+
+-doc """
+The frontmatter at the head of a Markdown text: what stands between a first line `---` and the next.
+
+```erlang
+{ok, #{~"name" := ~"tidy", ~"metadata" := #{~"version" := ~"1.0"}}} =
+    erlmcp_frontmatter:parse(~"---\nname: tidy\nmetadata:\n  version: \"1.0\"\n---\nText\n").
+{error, {2, _}} = erlmcp_frontmatter:parse(~"---\nname: *tidy\n---\n").
+```
+""".
+-spec parse(binary()) -> {ok, #{binary() => value()}} | {error, error()}.
+parse(Markdown) ->
+    Head = binary:part(Markdown, 0, min(byte_size(Markdown), ?MAX_BYTES)),
+    try
+        [First | Rest] = binary:split(Head, ~"\n", [global]),
+        ok = opening(First),
+        Lines = until_closed(Rest, 2, []),
+        {Mapping, []} = mapping(Lines, 0, 1, #{}),
+        {ok, Mapping}
+    catch
+        throw:{Line, Expected} -> {error, {Line, Expected}}
+    end.
+
+opening(Line) when Line =:= ~"---"; Line =:= ~"---\r" -> ok;
+opening(_) -> throw({1, ~"--- alone in the first line"}).
+
+until_closed([Raw | Rest], Number, Lines) ->
+    Line = without_return(Raw),
+    case Line of
+        <<"---", Spaces/binary>> ->
+            case is_white(Spaces) of
+                true -> lists:reverse(Lines);
+                false -> until_closed(Rest, Number + 1, [line(Number, Line) | Lines])
+            end;
+        _ ->
+            until_closed(Rest, Number + 1, [line(Number, Line) | Lines])
+    end;
+until_closed([], _, _) ->
+    throw({1, ~"a line --- that ends the frontmatter, within 65536 bytes"}).
+
+without_return(Line) ->
+    Size = byte_size(Line) - 1,
+    case Line of
+        <<Text:Size/binary, $\r>> -> Text;
+        _ -> Line
+    end.
+
+line(Number, Line) ->
+    true = is_printable(Line) orelse throw({Number, ~"printable characters, in UTF-8"}),
+    {Number, indent(Line, 0), Line}.
+
+indent(<<" ", Rest/binary>>, Indent) -> indent(Rest, Indent + 1);
+indent(<<"\t", _/binary>>, _) -> tab;
+indent(_, Indent) -> Indent.
+
+%% What some reader takes for a line's end or for no text is left out.
+is_printable(<<C/utf8, Rest/binary>>) when
+    C =:= $\t; C >= $\s, C < 16#7f; C >= 16#a0, C =/= 16#2028, C =/= 16#2029, C =/= 16#feff,
+    C =/= 16#fffe, C =/= 16#ffff
+->
+    is_printable(Rest);
+is_printable(Rest) ->
+    Rest =:= <<>>.
+
+is_white(<<C, Rest/binary>>) when C =:= $\s; C =:= $\t -> is_white(Rest);
+is_white(Rest) -> Rest =:= <<>>.
+
+-spec mapping([line()], non_neg_integer(), pos_integer(), map()) -> {map(), [line()]}.
+mapping(Lines, Indent, Depth, Known) ->
+    case skip(Lines) of
+        [{_, Less, _} | _] = Rest when is_integer(Less), Less < Indent ->
+            {Known, Rest};
+        [{Number, Indent, Text} | Rest] ->
+            {Key, Inline} = entry(Number, binary:part(Text, Indent, byte_size(Text) - Indent)),
+            false = is_map_key(Key, Known) andalso throw({Number, ~"each key once"}),
+            {Value, After} = value(Inline, Number, Rest, Indent, Depth),
+            mapping(After, Indent, Depth, Known#{Key => Value});
+        [{Number, _, _} | _] ->
+            throw({Number, <<"a key at the indentation of the others; for a value of more lines, "
+                             "begin it with >-">>});
+        [] ->
+            {Known, []}
+    end.
+
+skip([{Number, tab, _} | _]) ->
+    throw({Number, ~"spaces, not tabs, before the text"});
+skip([{_, Indent, Text} = Line | Lines]) ->
+    case Text of
+        <<_:Indent/binary>> -> skip(Lines);
+        <<_:Indent/binary, "#", _/binary>> -> skip(Lines);
+        _ -> [Line | Lines]
+    end;
+skip([]) ->
+    [].
+
+entry(Number, Text) ->
+    case re:run(Text, "^([A-Za-z_][A-Za-z0-9_./-]*):(?: +(.*))?$",
+                [{capture, all_but_first, binary}, dollar_endonly]) of
+        {match, [Key | Inline]} ->
+            case erlmcp_frontmatter_scalar:is_plain(Key) of
+                true -> {Key, trimmed(iolist_to_binary(Inline))};
+                false -> throw({Number, ~"a key that no YAML reader takes for something else"})
+            end;
+        nomatch ->
+            throw({Number, ~"key: value, the key of letters, digits, _ - . and /"})
+    end.
+
+trimmed(Text) ->
+    string:trim(Text, trailing, " ").
+
+value(~"", Number, Rest, Indent, Depth) ->
+    nested(Number, skip(Rest), Indent, Depth);
+value(<<Style, Chomp/binary>>, Number, Rest, Indent, _) when Style =:= $|; Style =:= $> ->
+    block(Style, Chomp, Number, Rest, Indent);
+value(Inline, Number, Rest, _, _) ->
+    {inline(Inline, Number), Rest}.
+
+inline(Text, Number) ->
+    case erlmcp_frontmatter_scalar:parse(Text) of
+        {ok, Value} -> Value;
+        {error, Expected} -> throw({Number, Expected})
+    end.
+
+nested(Number, [{_, At, Text} | _] = Lines, Indent, Depth) when is_integer(At), At >= Indent ->
+    case Text of
+        <<_:At/binary, "- ", _/binary>> -> sequence(Lines, At, []);
+        _ when At =:= Indent -> throw({Number, ~"a value; quote an empty one"});
+        _ when Depth =:= ?MAX_DEPTH -> throw({Number, ~"at most 8 mappings within each other"});
+        _ -> mapping(Lines, At, Depth + 1, #{})
+    end;
+nested(Number, _, _, _) ->
+    throw({Number, ~"a value; quote an empty one"}).
+
+sequence(Lines, At, Items) ->
+    case skip(Lines) of
+        [{Number, At, Text} | Rest] ->
+            case Text of
+                <<_:At/binary, "- ", Item/binary>> ->
+                    Inline = trimmed(string:trim(Item, leading, " ")),
+                    sequence(Rest, At, [inline(Inline, Number) | Items]);
+                _ ->
+                    {lists:reverse(Items), [{Number, At, Text} | Rest]}
+            end;
+        [{_, Less, _} | _] = Rest when is_integer(Less), Less < At ->
+            {lists:reverse(Items), Rest};
+        [{Number, _, _} | _] ->
+            throw({Number, ~"- and a value of one line"});
+        [] ->
+            {lists:reverse(Items), []}
+    end.
+
+%% A block scalar: its first line says how far all are indented.
+block(Style, Chomp, Number, Rest, Indent) ->
+    End = case Chomp of
+        ~"" -> ~"\n";
+        ~"-" -> ~"";
+        _ -> throw({Number, ~"| |- > or >-"})
+    end,
+    case Rest of
+        [{_, At, Text} | _] when is_integer(At), At > Indent, byte_size(Text) > At ->
+            {Lines, After} = block_lines(Rest, Indent, At, []),
+            {<<(joined(Style, Lines))/binary, End/binary>>, After};
+        _ ->
+            throw({Number, ~"a text in the next line, indented with spaces"})
+    end.
+
+block_lines([{Number, Own, Text} | Rest] = Lines, Indent, At, Known) ->
+    case Text of
+        <<_:At/binary, Line/binary>> when Own =:= At, Line =/= <<>> ->
+            block_lines(Rest, Indent, At, [{Number, Line} | Known]);
+        <<_:At/binary, Line/binary>> when is_integer(Own), Own > At, byte_size(Text) > Own ->
+            block_lines(Rest, Indent, At, [{Number, Line} | Known]);
+        _ when Own =:= byte_size(Text), Own =< At ->
+            block_lines(Rest, Indent, At, [{Number, ~""} | Known]);
+        _ when is_integer(Own), Own =< Indent, byte_size(Text) > Own ->
+            {ended(Known), Lines};
+        _ ->
+            throw({Number, ~"a line of the text, or an empty one, indented with spaces"})
+    end;
+block_lines([], _, _, Known) ->
+    {ended(Known), []}.
+
+%% The empty lines at the end belong to what follows.
+ended(Known) ->
+    lists:reverse(lists:dropwhile(fun({_, Line}) -> Line =:= ~"" end, Known)).
+
+joined($|, Lines) ->
+    iolist_to_binary(lists:join($\n, [Line || {_, Line} <- Lines]));
+joined($>, Lines) ->
+    iolist_to_binary(folded(Lines)).
+
+%% A line's end is a space; with empty lines after it, those alone count.
+folded([{Number, <<C, _/binary>>} | _]) when C =:= $\s; C =:= $\t ->
+    throw({Number, ~"no line of a folded text indented more than its first; use |-"});
+folded([{_, Line}]) ->
+    [Line];
+folded([{_, Line} | Rest]) ->
+    case lists:splitwith(fun({_, Next}) -> Next =:= ~"" end, Rest) of
+        {[], _} -> [Line, $\s | folded(Rest)];
+        {Empty, More} -> [Line, [$\n || _ <- Empty] | folded(More)]
+    end.
+
+-doc """
+A frontmatter with these fields, as text with its lines `---`. Keys must be plain; `parse/1` gives
+the fields back.
+""".
+-spec compose([{binary(), binary() | [binary()] | #{binary() => binary()}}]) -> binary().
+compose(Fields) ->
+    iolist_to_binary([~"---\n", [field(Key, Value) || {Key, Value} <- Fields], ~"---\n"]).
+
+field(Key, Value) when is_binary(Value) ->
+    [Key, ~": ", erlmcp_frontmatter_scalar:quoted(Value), $\n];
+field(Key, Values) when is_list(Values) ->
+    Quoted = [erlmcp_frontmatter_scalar:quoted(Value) || Value <- Values],
+    [Key, ~": [", lists:join(~", ", Quoted), ~"]\n"];
+field(Key, Values) when map_size(Values) =:= 0 ->
+    [Key, ~": {}\n"];
+field(Key, Values) ->
+    [Key, ~":\n", [[~"  ", field(Inner, Value)]
+                   || Inner := Value <- maps:iterator(Values, ordered)]].

@@ -1,0 +1,3 @@
+#!/bin/sh
+# The text of a PDF file, on stdout. Needs poppler-utils.
+exec pdftotext -layout -- "$1" -
