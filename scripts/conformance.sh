@@ -6,6 +6,8 @@
 #   tools-resources-prompts    tools, resources and prompts on both wires (the default)
 #   requirements-2025-11-25    all that the suite scores a server of 2025-11-25 on
 #   requirements-2026-07-28    the same for 2026-07-28
+#   extensions                 the extensions that we serve
+#   pending                    what the suite has beyond that and we serve
 #   all                        every set
 #
 # The sets are the files test/conformance/*.txt. A check that failed or warned is a line

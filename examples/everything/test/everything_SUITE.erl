@@ -7,7 +7,7 @@ table of fixtures says.
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([everything_is_described/1, tools_give_their_content/1, tools_check_their_arguments/1,
          system_info_fits_its_schema/1, resources_give_their_contents/1,
-         prompts_give_their_messages/1]).
+         prompts_give_their_messages/1, skills_are_whole/1, the_clock_has_a_view/1]).
 
 -define(PNG, <<"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAA"
                "BJRU5ErkJggg==">>).
@@ -15,7 +15,8 @@ table of fixtures says.
 
 all() ->
     [everything_is_described, tools_give_their_content, tools_check_their_arguments,
-     system_info_fits_its_schema, resources_give_their_contents, prompts_give_their_messages].
+     system_info_fits_its_schema, resources_give_their_contents, prompts_give_their_messages,
+     skills_are_whole, the_clock_has_a_view].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started([erlmcp, inets]),
@@ -119,6 +120,29 @@ prompts_give_their_messages(Config) ->
               text(~"Please process the embedded resource above.")]},
             {~"test_prompt_with_image", #{},
              [image(), text(~"Please analyze the image above.")]}]].
+
+skills_are_whole(Config) ->
+    #{~"skills" := [#{~"uri" := ~"skill://pdf-processing/SKILL.md"},
+                    #{~"uri" := ~"skill://tours/try-everything/SKILL.md"}] = Skills} =
+        ask(~"skills/list", #{}, Config),
+    [begin
+         #{~"contents" := [#{~"text" := Text}]} = ask(~"resources/read", #{uri => Uri}, Config),
+         Size = byte_size(Text),
+         Hex = binary:encode_hex(crypto:hash(sha256, Text), lowercase),
+         Digest = <<"sha256:", Hex/binary>>
+     end || #{~"resources" := Files} <- Skills,
+            #{~"uri" := Uri, ~"digest" := Digest, ~"size" := Size} <- Files].
+
+the_clock_has_a_view(Config) ->
+    #{~"tools" := Tools} = ask(~"tools/list", #{}, Config),
+    [View, View] = [Uri || #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}} <- Tools],
+    #{~"contents" := [#{~"mimeType" := ~"text/html;profile=mcp-app",
+                        ~"text" := <<"<!DOCTYPE html>", _/binary>>,
+                        ~"_meta" := #{~"ui" := #{~"prefersBorder" := true}}}]} =
+        ask(~"resources/read", #{uri => View}, Config),
+    [#{~"structuredContent" := #{~"time" := <<_:19/binary, "Z">>, ~"shown" := false}} =
+         call(Name, #{}, Config)
+     || Name <- [~"clock", ~"clock_refresh"]].
 
 text(Text) -> #{~"type" => ~"text", ~"text" => Text}.
 

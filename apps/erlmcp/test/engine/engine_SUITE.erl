@@ -592,7 +592,9 @@ key(resource_template, N) -> <<"t://", (integer_to_binary(N))/binary, "/{id}">>.
 
 %% A valid definition, with some of the fields that it may have.
 source(Kind, N) ->
-    Fields = [{Field, Type} || {Field, _, Type, optional} <- erlmcp_definition:fields(Kind)],
+    %% A resource has `ui` where its URI has that scheme: apps_SUITE.
+    Fields = [{Field, Type} || {Field, _, Type, optional} <- erlmcp_definition:fields(Kind),
+                               Type =/= ui orelse Kind =:= tool],
     Optional = [oneof([[], ?LET(Value, value(Field, Type), exactly([{Field, Value}]))])
                 || {Field, Type} <- Fields],
     Key = key(Kind, N),
@@ -629,7 +631,8 @@ value(_, scope) -> oneof([public, private]);
 value(_, middleware) ->
     list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));
 value(_, cache) -> elements([#{ttl_ms => 1}, #{ttl_ms => 1000, scope => public}]);
-value(_, visibility) -> elements([fun is_ada/1, fun is_not_ada/1, fun is_nobody/1]).
+value(_, visibility) -> elements([fun is_ada/1, fun is_not_ada/1, fun is_nobody/1]);
+value(_, ui) -> exactly(#{}).
 
 is_ada(Principal) -> Principal =:= ada.
 is_not_ada(Principal) -> Principal =/= ada.

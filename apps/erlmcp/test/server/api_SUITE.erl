@@ -387,7 +387,8 @@ wrong(scope) -> [everybody, ~"public", undefined];
 wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true end];
 wrong(middleware) -> [fun(_, _, _) -> ok end, [fun(_, _) -> ok end], [log], undefined];
 wrong(cache) -> [1000, #{}, #{ttl_ms => 0}, #{ttl_ms => ~"1"}, #{ttl_ms => 1, scope => everybody},
-                 #{ttl_ms => 1, size => 1}, undefined].
+                 #{ttl_ms => 1, size => 1}, undefined];
+wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};
