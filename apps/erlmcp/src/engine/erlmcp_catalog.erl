@@ -143,7 +143,8 @@ extensions(skill, _) ->
 extensions(_, Definition) ->
     #{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)}.
 
-%% "Resource MUST exist on the server": for as long as a tool names it.
+%% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
+%% own.
 with_views(Catalog) ->
     case without_view(Catalog) of
         [] ->
@@ -156,6 +157,7 @@ with_views(Catalog) ->
 without_view(#{extensions := Extensions} = Catalog) ->
     [{Name, Uri} || is_map_key(erlmcp_extension:ui(), Extensions),
                     #{key := Name} = Tool <- definitions(tool, Catalog),
+                    not is_map_key(mounted, Tool),
                     {ok, Uri} <- [erlmcp_ui:view_of(Tool)],
                     not is_served(Uri, Catalog)].
 
@@ -218,7 +220,8 @@ mount(Prefix, Mounted, Offers, #{settings := Settings, entries := Before} = Cata
                    || Kind <- ?KINDS, {_, #{handler := _} = Definition} <- in_order(Kind, Mounted)],
     Middleware = maps:get(middleware, Settings, []),
     {Left, Filled} = lists:foldl(
-        fun({Kind, Definition}, {Left, #{entries := Entries, next := Next} = Filling}) ->
+        fun({Kind, Definition}, {Left, Filling}) ->
+            #{entries := Entries, extensions := Extensions, next := Next} = Filling,
             #{key := Key} = Entry = erlmcp_middleware:wrap(
                 Middleware, [], erlmcp_mount:definition(Prefix, Kind, Definition, Offers)),
             #{Kind := Known} = Entries,
@@ -226,6 +229,7 @@ mount(Prefix, Mounted, Offers, #{settings := Settings, entries := Before} = Cata
                 ok ->
                     Place = place(Kind, Key, Prefix, Before, Next),
                     {Left, Filling#{entries := Entries#{Kind := Known#{Key => {Place, Entry}}},
+                                    extensions := maps:merge(Extensions, extensions(Kind, Entry)),
                                     next := Next + 1}};
                 {error, Reason} ->
                     {[Reason | Left], Filling}
@@ -464,9 +468,9 @@ encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = C
                               || Uri := Children <- Index}}.
 
 %% The kinds in which two catalogs differ, be it in a handler only.
-encode_others(#{entries := Before}, #{entries := After} = Catalog) ->
+encode_others(#{entries := Before} = Earlier, #{entries := After} = Catalog) ->
     encode_lists([Kind || Kind <- ?KINDS, maps:get(Kind, Before) =/= maps:get(Kind, After)],
-                 Catalog).
+                 greeting_again(Earlier, Catalog)).
 
 encode_lists(Kinds, Catalog) ->
     lists:foldl(fun encode_list/2, Catalog, Kinds).

@@ -111,7 +111,10 @@ named(_, Name, Prefix, Offers, #{wire := Wire} = Definition) ->
 %% The resource of an MCP App, which its tool names by its URI.
 interface(#{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri} = Ui} = Meta} = Wire, Prefix, Offers)
   when is_binary(Uri) ->
-    Wire#{~"_meta" := Meta#{~"ui" := Ui#{~"resourceUri" := public(Uri, Prefix, Offers)}}};
+    Public = public(Uri, Prefix, Offers),
+    %% Earlier hosts know the other key.
+    Flat = #{~"ui/resourceUri" => Public || is_map_key(~"ui/resourceUri", Meta)},
+    Wire#{~"_meta" := maps:merge(Meta#{~"ui" := Ui#{~"resourceUri" := Public}}, Flat)};
 interface(Wire, _, _) ->
     Wire.
 

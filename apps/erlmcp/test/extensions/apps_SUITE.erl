@@ -10,7 +10,7 @@ over HTTP and TCP, and what of it is refused.
          handlers_see_the_client/1, results_are_text_too/1]).
 -export([declared_when_used/1, declared_when_added/1, views_exist/1, views_stay/1,
          templates_are_views_too/1, tools_are_checked/1, views_are_checked/1,
-         meta_written_by_hand/1]).
+         meta_written_by_hand/1, mounted_apps_are_apps/1]).
 
 -import(rounds_client, [open/4, ask/3]).
 
@@ -300,4 +300,22 @@ meta_written_by_hand(_) ->
     {error, {bad_definition, tool, ~"a", ui, _}} = start(#{tools => [Tool]}),
     Server = rounds_client:start(#{tools => [Tool], resources => [view(?URI, #{})]}),
     #{?ID := #{}} = extensions(Server, ~"2026-07-28"),
+    rounds_client:stop(Server).
+
+%% Where a server is mounted, its tools name its views as the client finds them.
+mounted_apps_are_apps(_) ->
+    Server = rounds_client:start(#{mounts => [{~"sky", (weather())#{name => ~"sky",
+                                                                    version => ~"1"}}]}),
+    Client = open(Server, http, ~"2026-07-28", #{}),
+    Greeting = result(Client, ~"server/discover", #{}),
+    #{~"capabilities" := #{~"extensions" := #{?ID := #{}}}} = Greeting,
+    #{~"tools" := [#{~"name" := ~"sky_get_weather", ~"_meta" := Meta} | _]} =
+        result(Client, ~"tools/list", #{}),
+    #{~"ui" := #{~"resourceUri" := Uri}, ~"ui/resourceUri" := Uri} = Meta,
+    #{~"contents" := [#{~"mimeType" := ?TYPE, ~"_meta" := #{~"ui" := _}}]} =
+        result(Client, ~"resources/read", #{uri => Uri}),
+    %% What else comes and goes has nothing to do with them.
+    #{pid := Pid} = Server,
+    ok = erlmcp:add(Pid, tool, (tool(~"own", #{}))#{ui => #{visibility => [model]}}),
+    ok = erlmcp:remove(Pid, tool, ~"own"),
     rounds_client:stop(Server).
