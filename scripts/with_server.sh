@@ -3,12 +3,17 @@
 # server after it. The command finds the server's URL in ERLMCP_URL, and that of HTTP+SSE in
 # ERLMCP_SSE_URL.
 #
-#   scripts/with_server.sh COMMAND [ARGUMENT...]
+#   scripts/with_server.sh [--page-size N] COMMAND [ARGUMENT...]
 set -eu
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 work=$(mktemp -d)
 : >"$work/said"
-"$root/bin/erlmcp" serve everything --port 0 --sse >"$work/said" 2>"$work/log" </dev/null &
+options=''
+if [ "$1" = --page-size ]; then
+    options="--page-size $2"
+    shift 2
+fi
+"$root/bin/erlmcp" serve everything --port 0 --sse $options >"$work/said" 2>"$work/log" </dev/null &
 server=$!
 trap 'kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM

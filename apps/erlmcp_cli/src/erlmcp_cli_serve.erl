@@ -20,6 +20,8 @@ command() ->
             help => "listen on this TCP port too: one JSON-RPC message a line"},
           #{name => sse, long => "-sse", type => boolean,
             help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
+          #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
+            help => "definitions in one page of a list; without it what the server says"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.
@@ -29,7 +31,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         ok ?= start_application(Beam),
-        {ok, Server} ?= start_server(Module, listen(Arguments, Ip)),
+        {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
         ok = announce(Module, Server, Arguments),
         serving
     else
@@ -89,10 +91,11 @@ listen(#{port := Port} = Arguments, Ip) ->
 tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].
 
-start_server(Module, Listeners) ->
+start_server(Module, Arguments, Listeners) ->
+    Options = maps:with([page_size], Arguments),
     maybe
         {error, Reason} ?=
-            erlmcp_cli_sup:start_server(#{handler => Module, listen => Listeners}),
+            erlmcp_cli_sup:start_server(Options#{handler => Module, listen => Listeners}),
         {error, refused(Reason, Listeners)}
     end.
 
