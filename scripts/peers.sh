@@ -1,16 +1,18 @@
 #!/bin/sh
 # Installs the official MCP programs that erlmcp is tried against and prints their folder.
 #
-#   scripts/peers.sh [node | typescript | python2 | python1 | conformance ...]    default: all
+#   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | conformance ...]
 #
-# They come, once, from the npm and PyPI registries that this machine's npm and pip are set up for,
-# at the versions locked under test/interop and test/conformance, into the user's cache folder.
-# What is there already is used as it is: then nothing is asked of any network.
+# They come, once, from the registries that this machine's npm, pip, go and cargo are set up for, at
+# the versions locked under test/interop and test/conformance, into the user's cache folder. What is
+# there already is used as it is: then nothing is asked of any network. The default is all of them.
 #
 #   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
 #   FOLDER/typescript/node_modules      @modelcontextprotocol/client
 #   FOLDER/conformance/node_modules     @modelcontextprotocol/conformance
 #   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
+#   FOLDER/go/client                    test/interop/go, built with github.com/.../go-sdk
+#   FOLDER/rust/client                  test/interop/rust, built with the crate rmcp
 #
 #   ERLMCP_CACHE     where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
 #   ERLMCP_PYTHON    the Python (3.10 or later) to make the virtual environments with
@@ -31,12 +33,16 @@ refuse() {
 fits() {
     case $1 in
         python?) made_with=$(readlink -f "$(command -v "$python")") || made_with='' ;;
+        # These are built of our own source too.
+        go | rust) made_with=$(cd "$root/test/interop/$1" &&
+            find . -type f ! -path './target/*' | LC_ALL=C sort | xargs cat | sha256sum) ;;
         *) made_with=lock ;;
     esac
     [ -e "$folder/$1.complete" ] || return 1
-    read -r made <"$folder/$1.complete"
+    read -r made <"$folder/$1.complete" || return 1
     case $1 in
         node) [ -x "$folder/bin/node" ] ;;
+        go | rust) [ -x "$folder/$1/client" ] && [ "$made" = "$made_with" ] ;;
         # A Python that is gone, or is another one now, takes its environments with it.
         python?) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
     esac
@@ -67,6 +73,32 @@ pip_install() {
     "$folder/$1/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
         --retries 3 --timeout 30 -r "$root/$list" \
         >"$folder/$1.log" 2>&1 || failed "$1" 'pip could not install the packages of' "$list"
+}
+
+# program PART TOOL: what the part is built with.
+program() {
+    command -v "$2" >/dev/null 2>&1 ||
+        refuse "$1 needs $2, and there is none here. ERLMCP_PEERS leaves a client out; see" \
+            'test/interop/run.sh.'
+    rm -rf "${folder:?}/$1"
+    mkdir -p "$folder/$1"
+}
+
+go_build() {
+    program go go
+    (cd "$root/test/interop/go" &&
+        CGO_ENABLED=0 go build -mod=readonly -trimpath -buildvcs=false -o "$folder/go/client" .) \
+        >"$folder/go.log" 2>&1 || failed go 'go (1.25 or later) could not build' test/interop/go
+}
+
+cargo_build() {
+    program rust cargo
+    (cd "$root/test/interop/rust" &&
+        cargo build --locked --quiet --target-dir "$folder/rust/target") \
+        >"$folder/rust.log" 2>&1 ||
+        failed rust 'cargo (Rust 1.88 or later) could not build' test/interop/rust
+    mv "$folder/rust/target/debug/erlmcp-interop" "$folder/rust/client"
+    rm -rf "$folder/rust/target"
 }
 
 # failed PART WHAT OF
@@ -100,23 +132,27 @@ build() {
         typescript) npm_ci typescript test/interop/typescript ;;
         conformance) npm_ci conformance test/conformance ;;
         python?) pip_install "$1" ;;
+        go) go_build ;;
+        rust) cargo_build ;;
     esac
     echo "$made_with" >"$folder/$1.complete"
 }
 
-[ $# -gt 0 ] || set -- node typescript python2 python1 conformance
+all='node typescript python2 python1 go rust conformance'
+[ $# -gt 0 ] || set -- $all
 for part in "$@"; do
     case $part in
         # Programs of Node come with the Node that runs them.
         typescript | conformance) parts="${parts:-} node $part" ;;
-        node | python1 | python2) parts="${parts:-} $part" ;;
-        *) refuse "$part is none of: node typescript python2 python1 conformance" ;;
+        node | python1 | python2 | go | rust) parts="${parts:-} $part" ;;
+        *) refuse "$part is none of: $all" ;;
     esac
 done
 
 folder=$cache/peers-$(cd "$root" && cat scripts/peers.sh test/interop/node/package-lock.json \
     test/interop/typescript/package-lock.json test/conformance/package-lock.json \
-    test/interop/python/requirements-python?.txt | sha256sum | cut -c 1-16)
+    test/interop/python/requirements-python?.txt test/interop/go/go.sum \
+    test/interop/rust/Cargo.lock | sha256sum | cut -c 1-16)
 for part in $parts; do
     fits "$part" && continue
     command -v flock >/dev/null 2>&1 || refuse 'installing needs flock (util-linux).'
