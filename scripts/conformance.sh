@@ -1,24 +1,37 @@
 #!/bin/sh
-# Runs the official conformance suite against a server.
+# Runs the official conformance suite against a server, over HTTP/1.1 and over HTTP/2.
 #
-#   scripts/conformance.sh URL [SET ...]
+#   scripts/conformance.sh [--direct] URL [SET ...]          default: all sets
 #
-#   tools-resources-prompts    tools, resources and prompts on both wires (the default)
-#   requirements-2025-11-25    all that the suite scores a server of 2025-11-25 on
-#   requirements-2026-07-28    the same for 2026-07-28
-#   extensions                 the extensions that we serve
-#   pending                    what the suite has beyond that and we serve
-#   all                        every set
+#   all           every scenario that the suite has, each in the revision that it is of
+#   2025-11-25    all that the suite requires a server of 2025-11-25 to do
+#   2026-07-28    the same for 2026-07-28
 #
-# The sets are the files test/conformance/*.txt. A check that failed or warned is a line
-# `not ok - ...`, and so is a scenario that was skipped or made another number of checks than its
-# set says. The last line is `N passed, N failed` and counts checks; exit 1 when one failed.
+# A check that failed or warned is a line `not ok - ...`, and so is a scenario that was skipped or
+# made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
+# failed` and counts checks; exit 1 when one failed.
+#
+# The suite itself speaks HTTP/1.1; for HTTP/2 a proxy stands between it and the server (see
+# scripts/with_proxy.sh), which --direct leaves out.
 #
 #   ERLMCP_CONFORMANCE_OUT    a folder to keep the suite's own reports in
 set -eu
 
-[ $# -ge 1 ] || { echo "usage: $0 URL [SET ... | all]" >&2; exit 2; }
+direct=''
+if [ "${1:-}" = --direct ]; then
+    direct=yes
+    shift
+fi
+[ $# -ge 1 ] || { echo "usage: $0 [--direct] URL [SET ...]" >&2; exit 2; }
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 peers=$("$root/scripts/peers.sh" conformance)
-"$peers/bin/node" "$root/test/conformance/run.mjs" \
-    "$peers/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js" "$@"
+url=$1
+shift
+set -- "$peers/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js" "$url" "$@"
+run='node=$1 run=$2 suite=$3 url=$4
+     shift 4
+     exec "$node" "$run" "$suite" "HTTP/1.1=$url${ERLMCP_URL:+,HTTP/2=$ERLMCP_URL}" "$@"'
+set -- sh -c "$run" - "$peers/bin/node" "$root/test/conformance/run.mjs" "$@"
+unset ERLMCP_URL
+[ -z "$direct" ] || exec "$@"
+exec "$root/scripts/with_proxy.sh" haproxy 2 "$url" "$@"

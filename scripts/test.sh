@@ -49,7 +49,7 @@ add() {
 if scripts/build.sh; then
     suites
     peers scripts/interop.sh
-    peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL" all'
+    peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
 else
     failed=1
 fi

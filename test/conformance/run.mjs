@@ -1,39 +1,41 @@
-// Runs sets of scenarios of the conformance suite and judges them by the reports it writes, since
-// its exit status passes over warnings and over scenarios that made no check at all.
+// Runs sets of the conformance suite and judges them by the reports that it writes: its exit status
+// passes over scenarios that made no check at all.
 //
-//   node run.mjs SUITE URL [SET ...]      SUITE is the suite's program; see scripts/conformance.sh
+//   node run.mjs SUITE NAME=URL[,NAME=URL] [SET ...]
+//
+// SUITE is the suite's program. Each set is run against each URL; NAME is what the lines say of it.
+// See scripts/conformance.sh.
 
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
-const LIMIT_MS = 60_000;
-const sets = readdirSync(import.meta.dirname)
-    .filter((file) => file.endsWith('.txt'))
-    .map((file) => file.slice(0, -'.txt'.length));
+const LIMIT_MS = 300_000;
+// A warning fails as a failure does: the file with the failures that are expected has none.
+const NONE_EXPECTED = ['--expected-failures', join(import.meta.dirname, 'expected-failures.yml')];
+const SETS = {
+    all: ['--suite', 'all'],
+    '2025-11-25': ['--requirements', '2025-11-25'],
+    '2026-07-28': ['--requirements', '2026-07-28'],
+};
 
-// One scenario a line: wire, name, number of checks that succeed. # begins a comment.
-function scenariosOf(set) {
-    return readFileSync(join(import.meta.dirname, `${set}.txt`), 'utf8')
+// One scenario a line: its name, and how many of its checks succeed, or `later`. # begins a comment.
+function expectedIn(set) {
+    const lines = readFileSync(join(import.meta.dirname, `${set}.txt`), 'utf8')
         .split('\n')
         .map((line) => line.replace(/#.*/, '').trim())
-        .filter((line) => line !== '')
-        .map((line) => {
-            const [wire, name, checks, ...rest] = line.split(/\s+/);
-            if (!/^\d+$/.test(checks) || rest.length > 0) throw new Error(`${set}.txt: ${line}`);
-            return { wire, name, checks: Number(checks) };
-        });
+        .filter((line) => line !== '');
+    return new Map(lines.map((line) => {
+        const [name, checks, ...rest] = line.split(/\s+/);
+        if (!/^(\d+|later)$/.test(checks) || rest.length > 0) throw new Error(`${set}: ${line}`);
+        return [name, checks === 'later' ? undefined : Number(checks)];
+    }));
 }
 
-// The suite's own words, for a scenario without a report.
-function play(suite, url, out, { wire, name }) {
-    // The suite places no extension on its timeline, and skips what is not there. --force: our sets
-    // say the wire of each scenario, and how many checks it makes there.
-    const args = [
-        suite, 'server', '--url', url, '--scenario', name, '--spec-version', wire, '--force',
-        '-o', out,
-    ];
+// How it ended, and its last words for a scenario without a report.
+function play(suite, url, out, set) {
+    const args = [suite, 'server', '--url', url, '-o', out, ...SETS[set], ...NONE_EXPECTED];
     return new Promise((resolve) => {
         const child = spawn(process.execPath, args, { timeout: LIMIT_MS, killSignal: 'SIGKILL' });
         let said = '';
@@ -42,73 +44,86 @@ function play(suite, url, out, { wire, name }) {
                 said = (said + text).slice(-2000);
             });
         }
-        child.on('error', (error) => resolve(String(error)));
-        child.on('close', (status, signal) => resolve(`ended with ${signal ?? status}: ${said}`));
+        child.on('error', (error) => resolve({ status: String(error), said }));
+        child.on('close', (status, signal) => resolve({ status: signal ?? status, said }));
     });
 }
 
-function reportIn(out) {
+// The reports by scenario: a folder for each, named server-SCENARIO-TIME.
+function reportsIn(out) {
     const folders = existsSync(out) ? readdirSync(out) : [];
-    const files = folders.map((folder) => join(out, folder, 'checks.json')).filter(existsSync);
-    return files.length === 1 ? JSON.parse(readFileSync(files[0], 'utf8')) : undefined;
+    return new Map(folders.map((folder) => {
+        const [, name] = /^server-(.*)-\d{4}-\d\d-\d\dT[\dZ-]+$/.exec(folder) ?? [, folder];
+        return [name, JSON.parse(readFileSync(join(out, folder, 'checks.json'), 'utf8'))];
+    }));
 }
 
 function oneLine(value) {
     return String(value ?? '').replace(/\s+/g, ' ').trim().slice(0, 1200);
 }
 
-function judge({ wire, name, checks: expected }, report, said) {
-    const label = `${wire} ${name}`;
-    if (report === undefined) {
-        return { passed: 0, failed: 1, lines: [`not ok - ${label}: no report; ${oneLine(said)}`] };
-    }
+function judge(label, expected, report) {
+    if (report === undefined) return { passed: 0, failed: 1, lines: [`not ok - ${label}: not run`] };
     const bad = report.filter(({ status }) => status === 'FAILURE' || status === 'WARNING');
     const passed = report.filter(({ status }) => status === 'SUCCESS').length;
+    const all = report.map(({ id, status }) => `${id} ${status}`).join(', ') || 'no check';
+    if (expected === undefined) {
+        const whole = bad.length === 0 && passed > 0
+            && report.every(({ status }) => status !== 'SKIPPED');
+        return whole
+            ? { passed, failed: 1, lines: [`not ok - ${label}: expected later, but ${all}`] }
+            : { passed: 0, failed: 0, lines: [`# later - ${label}: ${passed} pass, of: ${all}`] };
+    }
     const lines = bad.map(({ id, status, description, errorMessage, details }) =>
         `not ok - ${label}: [${id}] ${status}: ${oneLine(description)}: ${oneLine(errorMessage)} ` +
             oneLine(JSON.stringify(details)));
-    let failed = bad.length;
     // A check that was not made is a failure too, whatever kept it from being made.
     if (bad.length === 0 && passed !== expected) {
-        failed += 1;
-        const all = report.map(({ id, status }) => `${id} ${status}`).join(', ') || 'skipped';
         lines.push(`not ok - ${label}: ${passed} checks passed, expected ${expected}: ${all}`);
     }
-    if (failed === 0) lines.push(`ok - ${label}: ${passed} checks`);
-    return { passed, failed, lines };
+    if (lines.length === 0) return { passed, failed: 0, lines: [`ok - ${label}: ${passed} checks`] };
+    return { passed, failed: lines.length, lines };
 }
 
-async function main([suite, url, ...wanted]) {
-    const chosen = wanted.includes('all') ? sets : wanted;
-    const names = chosen.length > 0 ? chosen : ['tools-resources-prompts'];
-    const unknown = names.filter((name) => !sets.includes(name));
-    if (unknown.length > 0) {
-        console.error(`${unknown.join(', ')}: no such set; there are: ${sets.join(', ')}, all`);
-        return 2;
+function verdicts(label, set, reports, { status, said }) {
+    const expected = expectedIn(set);
+    const made = [...expected].map(([name, checks]) =>
+        judge(`${label}: ${name}`, checks, reports.get(name)));
+    // The requirements have scenarios beside them that are not scored; `all` has them too.
+    const unknown = set === 'all' ? [...reports.keys()].filter((name) => !expected.has(name)) : [];
+    const later = [...expected.values()].includes(undefined);
+    const told = made.some(({ failed }) => failed > 0) || unknown.length > 0;
+    const lines = unknown.map((name) => `not ok - ${label}: ${name}: not in all.txt`);
+    if (status !== 0 && !told && !(later && status === 1)) {
+        lines.push(`not ok - ${label}: the suite ended with ${status}: ${oneLine(said)}`);
     }
-    // What two sets share is played once.
-    const scenarios = new Map();
-    for (const scenario of names.flatMap(scenariosOf)) {
-        scenarios.set(`${scenario.wire} ${scenario.name}`, scenario);
+    return [...made, { passed: 0, failed: lines.length, lines }];
+}
+
+async function main([suite, targets, ...wanted]) {
+    const sets = wanted.length > 0 ? wanted : Object.keys(SETS);
+    const unknown = sets.filter((set) => !(set in SETS));
+    if (unknown.length > 0) {
+        console.error(`${unknown.join(', ')}: no such set; there are: ${Object.keys(SETS).join(' ')}`);
+        return 2;
     }
     const kept = process.env.ERLMCP_CONFORMANCE_OUT;
     if (kept) mkdirSync(kept, { recursive: true });
     const root = mkdtempSync(join(kept || tmpdir(), 'conformance-'));
     let passed = 0;
     let failed = 0;
-    // A scenario may change what the server lists while another one reads it: one at a time, but
-    // the wires side by side, since a scenario is mostly the start of a Node.
-    const wires = Map.groupBy(scenarios.values(), ({ wire }) => wire);
-    await Promise.all([...wires.values()].map(async (ofWire) => {
-        for (const scenario of ofWire) {
-            const out = join(root, scenario.wire, scenario.name);
-            const said = await play(suite, url, out, scenario);
-            const verdict = judge(scenario, reportIn(out), said);
-            passed += verdict.passed;
-            failed += verdict.failed;
-            for (const line of verdict.lines) console.log(line);
+    for (const target of targets.split(',')) {
+        const [name, url] = target.split(/=(.*)/s);
+        for (const set of sets) {
+            const out = join(root, name.replace(/\W/g, '-'), set);
+            const end = await play(suite, url, out, set);
+            for (const verdict of verdicts(`${name} ${set}`, set, reportsIn(out), end)) {
+                passed += verdict.passed;
+                failed += verdict.failed;
+                for (const line of verdict.lines) console.log(line);
+            }
         }
-    }));
+    }
     if (kept) console.log(`# reports: ${root}`);
     else rmSync(root, { recursive: true, force: true });
     console.log(`${passed} passed, ${failed} failed`);
