@@ -38,6 +38,8 @@ defaults
     timeout connect 5s
     timeout client 18s
     timeout server 18s
+    # Without it an event waits for the next one, for up to 200 ms.
+    option http-no-delay
     option abortonclose
 frontend clients
     bind 127.0.0.1:$1
