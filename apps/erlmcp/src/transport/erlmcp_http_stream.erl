@@ -242,7 +242,7 @@ get_stream({_, Pid, _}, #stream{owner = Owner, headers = Headers} = Stream) ->
     end,
     case Opened of
         ok ->
-            start_stream([], Stream#stream{call = {session, Pid}});
+            start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
         {error, attached} ->
             Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
             {erlmcp_http_response:refuse(Refusal), Stream};

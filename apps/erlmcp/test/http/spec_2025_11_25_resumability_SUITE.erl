@@ -108,6 +108,7 @@ refused(Server, Session, EventId) ->
 event(Socket) ->
     case chunk(Socket) of
         ~"" -> fin;
+        <<":", _/binary>> -> event(Socket);
         Chunk -> maps:with([id, retry, data], hd(erlmcp_sse:parse(Chunk)))
     end.
 

@@ -3,7 +3,7 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([progress_comes_on_the_stream_of_its_call/1, get_needs_a_session/1,
-         get_must_accept_a_stream/1, get_stream_tells_of_changes/1,
+         get_must_accept_a_stream/1, get_stream_begins_with_bytes/1, get_stream_tells_of_changes/1,
          changes_wait_for_the_stream/1, changes_are_sent_on_one_stream_only/1,
          one_get_stream_at_a_time/1, delete_ends_the_get_stream/1]).
 -export([cancelled_ends_the_call/1, cancelled_ends_a_stream_without_response/1,
@@ -11,8 +11,8 @@
          delete_ends_the_running_calls/1, call_that_meets_delete_is_answered/1]).
 
 -import(erlmcp_test_http, [call/4, start_call/4, message/3, connect/1, send/4, close/1, response/1,
-                           head/1, event/1, initialize/2, delete/2, get_stream/2, get_stream/3,
-                           running/0, finish/2, ended/1]).
+                           head/1, chunk/1, event/1, initialize/2, delete/2, get_stream/2,
+                           get_stream/3, running/0, finish/2, ended/1]).
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),
@@ -91,6 +91,13 @@ get_must_accept_a_stream(Config) ->
          close(Socket)
      end || Accept <- [~"application/json", ~"text/html", ~"*/*;q=0"]],
     {Stream, {200, _}} = get_stream(server(Config), Session, [{~"accept", ~"*/*"}]),
+    close(Stream).
+
+%% A proxy may keep the headers until a first byte comes with them, and some clients wait for the
+%% headers: nginx, which speaks HTTP/2 to the server, and the Go SDK.
+get_stream_begins_with_bytes(Config) ->
+    {Stream, {200, _}} = get_stream(server(Config), initialize(server(Config), ~"2025-11-25")),
+    ~":\n\n" = chunk(Stream),
     close(Stream).
 
 changes() ->
