@@ -6,9 +6,9 @@
     --mode auto|legacy|2026-07-28       this mode only (SDK 2; SDK 1 knows the legacy one only)
 
 One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
-when one failed. The server is to offer what the conformance suite asks for, and besides it the
-tools `echo` {text} and `slow_tool` {ms}. The file runs with either major version of the SDK: what
-differs is in the two classes below, and results are compared in the form they have on the wire.
+when one failed. The server is to be the everything server, with lists of several pages. The file
+runs with either major version of the SDK: what differs is in two of the classes below, and results
+are compared in the form they have on the wire.
 """
 
 import importlib.metadata
@@ -54,6 +54,69 @@ def stdio_parameters(target):
     )
 
 
+class Ears:
+    """What the server says unasked, by kind, and what this client answers when it is asked."""
+
+    KINDS = {
+        "notifications/tools/list_changed": "tools",
+        "notifications/prompts/list_changed": "prompts",
+        "notifications/resources/updated": "resource",
+    }
+
+    def __init__(self):
+        self.heard = {"tools": [], "prompts": [], "resource": [], "message": []}
+
+    def callbacks(self):
+        return {
+            "message_handler": self.hear,
+            "logging_callback": self.log,
+            "sampling_callback": self.sample,
+            "elicitation_callback": self.elicit,
+            "list_roots_callback": self.roots,
+        }
+
+    async def hear(self, message):
+        message = getattr(message, "root", message)
+        kind = self.KINDS.get(getattr(message, "method", None))
+        if kind is not None:
+            self.heard[kind].append(wire(message).get("params"))
+
+    async def log(self, params):
+        self.heard["message"].append(wire(params))
+
+    async def next(self, kind):
+        while not self.heard[kind]:
+            await anyio.sleep(0.005)
+        return self.heard[kind].pop(0)
+
+    async def sample(self, _context, params):
+        from mcp.types import CreateMessageResult
+
+        asked = wire(params)
+        text = f"{asked['messages'][0]['content']['text']}, in {asked['maxTokens']} tokens"
+        content = {"type": "text", "text": text}
+        return CreateMessageResult.model_validate(
+            {"role": "assistant", "model": "none", "content": content}
+        )
+
+    async def roots(self, _context):
+        from mcp.types import ListRootsResult
+
+        return ListRootsResult.model_validate({"roots": [{"uri": "file:///work", "name": "work"}]})
+
+    async def elicit(self, _context, params):
+        from mcp.types import ElicitResult
+
+        message = wire(params)["message"]
+        if message.startswith("Step 2"):
+            answer = {"action": "accept", "content": {"color": "green"}}
+        elif "name?" in message:
+            answer = {"action": "accept", "content": {"name": "Ada"}}
+        else:
+            answer = {"action": "decline"}
+        return ElicitResult.model_validate(answer)
+
+
 class Two:
     """SDK 2: one Client for both eras."""
 
@@ -70,8 +133,12 @@ class Two:
             server = sse_client(target.removeprefix("sse+"))
         else:
             server = target if is_url(target) else stdio_parameters(target)
+        self.ears = Ears()
         # A cache would answer in the server's place.
-        self.client = Client(server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None)
+        self.client = Client(
+            server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None, **self.ears.callbacks()
+        )
+        self.session = self.client
 
     async def __aenter__(self):
         await self.client.__aenter__()
@@ -84,14 +151,20 @@ class Two:
     async def __aexit__(self, *reason):
         return await self.client.__aexit__(*reason)
 
-    async def call(self, name, arguments=None, progress=None):
-        return wire(await self.client.call_tool(name, arguments, progress_callback=progress))
+    async def call(self, name, arguments=None, progress=None, meta=None):
+        return wire(
+            await self.client.call_tool(name, arguments, progress_callback=progress, meta=meta)
+        )
 
     async def read(self, uri):
         return wire(await self.client.read_resource(uri))["contents"]
 
-    async def list(self, kind):
-        return wire(await getattr(self.client, f"list_{kind}")())
+    async def page(self, kind, cursor):
+        return wire(await getattr(self.client, f"list_{kind}")(cursor=cursor))
+
+    @staticmethod
+    def uri(text):
+        return text
 
     async def prompt(self, name, arguments=None):
         return wire(await self.client.get_prompt(name, arguments))["messages"]
@@ -126,11 +199,14 @@ class One:
             transport = sse_client(self.target.removeprefix("sse+"))
         else:
             transport = stdio_client(stdio_parameters(self.target))
+        self.ears = Ears()
         async with AsyncExitStack() as stack:
             reader, writer = (await stack.enter_async_context(transport))[:2]
             limit = timedelta(seconds=LIMIT_S)
             self.session = await stack.enter_async_context(
-                ClientSession(reader, writer, read_timeout_seconds=limit)
+                ClientSession(
+                    reader, writer, read_timeout_seconds=limit, **self.ears.callbacks()
+                )
             )
             hello = await self.session.initialize()
             self.version = str(hello.protocolVersion)
@@ -142,16 +218,25 @@ class One:
     async def __aexit__(self, *reason):
         return await self.stack.__aexit__(*reason)
 
-    async def call(self, name, arguments=None, progress=None):
-        return wire(await self.session.call_tool(name, arguments, progress_callback=progress))
+    async def call(self, name, arguments=None, progress=None, meta=None):
+        return wire(
+            await self.session.call_tool(name, arguments, progress_callback=progress, meta=meta)
+        )
 
     async def read(self, uri):
+        return wire(await self.session.read_resource(self.uri(uri)))["contents"]
+
+    async def page(self, kind, cursor):
+        from mcp.types import PaginatedRequestParams
+
+        params = PaginatedRequestParams(cursor=cursor)
+        return wire(await getattr(self.session, f"list_{kind}")(params=params))
+
+    @staticmethod
+    def uri(text):
         from pydantic import AnyUrl
 
-        return wire(await self.session.read_resource(AnyUrl(uri)))["contents"]
-
-    async def list(self, kind):
-        return wire(await getattr(self.session, f"list_{kind}")())
+        return AnyUrl(text)
 
     async def prompt(self, name, arguments=None):
         return wire(await self.session.get_prompt(name, arguments))["messages"]
@@ -176,6 +261,16 @@ def equal(actual, expected):
 def holds(condition, why):
     if not condition:
         raise AssertionError(why)
+
+
+async def listed(peer, kind, field):
+    """A list, gathered page by page, and the number of its pages."""
+    items, cursor, pages = [], None, 0
+    while pages == 0 or cursor is not None:
+        page = await peer.page(kind, cursor)
+        items += page[field]
+        cursor, pages = page.get("nextCursor"), pages + 1
+    return items, pages
 
 
 async def refused(code, awaitable):
@@ -218,8 +313,9 @@ class Report:
 
 
 async def tools(check, peer):
-    async def listed():
-        tools = (await peer.list("tools"))["tools"]
+    async def fixtures():
+        tools, pages = await listed(peer, "tools", "tools")
+        holds(pages > 1, "the first page is the last one")
         names = [tool["name"] for tool in tools]
         equal([name for name in TOOLS if name not in names], [])
         equal([tool["name"] for tool in tools if tool["inputSchema"].get("type") != "object"], [])
@@ -250,6 +346,19 @@ async def tools(check, peer):
         equal([part["type"] for part in content], ["text", "image", "resource"])
         equal(content[1]["data"], PNG)
         equal(json.loads(content[2]["resource"]["text"]), {"test": "data", "value": 123})
+
+    async def link():
+        equal((await peer.call("resource_link", {}))["content"], [{
+            "type": "resource_link",
+            "uri": "test://static-text",
+            "name": "static-text",
+            "mimeType": "text/plain",
+        }])
+
+    async def structured():
+        # The SDK holds it against the schema of the tool.
+        result = await peer.call("system_info", {})
+        holds(result["structuredContent"]["otp_release"], result)
 
     async def tool_error():
         result = await peer.call("test_error_handling", {})
@@ -288,12 +397,14 @@ async def tools(check, peer):
         await echo("after")
         holds(time.monotonic() - start < 3, "the next call was slow")
 
-    await check("lists the fixture tools", listed)
+    await check("lists the fixture tools, page by page", fixtures)
     await check("calls a tool without arguments", simple)
     await check("gets an image", image)
     await check("gets audio", audio)
     await check("gets an embedded resource", embedded)
     await check("gets several kinds of content in order", mixed)
+    await check("gets a link to a resource", link)
+    await check("gets structured content", structured)
     await check("gets the error of a tool as a result", tool_error)
     await check("sees progress before the result", progress)
     await check(
@@ -307,8 +418,8 @@ async def tools(check, peer):
 
 
 async def resources(check, peer, modern):
-    async def listed():
-        uris = [resource["uri"] for resource in (await peer.list("resources"))["resources"]]
+    async def fixtures():
+        uris = [resource["uri"] for resource in (await listed(peer, "resources", "resources"))[0]]
         holds("test://static-text" in uris, uris)
         holds("test://static-binary" in uris, uris)
 
@@ -331,11 +442,11 @@ async def resources(check, peer, modern):
         equal(json.loads(content["text"])["id"], "123")
 
     async def templates():
-        listed = (await peer.list("resource_templates"))["resourceTemplates"]
-        templates = [template["uriTemplate"] for template in listed]
+        known, _ = await listed(peer, "resource_templates", "resourceTemplates")
+        templates = [template["uriTemplate"] for template in known]
         holds("test://template/{id}/data" in templates, templates)
 
-    await check("lists the fixture resources", listed)
+    await check("lists the fixture resources", fixtures)
     await check("reads text", text)
     await check("reads bytes", binary)
     await check("reads what a template describes", templated)
@@ -350,8 +461,8 @@ async def resources(check, peer, modern):
 
 
 async def prompts(check, peer):
-    async def listed():
-        names = [prompt["name"] for prompt in (await peer.list("prompts"))["prompts"]]
+    async def fixtures():
+        names = [prompt["name"] for prompt in (await listed(peer, "prompts", "prompts"))[0]]
         equal([name for name in PROMPTS if name not in names], [])
 
     async def simple():
@@ -364,7 +475,15 @@ async def prompts(check, peer):
         [message] = await peer.prompt("test_prompt_with_arguments", arguments)
         equal(message["content"]["text"], "Prompt with arguments: arg1='one', arg2='two'")
 
-    await check("lists the fixture prompts", listed)
+    async def completed():
+        from mcp.types import PromptReference
+
+        ref = PromptReference(type="ref/prompt", name="test_prompt_with_arguments")
+        found = wire(await peer.session.complete(ref, {"name": "arg1", "value": "te"}))
+        equal(found["completion"]["values"], ["test", "testing"])
+
+    await check("completes a prompt's argument", completed)
+    await check("lists the fixture prompts", fixtures)
     await check("gets a prompt", simple)
     await check("gets a prompt with arguments", with_arguments)
     await check(
@@ -374,6 +493,95 @@ async def prompts(check, peer):
         "is refused a prompt without its arguments with -32602",
         refused, -32602, peer.prompt("test_prompt_with_arguments"),
     )
+
+
+async def notifications(check, peer, modern):
+    uri = "test://watched-resource"
+    ears = peer.ears
+
+    async def logged():
+        meta = None
+        if modern:
+            meta = {"io.modelcontextprotocol/logLevel": "info"}
+        else:
+            await peer.session.set_logging_level("info")
+        await peer.call("test_tool_with_logging", {}, meta=meta)
+        for text in (
+            "Tool execution started", "Tool processing data", "Tool execution completed"
+        ):
+            message = await ears.next("message")
+            equal((message["level"], message["data"]), ("info", text))
+
+    async def list_changed(kind):
+        await peer.call(f"test_trigger_{kind}_change", {})
+        await ears.next(f"{kind}s")
+
+    async def watched():
+        await peer.session.subscribe_resource(peer.uri(uri))
+        await peer.call("touch_watched", {})
+        equal((await ears.next("resource"))["uri"], uri)
+
+    async def unwatched():
+        await peer.session.unsubscribe_resource(peer.uri(uri))
+        ears.heard["tools"].clear()
+        await peer.call("touch_watched", {})
+        await peer.call("test_trigger_tool_change", {})
+        # What is told later comes later, in the same stream.
+        await ears.next("tools")
+        equal(ears.heard["resource"], [])
+
+    async def listens(tool, event, **filters):
+        async with peer.client.listen(**filters) as subscription:
+            await peer.call(tool, {})
+            async for heard in subscription:
+                equal(type(heard).__name__, event)
+                break
+
+    # The SDK says each time what newer revisions have no more.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        await check("gets log messages while a call runs", logged)
+        if modern:
+            for kind in ("tool", "prompt"):
+                await check(
+                    f"hears that the list of {kind}s changed",
+                    lambda: listens(
+                        f"test_trigger_{kind}_change",
+                        f"{kind.title()}sListChanged",
+                        **{f"{kind}s_list_changed": True},
+                    ),
+                )
+            await check(
+                "hears that a resource it watches changed",
+                lambda: listens("touch_watched", "ResourceUpdated", resource_subscriptions=[uri]),
+            )
+        else:
+            for kind in ("tool", "prompt"):
+                await check(f"hears that the list of {kind}s changed", list_changed, kind)
+            await check("hears that a resource it watches changed", watched)
+            await check("hears no more of it once it has unsubscribed", unwatched)
+
+
+async def questions(check, peer):
+    """What a call asks of the client: by a request in a session, else by its result."""
+
+    async def says(expected, name, arguments):
+        equal((await peer.call(name, arguments))["content"], [{"type": "text", "text": expected}])
+
+    for title, expected, name, arguments in [
+        ("answers a call's question to its model",
+         "LLM response: Hello?, in 100 tokens", "test_sampling", {"prompt": "Hello?"}),
+        ("answers a call's question for its roots",
+         "file:///work\n", "test_input_required_result_list_roots", {}),
+        ("answers a call's two forms",
+         "Ada likes green", "test_input_required_result_multi_round", {}),
+        ("declines a form",
+         "User response: action=decline, content={}", "test_elicitation", {"message": "Who?"}),
+        ("answers three questions of a call at once",
+         "Generate a greeting, in 50 tokens Ada of 1 roots",
+         "test_input_required_result_multiple_inputs", {}),
+    ]:
+        await check(title, says, expected, name, arguments)
 
 
 async def visit(report, sdk, target, mode):
@@ -406,6 +614,8 @@ async def visit(report, sdk, target, mode):
             await tools(check, peer)
             await resources(check, peer, modern)
             await prompts(check, peer)
+            await notifications(check, peer, modern)
+            await questions(check, peer)
             # 2026-07-28 has no ping.
             if not modern:
                 await check("pings", peer.ping)

@@ -7,8 +7,7 @@
 //   --mode default|auto|2026-07-28      this mode only
 //
 // One line per check, `ok - NAME` or `not ok - NAME: why`; last line `N passed, N failed`; exit 1
-// when one failed. The server is to offer what the conformance suite asks for, and besides it the
-// tools `echo` {text} and `slow_tool` {ms}.
+// when one failed. The server is to be the everything server, with lists of several pages.
 
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -89,7 +88,8 @@ function transportTo(target) {
 
 async function tools(client) {
     const call = (name, args, options) => client.callTool({ name, arguments: args }, options);
-    await check('lists the fixture tools', async () => {
+    // Without a cursor the client gathers all pages.
+    await check('lists the fixture tools, page by page', async () => {
         const { tools: listed } = await client.listTools();
         const names = listed.map((tool) => tool.name);
         assert.deepEqual(TOOLS.filter((name) => !names.includes(name)), [], 'tools missing');
@@ -123,6 +123,20 @@ async function tools(client) {
         assert.deepEqual(content.map((part) => part.type), ['text', 'image', 'resource']);
         assert.equal(content[1].data, PNG);
         assert.deepEqual(JSON.parse(content[2].resource.text), { test: 'data', value: 123 });
+    });
+    await check('gets a link to a resource', async () => {
+        const { content } = await call('resource_link', {});
+        assert.deepEqual(content, [{
+            type: 'resource_link',
+            uri: 'test://static-text',
+            name: 'static-text',
+            mimeType: 'text/plain',
+        }]);
+    });
+    // The client holds it against the schema of the tool.
+    await check('gets structured content', async () => {
+        const { structuredContent } = await call('system_info', {});
+        assert.ok(structuredContent.otp_release, JSON.stringify(structuredContent));
     });
     await check('gets the error of a tool as a result', async () => {
         const result = await call('test_error_handling', {});
@@ -225,10 +239,126 @@ async function prompts(client) {
         });
         assert.equal(messages[0].content.text, "Prompt with arguments: arg1='one', arg2='two'");
     });
+    await check("completes a prompt's argument", async () => {
+        const { completion } = await client.complete({
+            ref: { type: 'ref/prompt', name: 'test_prompt_with_arguments' },
+            argument: { name: 'arg1', value: 'te' },
+        });
+        assert.deepEqual(completion.values, ['test', 'testing']);
+    });
     await check('is refused an unknown prompt with -32602', () =>
         refused(-32602, () => client.getPrompt({ name: 'no_such_prompt' })));
     await check('is refused a prompt without its arguments with -32602', () =>
         refused(-32602, () => client.getPrompt({ name: 'test_prompt_with_arguments' })));
+}
+
+const TOLD = {
+    'notifications/tools/list_changed': 'tools',
+    'notifications/prompts/list_changed': 'prompts',
+    'notifications/resources/updated': 'resource',
+    'notifications/message': 'message',
+};
+
+// What the server says unasked, by kind, and what this client answers when it is asked.
+function attend(client) {
+    const heard = { tools: [], prompts: [], resource: [], message: [] };
+    for (const [method, kind] of Object.entries(TOLD)) {
+        client.setNotificationHandler(method, ({ params }) => void heard[kind].push(params));
+    }
+    client.setRequestHandler('sampling/createMessage', ({ params }) => ({
+        role: 'assistant',
+        model: 'none',
+        content: {
+            type: 'text',
+            text: `${params.messages[0].content.text}, in ${params.maxTokens} tokens`,
+        },
+    }));
+    client.setRequestHandler('roots/list', () => ({
+        roots: [{ uri: 'file:///work', name: 'work' }],
+    }));
+    client.setRequestHandler('elicitation/create', ({ params }) => {
+        if (params.message.startsWith('Step 2')) {
+            return { action: 'accept', content: { color: 'green' } };
+        }
+        if (params.message.includes('name?')) return { action: 'accept', content: { name: 'Ada' } };
+        return { action: 'decline' };
+    });
+    return heard;
+}
+
+async function comes(list) {
+    while (list.length === 0) await sleep(5);
+    return list.shift();
+}
+
+async function notifications(client, heard, modern) {
+    const call = (name, params = {}) => client.callTool({ name, arguments: {}, ...params });
+    await check('gets log messages while a call runs', async () => {
+        if (!modern) await client.setLoggingLevel('info');
+        await call('test_tool_with_logging',
+            modern ? { _meta: { 'io.modelcontextprotocol/logLevel': 'info' } } : {});
+        for (const text of
+            ['Tool execution started', 'Tool processing data', 'Tool execution completed']) {
+            const { level, data } = await comes(heard.message);
+            assert.deepEqual({ level, data }, { level: 'info', data: text });
+        }
+    });
+    const uri = 'test://watched-resource';
+    const filter = { toolsListChanged: true, promptsListChanged: true, resourceSubscriptions: [uri] };
+    let subscription;
+    if (modern) {
+        await check('opens a subscription', async () => {
+            subscription = await client.listen(filter);
+            assert.deepEqual(subscription.honoredFilter, filter);
+        });
+    } else {
+        await check('subscribes to a resource', () => client.subscribeResource({ uri }));
+    }
+    for (const kind of ['tool', 'prompt']) {
+        await check(`hears that the list of ${kind}s changed`, async () => {
+            await call(`test_trigger_${kind}_change`);
+            await comes(heard[`${kind}s`]);
+        });
+    }
+    await check('hears that a resource it watches changed', async () => {
+        await call('touch_watched');
+        assert.equal((await comes(heard.resource)).uri, uri);
+    });
+    if (modern) {
+        await check('ends its subscription', async () => {
+            await subscription?.close();
+            assert.equal(await subscription?.closed, 'local');
+        });
+        return;
+    }
+    await check('hears no more of it once it has unsubscribed', async () => {
+        await client.unsubscribeResource({ uri });
+        heard.tools.length = 0;
+        await call('touch_watched');
+        await call('test_trigger_tool_change');
+        // What is told later comes later, in the same stream.
+        await comes(heard.tools);
+        assert.deepEqual(heard.resource, []);
+    });
+}
+
+// What a call asks of the client: by a request in a session, else by its result.
+async function questions(client) {
+    const says = async (expected, name, args = {}) => {
+        const { content } = await client.callTool({ name, arguments: args });
+        assert.deepEqual(content, [{ type: 'text', text: expected }]);
+    };
+    await check("answers a call's question to its model", () =>
+        says('LLM response: Hello?, in 100 tokens', 'test_sampling', { prompt: 'Hello?' }));
+    await check("answers a call's question for its roots", () =>
+        says('file:///work\n', 'test_input_required_result_list_roots'));
+    await check("answers a call's two forms", () =>
+        says('Ada likes green', 'test_input_required_result_multi_round'));
+    await check('declines a form', () =>
+        says('User response: action=decline, content={}', 'test_elicitation', { message: 'Who?' }));
+    await check('answers three questions of a call at once', () =>
+        says('Generate a greeting, in 50 tokens Ada of 1 roots',
+            'test_input_required_result_multiple_inputs'));
 }
 
 async function visit(target, mode) {
@@ -237,7 +367,11 @@ async function visit(target, mode) {
     const { options, version } = MODES[mode];
     const modern = version >= '2026-07-28';
     label = `typescript ${mode} ${kind}`;
-    const client = new Client({ name: 'erlmcp-interop', version: '1.0.0' }, options);
+    const client = new Client({ name: 'erlmcp-interop', version: '1.0.0' }, {
+        ...options,
+        capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } },
+    });
+    const heard = attend(client);
     const transport = transportTo(target);
     if (!(await check('connects', () => client.connect(transport)))) {
         await client.close().catch(() => {});
@@ -257,6 +391,8 @@ async function visit(target, mode) {
     await tools(client);
     await resources(client);
     await prompts(client);
+    await notifications(client, heard, modern);
+    await questions(client);
     // 2026-07-28 has no ping and no session to end.
     if (!modern) await check('pings', () => client.ping());
     if (!modern && http) {
