@@ -5,8 +5,10 @@
 #
 #   scripts/with_proxy.sh (haproxy | nginx) (1.1 | 2) URL COMMAND [ARGUMENT...]
 #
-# Both are as a careful operator would have them, and give up what is silent for 18 seconds; the
-# server writes into a quiet stream every 15. See scripts/proxies.sh for where they come from.
+# Both are as a careful operator would have them. See scripts/proxies.sh for where they come from.
+#
+#   ERLMCP_PROXY_PATIENCE    seconds of silence after which they give up (18; the server writes into
+#                            a quiet stream every 15)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1
@@ -15,6 +17,7 @@ version=$2
 upstream=${BASH_REMATCH[1]}
 path=${BASH_REMATCH[2]:-}
 shift 3
+patience=${ERLMCP_PROXY_PATIENCE:-18}
 programs=$("$root/scripts/proxies.sh")
 work=$(mktemp -d)
 pid=''
@@ -36,8 +39,8 @@ global
 defaults
     mode http
     timeout connect 5s
-    timeout client 18s
-    timeout server 18s
+    timeout client ${patience}s
+    timeout server ${patience}s
     # Without it an event waits for the next one, for up to 200 ms.
     option http-no-delay
     option abortonclose
@@ -75,7 +78,7 @@ http {
             proxy_http_version $version;
             proxy_set_header Host \$http_host;
             proxy_set_header Connection "";
-            proxy_read_timeout 18s;
+            proxy_read_timeout ${patience}s;
         }
     }
 }

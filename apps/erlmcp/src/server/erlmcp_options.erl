@@ -86,7 +86,8 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     call_heap_bytes := pos_integer(), unread_bytes := pos_integer(),
     cache_entries := pos_integer(), cache_bytes := pos_integer(),
     skills_bytes := pos_integer(),
-    receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer()
+    receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
+    keep_alive_ms := pos_integer()
 }.
 -type settings() :: #{
     id := term(),
@@ -123,7 +124,8 @@ limits() ->
      {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
      {skills_bytes, 67_108_864, ~"bytes of the files of all skills, which are kept in memory"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
-     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"}].
+     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
+     {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"}].
 
 -doc "The paths of HTTP+SSE, for GET and for POST, where a listener's options ask for it.".
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.

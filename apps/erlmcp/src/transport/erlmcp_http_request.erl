@@ -111,7 +111,9 @@ method(~"POST", Headers, Request, Config) ->
         {ok, Accept} ?= accept(Headers),
         {ok, {post, Accept}}
     end;
-method(Method, _, #{has_body := true}, _) when Method =:= ~"GET"; Method =:= ~"DELETE" ->
+%% An empty body is none: with HTTP/2 it may come as a frame of its own.
+method(Method, _, #{has_body := true, body_length := Length}, _)
+  when Length =/= 0, (Method =:= ~"GET" orelse Method =:= ~"DELETE") ->
     refuse(protocol_error, [Method, ~": expected no body"], 400);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
     case reads_stream(Headers) of

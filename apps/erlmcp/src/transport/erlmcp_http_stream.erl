@@ -28,8 +28,6 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
-%% Milliseconds between the comments that keep a quiet stream open.
--define(KEEP_ALIVE, 15000).
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
@@ -75,7 +73,10 @@ asked({get, Id}, _, Stream) ->
 asked({delete, Id}, _, Stream) ->
     delete(find_session(Id, Stream), Stream).
 
+%% With HTTP/2 the empty body of GET may come as a frame of its own.
 -doc false.
+data(_, _, <<>>, #stream{body = none} = Stream) ->
+    {[], Stream};
 data(_, IsFin, Data, #stream{body = Body} = Stream) ->
     received(erlmcp_http_body:data(IsFin, Data, Body), Stream).
 
@@ -328,8 +329,9 @@ start_stream(First, Stream) ->
     keep_alive(Stream),
     {erlmcp_http_response:stream(First), Stream#stream{streaming = true}}.
 
-keep_alive(#stream{owner = {Pid, Tag}}) ->
-    _ = erlang:send_after(?KEEP_ALIVE, Pid, {Tag, keep_alive}),
+keep_alive(#stream{owner = {Pid, Tag}} = Stream) ->
+    #{keep_alive_ms := Interval} = limits(Stream),
+    _ = erlang:send_after(Interval, Pid, {Tag, keep_alive}),
     ok.
 
 answer(Status, Headers, Bytes, #stream{accept = Accept, streaming = Streaming}) ->
