@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command while a proxy stands in front of a server, and stops the proxy after it. The command
-# finds the proxy's URL in ERLMCP_URL. Clients speak HTTP/1.1 to it; it speaks HTTP/1.1 or HTTP/2
-# (in clear, from the first byte) to the server.
+# Runs a command while a proxy stands in front of a server, and stops the proxy after it. The
+# command finds the proxy's URL in ERLMCP_URL. Clients speak HTTP/1.1 to it; it speaks HTTP/1.1 or
+# HTTP/2 (in clear, from the first byte) to the server.
 #
 #   scripts/with_proxy.sh (haproxy | nginx) (1.1 | 2) URL COMMAND [ARGUMENT...]
 #

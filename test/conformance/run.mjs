@@ -20,7 +20,7 @@ const SETS = {
     '2026-07-28': ['--requirements', '2026-07-28'],
 };
 
-// One scenario a line: its name, and how many of its checks succeed, or `later`. # begins a comment.
+// One scenario a line: its name, and how many of its checks succeed, or `later`. # is a comment.
 function expectedIn(set) {
     const lines = readFileSync(join(import.meta.dirname, `${set}.txt`), 'utf8')
         .split('\n')
@@ -63,7 +63,9 @@ function oneLine(value) {
 }
 
 function judge(label, expected, report) {
-    if (report === undefined) return { passed: 0, failed: 1, lines: [`not ok - ${label}: not run`] };
+    if (report === undefined) {
+        return { passed: 0, failed: 1, lines: [`not ok - ${label}: not run`] };
+    }
     const bad = report.filter(({ status }) => status === 'FAILURE' || status === 'WARNING');
     const passed = report.filter(({ status }) => status === 'SUCCESS').length;
     const all = report.map(({ id, status }) => `${id} ${status}`).join(', ') || 'no check';
@@ -81,8 +83,9 @@ function judge(label, expected, report) {
     if (bad.length === 0 && passed !== expected) {
         lines.push(`not ok - ${label}: ${passed} checks passed, expected ${expected}: ${all}`);
     }
-    if (lines.length === 0) return { passed, failed: 0, lines: [`ok - ${label}: ${passed} checks`] };
-    return { passed, failed: lines.length, lines };
+    const failed = lines.length;
+    if (failed === 0) lines.push(`ok - ${label}: ${passed} checks`);
+    return { passed, failed, lines };
 }
 
 function verdicts(label, set, reports, { status, said }) {
@@ -104,7 +107,8 @@ async function main([suite, targets, ...wanted]) {
     const sets = wanted.length > 0 ? wanted : Object.keys(SETS);
     const unknown = sets.filter((set) => !(set in SETS));
     if (unknown.length > 0) {
-        console.error(`${unknown.join(', ')}: no such set; there are: ${Object.keys(SETS).join(' ')}`);
+        const known = Object.keys(SETS).join(', ');
+        console.error(`${unknown.join(', ')}: no such set; there are: ${known}`);
         return 2;
     }
     const kept = process.env.ERLMCP_CONFORMANCE_OUT;

@@ -11,7 +11,7 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
 %% Pages that have nothing to run: maps, and lists.
--define(WITHOUT_CODE, ["README.md", "architecture.md"]).
+-define(WITHOUT_CODE, ["README.md", "architecture.md", "interop.md"]).
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,

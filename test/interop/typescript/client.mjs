@@ -304,7 +304,9 @@ async function notifications(client, heard, modern) {
         }
     });
     const uri = 'test://watched-resource';
-    const filter = { toolsListChanged: true, promptsListChanged: true, resourceSubscriptions: [uri] };
+    const filter = {
+        toolsListChanged: true, promptsListChanged: true, resourceSubscriptions: [uri],
+    };
     let subscription;
     if (modern) {
         await check('opens a subscription', async () => {

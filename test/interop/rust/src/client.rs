@@ -79,7 +79,10 @@ impl ClientHandler for Client {
         })))
     }
 
-    async fn list_roots(&self, _: RequestContext<RoleClient>) -> Result<ListRootsResult, ErrorData> {
+    async fn list_roots(
+        &self,
+        _: RequestContext<RoleClient>,
+    ) -> Result<ListRootsResult, ErrorData> {
         Ok(of(json!({"roots": [{"uri": "file:///work", "name": "work"}]})))
     }
 

@@ -50,7 +50,9 @@ impl Peer {
         let info = self.0.peer_info();
         let info = serde_json::to_value(info.as_deref()).unwrap_or_default();
         let version = format!("negotiates {}", self.version());
-        report.check(&version, async { same(&info["protocolVersion"], json!(self.version())) }).await;
+        report.check(&version, async {
+            same(&info["protocolVersion"], json!(self.version()))
+        }).await;
         report.check("learns who the server is", async {
             same(&info["serverInfo"]["name"], json!("everything"))?;
             holds(info["serverInfo"]["version"].is_string(), info.to_string())
