@@ -19,8 +19,6 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
 %% Bytes that a piece has at least, where enough messages wait.
 -define(PIECE, 65_536).
-%% Milliseconds between the comments that keep a quiet stream open.
--define(KEEP_ALIVE, 15_000).
 
 -record(state, {
     id :: binary(),
@@ -104,7 +102,7 @@ init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, Principal}) ->
     ok = erlmcp_heap:bound_connection(Limits),
     true = link(Pid),
     ok = erlmcp_instance:put_session({sse, Id}, self(), #{principal => Principal}, Instance),
-    wait_to_keep_alive(),
+    wait_to_keep_alive(Limits),
     {ok, #state{id = Id, instance = Instance, stream = Stream,
                 connection = erlmcp_connection:new(events, Instance, Principal)}}.
 
@@ -127,8 +125,8 @@ handle_info({'EXIT', Pid, _}, #state{stream = {Pid, _}} = State) ->
 handle_info({timeout, Timer, unread}, #state{writing = Timer} = State) ->
     #state{instance = #{limits := #{send_timeout_ms := Limit}}} = State,
     slow_consumer(Limit, State);
-handle_info(keep_alive, State) ->
-    wait_to_keep_alive(),
+handle_info(keep_alive, #state{instance = #{limits := Limits}} = State) ->
+    wait_to_keep_alive(Limits),
     case State of
         #state{writing = undefined} -> {noreply, write(erlmcp_sse:comment(), State)};
         #state{} -> {noreply, State}
@@ -136,8 +134,8 @@ handle_info(keep_alive, State) ->
 handle_info(Message, #state{connection = Connection} = State) ->
     said(erlmcp_connection:info(Message, Connection), State).
 
-wait_to_keep_alive() ->
-    _ = erlang:send_after(?KEEP_ALIVE, self(), keep_alive),
+wait_to_keep_alive(#{keep_alive_ms := Interval}) ->
+    _ = erlang:send_after(Interval, self(), keep_alive),
     ok.
 
 said({Bytes, Connection}, State) ->
