@@ -3,9 +3,10 @@
 #
 #   scripts/conformance.sh [--direct] URL [SET ...]          default: all sets
 #
-#   all           every scenario that the suite has, each in the revision that it is of
-#   2025-11-25    all that the suite requires a server of 2025-11-25 to do
-#   2026-07-28    the same for 2026-07-28
+#   all                  every scenario that the suite has, each in the revision that it is of
+#   2025-11-25           all that the suite requires a server of 2025-11-25 to do
+#   2026-07-28           the same for 2026-07-28
+#   skills-2025-11-25    the scenarios of Skills in a session
 #
 # A check that failed or warned is a line `not ok - ...`, and so is a scenario that was skipped or
 # made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
