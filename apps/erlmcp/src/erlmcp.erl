@@ -34,13 +34,13 @@ See `t:erlmcp_options:options/0`.
 - `{bad_definition, Kind, Name, Field, Expected}`: so is a field of a definition.
 - `{duplicate, Kind, Name}`: two definitions have one name.
 - `{bad_skill, Skill, Place, Expected}`: so is a file of a skill, or a field of its frontmatter.
-- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`.
+- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`, or
+  what `m:ssl` says of its options.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
   `not_found`, or `{mount_loop, Servers}`: it would be mounted in itself.
 
-With `listen` and `already_started` the caller is sent the exit signal `shutdown` too, as by any
-`start_link`.
+With `listen` and `already_started` the caller is sent an exit signal too, as by any `start_link`.
 """.
 -spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
@@ -53,6 +53,8 @@ start_server(Options) ->
             {error, {listen, Transport, listen_error(Reason)}};
         {error, {shutdown, {failed_to_start_child, {mounted, Prefix}, Reason}}} ->
             {error, {mount, Prefix, Reason}};
+        {error, {shutdown, {already_started, _} = Reason}} ->
+            {error, Reason};
         {error, _} = Error ->
             Error
     end.

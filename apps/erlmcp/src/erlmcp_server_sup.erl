@@ -14,7 +14,8 @@ listeners.
 -spec start_link(erlmcp_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
 start_link(Settings, Catalog) ->
-    supervisor:start_link(?MODULE, {Settings, Catalog}).
+    %% A supervisor logs what it was started with, when it ends badly: a fun hides the keys.
+    supervisor:start_link(?MODULE, fun() -> {Settings, Catalog} end).
 
 -doc "The process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
@@ -34,11 +35,13 @@ address({_, tcp, _} = Id) -> (erlmcp_tcp:address(Id))#{transport => tcp};
 address({_, stdio, _}) -> #{transport => stdio}.
 
 -doc false.
-init({#{id := Id, key := Key, limits := Limits, mounts := Mounts, listen := Listen}, Catalog}) ->
+init(Given) ->
+    {#{id := Id, key := Key, limits := Limits, mounts := Mounts, listen := Listen}, Catalog} =
+        Given(),
     Instance = erlmcp_instance:new(Key, Limits, Mounts),
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
-        {error, Reason} -> exit(Reason)
+        {error, Reason} -> exit({shutdown, Reason})
     end,
     Listeners = [listener(Number, Listener, Instance)
                  || {Number, Listener} <- lists:enumerate(Listen)],
@@ -47,7 +50,8 @@ init({#{id := Id, key := Key, limits := Limits, mounts := Mounts, listen := List
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
           [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
-           #{id => publisher, start => {erlmcp_publisher, start_link, [Instance, Catalog]}},
+           #{id => publisher, start => {erlmcp_publisher, start_link,
+                                        [Instance, fun() -> Catalog end]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor}]
           ++ Listeners

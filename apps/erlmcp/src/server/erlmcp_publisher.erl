@@ -13,10 +13,14 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 -export([start_link/2, catalog/1, find/1, change/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--doc "Starts the publisher of an instance with the catalog that it begins with.".
--spec start_link(erlmcp_instance:instance(), erlmcp_catalog:catalog()) -> gen_server:start_ret().
-start_link(Instance, Catalog) ->
-    gen_server:start_link(?MODULE, {Instance, Catalog}, []).
+-doc """
+Starts the publisher of an instance with the catalog that it begins with, which has keys in it and
+so comes in a fun, that no log shows.
+""".
+-spec start_link(erlmcp_instance:instance(), fun(() -> erlmcp_catalog:catalog())) ->
+    gen_server:start_ret().
+start_link(Instance, First) ->
+    gen_server:start_link(?MODULE, {Instance, First}, []).
 
 -doc "The catalog as it is now.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
@@ -53,11 +57,11 @@ await({Prefix, Publisher, _}) ->
     end.
 
 -doc false.
-init({#{key := Key, mounts := Mounts} = Instance, Catalog}) ->
+init({#{key := Key, mounts := Mounts} = Instance, First}) ->
     process_flag(trap_exit, true),
     %% After a crash the last published catalog stands, with what was added since the start.
     case persistent_term:get({?MODULE, Key}, undefined) of
-        undefined -> persistent_term:put({?MODULE, Key}, Catalog);
+        undefined -> persistent_term:put({?MODULE, Key}, First());
         _ -> ok
     end,
     State = lists:foldl(fun(#{prefix := Prefix, server := Server}, State) ->

@@ -22,7 +22,7 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
         case Options of
             #{tls := Tls} ->
                 Alpn = {alpn_preferred_protocols, [~"h2", ~"http/1.1"]},
-                {ranch_ssl, cowboy_tls, Socket ++ [Alpn | Tls]};
+                {ranch_ssl, cowboy_tls, Socket ++ [Alpn | hidden(Tls)]};
             #{} ->
                 {ranch_tcp, cowboy_clear, Socket}
         end,
@@ -32,6 +32,13 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                             Protocol,
                             cowboy_options(ReceiveTimeout, Options, Instance)),
     erlmcp_listener:child_spec(Spec, Socket).
+
+%% Supervisors log what a listener that fails was started with.
+hidden(Tls) ->
+    [case Option of
+         {password, Password} when not is_function(Password) -> {password, fun() -> Password end};
+         _ -> Option
+     end || Option <- Tls].
 
 cowboy_options(ReceiveTimeout, Options, Instance) ->
     case erlmcp_options:sse(Options) of

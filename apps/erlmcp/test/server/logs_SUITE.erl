@@ -1,0 +1,83 @@
+-module(logs_SUITE).
+-moduledoc "What a server's end, or its failing start, writes to the log: reasons, and no secrets.".
+
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([keys_are_in_no_log/1, tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1]).
+-export([log/2]).
+
+all() ->
+    [keys_are_in_no_log, tls_secrets_are_in_no_log, a_taken_id_is_no_crash].
+
+init_per_suite(Config) ->
+    {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
+    [{started, Started} | Config].
+
+end_per_suite(Config) ->
+    [ok = application:stop(Application)
+     || Application <- lists:reverse(proplists:get_value(started, Config))],
+    ok.
+
+init_per_testcase(_, Config) ->
+    process_flag(trap_exit, true),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    Config.
+
+end_per_testcase(_, _) ->
+    logger:remove_handler(?MODULE).
+
+-doc false.
+log(Event, #{config := #{test := Test}}) ->
+    Test ! {logged, unicode:characters_to_binary(logger_formatter:format(Event, #{}))}.
+
+%% A server ends with its starter; OTP logs what ended, and what it was started with.
+keys_are_in_no_log(_) ->
+    Key = ~"0123456789abcdefghijklmnopqrstuv",
+    Test = self(),
+    Starter = spawn(fun() ->
+        {ok, Server} = erlmcp:start_server(options(#{keys => [Key], listen => [{tcp, #{}}]})),
+        Test ! {started, Server},
+        receive stop -> exit(on_purpose) end
+    end),
+    Server = receive {started, Pid} -> Pid end,
+    Monitor = monitor(process, Server),
+    Starter ! stop,
+    receive {'DOWN', Monitor, process, Server, on_purpose} -> ok end,
+    Logged = logged(),
+    {_, _} = binary:match(Logged, ~"on_purpose"),
+    nomatch = binary:match(Logged, Key).
+
+tls_secrets_are_in_no_log(_) ->
+    Tls = [{certfile, "no such file"}, {password, "open sesame"}],
+    {error, {listen, http, {options, {certfile, {"no such file", enoent}}}}} =
+        erlmcp:start_server(options(#{listen => [{http, #{tls => Tls}}]})),
+    Logged = logged(),
+    {_, _} = binary:match(Logged, ~"no such file"),
+    nomatch = binary:match(Logged, ~"open sesame").
+
+%% Its starter is told; there is nothing for an operator to see.
+a_taken_id_is_no_crash(_) ->
+    {ok, Server} = erlmcp:start_server(options(#{id => ?MODULE})),
+    {error, {already_started, Server}} = erlmcp:start_server(options(#{id => ?MODULE})),
+    ok = erlmcp:stop_server(Server),
+    nomatch = binary:match(logged(), ~"already_started").
+
+%% All that was logged until now.
+logged() ->
+    Mark = integer_to_binary(erlang:unique_integer()),
+    logger:notice("~ts", [Mark]),
+    iolist_to_binary(logged(Mark)).
+
+logged(Mark) ->
+    receive
+        {logged, Text} ->
+            case binary:match(Text, Mark) of
+                nomatch -> [Text | logged(Mark)];
+                _ -> []
+            end
+    after 5000 ->
+        error(not_logged)
+    end.
+
+options(Options) ->
+    maps:merge(#{name => ~"logs", version => ~"1",
+                 tools => [#{name => ~"tool", handler => fun(_, _) -> ~"" end}]}, Options).
