@@ -17,12 +17,14 @@ A server speaks all five revisions of the protocol at once, to each client the o
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2, info/1]).
--export([progress/3, log/3, client_has/2, close_connection/1]).
+-export([progress/3, log/3, log/4, client_has/2, close_connection/1]).
 
--export_type([server/0]).
+-export_type([server/0, level/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
+-doc "How grave a log message is, as of RFC 5424; the last one is the gravest.".
+-type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
 -doc """
 Starts a server, linked to the caller: a supervisor with its listeners, for the caller's own tree.
@@ -172,10 +174,14 @@ progress(Context, Progress, Details) ->
 Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
 any JSON value.
 """.
--spec log(erlmcp_engine:context(), Level, Data :: term()) -> ok when
-    Level :: debug | info | notice | warning | error | critical | alert | emergency.
+-spec log(erlmcp_engine:context(), level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->
-    erlmcp_call:log(Context, atom_to_binary(Level), Data).
+    log(Context, Level, Data, #{}).
+
+-doc "The same with the name of what logs: a part of the server.".
+-spec log(erlmcp_engine:context(), level(), Data :: term(), #{logger => binary()}) -> ok.
+log(Context, Level, Data, Details) ->
+    erlmcp_call:log(Context, atom_to_binary(Level), Data, Details).
 
 -doc """
 Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for

@@ -38,7 +38,7 @@ a skill has its `contents`, encoded, in place of a handler.
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", object, optional},
-     {output_schema, ~"outputSchema", object, optional},
+     {output_schema, ~"outputSchema", object, optional}, annotations(),
      {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional} | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
@@ -53,14 +53,16 @@ fields(prompt) ->
 resource_fields() ->
     [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional},
      {ttl_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
-     {cache_scope, hidden, scope, optional} | common()].
+     {cache_scope, hidden, scope, optional}, annotations() | common()].
+
+annotations() ->
+    {annotations, ~"annotations", object, optional}.
 
 common() ->
     [{handler, hidden, handler, required}, {middleware, hidden, middleware, optional},
      {cache, hidden, cache, optional}, {title, ~"title", text, optional},
-     {description, ~"description", text, optional}, {annotations, ~"annotations", object, optional},
-     {icons, ~"icons", objects, optional}, {meta, ~"_meta", object, optional},
-     {visible, hidden, visibility, optional}].
+     {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
+     {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional}].
 
 -doc "A definition ready for the catalog, or the first field that is wrong and what was expected.".
 -spec compile(kind(), source()) -> {ok, definition()} | {error, error()}.

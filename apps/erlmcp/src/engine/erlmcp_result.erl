@@ -147,6 +147,8 @@ contents(Text, Uri, Definition, Context) when is_binary(Text) ->
     [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
 contents({blob, Bytes}, Uri, Definition, Context) when is_binary(Bytes) ->
     [beside(erlmcp_content:blob_contents(Uri, mime_type(Definition), Bytes), Definition, Context)];
+contents([], _, _, _) ->
+    [];
 contents([#{} | _] = Contents, _, _, _) ->
     Contents;
 contents(Return, _, _, _) ->

@@ -17,7 +17,7 @@ call. The call is linked to it.
 """.
 
 -export([start/2, start/3, start/4]).
--export([progress/3, log/3, close_connection/1, report/2]).
+-export([progress/3, log/4, close_connection/1, report/2]).
 -export([timed_out/2, died/3]).
 
 -export_type([owner/0, message/0]).
@@ -132,11 +132,12 @@ progress(#{progress_token := Token, owner := Owner}, Progress, Details) ->
     end.
 
 -doc "Sends the client a log message, if the level is one that it asked for.".
--spec log(erlmcp_engine:context(), Level :: binary(), Data :: term()) -> ok.
-log(#{log_level := Wanted, owner := Owner}, Level, Data) ->
+-spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
+log(#{log_level := Wanted, owner := Owner}, Level, Data, Details) ->
     {ok, Severity} = erlmcp_meta:level(Level),
     case Wanted =/= undefined andalso Severity =< Wanted of
-        true -> notify(Owner, ~"notifications/message", #{level => Level, data => Data});
+        true -> notify(Owner, ~"notifications/message",
+                       (maps:with([logger], Details))#{level => Level, data => Data});
         false -> ok
     end.
 

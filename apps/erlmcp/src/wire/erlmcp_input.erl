@@ -31,7 +31,10 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 elicit(Message, Schema) ->
     #{method => ~"elicitation/create", params => #{message => Message, requestedSchema => Schema}}.
 
--doc "A URL for the user to visit, with an id by which its completion is known.".
+-doc """
+A URL for the user to visit. The id is one of your own, for clients of 2025-11-25, whose revision
+wants one; others are not sent it.
+""".
 -spec elicit_url(Message :: binary(), Url :: binary(), Id :: binary()) -> request().
 elicit_url(Message, Url, Id) ->
     #{method => ~"elicitation/create",
@@ -104,7 +107,8 @@ merge({Name, Part}, _, Required) ->
     Known = maps:get(Name, Required, #{}),
     Required#{Name => Known#{Part => #{}}}.
 
--doc "Requests as the `inputRequests` of a result.".
+-doc "Requests as the `inputRequests` of a stateless result.".
 -spec encode(requests()) -> iodata().
 encode(Requests) ->
-    json:encode(Requests).
+    json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
+                  || Name := #{params := Params} = Request <- Requests}).

@@ -320,7 +320,8 @@ resource_gives_text_blob_and_several(Config) ->
              {~"test://blob", [#{~"uri" => ~"test://blob", ~"mimeType" => ~"image/png",
                                  ~"blob" => base64:encode(<<0, 255, 1>>)}]},
              {~"test://both", [#{~"uri" => ~"test://both", ~"text" => ~"1"},
-                               #{~"uri" => ~"test://both", ~"blob" => ~"AA=="}]}]].
+                               #{~"uri" => ~"test://both", ~"blob" => ~"AA=="}]},
+             {~"test://empty", []}]].
 
 template_gives_its_variables(Config) ->
     [begin

@@ -161,8 +161,10 @@ result_says_what_is_needed(Config) ->
     #{~"result" := #{~"inputRequests" := #{~"it" := #{
         ~"method" := ~"elicitation/create",
         ~"params" := #{~"mode" := ~"url", ~"message" := ~"Go",
-                       ~"url" := ~"https://example.com/a"}}}}} =
+                       ~"url" := ~"https://example.com/a"} = Url}}}} =
         ask(Client, ~"tools/call", named(~"url")),
+    %% The id is the older revision's, which tells its client of the end.
+    3 = map_size(Url),
     #{~"result" := #{~"inputRequests" := #{~"it" := #{
         ~"method" := ~"sampling/createMessage",
         ~"params" := #{~"maxTokens" := 10, ~"messages" := [#{~"role" := ~"user"}]}}}}} =

@@ -366,6 +366,8 @@ bad_definitions(Kind) ->
     [{Field, maps:remove(Field, Good)} || {Field, _, _, required} <- Fields]
         ++ [{Field, Good#{Field => Wrong}} || {Field, _, Type, _} <- Fields, Wrong <- wrong(Type)]
         ++ [{Field, Good#{Field => ~"x"}} || Field <- [nam, inputSchema, ~"name", 1]]
+        %% MCP has no annotations of prompts.
+        ++ [{annotations, Good#{annotations => #{}}} || Kind =:= prompt]
         ++ [{input_schema, Good#{input_schema => Schema}}
             || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
                                          #{type => [object]}]]

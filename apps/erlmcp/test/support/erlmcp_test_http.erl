@@ -141,6 +141,7 @@ catalog() ->
                     #{uri => ~"test://both", name => ~"both", handler => fun(_, #{uri := Uri}) ->
                         [#{uri => Uri, text => ~"1"}, #{uri => Uri, blob => ~"AA=="}]
                       end},
+                    #{uri => ~"test://empty", name => ~"empty", handler => fun(_, _) -> [] end},
                     #{uri => ~"test://gone", name => ~"gone",
                       handler => fun(_, _) -> {error, not_found} end},
                     #{uri => ~"test://broken", name => ~"broken",
