@@ -17,7 +17,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 
 -export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2, info/1]).
--export([progress/3, log/3, log/4, client_has/2, close_connection/1]).
+-export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 
 -export_type([server/0, level/0]).
 
@@ -182,6 +182,15 @@ log(Context, Level, Data) ->
 -spec log(erlmcp_engine:context(), level(), Data :: term(), #{logger => binary()}) -> ok.
 log(Context, Level, Data, Details) ->
     erlmcp_call:log(Context, atom_to_binary(Level), Data, Details).
+
+-doc """
+Tells the client, from the handler that asked for it, that what the user went to the URL for is
+done; `Id` is that of `erlmcp_input:elicit_url/3`. The client's answer says only that the user
+agreed to go. 2025-11-25 alone has this; clients of other revisions are sent nothing.
+""".
+-spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
+elicitation_complete(Context, Id) when is_binary(Id) ->
+    erlmcp_call:elicitation_complete(Context, Id).
 
 -doc """
 Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for

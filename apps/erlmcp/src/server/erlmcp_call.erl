@@ -17,7 +17,7 @@ call. The call is linked to it.
 """.
 
 -export([start/2, start/3, start/4]).
--export([progress/3, log/4, close_connection/1, report/2]).
+-export([progress/3, log/4, elicitation_complete/2, close_connection/1, report/2]).
 -export([timed_out/2, died/3]).
 
 -export_type([owner/0, message/0]).
@@ -138,6 +138,14 @@ log(#{log_level := Wanted, owner := Owner}, Level, Data, Details) ->
     case Wanted =/= undefined andalso Severity =< Wanted of
         true -> notify(Owner, ~"notifications/message",
                        (maps:with([logger], Details))#{level => Level, data => Data});
+        false -> ok
+    end.
+
+-doc "Tells the client that a URL elicitation is done, if its revision has a word for it.".
+-spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
+elicitation_complete(#{revision := Revision, owner := Owner}, Id) ->
+    case erlmcp_revision:elicitation_ids(Revision) of
+        true -> notify(Owner, ~"notifications/elicitation/complete", #{elicitationId => Id});
         false -> ok
     end.
 

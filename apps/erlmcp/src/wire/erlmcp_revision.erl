@@ -9,7 +9,7 @@ Sources: `schema.json` and the changelog page of each revision.
 
 -export([all/0, latest/0, latest/1, supported/1, parse/1, name/1, era/1]).
 -export([offers/2, fields/2, content_types/1, structured/2]).
--export([batches/1, polls/1, missing_resource_code/1]).
+-export([batches/1, polls/1, elicitation_ids/1, missing_resource_code/1]).
 
 -export_type([revision/0, era/0, definition_kind/0]).
 
@@ -134,6 +134,11 @@ to come back to, and it comes when the server ends the connection before the ans
 """.
 -spec polls(revision()) -> boolean().
 polls(Revision) ->
+    Revision =:= '2025-11-25'.
+
+-doc "Whether a URL elicitation has an id, by which its client is told of its end.".
+-spec elicitation_ids(revision()) -> boolean().
+elicitation_ids(Revision) ->
     Revision =:= '2025-11-25'.
 
 -doc "The error code for a resource that is not there.".

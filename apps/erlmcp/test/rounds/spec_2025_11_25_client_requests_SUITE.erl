@@ -15,6 +15,7 @@ a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 -export([client_that_goes_ends_the_call/1, lost_connection_ends_the_call/1,
          end_of_input_ends_the_call/1, cancellation_ends_the_call/1, delete_ends_the_call/1,
          input_in_time_or_1069/1, asking_stops_the_deadline/1]).
+-export([completion_of_an_elicitation_is_told/1]).
 -export([undeclared_capabilities_are_refused/1, sampling_with_tools_needs_its_capability/1,
          elicitation_is_of_its_revision/1, json_alone_cannot_be_asked/1, batch_asks_too/1]).
 
@@ -83,6 +84,10 @@ definitions(Test) ->
                 handler => asking(Test, #{Name => request(Name)
                                           || Name <- [~"form", ~"sample", ~"roots"]})},
               #{name => ~"count", handler => fun count/2},
+              #{name => ~"visited", handler => fun(_, Context) ->
+                  ok = erlmcp:elicitation_complete(Context, ~"e-1"),
+                  ~"done"
+                end},
               #{name => ~"echo", handler => fun(#{~"text" := Text}, _) -> Text end},
               #{name => ~"hangs", timeout_ms => 200, handler => fun
                   (_, #{input := _}) ->
@@ -183,6 +188,19 @@ requests_have_their_shape(Config) ->
                                              ~"content" => #{~"type" => ~"text",
                                                              ~"text" => ~"Hi"}}]}},
              {~"roots", #{}}]].
+
+%% "Servers MAY send a notifications/elicitation/complete notification when an out-of-band
+%% interaction started by URL mode elicitation is completed": in the one revision that has it.
+completion_of_an_elicitation_is_told(Config) ->
+    [begin
+         Client = client(Config, Revision),
+         Exchange = request(Client, 1, ~"tools/call", #{name => ~"visited"}),
+         _ = [#{~"method" := ~"notifications/elicitation/complete",
+                ~"params" := #{~"elicitationId" := ~"e-1"}} = next(Exchange)
+              || Revision =:= ~"2025-11-25"],
+         ~"done" = text(next(Exchange)),
+         over(Exchange)
+     end || Revision <- [~"2026-07-28" | revisions()]].
 
 %% "The request ID MUST NOT have been previously used by the requestor within the same session":
 %% several requests of one round, answered in another order.
