@@ -43,6 +43,18 @@ See `t:erlmcp_options:options/0`.
   `not_found`, or `{mount_loop, Servers}`: it would be mounted in itself.
 
 With `listen` and `already_started` the caller is sent an exit signal too, as by any `start_link`.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}),
+   erlmcp:stop_server(Server).
+ok
+2> erlmcp:start_server(#{name => ~"greeter", version => 1}).
+{error, {bad_option, version, ~"a binary in UTF-8"}}
+3> erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0", tools => [#{name => ~"greet"}]}).
+{error, {bad_definition, tool, ~"greet", handler, ~"a fun of two arguments"}}
+```
 """.
 -spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
@@ -67,7 +79,18 @@ listen_error({shutdown, Reason}) -> listen_error(Reason);
 listen_error({failed_to_start_child, _, Reason}) -> listen_error(Reason);
 listen_error(Reason) -> Reason.
 
--doc "The child specification of a server, for a supervisor of the user's.".
+-doc """
+The child specification of a server, for a supervisor of the user's. The options are those of
+`start_server/1`, and so are the errors, which the supervisor is told when it starts the server.
+
+## Examples
+
+```erlang
+1> erlmcp:child_spec(#{id => mine, handler => my_server}).
+#{id => {erlmcp, mine}, type => supervisor,
+  start => {erlmcp, start_server, [#{id => mine, handler => my_server}]}}
+```
+""".
 -spec child_spec(erlmcp_options:options()) -> supervisor:child_spec().
 child_spec(Options) ->
     %% The first that is there tells servers of one supervisor apart.
@@ -91,15 +114,48 @@ stop_server(Server) ->
 -doc """
 Where a server listens: `transport` (`http`, `tcp`, `stdio`) and, but for stdio, `ip`, `port`
 and `url`; and `sse_url` where HTTP+SSE is served too.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0",
+                                      listen => [{http, #{port => 0}}]}).
+2> [#{transport := http, ip := {127, 0, 0, 1}, url := <<"http://127.0.0.1:", _/binary>>}] =
+       erlmcp:listeners(Server), ok.
+ok
+3> erlmcp:stop_server(Server).
+ok
+```
 """.
 -spec listeners(server()) -> [map()] | {error, not_found}.
 listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server. Its list has it at once, at the end; sessions are notified.
+Adds a definition to a running server. Its list has it at once, at the end; clients that want to know
+are told.
 
-The errors are those of `start_server/1`, and `not_found` for no such server.
+## Errors
+
+`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as of `start_server/1`,
+and `not_found` for no such server.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
+2> Wave = #{name => ~"wave", handler => fun(_, _) -> ~"o/" end}.
+3> erlmcp:add(Server, tool, Wave).
+ok
+4> erlmcp:add(Server, tool, Wave).
+{error, {duplicate, tool, ~"wave"}}
+5> erlmcp:remove(Server, tool, ~"wave").
+ok
+6> erlmcp:remove(Server, tool, ~"wave").
+{error, not_found}
+7> erlmcp:stop_server(Server).
+ok
+```
 """.
 -spec add(server(), erlmcp_definition:kind(), erlmcp_definition:source()) -> ok | {error, term()}.
 add(Server, Kind, Definition) when
@@ -111,6 +167,7 @@ add(Server, Kind, Definition) when
 Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
 already end in their own time. What is mounted, the mounted server alone removes. A view that a tool
 shows its results in, and a file of a skill, stay: `{in_use, Kind, Key}` says what needs it.
+`not_found` is for no such server and for no such definition.
 """.
 -spec remove(server(), erlmcp_definition:kind(), Key :: binary()) ->
     ok | {error, not_found | {mounted, erlmcp_mount:prefix()}
@@ -122,7 +179,8 @@ remove(Server, Kind, Key) when
 
 -doc """
 Tells the clients that watch this resource that it changed, also those of the servers that mount
-this one; contents of it that were kept are forgotten.
+this one; contents of it that were kept are forgotten. Whether there is a
+resource of that URI is not looked up.
 """.
 -spec resource_updated(server(), Uri :: binary()) -> ok | {error, not_found}.
 resource_updated(Server, Uri) when is_binary(Uri) ->
@@ -162,8 +220,9 @@ with_server(Server, Do) ->
     end.
 
 -doc """
-Reports the progress of a call from its handler, if the client asked for it. `Progress` must grow
-from report to report; one that does not is not sent.
+Reports the progress of a call from its handler, if the client asked for it. `Progress` is in any
+unit and must grow from report to report; one that does not is not sent. `total` is in the same unit.
+Never waits. Source: specification, "Progress".
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.
@@ -172,7 +231,7 @@ progress(Context, Progress, Details) ->
 
 -doc """
 Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
-any JSON value.
+any value that `json:encode/1` takes. Never waits. Source: specification, "Logging".
 """.
 -spec log(erlmcp_engine:context(), level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->

@@ -7,15 +7,18 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
--export([every_page_is_in_the_index/1]).
+-export([every_page_is_in_the_index/1, examples_are_what_happens/1, the_face_is_documented/1]).
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
 %% Pages that have nothing to run: maps, and lists.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "interop.md"]).
+%% What users call.
+-define(FACE, [erlmcp, erlmcp_content, erlmcp_input, erlmcp_options, erlmcp_server]).
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
-     every_page_is_in_the_index | [{group, Group} || {Group, _, _} <- groups()]].
+     every_page_is_in_the_index, examples_are_what_happens, the_face_is_documented
+     | [{group, Group} || {Group, _, _} <- groups()]].
 
 %% A group is a page: its name is what the log shows, and what `rebar3 ct --group` takes.
 groups() ->
@@ -168,6 +171,34 @@ every_page_is_in_the_index(_) ->
     #{links := Links} = erlmcp_test_page:read(filename:join(docs(), "README.md")),
     [] = [Page || Page <- pages() -- ["README.md"],
                   not lists:member(list_to_binary(Page), [Target || {_, Target} <- Links])].
+
+%% What the modules say of themselves.
+
+%% `1> ...` in a -doc is what the shell would say.
+examples_are_what_happens(_) ->
+    case code:ensure_loaded(ct_doctest) of
+        %% It says `ok`, or which functions have no examples, or crashes.
+        {module, _} -> lists:foreach(fun ct_doctest:module/1, modules());
+        {error, _} -> {skip, "no ct_doctest before OTP 29"}
+    end.
+
+%% Everything that a user calls has a spec and says what it is.
+the_face_is_documented(_) ->
+    [] = [{Module, Name}
+          || Module <- ?FACE,
+             {{function, _, _} = Name, _, _, none, _} <- documented(Module)],
+    [] = [Module || Module <- ?FACE, Function <- exported(Module),
+                    not lists:member(Function, specified(Module))].
+
+documented(Module) ->
+    {ok, {docs_v1, _, _, _, #{~"en" := _}, _, Entries}} = code:get_doc(Module),
+    Entries.
+
+exported(Module) ->
+    Module:module_info(exports) -- [{module_info, 0}, {module_info, 1}, {behaviour_info, 1}].
+
+specified(Module) ->
+    [Function || {attribute, _, spec, {Function, _}} <- forms(Module)].
 
 %% That this suite can fail.
 

@@ -132,7 +132,18 @@ limits() ->
 sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
 sse(_) -> none.
 
--doc "The settings that the options amount to, or the first option that is wrong.".
+-doc """
+The settings that the options amount to, or the first option that is wrong.
+
+## Examples
+
+```erlang
+1> erlmcp_options:check(#{version => ~"1.0.0"}).
+{error, {bad_option, name, ~"a binary; it is required"}}
+2> erlmcp_options:check(#{name => ~"greeter", version => ~"1.0.0", limits => #{depth => 0}}).
+{error, {bad_option, {limits, depth}, ~"a positive integer"}}
+```
+""".
 -spec check(options()) ->
     {ok, settings()}
     | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}

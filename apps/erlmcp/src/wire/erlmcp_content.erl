@@ -16,7 +16,18 @@ Source: specification, "Server features / Tools / Tool result".
 
 -type content() :: #{type := binary(), atom() => term()}.
 
--doc "Text, which must be UTF-8.".
+-doc """
+Text, which must be UTF-8.
+
+## Examples
+
+```erlang
+1> erlmcp_content:text(~"Hello").
+#{type => ~"text", text => ~"Hello"}
+2> erlmcp_content:text(~"Hello", #{annotations => #{audience => [user], priority => 0.5}}).
+#{type => ~"text", text => ~"Hello", annotations => #{audience => [user], priority => 0.5}}
+```
+""".
 -spec text(binary()) -> content().
 text(Text) -> text(Text, #{}).
 
@@ -24,7 +35,16 @@ text(Text) -> text(Text, #{}).
 -spec text(binary(), map()) -> content().
 text(Text, Fields) -> Fields#{type => ~"text", text => Text}.
 
--doc "An image from its bytes.".
+-doc """
+An image from its bytes.
+
+## Examples
+
+```erlang
+1> erlmcp_content:image(<<137, "PNG">>, ~"image/png").
+#{type => ~"image", data => ~"iVBORw==", mimeType => ~"image/png"}
+```
+""".
 -spec image(Bytes :: binary(), MimeType :: binary()) -> content().
 image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
 
@@ -33,7 +53,7 @@ image(Bytes, MimeType) -> image(Bytes, MimeType, #{}).
 image(Bytes, MimeType, Fields) ->
     Fields#{type => ~"image", data => base64:encode(Bytes), mimeType => MimeType}.
 
--doc "Sound from its bytes. Clients of 2024-11-05 do not know it and are not sent it.".
+-doc "Sound from its bytes. Clients of 2024-11-05 do not know it, and get a text that says so.".
 -spec audio(Bytes :: binary(), MimeType :: binary()) -> content().
 audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
 
@@ -42,7 +62,17 @@ audio(Bytes, MimeType) -> audio(Bytes, MimeType, #{}).
 audio(Bytes, MimeType, Fields) ->
     Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
 
--doc "A link to a resource that the client may read. For clients of 2025-06-18 and later.".
+-doc """
+A link to a resource that the client may read. Clients of revisions before 2025-06-18 get its name and
+URI as text.
+
+## Examples
+
+```erlang
+1> erlmcp_content:resource_link(~"notes:///1", ~"note 1", #{mimeType => ~"text/plain"}).
+#{type => ~"resource_link", uri => ~"notes:///1", name => ~"note 1", mimeType => ~"text/plain"}
+```
+""".
 -spec resource_link(Uri :: binary(), Name :: binary()) -> content().
 resource_link(Uri, Name) -> resource_link(Uri, Name, #{}).
 
@@ -51,7 +81,17 @@ resource_link(Uri, Name) -> resource_link(Uri, Name, #{}).
 resource_link(Uri, Name, Fields) ->
     Fields#{type => ~"resource_link", uri => Uri, name => Name}.
 
--doc "A resource with its contents: text, or `{blob, Bytes}`.".
+-doc """
+A resource with its contents: text, or `{blob, Bytes}`.
+
+## Examples
+
+```erlang
+1> erlmcp_content:embedded(~"notes:///1", ~"text/plain", ~"Hello").
+#{type => ~"resource",
+  resource => #{uri => ~"notes:///1", mimeType => ~"text/plain", text => ~"Hello"}}
+```
+""".
 -spec embedded(Uri :: binary(), MimeType :: binary(), binary() | {blob, binary()}) -> content().
 embedded(Uri, MimeType, Contents) -> embedded(Uri, MimeType, Contents, #{}).
 
@@ -63,11 +103,30 @@ embedded(Uri, MimeType, {blob, Bytes}, Fields) ->
 embedded(Uri, MimeType, Text, Fields) ->
     Fields#{type => ~"resource", resource => text_contents(Uri, MimeType, Text)}.
 
--doc "One item of a resource's `contents`: text.".
+-doc """
+One item of a resource's `contents`: text. A handler returns a list of them; `undefined` is no MIME
+type.
+
+## Examples
+
+```erlang
+1> erlmcp_content:text_contents(~"notes:///1", undefined, ~"Hello").
+#{uri => ~"notes:///1", text => ~"Hello"}
+```
+""".
 -spec text_contents(Uri :: binary(), MimeType :: binary() | undefined, Text :: binary()) -> map().
 text_contents(Uri, MimeType, Text) -> with_mime_type(#{uri => Uri, text => Text}, MimeType).
 
--doc "One item of a resource's `contents`: bytes.".
+-doc """
+One item of a resource's `contents`: bytes.
+
+## Examples
+
+```erlang
+1> erlmcp_content:blob_contents(~"notes:///2", ~"image/png", <<137, "PNG">>).
+#{uri => ~"notes:///2", mimeType => ~"image/png", blob => ~"iVBORw=="}
+```
+""".
 -spec blob_contents(Uri :: binary(), MimeType :: binary() | undefined, Bytes :: binary()) -> map().
 blob_contents(Uri, MimeType, Bytes) ->
     with_mime_type(#{uri => Uri, blob => base64:encode(Bytes)}, MimeType).

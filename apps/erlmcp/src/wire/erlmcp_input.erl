@@ -26,14 +26,37 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 -type request() :: #{method := binary(), params := map()}.
 -type requests() :: #{binary() => request()}.
 
--doc "A form for the user: an object schema of strings, numbers, booleans and enumerations.".
+-doc """
+A form for the user, since 2025-06-18. The schema is an object of strings, numbers, booleans and
+enumerations, with `default`, `minimum`, `format` ... where they help. The answer has `action`
+(`accept`, `decline`, `cancel`) and, with `accept`, `content`.
+
+## Examples
+
+```erlang
+1> erlmcp_input:elicit(~"Name?", #{type => object, properties => #{name => #{type => string}}}).
+#{method => ~"elicitation/create",
+  params => #{message => ~"Name?",
+              requestedSchema => #{type => object, properties => #{name => #{type => string}}}}}
+```
+""".
 -spec elicit(Message :: binary(), Schema :: map()) -> request().
 elicit(Message, Schema) ->
     #{method => ~"elicitation/create", params => #{message => Message, requestedSchema => Schema}}.
 
 -doc """
-A URL for the user to visit. The id is one of your own, for clients of 2025-11-25, whose revision
-wants one; others are not sent it.
+A URL for the user to visit, since 2025-11-25. The answer has `action` alone: that the user agreed to
+go, not that he went. The id is one of your own, for clients of 2025-11-25, whose revision wants one
+(`erlmcp:elicitation_complete/2`); others are not sent it.
+
+## Examples
+
+```erlang
+1> erlmcp_input:elicit_url(~"Connect your account", ~"https://example.com/connect", ~"7").
+#{method => ~"elicitation/create",
+  params => #{mode => url, message => ~"Connect your account",
+              url => ~"https://example.com/connect", elicitationId => ~"7"}}
+```
 """.
 -spec elicit_url(Message :: binary(), Url :: binary(), Id :: binary()) -> request().
 elicit_url(Message, Url, Id) ->
@@ -42,13 +65,34 @@ elicit_url(Message, Url, Id) ->
 
 -doc """
 A completion by the client's model. The parameters are those of `sampling/createMessage`; `messages`
-and `maxTokens` are required.
+and `maxTokens` are required, `systemPrompt`, `temperature`, `modelPreferences` and others may be
+there, and `tools` for clients that offer `sampling.tools`. The answer has `role`, `content` and
+`model`.
+
+## Examples
+
+```erlang
+1> erlmcp_input:sample(#{messages => [#{role => user, content => erlmcp_content:text(~"Hi")}],
+                       maxTokens => 100}).
+#{method => ~"sampling/createMessage",
+  params => #{messages => [#{role => user, content => #{type => ~"text", text => ~"Hi"}}],
+              maxTokens => 100}}
+```
 """.
 -spec sample(#{messages := [map()], maxTokens := pos_integer(), atom() => term()}) -> request().
 sample(Params) ->
     #{method => ~"sampling/createMessage", params => Params}.
 
--doc "The client's roots.".
+-doc """
+The folders that the client works on. The answer has `roots`, a list of `uri` and, perhaps, `name`.
+
+## Examples
+
+```erlang
+1> erlmcp_input:roots().
+#{method => ~"roots/list", params => #{}}
+```
+""".
 -spec roots() -> request().
 roots() ->
     #{method => ~"roots/list", params => #{}}.
