@@ -10,7 +10,6 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 """.
 
 -export([decode/2]).
--export([encode/1, encode_string/1]).
 
 -export_type([limits/0, json_term/0, decode_error/0]).
 
@@ -134,40 +133,3 @@ unexpected(_, Offset) -> {number_out_of_range, Offset}.
 offset([{_, _, _, Info} | _]) ->
     {error_info, #{cause := #{position := Offset}}} = lists:keyfind(error_info, 1, Info),
     Offset.
-
--doc """
-The JSON of a term: maps with atom or binary keys, lists, binaries, numbers, `true`, `false` and
-`null`; any other atom is a string. It has no newline outside of strings and none inside, so it can
-be framed by lines. Everything but control characters, `"` and `\` is written as it is, in UTF-8.
-
-A map that has a key both as an atom and as a binary gives an object with that key twice.
-
-## Errors
-
-* `{invalid_byte, Byte}` or `unexpected_end` if a binary is not valid UTF-8
-* `{unsupported_type, Term}` for what has no JSON: a tuple, a pid, a fun
-
-## Examples
-
-```erlang
-1> iolist_to_binary(erlmcp_json:encode(#{id => 1, ~"ok" => [true, null, ~"\n"]})).
-~B'{"id":1,"ok":[true,null,"\n"]}'
-```
-""".
--spec encode(term()) -> iodata().
-encode(Term) ->
-    json:encode(Term).
-
--doc """
-The JSON string of a binary, with its quotation marks. Fails like `encode/1`.
-
-## Examples
-
-```erlang
-1> iolist_to_binary(erlmcp_json:encode_string(~B'say "hi"')).
-~B'"say \"hi\""'
-```
-""".
--spec encode_string(binary()) -> iolist().
-encode_string(Binary) ->
-    json:encode_binary(Binary).

@@ -7,7 +7,7 @@ is one dispatcher and one encoder for all of them.
 Sources: `schema.json` and the changelog page of each revision.
 """.
 
--export([all/0, latest/0, latest/1, supported/1, parse/1, name/1, era/1]).
+-export([all/0, latest/1, supported/1, parse/1, name/1, era/1]).
 -export([offers/2, fields/2, content_types/1, structured/2]).
 -export([batches/1, polls/1, elicitation_ids/1, missing_resource_code/1]).
 
@@ -22,11 +22,6 @@ Sources: `schema.json` and the changelog page of each revision.
 -spec all() -> [revision(), ...].
 all() ->
     ['2026-07-28', '2025-11-25', '2025-06-18', '2025-03-26', '2024-11-05'].
-
--doc "The newest revision.".
--spec latest() -> revision().
-latest() ->
-    '2026-07-28'.
 
 -doc "The newest revision of an era.".
 -spec latest(era()) -> revision().

@@ -278,7 +278,7 @@ encoded_json_comes_in_as_it_went_out(_) ->
     Limits = #{message_bytes => 1_000_000, depth => 100, keys => 1000},
     holds(?FORALL(Json, engine_json:json(),
                   begin
-                      Bytes = iolist_to_binary(erlmcp_json:encode(Json)),
+                      Bytes = iolist_to_binary(json:encode(Json)),
                       erlmcp_json:decode(Bytes, Limits) =:= {ok, Json}
                           andalso binary:match(Bytes, [~"\n", ~"\r"]) =:= nomatch
                   end)).
@@ -330,10 +330,13 @@ meta_is_checked_in_order(_) ->
                           {ok, '2026-07-28', #{client_capabilities := Capabilities}} ->
                               Expected =:= ok;
                           {error, Refusal} ->
-                              Expected =:= erlmcp_refusal:code(Refusal)
+                              Expected =:= code(Refusal)
                                   andalso erlmcp_refusal:status(Refusal) =:= 400
                       end
                   end), 3 * ?CASES).
+
+code(Refusal) ->
+    maps:get(~"code", decoded(erlmcp_refusal:encode(Refusal))).
 
 extra() ->
     ?LET({Key, Value},
@@ -436,7 +439,7 @@ mirrored_headers_must_agree(_) ->
                       case erlmcp_header:check(Method, Params, Headers) of
                           ok -> Agrees;
                           {error, Refusal} ->
-                              not Agrees andalso erlmcp_refusal:code(Refusal) =:= -32020
+                              not Agrees andalso code(Refusal) =:= -32020
                                   andalso erlmcp_refusal:status(Refusal) =:= 400
                       end
                   end), 2 * ?CASES).
@@ -555,7 +558,6 @@ refusals_say_who_they_are(_) ->
                           andalso Sent =:= case Code of none -> Number; _ -> Code end
                           andalso erlmcp_refusal:status(Refusal) =:= Status
                           andalso erlmcp_refusal:retry_after(Refusal) =:= Seconds
-                          andalso erlmcp_refusal:code(Refusal) =:= Sent
                   end)).
 
 %% "A field that is unknown, missing or of the wrong type is refused by name", whatever is in it.

@@ -30,7 +30,7 @@ list_size(List) ->
 
 quote(V) ->
     case unicode:characters_to_binary(cut(V, ?SHOWN)) of
-        Text when is_binary(Text) -> erlmcp_json:encode_string(Text);
+        Text when is_binary(Text) -> json:encode_binary(Text);
         _ -> ~"of bytes that are not UTF-8"
     end.
 
