@@ -132,13 +132,13 @@ listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 
 -doc """
-Adds a definition to a running server. Its list has it at once, at the end; clients that want to know
-are told.
+Adds a definition to a running server. Its list has it at once, at the end; clients that want to
+know are told.
 
 ## Errors
 
-`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as of `start_server/1`,
-and `not_found` for no such server.
+`{bad_definition, Kind, Name, Field, Expected}` and `{duplicate, Kind, Name}` as of
+`start_server/1`, and `not_found` for no such server.
 
 ## Examples
 
@@ -221,8 +221,8 @@ with_server(Server, Do) ->
 
 -doc """
 Reports the progress of a call from its handler, if the client asked for it. `Progress` is in any
-unit and must grow from report to report; one that does not is not sent. `total` is in the same unit.
-Never waits. Source: specification, "Progress".
+unit and must grow from report to report; one that does not is not sent. `total` is in the same
+unit. Never waits. Source: specification, "Progress".
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.

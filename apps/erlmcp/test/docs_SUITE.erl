@@ -31,20 +31,8 @@ pages() ->
 docs() ->
     filename:join(root(), "docs").
 
-%% This file stands somewhere below the repository's root.
 root() ->
-    root(filename:dirname(proplists:get_value(source, module_info(compile)))).
-
-root(Folder) ->
-    case filelib:is_regular(filename:join(Folder, "rebar.lock")) of
-        true -> Folder;
-        false -> root(parent(Folder))
-    end.
-
-parent(Folder) ->
-    Parent = filename:dirname(Folder),
-    true = Parent =/= Folder,
-    Parent.
+    erlmcp_test_page:root().
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started(erlmcp),

@@ -63,8 +63,8 @@ audio(Bytes, MimeType, Fields) ->
     Fields#{type => ~"audio", data => base64:encode(Bytes), mimeType => MimeType}.
 
 -doc """
-A link to a resource that the client may read. Clients of revisions before 2025-06-18 get its name and
-URI as text.
+A link to a resource that the client may read. Clients of revisions before 2025-06-18 get its name
+and URI as text.
 
 ## Examples
 

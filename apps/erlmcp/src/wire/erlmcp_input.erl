@@ -45,9 +45,9 @@ elicit(Message, Schema) ->
     #{method => ~"elicitation/create", params => #{message => Message, requestedSchema => Schema}}.
 
 -doc """
-A URL for the user to visit, since 2025-11-25. The answer has `action` alone: that the user agreed to
-go, not that he went. The id is one of your own, for clients of 2025-11-25, whose revision wants one
-(`erlmcp:elicitation_complete/2`); others are not sent it.
+A URL for the user to visit, since 2025-11-25. The answer has `action` alone: that the user agreed
+to go, not that he went. The id is one of your own, for clients of 2025-11-25, whose revision wants
+one (`erlmcp:elicitation_complete/2`); others are not sent it.
 
 ## Examples
 

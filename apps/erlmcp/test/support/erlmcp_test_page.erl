@@ -18,7 +18,7 @@ with the one before it.
 `PARAMS` and `DATA` may be left out.
 """.
 
--export([read/1, parse/1, load/3]).
+-export([root/0, read/1, parse/1, load/3]).
 
 -export_type([page/0, block/0, step/0]).
 
@@ -40,6 +40,21 @@ with the one before it.
     | {expect, {method, binary()}, Params :: map()}.
 
 -define(MODERN, ~"2026-07-28").
+
+-doc "The repository's root, somewhere above this file.".
+-spec root() -> file:filename().
+root() ->
+    root(filename:dirname(proplists:get_value(source, module_info(compile)))).
+
+root(Folder) ->
+    case filelib:is_regular(filename:join(Folder, "rebar.lock")) of
+        true ->
+            Folder;
+        false ->
+            Parent = filename:dirname(Folder),
+            true = Parent =/= Folder,
+            root(Parent)
+    end.
 
 -doc "The page in a file.".
 -spec read(file:filename()) -> page().
