@@ -39,10 +39,12 @@ See `t:erlmcp_options:options/0`.
 - `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`, or
   what `m:ssl` says of its options.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
+- `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
   `not_found`, or `{mount_loop, Servers}`: it would be mounted in itself.
 
-With `listen` and `already_started` the caller is sent an exit signal too, as by any `start_link`.
+With `listen`, `already_started` and `not_started` the caller is sent an exit signal too, as by any
+`start_link`.
 
 ## Examples
 
@@ -67,7 +69,9 @@ start_server(Options) ->
             {error, {listen, Transport, listen_error(Reason)}};
         {error, {shutdown, {failed_to_start_child, {mounted, Prefix}, Reason}}} ->
             {error, {mount, Prefix, Reason}};
-        {error, {shutdown, {already_started, _} = Reason}} ->
+        {error, {shutdown, {What, _} = Reason}} when
+            What =:= already_started; What =:= not_started
+        ->
             {error, Reason};
         {error, _} = Error ->
             Error

@@ -16,9 +16,13 @@ start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
 -doc "Makes the calling process, a server's supervisor, known by this id.".
--spec register(Id :: term(), erlmcp_instance:instance()) -> ok | {error, {already_started, pid()}}.
+-spec register(Id :: term(), erlmcp_instance:instance()) ->
+    ok | {error, {already_started, pid()} | {not_started, erlmcp}}.
 register(Id, Instance) ->
-    gen_server:call(?MODULE, {register, Id, self(), Instance}).
+    case erlang:whereis(?MODULE) of
+        undefined -> {error, {not_started, erlmcp}};
+        Pid -> gen_server:call(Pid, {register, Id, self(), Instance})
+    end.
 
 -doc "The supervisor and the instance of a server, by its id or pid.".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.

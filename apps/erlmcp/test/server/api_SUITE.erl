@@ -27,7 +27,8 @@ and leave nothing behind.
          killed_connections_disturb_nobody/1, killed_sessions_disturb_nobody/1,
          sessions_on_tcp_are_no_http_sessions/1, starting_and_stopping_leaves_nothing/1,
          failed_starts_leave_nothing/1, killed_servers_leave_nothing/1,
-         connections_leave_nothing/1, names_from_outside_become_no_atoms/1]).
+         connections_leave_nothing/1, names_from_outside_become_no_atoms/1,
+         the_application_must_run/1]).
 
 -import(erlmcp_test_line, [connect/1, close/1, send/2, recv/1, rest/1, is_quiet/1, ask/4,
                            ask_stateless/4, initialize/2, request/3, stateless/3, result/1, code/1,
@@ -51,7 +52,8 @@ all() ->
      killed_calls_disturb_nobody, killed_connections_disturb_nobody,
      killed_sessions_disturb_nobody, sessions_on_tcp_are_no_http_sessions,
      starting_and_stopping_leaves_nothing, failed_starts_leave_nothing,
-     killed_servers_leave_nothing, connections_leave_nothing, names_from_outside_become_no_atoms].
+     killed_servers_leave_nothing, connections_leave_nothing, names_from_outside_become_no_atoms,
+     the_application_must_run].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started([erlmcp, inets]),
@@ -147,6 +149,11 @@ servers_share_nothing(_) ->
     ok = erlmcp:stop_server(One),
     {error, closed} = erlmcp_test_line:recv_line(First, ?PATIENCE),
     true = is_quiet(Second).
+
+the_application_must_run(_) ->
+    ok = application:stop(erlmcp),
+    {error, {not_started, erlmcp}} = erlmcp:start_server(options(#{})),
+    ok = application:start(erlmcp).
 
 %% `id`: "a term to call the server by, beside its pid"; a second one with it is refused.
 ids_name_servers(_) ->
