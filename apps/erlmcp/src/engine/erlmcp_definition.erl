@@ -94,8 +94,18 @@ derive(tool, #{wire := #{~"inputSchema" := Schema}} = Tool) ->
 derive(resource_template, #{uri_template := Text} = Definition) ->
     {ok, Template} = erlmcp_uri_template:compile(Text),
     {ok, Definition#{template => Template}};
+derive(prompt, #{wire := #{~"arguments" := Arguments}} = Prompt) ->
+    case lists:all(fun is_argument/1, Arguments) of
+        true -> {ok, Prompt};
+        false -> bad(prompt, Prompt, arguments, ~"a list of maps, each with a name")
+    end;
 derive(_, Definition) ->
     {ok, Definition}.
+
+is_argument(#{~"name" := Name} = Argument) ->
+    is_a(name, Name) andalso is_boolean(maps:get(~"required", Argument, false));
+is_argument(_) ->
+    false.
 
 key(tool, #{name := Name}) -> Name;
 key(prompt, #{name := Name}) -> Name;

@@ -373,6 +373,10 @@ bad_definitions(Kind) ->
     [{Field, maps:remove(Field, Good)} || {Field, _, _, required} <- Fields]
         ++ [{Field, Good#{Field => Wrong}} || {Field, _, Type, _} <- Fields, Wrong <- wrong(Type)]
         ++ [{Field, Good#{Field => ~"x"}} || Field <- [nam, inputSchema, ~"name", 1]]
+        %% "PromptArgument": `name` is required.
+        ++ [{arguments, Good#{arguments => [#{name => ~"a"}, Argument]}}
+            || Kind =:= prompt, Argument <- [#{}, #{title => ~"b"}, #{name => 1}, #{name => ~""},
+                                             #{name => ~"b", required => ~"yes"}]]
         %% MCP has no annotations of prompts.
         ++ [{annotations, Good#{annotations => #{}}} || Kind =:= prompt]
         ++ [{input_schema, Good#{input_schema => Schema}}
