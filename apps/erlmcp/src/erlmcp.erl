@@ -219,8 +219,19 @@ change(Server, Change) ->
 
 with_server(Server, Do) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, Pid, _} -> Do(Pid);
-        error -> {error, not_found}
+        {ok, Pid, _} ->
+            try
+                Do(Pid)
+            catch
+                exit:Reason:Stack ->
+                    %% It may have ended while it was asked.
+                    case is_process_alive(Pid) of
+                        true -> erlang:raise(exit, Reason, Stack);
+                        false -> {error, not_found}
+                    end
+            end;
+        error ->
+            {error, not_found}
     end.
 
 -doc """
