@@ -7,6 +7,7 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
+-export([what_users_write_is_on_a_page/1]).
 -export([every_page_is_in_the_index/1, examples_are_what_happens/1, the_face_is_documented/1]).
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
@@ -17,8 +18,8 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
-     every_page_is_in_the_index, examples_are_what_happens, the_face_is_documented
-     | [{group, Group} || {Group, _, _} <- groups()]].
+     what_users_write_is_on_a_page, every_page_is_in_the_index, examples_are_what_happens,
+     the_face_is_documented | [{group, Group} || {Group, _, _} <- groups()]].
 
 %% A group is a page: its name is what the log shows, and what `rebar3 ct --group` takes.
 groups() ->
@@ -133,11 +134,25 @@ named(Rows) ->
 code(Name) ->
     <<$`, (atom_to_binary(Name))/binary, $`>>.
 
-%% The keys of a map type.
+%% The keys of a map type, or of the maps in a type.
 fields(Module, Type) ->
-    [Fields] = [Fields || {attribute, _, type, {Name, {type, _, map, Fields}, []}} <- forms(Module),
-                          Name =:= Type],
-    [Field || {type, _, _, [{atom, _, Field}, _]} <- Fields].
+    [Form] = [Form || {attribute, _, type, {Name, Form, []}} <- forms(Module), Name =:= Type],
+    fields(Form).
+
+fields({type, _, map, Fields}) -> [Field || {type, _, _, [{atom, _, Field}, _]} <- Fields];
+fields({type, _, _, Parts}) when is_list(Parts) -> lists:append([fields(Part) || Part <- Parts]);
+fields(_) -> [].
+
+%% The options of listeners, and what is in a context but for what is erlmcp's own.
+what_users_write_is_on_a_page(_) ->
+    Names = fields(erlmcp_options, listener)
+        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, server_meta, owner],
+    Text = iolist_to_binary([begin
+                                 {ok, Page} = file:read_file(filename:join(docs(), File)),
+                                 Page
+                             end || File <- pages() -- ["architecture.md"]]),
+    true = length(Names) > 10,
+    [] = [Name || Name <- lists:usort(Names), binary:match(Text, code(Name)) =:= nomatch].
 
 %% The modules that may refuse.
 modules() ->
