@@ -27,6 +27,7 @@ The options of `erlmcp:start_server/1`.
   it subscribes to them.
 - `keys`: 32-byte keys that seal cursors and state, the first for new ones. By default one of
   the server's own, so that cursors and states end with it; nodes that share them share those.
+  They may come in a fun, called when the server starts, so that no supervisor logs them.
 - `listen`: where to listen; nowhere by default.
 - `limits`: see `limits/0`.
 - `id`: a term to call the server by, beside its pid.
@@ -50,7 +51,7 @@ The options of `erlmcp:start_server/1`.
     skills => [erlmcp_skill:source()],
     page_size => pos_integer(),
     list_ttl_ms => non_neg_integer(),
-    keys => erlmcp_seal:key_ring(),
+    keys => erlmcp_seal:key_ring() | fun(() -> erlmcp_seal:key_ring()),
     listen => [listener()],
     limits => #{atom() => pos_integer()}
 }.
@@ -151,7 +152,7 @@ The settings that the options amount to, or the first option that is wrong.
 check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
-        Options = maps:merge(Defined, Given),
+        Options = with_keys(maps:merge(Defined, Given)),
         ok ?= known(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
@@ -175,6 +176,9 @@ check(Given) when is_map(Given) ->
     end;
 check(_) ->
     {error, {bad_option, options, ~"a map"}}.
+
+with_keys(#{keys := Keys} = Options) when is_function(Keys, 0) -> Options#{keys := Keys()};
+with_keys(Options) -> Options.
 
 identity_keys() ->
     [name, version, title, description, website_url, icons, instructions].

@@ -1,12 +1,16 @@
 -module(logs_SUITE).
 -moduledoc "What a server's end, or its failing start, writes to the log: reasons, and no secrets.".
 
+-behaviour(supervisor).
+
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([keys_are_in_no_log/1, tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1]).
--export([log/2]).
+-export([keys_are_in_no_log/1, keys_in_a_fun_are_in_no_supervisors_log/1]).
+-export([tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1]).
+-export([log/2, init/1]).
 
 all() ->
-    [keys_are_in_no_log, tls_secrets_are_in_no_log, a_taken_id_is_no_crash].
+    [keys_are_in_no_log, keys_in_a_fun_are_in_no_supervisors_log, tls_secrets_are_in_no_log,
+     a_taken_id_is_no_crash].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
@@ -27,7 +31,8 @@ end_per_testcase(_, _) ->
 
 -doc false.
 log(Event, #{config := #{test := Test}}) ->
-    Test ! {logged, unicode:characters_to_binary(logger_formatter:format(Event, #{}))}.
+    Text = logger_formatter:format(Event, #{single_line => false}),
+    Test ! {logged, unicode:characters_to_binary(Text)}.
 
 %% A server ends with its starter; OTP logs what ended, and what it was started with.
 keys_are_in_no_log(_) ->
@@ -45,6 +50,21 @@ keys_are_in_no_log(_) ->
     Logged = logged(),
     {_, _} = binary:match(Logged, ~"on_purpose"),
     nomatch = binary:match(Logged, Key).
+
+%% The user's supervisor logs the options that it starts a server with.
+keys_in_a_fun_are_in_no_supervisors_log(_) ->
+    Key = ~"0123456789abcdefghijklmnopqrstuv",
+    Spec = erlmcp:child_spec(options(#{id => ?MODULE, keys => fun() -> [Key] end})),
+    {ok, Supervisor} = supervisor:start_link(?MODULE, [Spec]),
+    [{_, Server, _, _}] = supervisor:which_children(Supervisor),
+    exit(Server, kill),
+    Logged = iolist_to_binary(logged(~"start_server")),
+    {_, _} = binary:match(Logged, ~"killed"),
+    nomatch = binary:match(Logged, Key),
+    ok = gen_server:stop(Supervisor).
+
+init(Specs) ->
+    {ok, {#{strategy => one_for_one}, Specs}}.
 
 tls_secrets_are_in_no_log(_) ->
     Tls = [{certfile, "no such file"}, {password, "open sesame"}],
@@ -67,12 +87,13 @@ logged() ->
     logger:notice("~ts", [Mark]),
     iolist_to_binary(logged(Mark)).
 
+%% The same until this word was.
 logged(Mark) ->
     receive
         {logged, Text} ->
             case binary:match(Text, Mark) of
                 nomatch -> [Text | logged(Mark)];
-                _ -> []
+                _ -> [Text]
             end
     after 5000 ->
         error(not_logged)
