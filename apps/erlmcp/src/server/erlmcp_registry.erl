@@ -48,7 +48,8 @@ init([]) ->
 
 -doc false.
 handle_call({register, Id, Pid, Instance}, _, #{servers := Servers} = State) ->
-    case [P || {I, P} := _ <- Servers, I =:= Id] of
+    %% A supervisor starts a server anew before it is heard here that it ended.
+    case [P || {I, P} := _ <- Servers, I =:= Id, is_process_alive(P)] of
         [Running] ->
             {reply, {error, {already_started, Running}}, State};
         [] ->
@@ -65,7 +66,7 @@ handle_call({watch, Server}, {Watcher, _}, #{servers := Servers, watchers := Wat
 found(Server, Servers) ->
     %% A pid before an id: the id may be any term.
     Found = [{P, Instance} || {_, P} := Instance <- Servers, P =:= Server]
-        ++ [{P, Instance} || {I, P} := Instance <- Servers, I =:= Server],
+        ++ [{P, Instance} || {I, P} := Instance <- Servers, I =:= Server, is_process_alive(P)],
     case Found of
         [{Pid, Instance} | _] -> {ok, Pid, Instance};
         [] -> error

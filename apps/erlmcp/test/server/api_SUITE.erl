@@ -28,7 +28,8 @@ and leave nothing behind.
          sessions_on_tcp_are_no_http_sessions/1, starting_and_stopping_leaves_nothing/1,
          failed_starts_leave_nothing/1, killed_servers_leave_nothing/1,
          connections_leave_nothing/1, names_from_outside_become_no_atoms/1,
-         the_application_must_run/1, servers_that_end_while_asked_are_not_found/1]).
+         the_application_must_run/1, servers_that_end_while_asked_are_not_found/1,
+         ids_are_free_before_it_is_heard_that_they_are/1]).
 
 -import(erlmcp_test_line, [connect/1, close/1, send/2, recv/1, rest/1, is_quiet/1, ask/4,
                            ask_stateless/4, initialize/2, request/3, stateless/3, result/1, code/1,
@@ -53,7 +54,8 @@ all() ->
      killed_sessions_disturb_nobody, sessions_on_tcp_are_no_http_sessions,
      starting_and_stopping_leaves_nothing, failed_starts_leave_nothing,
      killed_servers_leave_nothing, connections_leave_nothing, names_from_outside_become_no_atoms,
-     the_application_must_run, servers_that_end_while_asked_are_not_found].
+     the_application_must_run, servers_that_end_while_asked_are_not_found,
+     ids_are_free_before_it_is_heard_that_they_are].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started([erlmcp, inets]),
@@ -158,24 +160,33 @@ the_application_must_run(_) ->
 %% The registry hears of a server's end after it.
 servers_that_end_while_asked_are_not_found(_) ->
     Tool = #{name => ~"added", handler => fun(_, _) -> ~"" end},
-    [begin
-         {ok, Server} = erlmcp:start_server(options(#{})),
-         ok = sys:suspend(erlmcp_registry),
-         {Asking, Asked} = spawn_monitor(fun() -> exit({said, Ask(Server)}) end),
-         await(fun() ->
-             case process_info(Asking, status) of
-                 {status, waiting} -> {ok, waiting};
-                 _ -> again
-             end
-         end),
-         Ended = monitor(process, Server),
-         exit(Server, kill),
-         down(Ended),
-         ok = sys:resume(erlmcp_registry),
-         {said, {error, not_found}} =
-             receive {'DOWN', Asked, process, _, Reason} -> Reason end
-     end || Ask <- [fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
-                    fun(Server) -> erlmcp:add(Server, tool, Tool) end]].
+    [{error, not_found} = said_before_it_is_heard_that_it_ended(start(#{}), Ask)
+     || Ask <- [fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
+                fun(Server) -> erlmcp:add(Server, tool, Tool) end]].
+
+%% A supervisor starts a server anew as soon as it has ended.
+ids_are_free_before_it_is_heard_that_they_are(_) ->
+    Id = #{id => ?FUNCTION_NAME},
+    Start = fun(_) -> erlmcp:start_server(options(Id)) end,
+    {ok, _} = said_before_it_is_heard_that_it_ended(start(Id), Start).
+
+said_before_it_is_heard_that_it_ended(Server, Ask) ->
+    ok = sys:suspend(erlmcp_registry),
+    {Asking, Asked} = spawn_monitor(fun() -> exit({said, Ask(Server)}) end),
+    await(fun() ->
+        case process_info(Asking, status) of
+            {status, waiting} -> {ok, waiting};
+            _ -> again
+        end
+    end),
+    Ended = monitor(process, Server),
+    exit(Server, kill),
+    down(Ended),
+    ok = sys:resume(erlmcp_registry),
+    receive
+        {'DOWN', Asked, process, _, {said, Said}} -> Said;
+        {'DOWN', Asked, process, _, Reason} -> error(Reason)
+    end.
 
 %% `id`: "a term to call the server by, beside its pid"; a second one with it is refused.
 ids_name_servers(_) ->
