@@ -143,8 +143,10 @@ fields({type, _, map, Fields}) -> [Field || {type, _, _, [{atom, _, Field}, _]} 
 fields({type, _, _, Parts}) when is_list(Parts) -> lists:append([fields(Part) || Part <- Parts]);
 fields(_) -> [].
 
-%% The options of listeners, and what is in a context but for what is erlmcp's own.
+%% The functions of the face, the options of listeners, and what is in a context but for what is
+%% erlmcp's own.
 what_users_write_is_on_a_page(_) ->
+    Called = [<<"erlmcp:", (atom_to_binary(Name))/binary>> || {Name, _} <- exported(erlmcp)],
     Names = fields(erlmcp_options, listener)
         ++ fields(erlmcp_engine, context) -- [log_level, progress_token, server_meta, owner],
     Text = iolist_to_binary([begin
@@ -152,7 +154,8 @@ what_users_write_is_on_a_page(_) ->
                                  Page
                              end || File <- pages() -- ["architecture.md"]]),
     true = length(Names) > 10,
-    [] = [Name || Name <- lists:usort(Names), binary:match(Text, code(Name)) =:= nomatch].
+    [] = [Word || Word <- lists:usort(Called ++ [code(Name) || Name <- Names]),
+                  binary:match(Text, Word) =:= nomatch].
 
 %% The modules that may refuse.
 modules() ->
