@@ -45,7 +45,8 @@ items(Schema, #{place := #place{dialect = Dialect}} = Context) ->
     case has_items(Schema) of
         false -> [];
         true -> [{[check([Check || {Check, _} <- Prefix], Others, Schema)],
-               [first(First, [Find || {_, Find} <- Prefix]), rest(length(Prefix), Others)]}]
+               [first(First, [Find || {_, Find} <- Prefix]),
+                rest(length(Prefix), [{Keyword, Find} || {Keyword, {_, Find}} <- Others])]}]
     end.
 
 check(Prefix, Others, Schema) ->
@@ -104,7 +105,7 @@ first(Keyword, Finds) ->
 
 rest(_, []) ->
     fun(_, _, Sum) -> Sum end;
-rest(Skipped, [{Keyword, {_, Find}}]) ->
+rest(Skipped, [{Keyword, Find}]) ->
     fun
         (V, At, {_, Run}) when is_list(V) ->
             Left = [Item || {N, _} = Item <- lists:enumerate(0, V), N >= Skipped],

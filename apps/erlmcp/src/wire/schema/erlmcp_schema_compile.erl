@@ -1,10 +1,11 @@
 -module(erlmcp_schema_compile).
 -moduledoc """
-A schema as funs: one pair for each place that references lead to, which holds those of the
-subschemas inside it. Pure.
+A schema as funs: one pair for each place that has a number, which holds those of the subschemas
+inside it. Pure.
 
-What is referred to is called through the table, by number, and never held: so the whole is a tree,
-no larger when it is copied, and a schema may refer to itself.
+What has a number is called through the table and never held, and what a fun holds it holds once:
+so the whole grows with the schema and not faster when it is copied, as by a persistent term, and a
+schema may refer to itself.
 """.
 
 -include("erlmcp_schema.hrl").
@@ -42,7 +43,11 @@ table(Index, #{max_subschemas := Limit, formats := Formats, max_pattern := MaxPa
     erlmcp_schema_run:node_pair().
 child(Tokens, Schema, #{place := Place, index := Index} = Context, _)
         when is_map(Schema); is_boolean(Schema) ->
-    pair(erlmcp_schema_place:child(Tokens, Schema, Place, Index), Context);
+    Below = erlmcp_schema_place:child(Tokens, Schema, Place, Index),
+    case erlmcp_schema_graph:stands_apart(Below) of
+        true -> numbered(number(Below, Context), Context);
+        false -> pair(Below, Context)
+    end;
 child(_, _, Context, Keyword) ->
     invalid(Keyword, Context).
 
@@ -94,7 +99,7 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
     ])),
     case erlmcp_schema_unevaluated:finders(Sought, Context) of
         [] ->
-            {erlmcp_schema_run:all(Checks), finder(Finders)};
+            {erlmcp_schema_run:all(Checks), unless_passed(finder(Finders), Schema, Context)};
         Last ->
             %% These need to know what the others evaluated, and only finders do.
             Find = finder(Finders ++ Last),
@@ -115,16 +120,40 @@ finder(Finders) ->
         erlmcp_schema_run:find(Finders, V, At, erlmcp_schema_run:spent(Cost, Run))
     end.
 
-reference(Keyword, #{place := Place, index := Index, numbers := Numbers}) ->
-    Key = erlmcp_schema_place:key(erlmcp_schema_place:reference(Keyword, Place, Index)),
-    N = map_get(Key, Numbers),
+%% Where nobody asks what was evaluated there is nothing to find in what passes; and looking for it
+%% is most of the work where there are branches.
+unless_passed(Find, Schema, #{place := Place} = Context)
+        when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
+    {Check, _} = numbered(number(Place, Context), Context),
+    fun
+        (V, At, #run{annotate = false} = Run) ->
+            case erlmcp_schema_run:passes(Check, V, Run) of
+                {true, Left} -> {#{}, Left};
+                {false, Left} -> Find(V, At, Left)
+            end;
+        (V, At, Run) ->
+            Find(V, At, Run)
+    end;
+unless_passed(Find, _, _) ->
+    Find.
+
+number(Place, #{numbers := Numbers}) ->
+    map_get(erlmcp_schema_place:key(Place), Numbers).
+
+%% The funs of the place with this number, which are in the table when they are called.
+numbered(N, #{numbers := Numbers}) ->
     Half = map_size(Numbers),
+    {fun(V, Table, Budget) -> (element(N, Table))(V, Table, Budget) end,
+     fun(V, At, #run{table = Table} = Run) -> (element(Half + N, Table))(V, At, Run) end}.
+
+reference(Keyword, #{place := Place, index := Index} = Context) ->
+    N = number(erlmcp_schema_place:reference(Keyword, Place, Index), Context),
+    {_, Find} = numbered(N, Context),
     Check = fun
         (V, Table, Budget) when Budget > 0 -> (element(N, Table))(V, Table, Budget - 1);
         (_, _, _) -> throw(budget)
     end,
-    Finder = fun(V, At, {Evaluated, #run{table = Table} = Run}) ->
-        Find = element(Half + N, Table),
+    Finder = fun(V, At, {Evaluated, Run}) ->
         Spent = erlmcp_schema_run:spent(1, Run),
         {More, Found} = Find(V, erlmcp_schema_run:under([Keyword], At), Spent),
         {erlmcp_schema_run:merge(Evaluated, More), Found}

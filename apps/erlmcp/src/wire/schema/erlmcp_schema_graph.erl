@@ -1,13 +1,14 @@
 -module(erlmcp_schema_graph).
 -moduledoc """
-The places of a schema that references lead to, each with a number, so that recursive schemas can be
-compiled: a reference calls its target by number. Refuses a reference that comes back to itself
-without going deeper into the instance, since no validation of it would end. Pure.
+The places of a schema that have a number: those that references lead to, so that recursive schemas
+can be compiled, and those that stand apart. Whatever leads to one calls it by its number. Refuses a
+reference that comes back to itself without going deeper into the instance, since no validation of
+it would end. Pure.
 """.
 
 -include("erlmcp_schema.hrl").
 
--export([new/2]).
+-export([new/2, stands_apart/1]).
 
 -record(graph, {
     numbers = #{} :: #{erlmcp_schema_place:key() => pos_integer()},
@@ -18,7 +19,7 @@ without going deeper into the instance, since no validation of it would end. Pur
 }).
 
 -doc """
-The root, which is number 1, and what it refers to in the order of their numbers; and their numbers.
+The root, which is number 1, and the others in the order of their numbers; and their numbers.
 Throws a reason of `t:erlmcp_schema:reason/0`.
 """.
 -spec new(erlmcp_schema_index:index(), Limit :: pos_integer()) ->
@@ -30,6 +31,17 @@ new(Index, Limit) ->
     Places = lists:reverse(Graph#graph.places),
     endless(list_to_tuple(Places), Graph#graph.edges),
     {Places, Graph#graph.numbers}.
+
+-doc """
+Whether a place has a number though no reference may lead to it: its funs hold its subschemas more
+than once, and those around it would hold it more than once in turn.
+""".
+-spec stands_apart(erlmcp_schema_place:place()) -> boolean().
+stands_apart(#place{schema = #{} = Schema}) ->
+    lists:any(fun(Keyword) -> is_map_key(Keyword, Schema) end,
+              [~"anyOf", ~"oneOf", ~"unevaluatedProperties", ~"unevaluatedItems"]);
+stands_apart(_) ->
+    false.
 
 number(Place, #graph{numbers = Numbers, places = Places} = Graph) ->
     Key = erlmcp_schema_place:key(Place),
@@ -64,7 +76,10 @@ scan(#place{schema = Schema, dialect = Dialect} = Place, From, Index, Limit, {Ne
                     Sum;
                 ({How, Tokens, Child}, Sum) ->
                     Below = erlmcp_schema_place:child(Tokens, Child, Place, Index),
-                    scan(Below, from(How, From), Index, Limit, Sum)
+                    case stands_apart(Below) of
+                        true -> refer(Below, from(How, From), Sum);
+                        false -> scan(Below, from(How, From), Index, Limit, Sum)
+                    end
             end, Referred, erlmcp_schema_dialect:children(Effective, Dialect));
         _ ->
             Counted

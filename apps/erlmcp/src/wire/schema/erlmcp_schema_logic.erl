@@ -21,40 +21,43 @@ parts(Schema, Context) ->
 part(~"allOf", Of, _, Context) ->
     Pairs = erlmcp_schema_compile:children(~"allOf", Of, list, Context),
     Check = erlmcp_schema_run:all([Check || {_, {Check, _}} <- Pairs]),
+    Finds = finds(Pairs),
     {[charged(length(Pairs), Check)],
      [fun(V, At, Sum) ->
-          lists:foldl(fun({Token, {_, Find}}, {Evaluated, Run}) ->
+          lists:foldl(fun({Token, Find}, {Evaluated, Run}) ->
               {More, Found} = Find(V, under([~"allOf", Token], At), spent(1, Run)),
               {merge(Evaluated, More), Found}
-          end, Sum, Pairs)
+          end, Sum, Finds)
       end]};
 part(~"anyOf", Of, _, Context) ->
     Pairs = erlmcp_schema_compile:children(~"anyOf", Of, list, Context),
-    Check = charged(length(Pairs), choice(~"anyOf", Of, Pairs, Context)),
-    {[Check], [finder(Check, fun(V, At, {Evaluated, Run}) ->
-        case branches(~"anyOf", Pairs, V, At, Run) of
-            {[], Failed, Left} ->
-                Text = fun() -> none(~"anyOf", V, Failed) end,
-                {Evaluated, fail(under([~"anyOf"], At), Text, Left)};
-            {Passed, _, Left} ->
-                {merged(Passed, Evaluated), Left}
-        end
-    end)]};
+    Finds = finds(Pairs),
+    {[charged(length(Pairs), choice(~"anyOf", Of, Pairs, Context))],
+     [fun(V, At, {Evaluated, Run}) ->
+          case branches(~"anyOf", Finds, V, At, Run) of
+              {[], Failed, Left} ->
+                  Text = fun() -> none(~"anyOf", V, Failed) end,
+                  {Evaluated, fail(under([~"anyOf"], At), Text, Left)};
+              {Passed, _, Left} ->
+                  {merged(Passed, Evaluated), Left}
+          end
+      end]};
 part(~"oneOf", Of, _, Context) ->
     Pairs = erlmcp_schema_compile:children(~"oneOf", Of, list, Context),
-    Check = charged(length(Pairs), choice(~"oneOf", Of, Pairs, Context)),
-    {[Check], [finder(Check, fun(V, At, {Evaluated, Run}) ->
-        case branches(~"oneOf", Pairs, V, At, Run) of
-            {[], Failed, Left} ->
-                Text = fun() -> none(~"oneOf", V, Failed) end,
-                {Evaluated, fail(under([~"oneOf"], At), Text, Left)};
-            {[_] = Passed, _, Left} ->
-                {merged(Passed, Evaluated), Left};
-            {Passed, _, Left} ->
-                Text = fun() -> several(V, Passed) end,
-                {Evaluated, fail(under([~"oneOf"], At), Text, Left)}
-        end
-    end)]};
+    Finds = finds(Pairs),
+    {[charged(length(Pairs), choice(~"oneOf", Of, Pairs, Context))],
+     [fun(V, At, {Evaluated, Run}) ->
+          case branches(~"oneOf", Finds, V, At, Run) of
+              {[], Failed, Left} ->
+                  Text = fun() -> none(~"oneOf", V, Failed) end,
+                  {Evaluated, fail(under([~"oneOf"], At), Text, Left)};
+              {[_] = Passed, _, Left} ->
+                  {merged(Passed, Evaluated), Left};
+              {Passed, _, Left} ->
+                  Text = fun() -> several(V, Passed) end,
+                  {Evaluated, fail(under([~"oneOf"], At), Text, Left)}
+          end
+      end]};
 part(~"not", Sub, _, Context) ->
     {Refused, _} = erlmcp_schema_compile:child([~"not"], Sub, Context, ~"not"),
     Check = fun(V, Table, Budget) -> bnot Refused(V, Table, spend(1, Budget)) end,
@@ -62,16 +65,16 @@ part(~"not", Sub, _, Context) ->
         [~"must not match the schema in not, and is ", value(V)]
     end);
 part(~"if", Sub, Schema, Context) ->
-    If = erlmcp_schema_compile:child([~"if"], Sub, Context, ~"if"),
-    Then = branch_of(~"then", Schema, Context),
-    Else = branch_of(~"else", Schema, Context),
-    {[conditional(element(1, If), element(1, Then), element(1, Else))],
+    {If, FindIf} = erlmcp_schema_compile:child([~"if"], Sub, Context, ~"if"),
+    {Then, FindThen} = branch_of(~"then", Schema, Context),
+    {Else, FindElse} = branch_of(~"else", Schema, Context),
+    {[conditional(If, Then, Else)],
      [fun(V, At, {Evaluated, Run}) ->
           {More, #run{errors = Errors} = Tried} =
-              (element(2, If))(V, under([~"if"], At), branch(spent(1, Run))),
-          {Keyword, {_, Find}, Before} = case Errors of
-              [] -> {~"then", Then, merge(Evaluated, More)};
-              _ -> {~"else", Else, Evaluated}
+              FindIf(V, under([~"if"], At), branch(spent(1, Run))),
+          {Keyword, Find, Before} = case Errors of
+              [] -> {~"then", FindThen, merge(Evaluated, More)};
+              _ -> {~"else", FindElse, Evaluated}
           end,
           {Also, Found} = Find(V, under([Keyword], At), spent(1, join(Run, Tried))),
           {merge(Before, Also), Found}
@@ -83,17 +86,8 @@ branch_of(Keyword, Schema, Context) ->
         #{} -> erlmcp_schema_run:pass()
     end.
 
-%% Where nobody asks what was evaluated, there is nothing to find in what passes.
-finder(Check, Find) ->
-    fun
-        (V, At, {Evaluated, #run{annotate = false} = Run}) ->
-            case erlmcp_schema_run:passes(Check, V, Run) of
-                {true, Left} -> {Evaluated, Left};
-                {false, Left} -> Find(V, At, {Evaluated, Left})
-            end;
-        (V, At, Sum) ->
-            Find(V, At, Sum)
-    end.
+finds(Pairs) ->
+    [{Token, Find} || {Token, {_, Find}} <- Pairs].
 
 charged(Cost, Check) ->
     fun
@@ -157,12 +151,12 @@ conditional(If, Then, Else) ->
     end.
 
 %% Which schemas the value passes, with what they evaluated, and the errors that the others found.
-branches(Keyword, Pairs, V, At, Run0) ->
-    {Tried, Run} = lists:mapfoldl(fun({Token, {_, Find}}, Before) ->
+branches(Keyword, Finds, V, At, Run0) ->
+    {Tried, Run} = lists:mapfoldl(fun({Token, Find}, Before) ->
         {Evaluated, #run{errors = Errors} = After} =
             Find(V, under([Keyword, Token], At), branch(spent(1, Before))),
         {{Token, Evaluated, lists:reverse(Errors)}, join(Before, After)}
-    end, Run0, Pairs),
+    end, Run0, Finds),
     {Passed, Failed} = lists:partition(fun({_, _, Errors}) -> Errors =:= [] end, Tried),
     {Passed, [Errors || {_, _, Errors} <- Failed], Run}.
 

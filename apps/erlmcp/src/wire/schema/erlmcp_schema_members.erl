@@ -36,11 +36,15 @@ part(Schema, Context) ->
         {~"required", maps:get(~"required", Schema, [])}, Context),
     Rest = rest(Schema, Context),
     {[check(Properties, Required, Patterns, Rest, Schema) || has_check(Schema)],
-     [properties_finder(Properties), required_finder(Required)]
+     [properties_finder([{Name, Find} || {Name, {_, Find}} <- Properties]),
+      required_finder(Required)]
          ++ [erlmcp_schema_pattern:halting(~"patternProperties", Text,
                                            pattern_finder(Pattern, Text, Find))
              || {Pattern, Text, {_, Find}} <- Patterns]
-         ++ rest_finders(Rest, maps:from_list(Properties), Patterns)}.
+         ++ rest_finders(Rest, names(Properties), [Pattern || {Pattern, _, _} <- Patterns])}.
+
+names(Properties) ->
+    #{Name => true || {Name, _} <- Properties}.
 
 children(Keyword, Schema, Context) ->
     case Schema of
@@ -59,12 +63,12 @@ rest(Schema, Context) ->
 %% The one check. `any` stands for members that need none, `none` for members that must not be.
 check(Properties, Required, Patterns, Rest, Schema) ->
     {Any, _} = erlmcp_schema_run:pass(),
-    Known = maps:from_list([{Name, Check} || {Name, {Check, _}} <- Properties]),
+    Known = names(Properties),
     Needed = #{Name => true || Name <- Required},
     Constants = constants(Schema),
     {First, Others} = lists:partition(
         fun({Name, _, _}) -> is_map_key(Name, Constants) end,
-        lists:sort([{Name, is_map_key(Name, Needed), Check} || Name := Check <- Known]
+        lists:sort([{Name, is_map_key(Name, Needed), Check} || {Name, {Check, _}} <- Properties]
             ++ [{Name, true, Any} || Name <- Required, not is_map_key(Name, Known)])),
     Named = First ++ Others,
     Matching = [{Pattern, Check} || {Pattern, _, {Check, _}} <- Patterns],
@@ -223,7 +227,7 @@ properties_finder(Properties) ->
     Cost = length(Properties),
     fun
         (V, At, {Evaluated0, Run0}) when is_map(V) ->
-            lists:foldl(fun({Name, {_, Find}}, {Evaluated, Run}) ->
+            lists:foldl(fun({Name, Find}, {Evaluated, Run}) ->
                 case V of
                     #{Name := Value} ->
                         {_, Found} = Find(Value, down(Name, [~"properties", Name], At), Run),
@@ -299,7 +303,7 @@ rest_finders([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
 
 evaluated(Name, Known, _, Run) when is_map_key(Name, Known) ->
     {true, Run};
-evaluated(Name, Known, [{Pattern, _, _} | Patterns], Run) ->
+evaluated(Name, Known, [Pattern | Patterns], Run) ->
     case matches(Name, Pattern, Run) of
         {true, Left} -> {true, Left};
         {false, Left} -> evaluated(Name, Known, Patterns, Left)
