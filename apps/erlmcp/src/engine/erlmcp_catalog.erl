@@ -9,7 +9,7 @@ the start to the end: a user's approval binds to what they were, and no notifica
 change. Their files are resources that have their contents.
 """.
 
--export([new/3, add/3, remove/3, mount/4, unmount/2]).
+-export([new/4, add/4, remove/3, mount/4, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
@@ -47,6 +47,7 @@ for, and the keys that sign cursors and seal state. And what is around each hand
     templates := [erlmcp_definition:definition()],
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
+-type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 -type entry() :: {Place :: non_neg_integer(), erlmcp_definition:definition()}.
 -doc "A definition of a mounted server that is not offered, and why.".
 -type left_out() ::
@@ -54,10 +55,14 @@ for, and the keys that sign cursors and seal state. And what is around each hand
 
 -define(KINDS, [tool, resource, resource_template, prompt, skill]).
 
--doc "A catalog with these definitions; lists keep their order.".
--spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}], settings()) ->
+-doc """
+A catalog with these definitions; lists keep their order. The meta-schemas, which their schemas are
+checked against, are what `erlmcp_schema:metaschemas/0` gives.
+""".
+-spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}], settings(),
+          metaschemas()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
-new(Identity, Sources, Settings) ->
+new(Identity, Sources, Settings, Metaschemas) ->
     Implementation = implementation(Identity),
     ServerInfo = #{~"io.modelcontextprotocol/serverInfo" => Implementation},
     Empty = #{identity => Implementation,
@@ -72,7 +77,7 @@ new(Identity, Sources, Settings) ->
               templates => [],
               lists => #{}},
     maybe
-        {ok, Filled} ?= insert_all(Sources, Empty),
+        {ok, Filled} ?= insert_all(Sources, Metaschemas, Empty),
         {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
         ok ?= with_views(Filled),
         {ok, encode_lists(?KINDS, encode_directories(Index, encode_greetings(Filled)))}
@@ -83,17 +88,17 @@ implementation(Identity) ->
               description => ~"description", website_url => ~"websiteUrl", icons => ~"icons"},
     #{Wire => maps:get(Name, Identity) || Name := Wire <- Names, is_map_key(Name, Identity)}.
 
-insert_all([], Catalog) ->
+insert_all([], _, Catalog) ->
     {ok, Catalog};
-insert_all([{Kind, Source} | Sources], Catalog) ->
+insert_all([{Kind, Source} | Sources], Metaschemas, Catalog) ->
     maybe
-        {ok, Next} ?= insert(Kind, Source, Catalog),
-        insert_all(Sources, Next)
+        {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
+        insert_all(Sources, Metaschemas, Next)
     end.
 
-insert(Kind, Source, Catalog) ->
+insert(Kind, Source, Metaschemas, Catalog) ->
     maybe
-        {ok, Definition} ?= erlmcp_definition:compile(Kind, Source),
+        {ok, Definition} ?= erlmcp_definition:compile(Kind, Source, Metaschemas),
         {ok, Next} ?= keep(Kind, maps:remove(files, Definition), Catalog),
         keep_files(maps:get(files, Definition, []), Next)
     end.
@@ -168,11 +173,11 @@ is_served(Uri, #{entries := #{resource := Resources}} = Catalog) ->
                          end, definitions(resource_template, Catalog)).
 
 -doc "The catalog with one definition more, at the end of its list.".
--spec add(erlmcp_definition:kind(), erlmcp_definition:source(), catalog()) ->
+-spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
-add(Kind, Source, Catalog) ->
+add(Kind, Source, Metaschemas, Catalog) ->
     maybe
-        {ok, Next} ?= insert(Kind, Source, Catalog),
+        {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
         ok ?= with_views(Next),
         {ok, encode_lists([Kind], greeting_again(Catalog, Next))}
     end.

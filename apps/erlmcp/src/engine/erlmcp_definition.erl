@@ -7,7 +7,7 @@ A definition is a map. Its fields are data in this module (`fields/1`); a field 
 missing or of the wrong type is refused by name.
 """.
 
--export([compile/2, encode/3, fields/1]).
+-export([compile/3, encode/3, fields/1]).
 -export([audience/1, sees/2]).
 
 -export_type([kind/0, source/0, definition/0, audience/0, error/0]).
@@ -23,6 +23,8 @@ a skill has its `contents`, encoded, in place of a handler.
     handler => fun((map(), map()) -> term()),
     contents => binary(),
     wire := #{binary() => term()},
+    input_validator => erlmcp_schema:compiled(),
+    output_validator => erlmcp_schema:compiled(),
     atom() => term()
 }.
 -doc "Who may see a definition: all, or those that its `visible` says.".
@@ -31,14 +33,14 @@ a skill has its `contents`, encoded, in place of a handler.
     {bad_definition, kind(), Key :: binary() | undefined, Field :: atom(), Expected :: binary()}
     | erlmcp_skill:error().
 -type type() ::
-    name | text | object | objects | uri_template | handler | completions | texts | milliseconds
-    | size | scope | visibility | middleware | cache | ui.
+    name | text | object | objects | schema | uri_template | handler | completions | texts
+    | milliseconds | size | scope | visibility | middleware | cache | ui.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
-    [{name, ~"name", name, required}, {input_schema, ~"inputSchema", object, optional},
-     {output_schema, ~"outputSchema", object, optional}, annotations(),
+    [{name, ~"name", name, required}, {input_schema, ~"inputSchema", schema, optional},
+     {output_schema, ~"outputSchema", schema, optional}, annotations(),
      {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional} | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
@@ -64,11 +66,15 @@ common() ->
      {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
      {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional}].
 
--doc "A definition ready for the catalog, or the first field that is wrong and what was expected.".
--spec compile(kind(), source()) -> {ok, definition()} | {error, error()}.
-compile(skill, Source) ->
+-doc """
+A definition ready for the catalog, or the first field that is wrong and what was expected. The
+meta-schemas are what `erlmcp_schema:metaschemas/0` gives.
+""".
+-spec compile(kind(), source(), #{binary() => erlmcp_schema:compiled()}) ->
+    {ok, definition()} | {error, error()}.
+compile(skill, Source, _) ->
     erlmcp_skill:compile(Source);
-compile(Kind, Source) when is_map(Source) ->
+compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
         ok ?= known(Kind, Source, Fields),
@@ -77,29 +83,33 @@ compile(Kind, Source) when is_map(Source) ->
         {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
-        derive(Kind, Shown#{key => Key, wire => Wire})
+        derive(Kind, Shown#{key => Key, wire => Wire}, Metaschemas)
     else
         {error, Field, Expected} -> bad(Kind, Source, Field, Expected);
         {error, _} = Error -> Error
     end;
-compile(Kind, _) ->
+compile(Kind, _, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
 
 %% What requests need of it, worked out beforehand.
-derive(tool, #{wire := #{~"inputSchema" := Schema}} = Tool) ->
-    case erlmcp_header:declared(Schema) of
-        {ok, Headers} -> {ok, Tool#{headers => Headers}};
-        {error, Expected} -> bad(tool, Tool, input_schema, Expected)
+derive(tool, #{wire := #{~"inputSchema" := Schema} = Wire} = Tool, Metaschemas) ->
+    maybe
+        {ok, Headers} ?= erlmcp_header:declared(Schema),
+        {ok, Validators} ?= erlmcp_tool_schema:compile(Wire, Metaschemas),
+        {ok, maps:merge(Tool#{headers => Headers}, Validators)}
+    else
+        {error, Expected} -> bad(tool, Tool, input_schema, Expected);
+        {error, Field, Why} -> bad(tool, Tool, Field, Why)
     end;
-derive(resource_template, #{uri_template := Text} = Definition) ->
+derive(resource_template, #{uri_template := Text} = Definition, _) ->
     {ok, Template} = erlmcp_uri_template:compile(Text),
     {ok, Definition#{template => Template}};
-derive(prompt, #{wire := #{~"arguments" := Arguments}} = Prompt) ->
+derive(prompt, #{wire := #{~"arguments" := Arguments}} = Prompt, _) ->
     case lists:all(fun is_argument/1, Arguments) of
         true -> {ok, Prompt};
         false -> bad(prompt, Prompt, arguments, ~"a list of maps, each with a name")
     end;
-derive(_, Definition) ->
+derive(_, Definition, _) ->
     {ok, Definition}.
 
 is_argument(#{~"name" := Name} = Argument) ->
@@ -146,6 +156,8 @@ bad(Kind, Source, Field, Expected) ->
 is_a(name, Value) -> is_binary(Value) andalso Value =/= ~"";
 is_a(text, Value) -> is_binary(Value);
 is_a(object, Value) -> is_map(Value);
+%% Wrong in many ways, each of which `wire/4` can tell.
+is_a(schema, _) -> true;
 is_a(objects, [Object | Objects]) -> is_map(Object) andalso is_a(objects, Objects);
 is_a(objects, Value) -> Value =:= [];
 is_a(uri_template, Value) when is_binary(Value) ->
@@ -198,15 +210,35 @@ wire(tool, Source, [], Wire) ->
     Schema = maps:get(~"inputSchema", Wire, #{}),
     case maps:get(~"type", Schema, ~"object") of
         ~"object" -> {ok, Wire#{~"inputSchema" => Schema#{~"type" => ~"object"}}};
-        _ -> bad(tool, Source, input_schema, ~"a schema of type object")
+        _ ->
+            bad(tool, Source, input_schema, ~"""
+                a schema of type object, or {fields, Map} if these are the names of members
+                """)
     end;
 wire(_, _, [], Wire) ->
     {ok, Wire};
 wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
-    try json:decode(iolist_to_binary(json:encode(Value))) of
-        Json -> wire(Kind, Source, Sent, Wire#{Key => Json})
+    maybe
+        {ok, Plain} ?= plain(Name, Value),
+        {ok, Json} ?= json(Plain),
+        wire(Kind, Source, Sent, Wire#{Key => Json})
+    else
+        {error, Expected} -> bad(Kind, Source, Name, Expected)
+    end.
+
+plain(Name, Value) when Name =:= input_schema; Name =:= output_schema ->
+    maybe
+        {error, Reason} ?= erlmcp_schema_shorthand:expand(Value),
+        {error, erlmcp_schema_shorthand:reason(Reason)}
+    end;
+plain(_, Value) ->
+    {ok, Value}.
+
+json(Value) ->
+    try
+        {ok, json:decode(iolist_to_binary(json:encode(Value)))}
     catch
-        error:_ -> bad(Kind, Source, Name, ~"a value that JSON can say, in UTF-8")
+        error:_ -> {error, ~"a value that JSON can say, in UTF-8"}
     end.
 
 -doc "The definition as a client of a revision is shown it.".
@@ -220,11 +252,11 @@ encode(Kind, #{wire := Wire}, Revision) ->
 shown(prompt, #{~"arguments" := Arguments} = Wire, Revision) ->
     Fields = erlmcp_revision:fields(argument, Revision),
     Wire#{~"arguments" => [maps:with(Fields, Argument) || Argument <- Arguments]};
-shown(tool, #{~"outputSchema" := #{~"type" := ~"object"}} = Wire, _) ->
-    Wire;
-shown(tool, #{~"outputSchema" := _} = Wire, Revision) when Revision =/= '2026-07-28' ->
-    %% Earlier revisions have structured content of type object only.
-    maps:remove(~"outputSchema", Wire);
+shown(tool, Wire, Revision) ->
+    case erlmcp_tool_schema:is_promised(Wire, Revision) of
+        true -> Wire;
+        false -> maps:remove(~"outputSchema", Wire)
+    end;
 shown(_, Wire, _) ->
     Wire.
 

@@ -24,8 +24,8 @@ tool, resource or prompt that was asked for; `Context` is what its handler was g
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-from(tool, Return, _, Context) ->
-    complete(tool(Return, Context), Context);
+from(tool, Return, Definition, Context) ->
+    complete(tool(Return, Definition, Context), Context);
 from(completion, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
 from(completion, Return, _, Context) ->
@@ -82,24 +82,33 @@ missing_resource(Uri, Revision) ->
                        #{code => erlmcp_revision:missing_resource_code(Revision),
                          status => 400, data => #{~"uri" => Uri}}).
 
-tool({error, Text}, _) when is_binary(Text) ->
+tool({error, Text}, _, _) when is_binary(Text) ->
     [{~"content", [erlmcp_content:text(Text)]}, {~"isError", true}];
-tool({error, [_ | _] = Content}, Context) ->
+tool({error, [_ | _] = Content}, _, Context) ->
     [{~"content", content(Content, Context)}, {~"isError", true}];
-tool({structured, Value}, Context) ->
-    structured(Value, Context);
-tool(Text, _) when is_binary(Text) ->
+tool({structured, Value}, Definition, Context) ->
+    structured(Value, Definition, Context);
+tool(Text, Definition, Context) when is_binary(Text) ->
+    ok = promised(none, Definition, Context),
     [{~"content", [erlmcp_content:text(Text)]}];
-tool(Content, Context) when is_list(Content) ->
+tool(Content, Definition, Context) when is_list(Content) ->
+    ok = promised(none, Definition, Context),
     [{~"content", content(Content, Context)}];
-tool(Value, Context) when is_map(Value) ->
-    structured(Value, Context);
-tool(Return, _) ->
+tool(Value, Definition, Context) when is_map(Value) ->
+    structured(Value, Definition, Context);
+tool(Return, _, _) ->
     error({bad_return, tool, Return}).
 
+promised(Content, Definition, #{revision := Revision}) ->
+    case erlmcp_tool_schema:check_result(Content, Definition, Revision) of
+        ok -> ok;
+        {error, Errors} -> error({bad_return, structured_content, Errors})
+    end.
+
 %% Sent as text too, for the clients that read nothing else.
-structured(Value, #{revision := Revision}) ->
+structured(Value, Definition, #{revision := Revision} = Context) ->
     Text = iolist_to_binary(json:encode(Value)),
+    ok = promised(Text, Definition, Context),
     Content = {~"content", [erlmcp_content:text(Text)]},
     case erlmcp_revision:structured(Value, Revision) of
         true -> [Content, {~"structuredContent", Value}];

@@ -57,7 +57,8 @@ compose(Options, Modules, Ids) ->
         {ok, #{id := Id, identity := Identity, sources := Sources, lists := Lists,
                mounts := Given} = Settings} ?= erlmcp_options:check(Options),
         {ok, Inside} ?= inside(Options, Modules),
-        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists),
+        {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists,
+                                           erlmcp_metaschemas:compiled()),
         {ok, Mounts, Whole} ?= mount(Given, Inside, [Id | Ids], [], Catalog),
         {ok, Settings#{mounts := Mounts}, Whole}
     end.

@@ -75,7 +75,8 @@ handle_call({refresh, Prefix}, _, #{instance := Instance} = State) ->
     {reply, {ok, erlmcp_instance:mounting(Instance)}, refresh(Prefix, State)};
 handle_call({add, Kind, Given}, _, #{instance := Instance} = State) ->
     Source = erlmcp_visibility:guarded(Kind, Given),
-    {reply, changed(erlmcp_catalog:add(Kind, Source, catalog(Instance)), Instance), State};
+    Added = erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), catalog(Instance)),
+    {reply, changed(Added, Instance), State};
 handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->
     Reply = changed(erlmcp_catalog:remove(Kind, Key, catalog(Instance)), Instance),
     ok = erlmcp_cache:forget(Kind, Key, Instance),

@@ -1,11 +1,13 @@
 -module(erlmcp_rounds).
 -moduledoc """
-A call of user code from its start to its result, with the rounds of input between. The handler does
-not see which era its client is of:
+A call of user code from its start to its result: the arguments are checked against the schema of a
+tool, and the handler is called, with the rounds of input between. It does not see which era its
+client is of:
 
 - A stateless client is sent a result that asks for input, and sends the request again with the
-  answers. The handler's state travels with it, sealed: bound to the request, its arguments and its
-  principal, and good for `input_timeout_ms`.
+  answers. What was asked and the handler's state travel with it, sealed: bound to the request, its
+  arguments and its principal, and good for `input_timeout_ms`. Answers that come without that are
+  taken for what the handler asks for first, so that none reaches it unchecked.
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
@@ -22,82 +24,103 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests".
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
           erlmcp_options:limits()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-run(#{input := Input} = Call, Context, Owner, Limits) ->
+run(#{input := Input} = Call, Context0, Owner, Limits) ->
+    Context = Context0#{owner => Owner},
     maybe
-        {ok, Brought} ?= brought(Input, Call),
-        round(?ROUNDS, Call, maps:merge(Context#{owner => Owner}, Brought), Limits)
+        ok ?= arguments(Call, Context, Limits),
+        {ok, Brought, Unasked} ?= brought(Input, Call),
+        round(?ROUNDS, Call#{input := #{responses => Unasked}}, maps:merge(Context, Brought),
+              Limits)
     end.
+
+arguments(#{definition := #{input_validator := Validator}, arguments := Arguments} = Call, Context,
+          Limits) ->
+    timed(Call, Context, Limits, fun(_) ->
+        erlmcp_tool_schema:check_arguments(Arguments, Validator, Context)
+    end);
+arguments(_, _, _) ->
+    ok.
 
 round(0, _, _, _) ->
     error({bad_return, input_required, too_many_rounds});
-round(Left, #{kind := Kind, definition := #{handler := Handler} = Definition} = Call, Context,
-      Limits) ->
-    case timed(Call, Handler, Context, Limits) of
+round(Left, #{kind := Kind, definition := Definition} = Call, Context, Limits) ->
+    case handle(Call, Context, Limits) of
         {input_required, #{} = Requests} when map_size(Requests) > 0, Kind =/= completion ->
-            input(Left, Requests, undefined, Call, Context, Limits);
+            input(Left, Requests, none, Call, Context, Limits);
         {input_required, #{} = Requests, State} when map_size(Requests) > 0, Kind =/= completion ->
             input(Left, Requests, {state, State}, Call, Context, Limits);
         Return ->
             erlmcp_result:from(Kind, Return, Definition, Context)
     end.
 
-timed(#{definition := Definition, arguments := Arguments}, Handler, Context, Limits) ->
-    #{owner := {Pid, Tag}} = Context,
+handle(#{definition := #{handler := Handler}, arguments := Arguments} = Call, Context, Limits) ->
+    timed(Call, Context, Limits, fun(Deadline) ->
+        Handler(Arguments, Context#{deadline => Deadline})
+    end).
+
+timed(#{definition := Definition}, #{owner := {Pid, Tag}}, Limits, Run) ->
     Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
     Timer = erlang:send_after(Timeout, Pid, {Tag, {deadline, self()}}),
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
     try
-        Handler(Arguments, Context#{deadline => Deadline})
+        Run(erlang:monotonic_time(millisecond) + Timeout)
     after
         erlang:cancel_timer(Timer)
     end.
 
 input(Left, Requests, State, Call, Context, Limits) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
+    Asked = erlmcp_input:asked(Requests, erlmcp_metaschemas:compiled()),
     maybe
         ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
-        session ?= erlmcp_revision:era(Revision),
-        {ok, Answers} ?= ask(Requests, Context, Limits),
-        Next = case State of
-            undefined -> maps:remove(state, Context#{input => Answers});
-            {state, Value} -> Context#{input => Answers, state => Value}
-        end,
-        round(Left - 1, Call, Next, Limits)
+        {ok, Responses} ?= responses(Requests, Call, Context, Limits),
+        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        round(Left - 1, Call#{input := #{responses => #{}}},
+              with_state(State, Context#{input => Answers}), Limits)
     else
-        stateless -> {ok, input_required(Requests, State, Call, Limits)};
+        none -> {ok, input_required(Requests, Asked, State, Call, Limits)};
         {error, _} = Error -> Error
     end.
 
+responses(Requests, #{input := #{responses := Unasked}}, #{revision := Revision} = Context,
+          Limits) ->
+    case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
+        {session, _} -> ask(Requests, Context, Limits);
+        {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
+        {stateless, _} -> none
+    end.
+
+with_state({state, State}, Context) -> Context#{state => State};
+with_state(none, Context) -> maps:remove(state, Context).
+
 %% Stateless: the state goes out sealed and comes back with the answers.
 
-input_required(Requests, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
+input_required(Requests, Asked, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
     [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
-     ~",\"inputRequests\":", erlmcp_input:encode(Requests), sealed(State, Requests, Call, Limits),
-     $}].
+     ~",\"inputRequests\":", erlmcp_input:encode(Requests),
+     ~",\"requestState\":\"", sealed(Asked, State, Call, Limits), ~"\"}"].
 
-sealed(undefined, _, _, _) ->
-    [];
-sealed({state, State}, Requests, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
+sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
     Expires = erlang:system_time(millisecond) + Timeout,
-    Plain = term_to_binary({Expires, maps:keys(Requests), State}),
-    Seal = erlmcp_seal:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys),
-    [~",\"requestState\":\"", Seal, $"].
+    Plain = term_to_binary({Expires, Asked, State}, [{compressed, 1}]),
+    erlmcp_seal:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys).
 
+%% What a client brought back, for the handler, and the answers that it brought unasked.
 brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
     maybe
         {ok, Plain} ?= erlmcp_seal:open(Sealed, bound(Call), Keys),
         %% Ours: nobody else has the key.
-        {Expires, Names, State} = binary_to_term(Plain),
+        {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
-        {ok, #{input => maps:with(Names, Responses), state => State}}
+        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        {ok, with_state(State, #{input => Answers}), #{}}
     else
+        {error, _} = Error ->
+            Error;
         _ ->
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
     end;
-brought(#{responses := Responses}, _) when map_size(Responses) =:= 0 ->
-    {ok, #{}};
 brought(#{responses := Responses}, _) ->
-    {ok, #{input => Responses}}.
+    {ok, #{}, Responses}.
 
 %% What a state is good for: this request, with these arguments, of this client.
 bound(#{arguments := Arguments, context := Context}) ->

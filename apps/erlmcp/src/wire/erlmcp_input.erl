@@ -11,25 +11,30 @@ in `maps:get(input, Context)` and its state in `maps:get(state, Context)`:
 handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->
     <<"Hello, ", Name/binary>>;
 handler(_, _) ->
-    Schema = #{type => object, properties => #{name => #{type => string}}, required => [name]},
-    {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", Schema)}}.
+    {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", #{name => string})}}.
 ```
+
+The content of an accepted form fits its schema: what does not is refused before the handler sees
+it. An answer that is not there, declined or cancelled is the handler's to deal with.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
 """.
 
 -export([elicit/2, elicit_url/3, sample/1, roots/0]).
--export([check/3, encode/1]).
+-export([check/3, encode/1, asked/2, answered/2]).
 
--export_type([request/0, requests/0]).
+-export_type([request/0, requests/0, asked/0]).
 
 -type request() :: #{method := binary(), params := map()}.
 -type requests() :: #{binary() => request()}.
+-doc "What has to be known of requests to tell whether they are answered: the schemas of forms.".
+-type asked() :: #{binary() => {form, Schema :: map()} | other}.
 
 -doc """
-A form for the user, since 2025-06-18. The schema is an object of strings, numbers, booleans and
-enumerations, with `default`, `minimum`, `format` ... where they help. The answer has `action`
-(`accept`, `decline`, `cancel`) and, with `accept`, `content`.
+A form for the user, since 2025-06-18: an object schema of strings, numbers, booleans and
+enumerations, with `default`, `minimum`, `format` ... where they help, as JSON Schema or as a
+shorthand (`m:erlmcp_schema_shorthand`). The answer has `action` (`accept`, `decline`, `cancel`) and,
+with `accept`, `content`.
 
 ## Examples
 
@@ -40,9 +45,22 @@ enumerations, with `default`, `minimum`, `format` ... where they help. The answe
               requestedSchema => #{type => object, properties => #{name => #{type => string}}}}}
 ```
 """.
--spec elicit(Message :: binary(), Schema :: map()) -> request().
+-spec elicit(Message :: binary(), Schema :: erlmcp_schema_shorthand:shorthand()) -> request().
 elicit(Message, Schema) ->
-    #{method => ~"elicitation/create", params => #{message => Message, requestedSchema => Schema}}.
+    case erlmcp_schema_shorthand:expand(Schema) of
+        {ok, Json} ->
+            #{method => ~"elicitation/create",
+              params => #{message => Message, requestedSchema => requested(Schema, Json)}};
+        {error, Reason} ->
+            error(Reason, [Message, Schema])
+    end.
+
+%% A form has the members that it shows; the protocol's subset of JSON Schema has no word for that.
+requested(Schema, Json) ->
+    case is_map(Schema) andalso erlmcp_schema_shorthand:is_json_schema(Schema) of
+        true -> Json;
+        false -> maps:remove(~"additionalProperties", Json)
+    end.
 
 -doc """
 A URL for the user to visit, since 2025-11-25. The answer has `action` alone: that the user agreed
@@ -156,3 +174,56 @@ merge({Name, Part}, _, Required) ->
 encode(Requests) ->
     json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
                   || Name := #{params := Params} = Request <- Requests}).
+
+-doc """
+What has to be kept of requests until they are answered. A schema that is none is the handler's
+fault, as `error({bad_return, requested_schema, Why})`.
+""".
+-spec asked(requests(), Metaschemas :: #{binary() => erlmcp_schema:compiled()}) -> asked().
+asked(Requests, Metaschemas) ->
+    maps:map(fun(_, Request) -> form(Request, Metaschemas) end, Requests).
+
+%% What is no request is refused by `check/3`.
+form(#{method := ~"elicitation/create", params := #{requestedSchema := Given}}, Metaschemas) ->
+    maybe
+        {ok, Schema} ?= erlmcp_schema_shorthand:expand(Given),
+        {ok, _} ?= erlmcp_schema:compile(Schema, options(#{metaschemas => Metaschemas})),
+        {form, Schema}
+    else
+        {error, {bad_shorthand, _, _} = Reason} ->
+            error({bad_return, requested_schema, erlmcp_schema_shorthand:reason(Reason)});
+        {error, Reason} ->
+            error({bad_return, requested_schema, erlmcp_schema:reason(Reason)})
+    end;
+form(_, _) ->
+    other.
+
+options(Options) ->
+    Options#{formats => assert}.
+
+-doc """
+The answers to what was asked, without what else came; those that are missing are not in it. A form
+that was accepted must fit its schema, and one that was not has no content.
+""".
+-spec answered(asked(), Responses :: #{binary() => map()}) ->
+    {ok, #{binary() => map()}} | {error, erlmcp_refusal:refusal()}.
+answered(Asked, Responses) ->
+    Answers = maps:with(maps:keys(Asked), Responses),
+    fitting([{Name, map_get(Name, Asked), Answer} || Name := Answer <- Answers], Answers).
+
+fitting([], Answers) ->
+    {ok, Answers};
+fitting([{_, other, _} | Rest], Answers) ->
+    fitting(Rest, Answers);
+fitting([{Name, {form, Schema}, #{~"action" := ~"accept"} = Answer} | Rest], Answers) ->
+    {ok, Compiled} = erlmcp_schema:compile(Schema, options(#{check => false})),
+    case erlmcp_schema:validate(maps:get(~"content", Answer, #{}), Compiled) of
+        ok -> fitting(Rest, Answers);
+        {error, Found} -> {error, erlmcp_params:unfit([~"input ", Name], Found)}
+    end;
+fitting([{Name, {form, _}, #{~"action" := Action} = Answer} | Rest], Answers) when
+    Action =:= ~"decline"; Action =:= ~"cancel"
+->
+    fitting(Rest, Answers#{Name := maps:remove(~"content", Answer)});
+fitting([{Name, {form, _}, _} | _], _) ->
+    {error, erlmcp_params:mistyped([~"input ", Name, ~", action"], ~"accept, decline or cancel")}.

@@ -2,7 +2,7 @@
 -moduledoc "Members of parameters, by name and type, and the refusals that name them. Pure.".
 
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
--export([missing/1, mistyped/2, invalid/2, bad_cursor/0, unreadable/1]).
+-export([missing/1, mistyped/2, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
 -doc "A member that must be a string.".
 -spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
@@ -66,6 +66,20 @@ invalid(Field, Why) ->
 -spec bad_cursor() -> erlmcp_refusal:refusal().
 bad_cursor() ->
     invalid(~"cursor", ~"not one that this server gave").
+
+-doc """
+The refusal for a member that does not fit a schema. Its `data.errors` has what was found, each with
+its `instancePath`, a JSON pointer, and its `message`.
+""".
+-spec unfit(iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
+unfit(Field, Found) ->
+    Errors = case Found of
+        budget -> [#{message => Text} || Text <- erlmcp_schema:explain(budget)];
+        _ -> [#{instancePath => Path, message => Text}
+              || #{instance_path := Path, message := Text} <- Found]
+    end,
+    erlmcp_refusal:new(invalid_params, [Field, ~": ", hd(erlmcp_schema:explain(Found))],
+                       #{code => -32602, data => #{~"errors" => Errors}}).
 
 -doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".
 -spec unreadable(erlmcp_json:decode_error()) -> erlmcp_refusal:refusal().

@@ -9,7 +9,7 @@ Sources: `schema.json` and the changelog page of each revision.
 
 -export([all/0, latest/1, supported/1, parse/1, name/1, era/1]).
 -export([offers/2, fields/2, content_types/1, structured/2]).
--export([batches/1, polls/1, elicitation_ids/1, missing_resource_code/1]).
+-export([batches/1, polls/1, elicitation_ids/1, missing_resource_code/1, invalid_arguments/1]).
 
 -export_type([revision/0, era/0, definition_kind/0]).
 
@@ -140,3 +140,11 @@ elicitation_ids(Revision) ->
 -spec missing_resource_code(revision()) -> integer().
 missing_resource_code('2026-07-28') -> -32602;
 missing_resource_code(_) -> -32002.
+
+-doc """
+How a tool's arguments that do not fit its input schema are answered: as a result of the tool's,
+which a model reads and can mend (SEP-1303, since 2025-11-25), or as an error of the protocol.
+""".
+-spec invalid_arguments(revision()) -> result | error.
+invalid_arguments(Revision) when Revision >= '2025-11-25' -> result;
+invalid_arguments(_) -> error.

@@ -454,7 +454,7 @@ is_plain(_) -> true.
 %% that has its name has no such headers.
 mirrored_arguments_are_the_tools_alone(_) ->
     {ok, Catalog} = erlmcp_catalog:add(prompt, #{name => ~"there", handler => fun(_, _) -> ~"" end},
-                                       engine_json:catalog()),
+                                       erlmcp_metaschemas:compiled(), engine_json:catalog()),
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
              ~"io.modelcontextprotocol/clientCapabilities" => #{}},
     [{Method, Expected} = {Method, outcome(Effect)}
@@ -567,7 +567,8 @@ definitions_are_checked_without_a_crash(_) ->
                           begin
                               Changed = maps:merge(Source, maps:from_list(Changes)),
                               Fields = field_names(Kind),
-                              case erlmcp_definition:compile(Kind, Changed) of
+                              case erlmcp_definition:compile(Kind, Changed,
+                                                             erlmcp_metaschemas:compiled()) of
                                   {ok, #{key := _, wire := _, handler := _}} ->
                                       maps:keys(Changed) -- Fields =:= [];
                                   {error, {bad_definition, Kind, _, Field, Expected}} ->
@@ -616,7 +617,7 @@ consistent(Source) -> Source.
 value(input_schema, _) ->
     oneof([exactly(#{}), exactly(#{type => object}), exactly(#{~"type" => ~"object"})]);
 value(output_schema, _) ->
-    oneof([exactly(#{type => object}), exactly(#{type => array}), exactly(#{})]);
+    oneof([exactly(#{type => object}), exactly(#{type => array}), exactly(#{'$comment' => ~"x"})]);
 value(arguments, _) ->
     list(?LET(Name, non_empty_text(),
               exactly(#{name => Name, title => ~"t", description => ~"d", required => true})));
@@ -718,7 +719,8 @@ near_cursor(Cursor) ->
 
 empty(Size) ->
     {ok, Empty} = erlmcp_catalog:new(#{name => ~"n", version => ~"v"}, [],
-                                     (engine_json:lists())#{page_size := Size}),
+                                     (engine_json:lists())#{page_size := Size},
+                                     erlmcp_metaschemas:compiled()),
     {Empty, []}.
 
 changed(Commands, State) ->
@@ -730,7 +732,8 @@ command() ->
                     {1, {remove, Kind, key(Kind, N)}}])).
 
 apply_command({add, Kind, Source, Key}, {Catalog, Model}) ->
-    case {erlmcp_catalog:add(Kind, Source, Catalog), lists:keymember(Key, 2, Model)} of
+    Added = erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), Catalog),
+    case {Added, lists:keymember(Key, 2, Model)} of
         {{ok, Next}, false} -> {Next, Model ++ [{Kind, Key, Source}]};
         {{error, {duplicate, Kind, Key}}, true} -> {Catalog, Model}
     end;

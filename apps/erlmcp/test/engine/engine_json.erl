@@ -251,7 +251,7 @@ catalog() ->
                     complete => #{~"who" => Handler, ~"how" => [~"me", ~"möglich"]},
                     arguments => [#{name => ~"who", required => true}, #{name => ~"how"}]}},
          {prompt, #{name => ~"free", handler => Handler}}],
-        lists()),
+        lists(), erlmcp_metaschemas:compiled()),
     Catalog.
 
 -doc "How lists are given out.".

@@ -125,7 +125,8 @@ known_types(_) ->
 tool_content_is_of_the_revisions_types(Config) ->
     [begin
          #{~"content" := Contents} =
-             result(server(Config), Revision, ~"tools/call", #{name => Name}),
+             result(server(Config), Revision, ~"tools/call",
+                    #{name => Name, arguments => #{a => ~"b"}}),
          {Revision, Types} = {Revision, types(Contents)},
          [true = is_binary(Text) andalso Text =/= ~""
           || #{~"type" := ~"text"} = Content <- Contents, Text <- [maps:get(~"text", Content)]]
@@ -144,7 +145,8 @@ prompt_content_is_of_the_revisions_types(Config) ->
 structured_content_is_of_the_revision(Config) ->
     [begin
          #{~"content" := [#{~"type" := ~"text", ~"text" := Text}]} = Result =
-             result(server(Config), Revision, ~"tools/call", #{name => Name}),
+             result(server(Config), Revision, ~"tools/call",
+                    #{name => Name, arguments => #{a => ~"b"}}),
          Value = json:decode(Text),
          {Revision, Name, Known} =
              {Revision, Name, maps:get(~"structuredContent", Result, none) =:= Value},
@@ -164,5 +166,5 @@ only_the_newest_has_result_types_and_caching(Config) ->
             {Method, Params} <- [{~"tools/list", #{}}, {~"resources/list", #{}},
                                  {~"resources/templates/list", #{}}, {~"prompts/list", #{}},
                                  {~"resources/read", #{uri => ~"test://text"}},
-                                 {~"tools/call", #{name => ~"contents"}},
+                                 {~"tools/call", #{name => ~"contents", arguments => #{a => ~"b"}}},
                                  {~"prompts/get", #{name => ~"talk"}}, {~"ping", #{}}]].

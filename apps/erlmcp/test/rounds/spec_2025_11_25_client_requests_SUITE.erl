@@ -212,7 +212,7 @@ requests_go_out_at_once(Config) ->
     3 = length(lists:usort(Ids)),
     [~"elicitation/create", ~"roots/list", ~"sampling/createMessage"] =
         lists:sort([Method || #{~"method" := Method} <- Requests]),
-    [ok = answer(Client, Id, #{~"of" => Method})
+    [ok = answer(Client, Id, #{~"action" => ~"accept", ~"of" => Method})
      || #{~"id" := Id, ~"method" := Method} <- lists:reverse(Requests)],
     #{~"form" := #{~"of" := ~"elicitation/create"}, ~"roots" := #{~"of" := ~"roots/list"},
       ~"sample" := #{~"of" := ~"sampling/createMessage"}} = input(next(Exchange)),
@@ -311,10 +311,10 @@ second_answer_is_ignored(Config) ->
     Client = client(Config),
     {Exchange, #{~"id" := One}, _} = start_call(Client, 1, ~"several"),
     [#{~"id" := Two}, #{~"id" := Three}] = [next(Exchange), next(Exchange)],
-    ok = answer(Client, One, #{~"n" => 1}),
-    ok = answer(Client, One, #{~"n" => 2}),
+    ok = answer(Client, One, #{~"action" => ~"accept", ~"n" => 1}),
+    ok = answer(Client, One, #{~"action" => ~"accept", ~"n" => 2}),
     ok = answer_error(Client, One, -1),
-    [ok = answer(Client, Id, #{~"n" => 1}) || Id <- [Two, Three]],
+    [ok = answer(Client, Id, #{~"action" => ~"accept", ~"n" => 1}) || Id <- [Two, Three]],
     [1, 1, 1] = [N || _ := #{~"n" := N} <- input(next(Exchange))],
     ok = over(Exchange),
     [ok = answer(Client, Id, #{~"n" => 3}) || Id <- [One, Two, Three]],
@@ -325,9 +325,9 @@ answer_of_another_session_is_ignored(Config) ->
     Client = client(Config),
     Other = client(Config),
     {Exchange, #{~"id" := Id}, _} = start_call(Client, 1, ~"form"),
-    ok = answer(Other, Id, #{~"n" => ~"other"}),
+    ok = answer(Other, Id, #{~"action" => ~"accept", ~"n" => ~"other"}),
     #{~"result" := #{}} = ask(Other, ~"ping", #{}),
-    ok = answer(Client, Id, #{~"n" => ~"own"}),
+    ok = answer(Client, Id, #{~"action" => ~"accept", ~"n" => ~"own"}),
     #{~"it" := #{~"n" := ~"own"}} = input(next(Exchange)),
     over(Exchange).
 

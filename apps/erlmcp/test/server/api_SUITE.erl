@@ -422,6 +422,10 @@ bad_definitions(Kind) ->
 wrong(name) -> [~"" | wrong(text)];
 wrong(text) -> [text, "text", 1, undefined, <<255>>];
 wrong(object) -> [[], ~"{}", [{a, 1}], undefined, #{a => self()}, #{a => <<255>>}, #{a => {b}}];
+wrong(schema) ->
+    [[], ~"{}", [{a, 1}], undefined, [string | string], #{a => self()}, #{a => {const, <<255>>}},
+     #{a => {b}}, #{type => object, properties => []}, #{properties => #{a => #{type => int}}},
+     #{type => object, '$ref' => ~"#/$defs/a"}, #{a => {string, #{pattern => ~"("}}}];
 wrong(objects) -> [#{}, undefined, [1], [[]], [#{} | #{}], [#{a => self()}]];
 wrong(uri_template) -> [template, "a://b", ~"a://{b", ~"a://b}", ~"a://{b c}", <<255>>];
 wrong(handler) -> [fun() -> ok end, fun(_) -> ok end, handler, {?MODULE, call_tool}, undefined];

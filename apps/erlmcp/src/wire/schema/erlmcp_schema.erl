@@ -16,7 +16,7 @@ and no pattern can take long.
 -include("erlmcp_schema.hrl").
 
 -export([compile/1, compile/2, validate/2]).
--export([reason/1, metaschemas/0]).
+-export([reason/1, explain/1, metaschemas/0]).
 
 -export_type([compiled/0, options/0, reason/0, error/0]).
 
@@ -212,3 +212,21 @@ errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
 -spec reason(reason()) -> binary().
 reason(Reason) ->
     erlmcp_schema_text:reason(Reason).
+
+-doc """
+What `validate/2` found wrong, a sentence each.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:compile(#{~"items" => #{~"type" => ~"integer"}}).
+2> {error, Found} = erlmcp_schema:validate([1, ~"2", 3, null], Schema).
+3> erlmcp_schema:explain(Found).
+[~"/1 must be an integer, not the string \"2\".", ~"/3 must be an integer, not null."]
+```
+""".
+-spec explain([error(), ...] | budget) -> [binary(), ...].
+explain(budget) ->
+    [~"The value takes too long to check."];
+explain(Errors) ->
+    [Message || #{message := Message} <- Errors].

@@ -1,6 +1,6 @@
 -module(erlmcp_schema_shorthand).
 -moduledoc """
-A short way to write the schemas that most tools have. Pure.
+A short way to write the schemas that most tools have, and which terms are that. Pure.
 
 | shorthand | what it is |
 | --- | --- |
@@ -15,12 +15,16 @@ A short way to write the schemas that most tools have. Pure.
 | `{Type, ~"..."}` | the same, with a description |
 | `{schema, Map}` | JSON Schema as it is |
 
-Where a map may be JSON Schema, as in a tool's definition, an object is written as `{fields, Map}`:
-a map there is never a shorthand. Names and keywords may be atoms or binaries; an atom that stands
-for a value is a string, except `true`, `false` and `null`.
+A map is JSON Schema as it is where it has a `type` that is the name of a JSON Schema type or a list
+of them, one of `properties`, `anyOf`, `oneOf`, `allOf` and `additionalProperties`, or a key that
+begins with `$`. An empty map is any object. Every other map is a shorthand, and so is
+`{fields, Map}`, for members that have such names themselves.
+
+Names and keywords may be atoms or binaries; an atom that stands for a value is a string, except
+`true`, `false` and `null`.
 """.
 
--export([expand/1]).
+-export([expand/1, is_json_schema/1, reason/1]).
 
 -export_type([shorthand/0, fields/0]).
 
@@ -34,20 +38,23 @@ for a value is a string, except `true`, `false` and `null`.
     | {fields, fields()}
     | {any_of, [shorthand(), ...]}
     | {schema, map()}
+    | JsonSchema :: map()
     | {shorthand(), Keywords :: #{atom() | binary() => term()} | Description :: binary()}.
+
+-type reason() :: {bad_shorthand, [binary()], term()}.
 
 -doc """
 The JSON Schema, with binaries as its keys.
 
-The reason of an error has the names that lead to the part of the shorthand that is none.
+The reason of an error has the names that lead to the part that is neither a shorthand nor JSON.
 
 ## Examples
 
 ```erlang
-1> {ok, Schema} = erlmcp_schema_shorthand:expand({fields, #{
+1> {ok, Schema} = erlmcp_schema_shorthand:expand(#{
        city => {string, ~"Where"},
        days => {optional, {integer, #{minimum => 1}}}
-   }}).
+   }).
 2> Schema.
 #{~"type" => ~"object",
   ~"properties" => #{
@@ -60,8 +67,7 @@ The reason of an error has the names that lead to the part of the shorthand that
 {error, {bad_shorthand, [~"size", ~"width"], int}}
 ```
 """.
--spec expand(shorthand()) ->
-    {ok, erlmcp_json:json_term()} | {error, {bad_shorthand, [binary()], term()}}.
+-spec expand(shorthand()) -> {ok, #{binary() => erlmcp_json:json_term()}} | {error, reason()}.
 expand(Shorthand) ->
     try
         {ok, schema(Shorthand, [])}
@@ -82,20 +88,18 @@ schema({const, Value}, Path) ->
 schema({schema, Schema}, Path) when is_map(Schema) ->
     json(Schema, Path);
 schema({fields, Fields}, Path) when is_map(Fields) ->
-    schema(Fields, Path);
+    object(Fields, Path);
 schema({any_of, [_ | _] = Types}, Path) ->
     #{~"anyOf" => [schema(Type, Path) || Type <- Types]};
 schema([Type], Path) ->
     #{~"type" => ~"array", ~"items" => schema(Type, Path)};
-schema(#{} = Fields, Path) ->
-    Named = [{name(Name, Path), Type} || Name := Type <- Fields],
-    #{
-        ~"type" => ~"object",
-        ~"properties" =>
-            #{Name => schema(present(Type), [Name | Path]) || {Name, Type} <- Named},
-        ~"required" => lists:sort([Name || {Name, Type} <- Named, not is_optional(Type)]),
-        ~"additionalProperties" => false
-    };
+schema(Map, _) when is_map(Map), map_size(Map) =:= 0 ->
+    #{~"type" => ~"object"};
+schema(#{} = Map, Path) ->
+    case is_json_schema(Map) of
+        true -> json(Map, Path);
+        false -> object(Map, Path)
+    end;
 schema({optional, _} = Type, Path) ->
     throw({bad_shorthand, Path, Type});
 schema({Type, Description}, Path) when is_binary(Description) ->
@@ -105,20 +109,67 @@ schema({Type, #{} = Keywords}, Path) ->
 schema(Other, Path) ->
     throw({bad_shorthand, Path, Other}).
 
+object(Fields, Path) ->
+    Named = named(Fields, Path),
+    #{
+        ~"type" => ~"object",
+        ~"properties" =>
+            #{Name => schema(present(Type), [Name | Path]) || Name := Type <- Named},
+        ~"required" => lists:sort([Name || Name := Type <- Named, not is_optional(Type)]),
+        ~"additionalProperties" => false
+    }.
+
 is_optional({optional, _}) -> true;
 is_optional(_) -> false.
 
 present({optional, Type}) -> Type;
 present(Type) -> Type.
 
-json(#{} = Map, Path) -> #{name(Key, Path) => json(Value, Path) || Key := Value <- Map};
-json([_ | _] = List, Path) -> [json(Value, Path) || Value <- List];
-json([], _) -> [];
+json(#{} = Map, Path) ->
+    #{Key => json(Value, [Key | Path]) || Key := Value <- named(Map, Path)};
+json(List, Path) when length(List) >= 0 -> [json(Value, Path) || Value <- List];
 json(Value, _) when is_binary(Value); is_number(Value) -> Value;
 json(Value, _) when Value =:= true; Value =:= false; Value =:= null -> Value;
 json(Value, _) when is_atom(Value) -> atom_to_binary(Value);
 json(Value, Path) -> throw({bad_shorthand, Path, Value}).
 
+named(Map, Path) ->
+    Named = #{name(Name, Path) => Value || Name := Value <- Map},
+    %% An atom and a binary of the same name are one.
+    map_size(Named) =:= map_size(Map) orelse throw({bad_shorthand, Path, Map}),
+    Named.
+
 name(Name, _) when is_atom(Name) -> atom_to_binary(Name);
 name(Name, _) when is_binary(Name) -> Name;
 name(Name, Path) -> throw({bad_shorthand, Path, Name}).
+
+-doc "Whether a map is JSON Schema as it is.".
+-spec is_json_schema(map()) -> boolean().
+is_json_schema(Map) ->
+    lists:any(fun says_so/1, maps:to_list(Map)).
+
+says_so({type, Types}) -> is_type(Types);
+says_so({~"type", Types}) -> is_type(Types);
+says_so({Name, _}) when is_atom(Name) -> is_keyword(atom_to_binary(Name));
+says_so({Name, _}) -> is_keyword(Name).
+
+is_type([_ | _] = Names) when length(Names) > 0 -> lists:all(fun is_type_name/1, Names);
+is_type(Name) -> is_type_name(Name).
+
+is_type_name(Name) when is_atom(Name) -> is_type_name(atom_to_binary(Name));
+is_type_name(Name) ->
+    lists:member(Name, [~"string", ~"integer", ~"number", ~"boolean", ~"null", ~"object",
+                        ~"array"]).
+
+is_keyword(<<"$", _/binary>>) -> true;
+is_keyword(Name) ->
+    lists:member(Name, [~"properties", ~"anyOf", ~"oneOf", ~"allOf", ~"additionalProperties"]).
+
+-doc "Why a term is no schema, in a sentence.".
+-spec reason(reason()) -> binary().
+reason({bad_shorthand, Path, Term}) ->
+    Where = [[$/, Name] || Name <- Path],
+    Text = io_lib:format("~ts is neither a shorthand nor JSON: ~0tp.",
+                         [case Where of [] -> ~"The schema"; _ -> Where end, Term],
+                         [{chars_limit, 300}]),
+    unicode:characters_to_binary(Text).

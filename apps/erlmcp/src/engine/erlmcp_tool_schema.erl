@@ -1,0 +1,112 @@
+-module(erlmcp_tool_schema).
+-moduledoc """
+What a tool's schemas come to: compiled when the tool is defined, asked before its handler runs
+whether the arguments fit, and after it whether the structured content is what was promised. Pure.
+
+Source: specification, "Server features / Tools", "Output Schema" and "Security Considerations".
+""".
+
+-export([compile/2, check_arguments/3, check_result/3, is_promised/2]).
+
+-type validators() :: #{input_validator | output_validator => erlmcp_schema:compiled()}.
+-type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
+
+%% Keywords by which no value fails.
+-define(SILENT, [~"$schema", ~"$comment", ~"$defs", ~"definitions", ~"title", ~"description",
+                 ~"default", ~"examples", ~"deprecated", ~"readOnly", ~"writeOnly"]).
+
+-doc """
+The validators of a tool as it is on the wire: one of its arguments unless every object fits its
+input schema, so that such a tool has nothing to pay, and one of its output if it has a schema.
+""".
+-spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
+    {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
+compile(#{~"inputSchema" := Input} = Wire, Metaschemas) ->
+    maybe
+        {ok, InputValidator} ?= validator(input_schema, Input, Metaschemas),
+        {ok, Output} ?= output(Wire, Metaschemas),
+        case fits_all(Input) of
+            true -> {ok, Output};
+            false -> {ok, Output#{input_validator => InputValidator}}
+        end
+    end.
+
+output(#{~"outputSchema" := Schema}, Metaschemas) ->
+    maybe
+        {ok, Validator} ?= validator(output_schema, Schema, Metaschemas),
+        {ok, #{output_validator => Validator}}
+    end;
+output(_, _) ->
+    {ok, #{}}.
+
+validator(Field, Schema, Metaschemas) ->
+    case erlmcp_schema:compile(Schema, #{formats => assert, metaschemas => Metaschemas}) of
+        {ok, _} = Compiled -> Compiled;
+        {error, Reason} -> {error, Field, erlmcp_schema:reason(Reason)}
+    end.
+
+%% Whether every object fits. Where that is not plain to see the answer is no.
+fits_all(Schema) ->
+    lists:all(fun({~"type", Type}) -> Type =:= ~"object";
+                 ({~"required", Names}) -> Names =:= [];
+                 ({~"properties", Properties}) ->
+                     lists:all(fun says_nothing/1, maps:values(Properties));
+                 ({~"additionalProperties", Others}) -> says_nothing(Others);
+                 ({Keyword, _}) -> lists:member(Keyword, ?SILENT)
+              end, maps:to_list(Schema)).
+
+says_nothing(#{} = Schema) -> maps:keys(Schema) -- ?SILENT =:= [];
+says_nothing(Schema) -> Schema =:= true.
+
+-doc """
+Whether arguments fit. If not, what the request is answered with: in the revisions that have it so a
+result that tells the model each error, in the others an error.
+""".
+-spec check_arguments(map(), erlmcp_schema:compiled(), erlmcp_result:context()) ->
+    ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+check_arguments(Arguments, Validator, #{revision := Revision} = Context) ->
+    case erlmcp_schema:validate(Arguments, Validator) of
+        ok ->
+            ok;
+        {error, Found} ->
+            case erlmcp_revision:invalid_arguments(Revision) of
+                result -> erlmcp_result:from(tool, {error, text(Found)}, #{}, Context);
+                error -> {error, erlmcp_params:unfit(~"arguments", Found)}
+            end
+    end.
+
+text(Found) ->
+    Sentences = [[~"\n", Sentence] || Sentence <- erlmcp_schema:explain(Found)],
+    iolist_to_binary([~"The arguments do not fit the tool's input schema." | Sentences]).
+
+-doc """
+Whether a tool's result keeps what its output schema promises to clients of the revision. Content
+is the JSON of the structured content; a tool that promises some must have it.
+""".
+-spec check_result(Content :: binary() | none, erlmcp_definition:definition() | #{},
+                   erlmcp_revision:revision()) ->
+    ok | {error, Errors :: [binary(), ...]}.
+check_result(Content, #{output_validator := Validator, wire := Wire}, Revision) ->
+    case is_promised(Wire, Revision) of
+        false -> ok;
+        true when Content =:= none -> {error, [~"There is no structured content."]};
+        true ->
+            case erlmcp_schema:validate(json:decode(Content), Validator) of
+                ok -> ok;
+                {error, Found} -> {error, erlmcp_schema:explain(Found)}
+            end
+    end;
+check_result(_, _, _) ->
+    ok.
+
+-doc """
+Whether a tool, as it is on the wire, shows clients of a revision an output schema. Earlier ones
+have structured content of type object only.
+""".
+-spec is_promised(Wire :: #{binary() => term()}, erlmcp_revision:revision()) -> boolean().
+is_promised(#{~"outputSchema" := #{~"type" := ~"object"}}, Revision) ->
+    erlmcp_revision:structured(#{}, Revision);
+is_promised(#{~"outputSchema" := _}, Revision) ->
+    erlmcp_revision:structured(null, Revision);
+is_promised(_, _) ->
+    false.
