@@ -2,7 +2,7 @@
 # Validations per second of CPU time: erlmcp_schema, PyPI jsonschema and Ajv (compiled JavaScript)
 # on the same schemas and instances (bench/schema/cases.json), in one run on one machine,
 # interleaved; the medians of the rounds, and how many times as fast the one is as the other. The
-# `invalid` ones are refused: by ours with all errors as sentences, by the others at the first one.
+# `invalid` ones are refused, by each with a sentence for every error (ours: for the first ten).
 #
 #   bench/schema.sh [SECONDS [ROUNDS]]     default: 0.5 seconds a measurement, 5 rounds
 #

@@ -7,11 +7,11 @@ import time
 from jsonschema import Draft202012Validator, validators
 
 
-def measure(validator, instances, expected, seconds):
+def measure(is_valid, instances, expected, seconds):
     def turn(times):
         for _ in range(times):
             for instance in instances:
-                if validator.is_valid(instance) is not expected:
+                if is_valid(instance) is not expected:
                     raise SystemExit("wrong answer")
 
     times = 50
@@ -31,6 +31,11 @@ with open(cases, encoding="utf-8") as file:
         schema = case["schema"]
         kind = validators.validator_for(schema, default=Draft202012Validator)
         validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
-        for name, expected in ("valid", True), ("invalid", False):
-            speed = measure(validator, case[name], expected, seconds)
-            print(case["name"], name, round(speed))
+
+        def has_no_errors(instance):
+            return not [error.message for error in validator.iter_errors(instance)]
+
+        speed = measure(validator.is_valid, case["valid"], True, seconds)
+        print(case["name"], "valid", round(speed))
+        speed = measure(has_no_errors, case["invalid"], False, seconds)
+        print(case["name"], "invalid", round(speed))

@@ -79,7 +79,9 @@ open(#{port := Port}, Protocols, Config) ->
 
 post(Connection, Method, Params, Options) ->
     {Headers, Body} = message(Method, Params, Options),
-    gun:post(Connection, "/mcp", Headers, Body).
+    Stream = gun:post(Connection, "/mcp", Headers, Body),
+    ok = erlmcp_test_wire:sent(Stream, maps:from_list(Headers), Body),
+    Stream.
 
 wait(Connection, Id) ->
     post(Connection, ~"tools/call", #{name => ~"wait", arguments => #{id => Id}}, #{id => Id}).
@@ -97,7 +99,8 @@ answer(Connection, Stream) ->
             {Status, maps:from_list(Headers), []};
         {response, nofin, Status, Headers} ->
             {ok, Body} = gun:await_body(Connection, Stream, ?TIMEOUT),
-            {Status, maps:from_list(Headers), messages(maps:from_list(Headers), Body)}
+            Messages = messages(maps:from_list(Headers), Body),
+            {Status, maps:from_list(Headers), erlmcp_test_wire:received(Stream, Messages)}
     end.
 
 messages(_, <<>>) ->
@@ -115,7 +118,7 @@ event(Connection, Stream) ->
         {data, nofin, Data} ->
             case erlmcp_test_http:events(Data) of
                 [] -> event(Connection, Stream);
-                [{_, Event}] -> Event
+                [{_, Event}] -> erlmcp_test_wire:received(Stream, Event)
             end
     end.
 

@@ -66,7 +66,8 @@ names({-32602, Message, _}, Field) ->
 requests() ->
     [{~"server/discover", #{}}, {~"tools/list", #{}}, {~"resources/list", #{}},
      {~"resources/templates/list", #{}}, {~"prompts/list", #{}},
-     {~"tools/call", #{name => ~"contents", arguments => #{a => ~"b"}}}, {~"tools/call", #{name => ~"structured"}},
+     {~"tools/call", #{name => ~"contents", arguments => #{a => ~"b"}}},
+     {~"tools/call", #{name => ~"structured"}},
      {~"tools/call", #{name => ~"fails"}}, {~"resources/read", #{uri => ~"test://text"}},
      {~"resources/read", #{uri => ~"test://item/7"}},
      {~"prompts/get", #{name => ~"greet", arguments => #{who => ~"you"}}},

@@ -113,7 +113,7 @@ wrong_messages_are_found(_) ->
     Error = #{~"code" => -32602, ~"message" => ~"m", ~"data" => #{}},
     Failed = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"error" => Error},
     ok = check(Modern, ~"tools/list", [Failed]),
-    [{not_valid, _, _, _} = found(Revision, Method, Message)
+    [{not_valid, _} = {element(1, found(Revision, Method, Message)), Message}
      || {Revision, Method, Message} <-
             [{Modern, ~"tools/list", maps:remove(~"jsonrpc", Response(Listed))},
              {Modern, ~"tools/list", (Response(Listed))#{~"id" := 2}},

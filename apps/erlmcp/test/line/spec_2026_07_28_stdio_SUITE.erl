@@ -348,7 +348,9 @@ write(#server{input = Input}, Bytes) ->
 
 %% A map is encoded; bytes go out as they are.
 send(Server, Messages) ->
-    write(Server, [[line(Message), $\n] || Message <- Messages]).
+    Lines = [iolist_to_binary(line(Message)) || Message <- Messages],
+    [ok = erlmcp_test_wire:sent(Server#server.port, #{}, Line) || Line <- Lines],
+    write(Server, [[Line, $\n] || Line <- Lines]).
 
 line(Message) when is_map(Message) -> json:encode(Message);
 line([Message | _] = Batch) when is_map(Message) -> json:encode(Batch);
@@ -366,17 +368,17 @@ receive_message(Port, Parts, Server) ->
         {Port, {data, {noeol, Part}}} ->
             receive_message(Port, [Part | Parts], Server);
         {Port, {data, {eol, Part}}} ->
-            message(Parts, Part);
+            message(Port, Parts, Part);
         {Port, {exit_status, Status}} ->
             ct:fail({ended, Status, file:read_file(Server#server.stderr)})
     after ?PATIENCE ->
         ct:fail({no_message, Parts})
     end.
 
-message(Parts, Last) ->
+message(Port, Parts, Last) ->
     Line = iolist_to_binary(lists:reverse(Parts, [Last])),
-    try
-        json:decode(Line)
+    try json:decode(Line) of
+        Message -> erlmcp_test_wire:received(Port, Message)
     catch
         error:_ -> {not_a_message, Line}
     end.
@@ -397,7 +399,7 @@ until_exit(#server{port = Port} = Server, Parts) ->
         {Port, {data, {noeol, Part}}} ->
             until_exit(Server, [Part | Parts]);
         {Port, {data, {eol, Part}}} ->
-            Message = message(Parts, Part),
+            Message = message(Port, Parts, Part),
             {Status, Messages} = until_exit(Server, []),
             {Status, [Message | Messages]};
         {Port, {exit_status, Status}} ->

@@ -171,7 +171,7 @@ next({http, Socket}) ->
 first(Socket, #{~"transfer-encoding" := ~"chunked"}) ->
     event(Socket);
 first(Socket, #{~"content-type" := ~"application/json"} = Headers) ->
-    json:decode(erlmcp_test_http:body(Socket, Headers));
+    erlmcp_test_wire:received(Socket, json:decode(erlmcp_test_http:body(Socket, Headers)));
 first(Socket, Headers) ->
     <<>> = erlmcp_test_http:body(Socket, Headers),
     fin.

@@ -110,7 +110,8 @@ kinds() ->
     [{~"form", who()}, {~"url", erlmcp_input:elicit_url(~"Go", ~"https://example.com/a", ~"e-1")},
      {~"sample", erlmcp_input:sample(#{messages => Hi, maxTokens => 10})},
      {~"tools", erlmcp_input:sample(#{messages => Hi, maxTokens => 10,
-                                      tools => [#{name => ~"t", inputSchema => #{}}]})},
+                                      tools => [#{name => ~"t",
+                                                 inputSchema => #{type => object}}]})},
      {~"roots", erlmcp_input:roots()},
      {~"strange", #{method => ~"ping", params => #{}}},
      {~"unmade", #{~"method" => ~"roots/list"}}].

@@ -112,9 +112,9 @@ called() ->
 
 %% "Servers MUST: Validate all tool inputs".
 %%
-%% "Tool Execution Errors: Reported in tool results with isError: true: [...] Input validation errors
-%% (e.g., date in wrong format, value out of range)" since 2025-11-25; "Invalid arguments" among the
-%% protocol errors before.
+%% "Tool Execution Errors: Reported in tool results with isError: true: [...] Input validation
+%% errors (e.g., date in wrong format, value out of range)" since 2025-11-25; "Invalid arguments"
+%% among the protocol errors before.
 arguments_are_validated(Config) ->
     [begin
          Client = client(Revision, Config),

@@ -372,6 +372,12 @@ shapes_agree_with_patterns(_Config) ->
                     ~"^a{3,2}$", ~"^[]$", ~B"^\1$", ~"^$a$", ~"^[a", ~"^a\\", ~""]].
 
 formats_when_asked(_Config) ->
+    IsByte = erlmcp_schema_format:check(~"byte"),
+    [?assertEqual(Is, IsByte(Text), Text)
+     || {Is, Text} <- [{true, ~""}, {true, ~"AA=="}, {true, ~"AAA="}, {true, ~"ab+/"},
+                       {true, ~"0123AA=="}, {false, ~"A"}, {false, ~"AA"}, {false, ~"AAA"},
+                       {false, ~"A==="}, {false, ~"===="}, {false, ~"AA==AA=="}, {false, ~"A A="},
+                       {false, ~"AA-_"}, {false, ~"AA=A"}]],
     Schema = #{~"format" => ~"email"},
     ok = validate(~"nobody", Schema),
     {ok, Asserted} = erlmcp_schema:compile(Schema, #{formats => assert}),

@@ -16,7 +16,7 @@ budget".
          endless_references/1, recursion_ends_with_the_value/1,
          exponential_schemas/1, costly_keywords/1, large_values/1,
          patterns_blow_up/1, patterns_blow_up_where_they_are_negated/1, long_texts/1,
-         compiled_is_a_tree/1, no_atoms/1]).
+         compiled_is_a_tree/1, compiled_grows_with_the_schema/1, no_atoms/1]).
 
 %% Generous, for a machine that does much else.
 -define(LONG, 2_000).
@@ -26,7 +26,7 @@ all() ->
      endless_references, recursion_ends_with_the_value,
      exponential_schemas, costly_keywords, large_values,
      patterns_blow_up, patterns_blow_up_where_they_are_negated, long_texts,
-     compiled_is_a_tree, no_atoms].
+     compiled_is_a_tree, compiled_grows_with_the_schema, no_atoms].
 
 depth(_Config) ->
     {ok, _} = erlmcp_schema:compile(nested(63)),
@@ -245,6 +245,38 @@ compiled_is_a_tree(_Config) ->
         lists:foldl(fun(_, Schema) -> #{~"oneOf" => [Schema], ~"not" => Schema} end,
                     #{~"type" => ~"null"}, lists:seq(1, 8))),
     ?assert(erts_debug:flat_size(Nested) < 200_000).
+
+%% Nor is anything held twice that holds others: in a hostile schema it would double at each level.
+compiled_grows_with_the_schema(_Config) ->
+    Size = fun(Around, Levels) ->
+        Schema = lists:foldl(fun(_, Inside) -> Around(Inside) end, #{~"type" => ~"null"},
+                             lists:seq(1, Levels)),
+        {ok, Compiled} = erlmcp_schema:compile(Schema, #{check => false}),
+        erts_debug:flat_size(Compiled)
+    end,
+    [?assert(Size(Around, 60) < 7 * Size(Around, 10), Around(inside))
+     || Around <- [fun(In) -> #{~"properties" => #{~"a" => In}} end,
+                   fun(In) -> #{~"properties" => #{~"a" => In}, ~"required" => [~"a", ~"b"],
+                                ~"additionalProperties" => #{~"type" => ~"string"}} end,
+                   fun(In) -> #{~"patternProperties" => #{~"a" => In},
+                                ~"additionalProperties" => false} end,
+                   fun(In) -> #{~"properties" => #{~"b" => true},
+                                ~"additionalProperties" => In} end,
+                   fun(In) -> #{~"propertyNames" => In} end,
+                   fun(In) -> #{~"dependentSchemas" => #{~"a" => In}} end,
+                   fun(In) -> #{~"items" => In, ~"minItems" => 1} end,
+                   fun(In) -> #{~"prefixItems" => [In], ~"items" => false} end,
+                   fun(In) -> #{~"contains" => In, ~"maxContains" => 2} end,
+                   fun(In) -> #{~"allOf" => [In]} end,
+                   fun(In) -> #{~"anyOf" => [In, #{~"type" => ~"string"}]} end,
+                   fun(In) -> #{~"oneOf" => [In, #{~"type" => ~"string"}]} end,
+                   fun(In) -> #{~"not" => In} end,
+                   fun(In) -> #{~"if" => In, ~"then" => true, ~"else" => false} end,
+                   fun(In) -> #{~"if" => true, ~"then" => In} end,
+                   fun(In) -> #{~"allOf" => [In], ~"unevaluatedProperties" => false} end,
+                   fun(In) -> #{~"allOf" => [true], ~"unevaluatedProperties" => In} end,
+                   fun(In) -> #{~"anyOf" => [In], ~"unevaluatedItems" => false} end,
+                   fun(In) -> #{~"contains" => true, ~"unevaluatedItems" => In} end]].
 
 no_atoms(_Config) ->
     Schema = fun(N) ->

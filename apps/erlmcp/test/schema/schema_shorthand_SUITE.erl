@@ -7,10 +7,11 @@
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0]).
--export([forms/1, objects/1, refused/1, expanded_is_a_schema/1]).
+-export([forms/1, objects/1, schemas_are_told_from_shorthands/1, refused/1, sentences/1,
+         expanded_is_a_schema/1]).
 
 all() ->
-    [forms, objects, refused, expanded_is_a_schema].
+    [forms, objects, schemas_are_told_from_shorthands, refused, sentences, expanded_is_a_schema].
 
 forms(_Config) ->
     [?assertEqual({ok, Schema}, erlmcp_schema_shorthand:expand(Shorthand), Shorthand)
@@ -71,6 +72,52 @@ objects(_Config) ->
     {error, [_, _]} = erlmcp_schema:validate(
         #{~"city" => ~"Oslo", ~"days" => 0, ~"at" => #{}}, Compiled).
 
+%% "A map is JSON Schema as it is where it has a type that is the name of a JSON Schema type or a
+%% list of them, [...] or a key that begins with $."
+schemas_are_told_from_shorthands(_Config) ->
+    [begin
+         ?assert(erlmcp_schema_shorthand:is_json_schema(Map), Map),
+         ?assertEqual({ok, Json}, erlmcp_schema_shorthand:expand(Map))
+     end || {Map, Json} <- [
+            {#{type => string}, #{~"type" => ~"string"}},
+            {#{~"type" => ~"string", title => ~"T"}, #{~"type" => ~"string", ~"title" => ~"T"}},
+            {#{type => [object, ~"null"]}, #{~"type" => [~"object", ~"null"]}},
+            {#{properties => #{}}, #{~"properties" => #{}}},
+            {#{~"anyOf" => []}, #{~"anyOf" => []}},
+            {#{oneOf => [true]}, #{~"oneOf" => [true]}},
+            {#{allOf => [#{}]}, #{~"allOf" => [#{}]}},
+            {#{additionalProperties => false}, #{~"additionalProperties" => false}},
+            {#{'$ref' => ~"#"}, #{~"$ref" => ~"#"}},
+            {#{~"$comment" => ~"", a => string}, #{~"$comment" => ~"", ~"a" => ~"string"}}
+        ]],
+    %% The same names as those of members.
+    [begin
+         ?assertNot(erlmcp_schema_shorthand:is_json_schema(Map), Map),
+         {ok, #{~"properties" := Properties, ~"additionalProperties" := false}} =
+             erlmcp_schema_shorthand:expand(Map),
+         ?assertEqual(lists:sort([atom_to_binary(Name) || Name := _ <- Map]),
+                      lists:sort(maps:keys(Properties)))
+     end || Map <- [#{type => {string, ~"Which"}}, #{type => {enum, [a]}}, #{type => [any]},
+                    #{required => boolean}, #{items => [string]}, #{title => string}]],
+    ?assertNot(erlmcp_schema_shorthand:is_json_schema(#{})),
+    ?assertEqual({ok, #{~"type" => ~"object"}}, erlmcp_schema_shorthand:expand(#{})),
+    {ok, #{~"properties" := #{~"type" := #{~"type" := ~"string"},
+                              ~"properties" := #{~"type" := ~"integer"}}}} =
+        erlmcp_schema_shorthand:expand({fields, #{type => string, properties => integer}}),
+    %% Inside of a shorthand too.
+    {ok, #{~"properties" := #{~"a" := #{~"maxLength" := 5, ~"type" := ~"string"}}}} =
+        erlmcp_schema_shorthand:expand(#{a => #{type => string, maxLength => 5}}).
+
+sentences(_Config) ->
+    [begin
+         {error, Reason} = erlmcp_schema_shorthand:expand(Shorthand),
+         ?assertEqual(Text, erlmcp_schema_shorthand:reason(Reason))
+     end || {Shorthand, Text} <- [
+            {int, ~"The schema is neither a shorthand nor JSON: int."},
+            {#{a => [#{b => {x}}]}, ~"/a/b is neither a shorthand nor JSON: {x}."}]],
+    {error, Long} = erlmcp_schema_shorthand:expand(lists:seq(1, 10_000)),
+    ?assert(byte_size(erlmcp_schema_shorthand:reason(Long)) < 400).
+
 refused(_Config) ->
     [?assertEqual({error, {bad_shorthand, Path, Term}},
                   erlmcp_schema_shorthand:expand(Shorthand), Shorthand)
@@ -83,8 +130,10 @@ refused(_Config) ->
             {{optional, string}, [], {optional, string}},
             {[{optional, string}], [], {optional, string}},
             {#{a => #{~"b" => {optional, {int, ~"x"}}}}, [~"a", ~"b"], int},
-            {#{a => {string, #{pattern => {}}}}, [~"a"], {}},
+            {#{a => {string, #{pattern => {}}}}, [~"a", ~"pattern"], {}},
             {#{3 => string}, [], 3},
+            {#{a => string, ~"a" => integer}, [], #{a => string, ~"a" => integer}},
+            {{string, #{enum => [a | b]}}, [~"enum"], [a | b]},
             {{schema, string}, [], {schema, string}},
             {{fields, []}, [], {fields, []}}
         ]].

@@ -227,6 +227,10 @@ send(Socket, Method, Headers, Body) ->
              || {Name, Value} <- [{~"host", ~"127.0.0.1"},
                                   {~"content-length", integer_to_binary(iolist_size(Body))}],
                 not lists:member(Name, Names)],
+    ok = erlmcp_test_wire:sent(Socket, #{string:lowercase(iolist_to_binary(Name)) =>
+                                             iolist_to_binary([Value])
+                                         || {Name, Value} <- Headers, Value =/= none},
+                               iolist_to_binary(Body)),
     write(Socket, [Method, ~" /mcp HTTP/1.1\r\n",
                    [[Name, ~": ", Value, ~"\r\n"]
                     || {Name, Value} <- Added ++ Headers, Value =/= none],
@@ -251,7 +255,8 @@ close(Socket) ->
 response(Socket) ->
     {Status, Headers} = head(Socket),
     Body = body(Socket, Headers),
-    #{status => Status, headers => Headers, body => Body, messages => messages(Headers, Body)}.
+    Messages = erlmcp_test_wire:received(Socket, messages(Headers, Body)),
+    #{status => Status, headers => Headers, body => Body, messages => Messages}.
 
 -doc "Reads the status line and the headers of a response.".
 -spec head(gen_tcp:socket()) -> {Status :: 100..599, #{binary() => binary()}}.
@@ -336,7 +341,7 @@ event(Socket) ->
         Chunk ->
             case events(Chunk) of
                 [] -> event(Socket);
-                [{_, Message}] -> {event, Message}
+                [{_, Message}] -> {event, erlmcp_test_wire:received(Socket, Message)}
             end
     end.
 
@@ -360,6 +365,7 @@ meta() ->
 -doc "The headers and the body of a request, or of a notification if its `id` is `none`.".
 -spec message(Method :: binary(), Params :: map(), options()) -> {headers(), binary()}.
 message(Method, Params, #{session := {Id, Revision}} = Options) ->
+    ok = erlmcp_test_wire:session(Id, Revision),
     Version = case Revision >= ~"2025-06-18" of
         true -> Revision;
         false -> none
@@ -443,7 +449,8 @@ get_stream(Server, Session) ->
 
 -doc "The same with these headers.".
 -spec get_stream(server(), session(), headers()) -> {gen_tcp:socket(), {100..599, map()}}.
-get_stream(Server, {Id, _}, Headers) ->
+get_stream(Server, {Id, Revision}, Headers) ->
     Socket = connect(Server),
+    ok = erlmcp_test_wire:session(Id, Revision),
     ok = send(Socket, ~"GET", [{~"mcp-session-id", Id} | Headers], ~""),
     {Socket, head(Socket)}.

@@ -59,13 +59,14 @@ end_of_input(Socket) ->
 
 -doc "Sends one message a line: a map or a list is encoded, a binary goes out as it is.".
 send(Socket, Line) when is_binary(Line) ->
+    ok = erlmcp_test_wire:sent(Socket, #{}, Line),
     ok = gen_tcp:send(Socket, [Line, $\n]);
 send(Socket, Message) ->
-    ok = gen_tcp:send(Socket, [json:encode(Message), $\n]).
+    send(Socket, iolist_to_binary(json:encode(Message))).
 
 -doc "The next message.".
 recv(Socket) ->
-    json:decode(recv_line(Socket)).
+    erlmcp_test_wire:received(Socket, json:decode(recv_line(Socket))).
 
 -doc "The next line, with its newline.".
 recv_line(Socket) ->
@@ -97,7 +98,8 @@ rest(Socket) ->
 
 until_closed(Socket) ->
     case recv_line(Socket, ?PATIENCE) of
-        {ok, Line} -> [json:decode(Line) | until_closed(Socket)];
+        {ok, Line} ->
+            [erlmcp_test_wire:received(Socket, json:decode(Line)) | until_closed(Socket)];
         {error, closed} -> []
     end.
 

@@ -13,6 +13,7 @@ looked at. Pure.
 | `uuid` | RFC 4122 |
 | `json-pointer` | RFC 6901 |
 | `regex` | ECMA-262, as `m:erlmcp_schema_pattern` reads it |
+| `byte` | RFC 4648, base64 with padding, as MCP's own schemas call it |
 """.
 
 -export([check/1]).
@@ -20,6 +21,11 @@ looked at. Pure.
 -define(IS_DIGIT(C), (C >= $0 andalso C =< $9)).
 -define(IS_HEX(C),
     (?IS_DIGIT(C) orelse C >= $a andalso C =< $f orelse C >= $A andalso C =< $F)
+).
+
+-define(IS_BASE64(C),
+    (?IS_DIGIT(C) orelse C >= $a andalso C =< $z orelse C >= $A andalso C =< $Z orelse C =:= $+
+        orelse C =:= $/)
 ).
 
 -doc """
@@ -48,6 +54,7 @@ check(~"ipv6") -> fun erlmcp_schema_uri:is_ipv6/1;
 check(~"uuid") -> fun uuid/1;
 check(~"json-pointer") -> fun json_pointer/1;
 check(~"regex") -> fun erlmcp_schema_pattern:is_pattern/1;
+check(~"byte") -> fun byte/1;
 check(_) -> unknown.
 
 date_time(<<Date:10/binary, T, Time/binary>>) when T =:= $T; T =:= $t ->
@@ -122,3 +129,10 @@ json_pointer(Text) -> Text =:= <<>>.
 tokens(<<"~", C, Rest/binary>>) when C =:= $0; C =:= $1 -> tokens(Rest);
 tokens(<<C, Rest/binary>>) when C =/= $~ -> tokens(Rest);
 tokens(Rest) -> Rest =:= <<>>.
+
+byte(<<A, B, "==">>) when ?IS_BASE64(A), ?IS_BASE64(B) -> true;
+byte(<<A, B, C, "=">>) when ?IS_BASE64(A), ?IS_BASE64(B), ?IS_BASE64(C) -> true;
+byte(<<A, B, C, D, Rest/binary>>)
+        when ?IS_BASE64(A), ?IS_BASE64(B), ?IS_BASE64(C), ?IS_BASE64(D) ->
+    byte(Rest);
+byte(Text) -> Text =:= <<>>.

@@ -32,7 +32,7 @@ part(~"allOf", Of, _, Context) ->
 part(~"anyOf", Of, _, Context) ->
     Pairs = erlmcp_schema_compile:children(~"anyOf", Of, list, Context),
     Finds = finds(Pairs),
-    {[charged(length(Pairs), choice(~"anyOf", Of, Pairs, Context))],
+    {[choice(~"anyOf", Of, Pairs, Context)],
      [fun(V, At, {Evaluated, Run}) ->
           case branches(~"anyOf", Finds, V, At, Run) of
               {[], Failed, Left} ->
@@ -45,7 +45,7 @@ part(~"anyOf", Of, _, Context) ->
 part(~"oneOf", Of, _, Context) ->
     Pairs = erlmcp_schema_compile:children(~"oneOf", Of, list, Context),
     Finds = finds(Pairs),
-    {[charged(length(Pairs), choice(~"oneOf", Of, Pairs, Context))],
+    {[choice(~"oneOf", Of, Pairs, Context)],
      [fun(V, At, {Evaluated, Run}) ->
           case branches(~"oneOf", Finds, V, At, Run) of
               {[], Failed, Left} ->
@@ -89,6 +89,7 @@ branch_of(Keyword, Schema, Context) ->
 finds(Pairs) ->
     [{Token, Find} || {Token, {_, Find}} <- Pairs].
 
+%% Each of the schemas that may be applied costs a step.
 charged(Cost, Check) ->
     fun
         (V, Table, Budget) when Cost =< Budget -> Check(V, Table, Budget - Cost);
@@ -99,23 +100,24 @@ choice(Keyword, Of, Pairs, #{place := Place, index := Index}) ->
     Checks = [Check || {_, {Check, _}} <- Pairs],
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)
               || {{Token, _}, Sub} <- lists:zip(Pairs, Of)],
+    Cost = length(Checks),
     case {erlmcp_schema_tag:find(Places, Index), Keyword} of
         {{Name, Numbers}, _} ->
-            tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers});
+            tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers}, Cost);
         {none, ~"anyOf"} ->
-            fun(V, Table, Budget) -> any(Checks, V, Table, Budget) end;
+            charged(Cost, fun(V, Table, Budget) -> any(Checks, V, Table, Budget) end);
         {none, ~"oneOf"} ->
-            fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end
+            charged(Cost, fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end)
     end.
 
-tagged(Name, ByTag) ->
-    fun(V, Table, Budget) ->
-        case V of
-            #{Name := Tag} when is_map_key(Tag, ByTag) ->
-                (map_get(Tag, ByTag))(V, Table, Budget);
-            _ ->
-                bnot Budget
-        end
+tagged(Name, ByTag, Cost) ->
+    fun
+        (#{Name := Tag} = V, Table, Budget) when Cost =< Budget, is_map_key(Tag, ByTag) ->
+            (map_get(Tag, ByTag))(V, Table, Budget - Cost);
+        (_, _, Budget) when Cost =< Budget ->
+            bnot (Budget - Cost);
+        (_, _, _) ->
+            throw(budget)
     end.
 
 any([Check | Checks], V, Table, Budget) ->

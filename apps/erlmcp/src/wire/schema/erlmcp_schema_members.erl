@@ -284,13 +284,14 @@ matches(Name, Pattern, Run) ->
 rest_finders([], _, _) ->
     [];
 rest_finders([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
+    Closed = Sub =:= false,
     [fun
         (V, At, {_, Run}) when is_map(V) ->
             {all, lists:foldl(fun({Name, Value}, Sum) ->
                 case evaluated(Name, Known, Patterns, Sum) of
                     {true, Left} ->
                         Left;
-                    {false, Left} when Sub =:= false ->
+                    {false, Left} when Closed ->
                         fail(under([Keyword], At), fun() -> other(Name, Known) end, Left);
                     {false, Left} ->
                         {_, Found} = Find(Value, down(Name, [Keyword], At), Left),

@@ -172,4 +172,4 @@ reason({bad_shorthand, Path, Term}) ->
     Text = io_lib:format("~ts is neither a shorthand nor JSON: ~0tp.",
                          [case Where of [] -> ~"The schema"; _ -> Where end, Term],
                          [{chars_limit, 300}]),
-    unicode:characters_to_binary(Text).
+    <<_/binary>> = unicode:characters_to_binary(Text).

@@ -1,0 +1,161 @@
+-module(erlmcp_test_schema).
+-moduledoc """
+Whether a message is one of its revision: by the official `schema.json` (`test/data/mcp`), and by
+the codes that the revision lets an error have.
+""".
+
+-export([notification/2, request/2, response/2, result/3, error/2, check/3]).
+
+-compile({no_auto_import, [error/1, error/2]}).
+
+-doc "A notification of the server's.".
+-spec notification(Message :: map(), Revision :: binary()) -> ok.
+notification(#{~"method" := Method} = Message, Revision) ->
+    not is_map_key(~"id", Message) orelse erlang:error({not_valid, Revision, members, [id]}),
+    valid(Message, by_method(Method, ~"Notification", Revision), Revision).
+
+-doc "A request of the server's.".
+-spec request(Message :: map(), Revision :: binary()) -> ok.
+request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
+    valid(Message, by_method(Method, ~"Request", Revision), Revision).
+
+-doc "A response with a result, to a request of this method.".
+-spec result(Message :: map(), Method :: binary(), Revision :: binary()) -> ok.
+result(#{~"result" := Result} = Message, Method, Revision) ->
+    ok = response(Message, Revision),
+    Name = by_method(Method, ~"Request", Revision),
+    [Base, ~""] = binary:split(Name, ~"Request"),
+    Known = definitions(Revision),
+    Whole = <<Base/binary, "ResultResponse">>,
+    Part = <<Base/binary, "Result">>,
+    case Known of
+        #{Whole := _} -> valid(Message, Whole, Revision);
+        #{Part := _} -> valid(Result, Part, Revision);
+        #{} -> valid(Result, ~"EmptyResult", Revision)
+    end.
+
+-doc "A response with a result, to any request.".
+-spec response(Message :: map(), Revision :: binary()) -> ok.
+response(Message, Revision) ->
+    alone(~"result", Message, Revision),
+    case definitions(Revision) of
+        #{~"JSONRPCResultResponse" := _} -> valid(Message, ~"JSONRPCResultResponse", Revision);
+        #{} -> valid(Message, ~"JSONRPCResponse", Revision)
+    end.
+
+alone(Member, Message, Revision) ->
+    case maps:keys(Message) -- [Member, ~"id", ~"jsonrpc"] of
+        [] -> ok;
+        Others -> erlang:error({not_valid, Revision, members, Others})
+    end.
+
+-doc "A response with an error.".
+-spec error(Message :: map(), Revision :: binary()) -> ok.
+error(#{~"error" := #{~"code" := Code}} = Message, Revision) ->
+    alone(~"error", Message, Revision),
+    allowed(Code, Revision) orelse erlang:error({not_valid, Revision, code, Code}),
+    case definitions(Revision) of
+        #{~"JSONRPCErrorResponse" := _} -> valid(Message, ~"JSONRPCErrorResponse", Revision);
+        %% The earlier ones have no error to a message whose id cannot be read.
+        #{} when not is_map_key(~"id", Message) -> error(Message, ~"2025-11-25");
+        #{} -> valid(Message, ~"JSONRPCError", Revision)
+    end;
+error(Message, Revision) ->
+    erlang:error({not_valid, Revision, error, Message}).
+
+%% "Implementations MUST NOT emit any code from this sub-range that is not defined by this
+%% specification." "Implementations of this protocol version MUST NOT emit these codes: -32002."
+%% Codes of one's own lie "outside the JSON-RPC reserved range (-32768 to -32000)". Before, those of
+%% JSON-RPC's "implementation-defined server-errors" were free.
+allowed(Code, Revision) when is_integer(Code), Code >= -32768, Code =< -32000 ->
+    Known = case Revision of
+        ~"2026-07-28" -> [-32020, -32021, -32022];
+        _ -> [-32002, -32021, -32042]
+    end,
+    lists:member(Code, [-32700, -32600, -32601, -32602, -32603 | Known]);
+allowed(Code, _) ->
+    is_integer(Code).
+
+-doc """
+Checks the messages that answer request 1 of this method: notifications, and one response at the
+end. Without a request (`none`) it is one message, a notification or an error that has no id.
+""".
+-spec check(Revision :: binary(), Method :: binary() | none, Messages :: [term()]) -> ok.
+check(Revision, none, [#{~"method" := _} = Message]) ->
+    notification(Message, Revision);
+check(Revision, none, [Message]) ->
+    error(Message, Revision);
+check(Revision, Method, Messages) ->
+    {Before, [Response]} = lists:split(length(Messages) - 1, Messages),
+    [ok = notification(Message, Revision) || Message <- Before],
+    case Response of
+        #{~"error" := #{~"data" := #{~"refusal" := Early}}} when Early =:= 1014; Early =:= 1024 ->
+            %% The body was not read.
+            error(Response, Revision);
+        #{~"id" := 1, ~"error" := _} ->
+            error(Response, Revision);
+        #{~"id" := 1} ->
+            result(Response, Method, Revision);
+        _ ->
+            erlang:error({not_valid, Revision, id, Response})
+    end.
+
+%% The definition of a request or notification by its method.
+by_method(Method, Kind, Revision) ->
+    Found = [Name || Name := #{~"properties" := #{~"method" := #{~"const" := Is}}}
+                         <- definitions(Revision),
+                     Is =:= Method, binary:longest_common_suffix([Name, Kind]) =:= byte_size(Kind)],
+    case Found of
+        [Name] -> Name;
+        [] -> erlang:error({not_valid, Revision, no_such_method, Method})
+    end.
+
+valid(Value, Name, Revision) ->
+    case erlmcp_schema:validate(Value, compiled(Name, Revision)) of
+        ok -> ok;
+        {error, Errors} -> erlang:error({not_valid, Revision, Name, Errors, Value})
+    end.
+
+compiled(Name, Revision) ->
+    kept({?MODULE, Revision, Name}, fun() ->
+        {Key, Document} = document(Revision),
+        {ok, Compiled} = erlmcp_schema:compile(
+            Document#{~"$ref" => <<"#/", Key/binary, "/", Name/binary>>},
+            #{formats => assert, check => false}),
+        Compiled
+    end).
+
+definitions(Revision) ->
+    {Key, Document} = document(Revision),
+    map_get(Key, Document).
+
+document(Revision) ->
+    kept({?MODULE, Revision}, fun() ->
+        {ok, Text} = file:read_file(file(Revision)),
+        case json:decode(Text) of
+            #{~"$defs" := _} = Document -> {~"$defs", Document};
+            #{~"definitions" := _} = Document -> {~"definitions", Document}
+        end
+    end).
+
+kept(Key, Make) ->
+    case persistent_term:get(Key, undefined) of
+        undefined ->
+            Value = Make(),
+            ok = persistent_term:put(Key, Value),
+            Value;
+        Value ->
+            Value
+    end.
+
+file(Revision) ->
+    Source = proplists:get_value(source, module_info(compile)),
+    find(filename:join(["test", "data", "mcp", <<Revision/binary, ".json">>]),
+         filename:dirname(Source)).
+
+find(Name, Folder) when Folder =/= "/" ->
+    Path = filename:join(Folder, Name),
+    case filelib:is_regular(Path) of
+        true -> Path;
+        false -> find(Name, filename:dirname(Folder))
+    end.
