@@ -45,9 +45,9 @@ curl(Url, Method, Headers, Parameters) ->
      " \\\n    -d ", quoted(Body), "\n"].
 
 arguments(#{input_schema := Schema}) ->
-    case json:decode(iolist_to_binary(json:encode(Schema))) of
-        #{~"properties" := Properties} -> json:encode(maps:map(fun sample/2, Properties));
-        #{} -> ~"{}"
+    case erlmcp_schema_shorthand:expand(Schema) of
+        {ok, #{~"properties" := Properties}} -> json:encode(maps:map(fun sample/2, Properties));
+        {ok, _} -> ~"{}"
     end;
 arguments(_) ->
     ~"{}".

@@ -31,7 +31,9 @@ rounds() ->
 
 tool(Name, Description, Strings) ->
     #{name => Name, description => Description,
-      input_schema => form([{String, string} || String <- Strings])}.
+      input_schema => #{type => object, properties => #{String => #{type => string}
+                                                        || String <- Strings},
+                        required => Strings}}.
 
 -doc "The result of a tool, or what it asks for.".
 -spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
@@ -42,9 +44,9 @@ call(~"test_sampling", #{~"prompt" := Prompt}, _) ->
 call(~"test_elicitation", _, #{input := #{~"form" := Answer}}) ->
     <<"User response: ", (answered(Answer))/binary>>;
 call(~"test_elicitation", #{~"message" := Message}, _) ->
-    Properties = #{username => #{type => string, description => ~"User's response"},
-                   email => #{type => string, description => ~"User's email address"}},
-    {input_required, #{~"form" => erlmcp_input:elicit(Message, form(Properties))}};
+    Properties = #{username => {string, ~"User's response"},
+                   email => {string, ~"User's email address"}},
+    {input_required, #{~"form" => erlmcp_input:elicit(Message, Properties)}};
 call(<<"test_elicitation_sep", _/binary>>, _, #{input := #{~"form" := Answer}}) ->
     <<"Elicitation completed: ", (answered(Answer))/binary>>;
 call(~"test_elicitation_sep1034_defaults", _, _) ->
@@ -59,11 +61,9 @@ call(~"test_streaming_elicitation", _, #{input := #{~"form" := Answer}}) ->
     answered(Answer);
 call(~"test_streaming_elicitation", _, Context) ->
     ok = erlmcp:progress(Context, 50, #{total => 100}),
-    ask(~"Go on?", form([{~"confirm", boolean}]));
+    ask(~"Go on?", #{confirm => boolean});
 call(<<?ROUNDS, Round/binary>>, _, Context) ->
-    round(Round, Context);
-call(Name, _, _) ->
-    {error, <<Name/binary, ": the arguments do not fit the input schema">>}.
+    round(Round, Context).
 
 round(~"elicitation", #{input := #{~"user_name" := #{~"content" := #{~"name" := Name}}}}) ->
     <<"Hello, ", Name/binary, "!">>;
@@ -82,7 +82,7 @@ round(Round, #{state := asked, input := #{~"confirm" := #{~"action" := Action}}}
 ->
     <<"state-ok: ", Action/binary>>;
 round(Round, _) when Round =:= ~"request_state"; Round =:= ~"tampered_state" ->
-    Confirm = erlmcp_input:elicit(~"Please confirm", form([{~"ok", boolean}])),
+    Confirm = erlmcp_input:elicit(~"Please confirm", #{ok => boolean}),
     {input_required, #{~"confirm" => Confirm}, asked};
 round(~"multiple_inputs", #{input := #{~"user_name" := #{~"content" := #{~"name" := Name}},
                                        ~"greeting" := #{~"content" := Greeting},
@@ -99,7 +99,7 @@ round(~"multi_round", #{state := {named, Name},
 round(~"multi_round", #{state := started,
                         input := #{~"step1" := #{~"content" := #{~"name" := Name}}}}) ->
     Color = erlmcp_input:elicit(~"Step 2: What is your favorite color?",
-                                form([{~"color", string}])),
+                                #{color => string}),
     {input_required, #{~"step2" => Color}, {named, Name}};
 round(~"multi_round", _) ->
     {input_required, #{~"step1" => name(~"Step 1: What is your name?")}, started};
@@ -115,15 +115,14 @@ round(~"capabilities", _) ->
 prompt(#{input := #{~"user_context" := #{~"content" := #{~"context" := Given}}}}) ->
     <<"Consider this: ", Given/binary>>;
 prompt(_) ->
-    Form = form([{~"context", string}]),
-    {input_required,
-     #{~"user_context" => erlmcp_input:elicit(~"What context should the prompt use?", Form)}}.
+    Question = ~"What context should the prompt use?",
+    {input_required, #{~"user_context" => erlmcp_input:elicit(Question, #{context => string})}}.
 
 ask(Message, Schema) ->
     {input_required, #{~"form" => erlmcp_input:elicit(Message, Schema)}}.
 
 name(Message) ->
-    erlmcp_input:elicit(Message, form([{~"name", string}])).
+    erlmcp_input:elicit(Message, #{name => string}).
 
 sample(Text, MaxTokens) ->
     Message = #{role => user, content => erlmcp_content:text(Text)},
@@ -136,11 +135,6 @@ text(Content) -> iolist_to_binary(json:encode(Content)).
 answered(#{~"action" := Action} = Answer) ->
     Content = iolist_to_binary(json:encode(maps:get(~"content", Answer, #{}))),
     <<"action=", Action/binary, ", content=", Content/binary>>.
-
-form(Properties) when is_map(Properties) ->
-    (optional(Properties))#{required => maps:keys(Properties)};
-form(Types) ->
-    form(#{Name => #{type => Type} || {Name, Type} <- Types}).
 
 optional(Properties) ->
     #{type => object, properties => Properties}.

@@ -9,18 +9,19 @@ definitions() ->
     [#{name => ~"echo",
        title => ~"Echo",
        description => ~"Returns its text",
-       input_schema => object(#{text => #{type => string, default => ~""}}, []),
+       input_schema => #{text => {optional, {string, #{default => ~""}}}},
        annotations => #{readOnlyHint => true, idempotentHint => true}},
      #{name => ~"add",
        description => ~"Adds two numbers",
-       input_schema => object(#{a => #{type => number}, b => #{type => number}}, [a, b])},
+       input_schema => #{a => number, b => number}},
      #{name => ~"system_info",
        description => ~"What this Erlang node is, as structured content",
        input_schema => object(#{}, []),
-       output_schema => system_info_schema()},
+       output_schema => #{otp_release => string, erts_version => string, schedulers => integer,
+                          processes => integer, memory_bytes => integer}},
      #{name => ~"slow_tool",
        description => ~"Answers after so many milliseconds: for deadlines and cancellation",
-       input_schema => object(#{ms => #{type => integer, minimum => 0, maximum => 600000}}, [ms])},
+       input_schema => #{ms => {integer, #{minimum => 0, maximum => 600000}}}},
      #{name => ~"crash",
        description => ~"Crashes: its caller gets one error, nobody else notices",
        input_schema => object(#{}, [])},
@@ -56,21 +57,11 @@ fixtures() ->
 object(Properties, Required) ->
     #{type => object, properties => Properties, required => Required}.
 
-system_info_schema() ->
-    object(#{otp_release => #{type => string},
-             erts_version => #{type => string},
-             schedulers => #{type => integer},
-             processes => #{type => integer},
-             memory_bytes => #{type => integer}},
-           [otp_release, erts_version, schedulers, processes, memory_bytes]).
-
 -doc "The result of a tool.".
 -spec call(Name :: binary(), Arguments :: map(), Context :: map()) -> term().
-call(~"echo", #{~"text" := Text}, _) when is_binary(Text) ->
-    Text;
-call(~"echo", Arguments, _) when not is_map_key(~"text", Arguments) ->
-    ~"";
-call(~"add", #{~"a" := A, ~"b" := B}, _) when is_number(A), is_number(B) ->
+call(~"echo", Arguments, _) ->
+    maps:get(~"text", Arguments, ~"");
+call(~"add", #{~"a" := A, ~"b" := B}, _) ->
     iolist_to_binary(json:encode(A + B));
 call(~"system_info", _, _) ->
     #{otp_release => list_to_binary(erlang:system_info(otp_release)),
@@ -78,9 +69,10 @@ call(~"system_info", _, _) ->
       schedulers => erlang:system_info(schedulers_online),
       processes => erlang:system_info(process_count),
       memory_bytes => erlang:memory(total)};
-call(~"slow_tool", #{~"ms" := Ms}, _) when is_integer(Ms), Ms >= 0, Ms =< 600000 ->
-    timer:sleep(Ms),
-    <<"slept ", (integer_to_binary(Ms))/binary, " ms">>;
+call(~"slow_tool", #{~"ms" := Ms}, _) ->
+    %% 100.0 is an integer of JSON's too.
+    timer:sleep(trunc(Ms)),
+    <<"slept ", (integer_to_binary(trunc(Ms)))/binary, " ms">>;
 call(~"crash", _, _) ->
     error(asked_to_crash);
 call(~"resource_link", _, _) ->
@@ -128,9 +120,7 @@ call(~"test_trigger_prompt_change", _, _) ->
     ~"The list of prompts changed.";
 call(~"touch_watched", _, _) ->
     ok = erlmcp:resource_updated(everything, ~"test://watched-resource"),
-    ~"Those who watch it were told.";
-call(Name, _, _) ->
-    {error, <<Name/binary, ": the arguments do not fit the input schema">>}.
+    ~"Those who watch it were told.".
 
 %% So far apart that a client can be seen to get them one by one. The result keeps its distance too:
 %% some clients drop a notification that they read together with the result.
