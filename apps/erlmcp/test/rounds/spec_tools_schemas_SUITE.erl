@@ -47,6 +47,7 @@ init_per_testcase(_, Config) ->
     [{server, rounds_client:start(#{tools => tools(self())})} | Config].
 
 end_per_testcase(_, Config) ->
+    _ = logger:remove_handler(?MODULE),
     rounds_client:stop(proplists:get_value(server, Config)).
 
 tools(Test) ->
