@@ -188,7 +188,7 @@ every_object_fits_a_tool_without_constraints(Config) ->
     {ok, _, Instance} = erlmcp_registry:whereis(maps:get(pid, proplists:get_value(server, Config))),
     Catalog = erlmcp_publisher:catalog(Instance),
     [begin
-         {ok, Tool} = erlmcp_catalog:tool(Name, Catalog),
+         {ok, Tool} = erlmcp_catalog:tool(Name, anonymous, Catalog),
          Validated = is_map_key(input_validator, Tool)
      end || {Name, Validated} <- [{~"none", false}, {~"open", false}, {~"silent", false},
                                   {~"names", true}, {~"raw", true}]].
