@@ -125,7 +125,9 @@ uris_of_all_forms_come_back(_) ->
                                          resource_templates =>
                                              [template(Own) || {Own, _, _, _} <- Templates]}}]}),
     [begin
-         Client = open(Era, Server),
+         {_, Socket} = Client = open(Era, Server),
+         %% Two of these are no URIs, and are offered all the same.
+         ok = erlmcp_test_wire:unchecked(Socket),
          true = [Mounted || {_, Mounted} <- Plain] =:= listed(Client, resource),
          true = [Mounted || {_, Mounted, _, _} <- Templates] =:= listed(Client, resource_template),
          [{Mounted, Own} = {Mounted, text(read(Client, Mounted))} || {Own, Mounted} <- Plain],
