@@ -21,8 +21,19 @@ request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
 
 -doc "A response with a result, to a request of this method.".
 -spec result(Message :: map(), Method :: binary(), Revision :: binary()) -> ok.
-result(#{~"result" := Result} = Message, Method, Revision) ->
+result(Message, Method, Revision) ->
     ok = response(Message, Revision),
+    case is_of_extension(Method) of
+        true -> ok;
+        false -> core_result(Message, Method, Revision)
+    end.
+
+%% Extensions have schemas of their own.
+is_of_extension(Method) ->
+    lists:any(fun(Prefix) -> string:prefix(Method, Prefix) =/= nomatch end,
+              [~"skills/", ~"resources/directory/", ~"tasks/"]).
+
+core_result(#{~"result" := Result} = Message, Method, Revision) ->
     Name = by_method(Method, ~"Request", Revision),
     [Base, ~""] = binary:split(Name, ~"Request"),
     Known = definitions(Revision),
