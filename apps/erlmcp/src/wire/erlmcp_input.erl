@@ -33,16 +33,18 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 -doc """
 A form for the user, since 2025-06-18: an object schema of strings, numbers, booleans and
 enumerations, with `default`, `minimum`, `format` ... where they help, as JSON Schema or as a
-shorthand (`m:erlmcp_schema_shorthand`). The answer has `action` (`accept`, `decline`, `cancel`) and,
-with `accept`, `content`.
+shorthand (`m:erlmcp_schema_shorthand`). The answer has `action` (`accept`, `decline`, `cancel`)
+and, with `accept`, `content`.
 
 ## Examples
 
 ```erlang
-1> erlmcp_input:elicit(~"Name?", #{type => object, properties => #{name => #{type => string}}}).
+1> erlmcp_input:elicit(~"Name?", #{name => string}).
 #{method => ~"elicitation/create",
   params => #{message => ~"Name?",
-              requestedSchema => #{type => object, properties => #{name => #{type => string}}}}}
+              requestedSchema => #{~"type" => ~"object",
+                                   ~"properties" => #{~"name" => #{~"type" => ~"string"}},
+                                   ~"required" => [~"name"]}}}
 ```
 """.
 -spec elicit(Message :: binary(), Schema :: erlmcp_schema_shorthand:shorthand()) -> request().
