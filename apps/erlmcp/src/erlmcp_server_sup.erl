@@ -1,8 +1,8 @@
 -module(erlmcp_server_sup).
 -moduledoc """
 The supervisor of one server, in its user's tree: the servers that it starts to mount them, the
-results that it keeps, the publisher of its catalog, its HTTP sessions of both kinds, and its
-listeners.
+results that it keeps, the publisher of its catalog, its HTTP sessions of both kinds, its tasks, and
+its listeners.
 """.
 
 -behaviour(supervisor).
@@ -36,9 +36,9 @@ address({_, stdio, _}) -> #{transport => stdio}.
 
 -doc false.
 init(Given) ->
-    {#{id := Id, key := Key, limits := Limits, mounts := Mounts, listen := Listen}, Catalog} =
-        Given(),
-    Instance = erlmcp_instance:new(Key, Limits, Mounts),
+    {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
+       listen := Listen}, Catalog} = Given(),
+    Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -53,7 +53,10 @@ init(Given) ->
            #{id => publisher, start => {erlmcp_publisher, start_link,
                                         [Instance, fun() -> Catalog end]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
-             type => supervisor}]
+             type => supervisor},
+           #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
+             type => supervisor},
+           #{id => task_sweeper, start => {erlmcp_task_sweeper, start_link, [Instance]}}]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
           ++ [#{id => keeper, start => {erlmcp_subscription_keeper, start_link, [Instance]}}]}}.

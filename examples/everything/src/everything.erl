@@ -21,7 +21,9 @@ server() ->
       mounts => [{~"almanac", everything_almanac}]}.
 
 -doc false.
-tools() -> everything_tools:definitions() ++ everything_input:tools() ++ everything_apps:tools().
+tools() ->
+    everything_tools:definitions() ++ everything_input:tools() ++ everything_tasks:tools()
+        ++ everything_apps:tools().
 
 -doc false.
 resources() -> everything_resources:definitions() ++ everything_apps:resources().
@@ -39,9 +41,11 @@ skills() -> everything_skills:sources().
 call_tool(<<"clock", _/binary>> = Name, _, Context) ->
     everything_apps:call(Name, Context);
 call_tool(Name, Arguments, Context) ->
-    case [Tool || #{name := Tool} <- everything_input:tools(), Tool =:= Name] of
+    Homes = [Module || Module <- [everything_input, everything_tasks],
+                       #{name := Tool} <- Module:tools(), Tool =:= Name],
+    case Homes of
         [] -> everything_tools:call(Name, Arguments, Context);
-        [_] -> everything_input:call(Name, Arguments, Context)
+        [Module] -> Module:call(Name, Arguments, Context)
     end.
 
 -doc false.

@@ -14,7 +14,7 @@ change. Their files are resources that have their contents.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
 -export([skill/2, directory/4, extends/3, result/4]).
--export([server_meta/1, keys/1, version/1, changed/2]).
+-export([server_meta/1, keys/1, page_size/1, has_tasks/1, version/1, changed/2]).
 
 -export_type([catalog/0, identity/0, settings/0, left_out/0]).
 
@@ -146,7 +146,9 @@ files(Catalog) ->
 extensions(skill, _) ->
     #{erlmcp_extension:skills() => #{~"directoryRead" => true}};
 extensions(_, Definition) ->
-    #{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)}.
+    maps:merge(#{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)},
+               #{erlmcp_extension:tasks() => #{}
+                 || maps:get(task, Definition, forbidden) =/= forbidden}).
 
 %% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
 %% own.
@@ -427,6 +429,16 @@ server_meta(#{server_meta := ServerMeta}) ->
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 
+-doc "The definitions of one page of a list.".
+-spec page_size(catalog()) -> pos_integer().
+page_size(#{settings := #{page_size := Size}}) ->
+    Size.
+
+-doc "Whether a tool runs as a task, or one did: its tasks may outlive it.".
+-spec has_tasks(catalog()) -> boolean().
+has_tasks(#{extensions := Extensions}) ->
+    is_map_key(erlmcp_extension:tasks(), Extensions).
+
 definitions(Kind, Catalog) ->
     [Definition || {_, Definition} <- in_order(Kind, Catalog)].
 
@@ -459,10 +471,13 @@ encode_greeting(Revision, #{identity := Identity, server_meta := ServerMeta,
     erlmcp_result:object(Members ++ Hello, Revision, ServerMeta).
 
 %% Definitions can be added at any time, so all are offered even while a list is empty.
-capabilities(Revision, #{extensions := Extensions}) ->
+capabilities(Revision, #{extensions := Extensions} = Catalog) ->
     List = #{~"listChanged" => true},
-    Core = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
+    Base = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
              ~"completions" => #{}, ~"logging" => #{}},
+    %% The one revision that has tasks in its core.
+    Core = maps:merge(Base, #{~"tasks" => erlmcp_task:capability()
+                              || Revision =:= '2025-11-25', has_tasks(Catalog)}),
     case erlmcp_extension:shown(Revision, Extensions) of
         Shown when map_size(Shown) =:= 0 -> Core;
         Shown -> Core#{~"extensions" => Shown}

@@ -34,14 +34,17 @@ a skill has its `contents`, encoded, in place of a handler.
     | erlmcp_skill:error().
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
-    | milliseconds | size | scope | visibility | middleware | cache | ui.
+    | milliseconds | size | scope | visibility | middleware | cache | ui | task_support
+    | task_start.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
 fields(tool) ->
     [{name, ~"name", name, required}, {input_schema, ~"inputSchema", schema, optional},
      {output_schema, ~"outputSchema", schema, optional}, annotations(),
-     {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional} | common()];
+     {timeout_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
+     {task, hidden, task_support, optional}, {task_starts, hidden, task_start, optional},
+     {task_timeout_ms, hidden, milliseconds, optional} | common()];
 fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
      {size, ~"size", size, optional} | resource_fields()];
@@ -92,6 +95,10 @@ compile(Kind, _, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
 
 %% What requests need of it, worked out beforehand.
+derive(tool, #{task_starts := _} = Tool, _) when not is_map_key(task, Tool) ->
+    bad(tool, Tool, task_starts, ~"a tool whose task is optional or required");
+derive(tool, #{task_timeout_ms := _} = Tool, _) when not is_map_key(task, Tool) ->
+    bad(tool, Tool, task_timeout_ms, ~"a tool whose task is optional or required");
 derive(tool, #{wire := #{~"inputSchema" := Schema} = Wire} = Tool, Metaschemas) ->
     maybe
         {ok, Headers} ?= erlmcp_header:declared(Schema),
@@ -179,7 +186,9 @@ is_a(middleware, Value) -> erlmcp_middleware:is_list_of(Value);
 is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
     is_a(scope, maps:get(scope, Value, private)) andalso maps:keys(Value) -- [ttl_ms, scope] =:= [];
 is_a(cache, _) -> false;
-is_a(ui, Value) -> is_map(Value).
+is_a(ui, Value) -> is_map(Value);
+is_a(task_support, Value) -> lists:member(Value, [forbidden, optional, required]);
+is_a(task_start, Value) -> Value =:= at_once orelse Value =:= on_return.
 
 is_utf8(Text) ->
     is_binary(Text) andalso unicode:characters_to_binary(Text) =:= Text.
@@ -198,7 +207,9 @@ expected(scope) -> ~"public or private";
 expected(visibility) -> ~"a fun of one argument";
 expected(middleware) -> ~"a list of funs of three arguments";
 expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private";
-expected(ui) -> ~"a map".
+expected(ui) -> ~"a map";
+expected(task_support) -> ~"forbidden, optional or required";
+expected(task_start) -> ~"at_once or on_return".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->
@@ -245,9 +256,15 @@ json(Value) ->
 -spec encode(kind(), definition(), erlmcp_revision:revision()) -> iodata().
 encode(skill, #{encoded := Encoded}, _) ->
     Encoded;
-encode(Kind, #{wire := Wire}, Revision) ->
+encode(Kind, #{wire := Wire} = Definition, Revision) ->
     Shown = maps:with(erlmcp_revision:fields(Kind, Revision), Wire),
-    json:encode(shown(Kind, Shown, Revision)).
+    json:encode(maps:merge(shown(Kind, Shown, Revision), execution(Definition, Revision))).
+
+%% In the extension for tasks it is the server alone who decides.
+execution(#{task := Support}, '2025-11-25') ->
+    #{~"execution" => #{~"taskSupport" => Support}};
+execution(_, _) ->
+    #{}.
 
 shown(prompt, #{~"arguments" := Arguments} = Wire, Revision) ->
     Fields = erlmcp_revision:fields(argument, Revision),

@@ -67,6 +67,14 @@ effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
     erlmcp_skill_dispatch:skill(Id, Params, Revision, Catalog);
 effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
     erlmcp_skill_dispatch:directory(Id, Params, Revision, Catalog);
+effect(<<"tasks/", _/binary>> = Method, Id, Params, Client, Catalog) ->
+    maybe
+        {ok, Operation, Arguments} ?=
+            erlmcp_task:operation(Method, Params, Client, erlmcp_catalog:has_tasks(Catalog)),
+        Definition = #{page_size => erlmcp_catalog:page_size(Catalog)},
+        call({task, Operation}, Id, Definition, Arguments, #{method => Method}, Params, Client,
+             Catalog)
+    end;
 effect(~"server/discover", Id, _, #{revision := Revision}, Catalog) ->
     erlmcp_reply:result(Id, erlmcp_catalog:greeting(Revision, Catalog));
 effect(List, Id, Params, Client, Catalog) ->
@@ -105,9 +113,20 @@ named(Kind, Method, Id, Params, Client, Catalog) ->
         {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
         {ok, Definition} ?= find(Kind, Name, Client, Catalog),
         ok ?= required(Kind, Definition, Arguments),
+        {ok, Task} ?= task(Kind, Definition, Params, Client, Catalog),
         Target = #{method => Method, name => Name},
-        call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog)
+        {call, Call} ?= call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog),
+        {call, maps:merge(Call, Task)}
     end.
+
+task(tool, Definition, Params, Client, Catalog) ->
+    case erlmcp_task:mode(Definition, Params, Client, erlmcp_catalog:has_tasks(Catalog)) of
+        {ok, none} -> {ok, #{}};
+        {ok, Mode} -> {ok, #{task => Mode}};
+        {error, _} = Error -> Error
+    end;
+task(prompt, _, _, _, _) ->
+    {ok, #{}}.
 
 find(tool, Name, #{principal := Principal}, Catalog) ->
     found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found,
@@ -225,27 +244,30 @@ completed(Id, Values, Revision, Catalog) ->
 
 %% Subscriptions of the stateless era.
 
-listen(Id, Params, #{revision := Revision, principal := Principal}, Catalog) ->
+listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Catalog) ->
     maybe
         true ?= is_map_key(~"notifications", Params)
             orelse {error, erlmcp_params:missing(~"notifications")},
         {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
         {ok, Asked} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
         {ok, Lists} ?= lists_of(Filter),
+        {ok, Tasks, TaskTopics} ?=
+            erlmcp_task:topics(Filter, Client, erlmcp_catalog:has_tasks(Catalog)),
         true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
         true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
             orelse {error, too_long(~"notifications.resourceSubscriptions")},
         %% What no resource is, or not for this client, is left out of what is agreed to.
         Uris = [Uri || Uri <- Asked, erlmcp_catalog:resource(Uri, Principal, Catalog) =/= error],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
-                                  ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]),
+                                  ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]
+                                  ++ [{~"taskIds", Tasks} || Tasks =/= []]),
         Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
         Acknowledged = erlmcp_message:notification(
             ~"notifications/subscriptions/acknowledged",
             #{~"_meta" => Meta, ~"notifications" => Honoured}),
         {listen, #{id => Id,
                    topics => [Topic || {_, Topic} <- Lists]
-                       ++ [{uri, binary:copy(Uri)} || Uri <- Uris],
+                       ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
                    acknowledged => Acknowledged,
                    closed => closed(Id, Meta, Revision, Catalog)}}
     end.

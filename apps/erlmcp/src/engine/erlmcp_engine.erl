@@ -34,7 +34,8 @@ or `none` where it has no headers.
 -doc """
 What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:log/3` take it.
 `deadline` is in `erlang:monotonic_time(millisecond)`; `input` and `state` are there when the
-handler asked for input before; `arguments` are those that are known when one is completed.
+handler asked for input before; `arguments` are those that are known when one is completed; `task`
+is the id of the task that the call runs as.
 """.
 -type context() :: #{
     principal := erlmcp_auth:principal(),
@@ -50,21 +51,26 @@ handler asked for input before; `arguments` are those that are known when one is
     arguments => map(),
     input => #{binary() => map()},
     state => term(),
+    task => binary(),
     server_meta := binary(),
     deadline => integer(),
     owner => {pid(), term()}
 }.
 -type call() :: #{
-    id := erlmcp_message:id(),
-    kind := erlmcp_definition:kind() | completion,
-    definition := #{handler := fun((map(), map()) -> term()), atom() => term()},
+    id := erlmcp_message:id() | task,
+    kind := erlmcp_definition:kind() | completion | {task, erlmcp_task:operation()},
+    definition := #{handler => fun((map(), map()) -> term()), atom() => term()},
     arguments := map(),
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
-    keys := erlmcp_seal:key_ring()
+    keys := erlmcp_seal:key_ring(),
+    %% the call is to become a task, or what one goes on with that became one in the middle
+    task => erlmcp_task:mode(),
+    continue => fun((context()) -> term())
 }.
--doc "What a client can be told of: a change of a list, or of the resource with a URI.".
--type topic() :: tool | prompt | resource | {uri, binary()}.
+-doc "What a client can be told of: a change of a list, of the resource with a URI, of a task.".
+-type topic() ::
+    tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
 -type effect() ::
     erlmcp_reply:reply()
     | {call, call()}

@@ -6,7 +6,7 @@ A value that is none of the documented ones is `error({bad_return, Kind, Value})
 handler's, and its caller treats it like a crash.
 """.
 
--export([from/4, object/3, caching/3, missing_resource/2]).
+-export([from/4, object/3, object/4, caching/3, missing_resource/2]).
 
 -export_type([context/0]).
 
@@ -54,14 +54,23 @@ server's identity, given encoded, in `_meta`. A value may be `{encoded, Json}` a
 -spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(),
              ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
+    object(complete, Members, Revision, ServerMeta).
+
+-doc "The same with another `resultType`.".
+-spec object(complete | task, [{binary(), term() | {encoded, iodata()}}],
+             erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
+object(Type, Members, Revision, ServerMeta) ->
     Fields = [[json:encode(Key), $:, value(Value)] || {Key, Value} <- Members],
     case erlmcp_revision:era(Revision) of
         stateless ->
-            [~"{\"resultType\":\"complete\",\"_meta\":", ServerMeta,
+            [type(Type), ServerMeta,
              [[$,, Field] || Field <- Fields], $}];
         session ->
             [${, lists:join($,, Fields), $}]
     end.
+
+type(complete) -> ~"{\"resultType\":\"complete\",\"_meta\":";
+type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
 
 value({encoded, Json}) -> Json;
 value(Value) -> json:encode(Value).

@@ -12,22 +12,22 @@ Source: specification 2025-03-26, "Base protocol / Batching".
 Starts a batch that is linked to the calling process. `Items` are calls, and answers that are known
 already.
 """.
--spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits()) -> pid().
-start(Items, Limits) ->
+-spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls()) -> pid().
+start(Items, Instance) ->
     Owner = self(),
     spawn_link(fun() ->
-        {Status, Bytes} = run(Items, Limits, {Owner, {erlmcp_call, self()}}),
+        {Status, Bytes} = run(Items, Instance, {Owner, {erlmcp_call, self()}}),
         exit(Owner, {erlmcp_answer, Status, Bytes}),
         unlink(Owner)
     end).
 
 -doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
--spec start([erlmcp_engine:effect(), ...], erlmcp_options:limits(), Waiting :: erlmcp_call:owner(),
-            erlmcp_session:guard()) -> pid().
-start(Items, Limits, Waiting, Guard) ->
+-spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
+            Waiting :: erlmcp_call:owner(), erlmcp_session:guard()) -> pid().
+start(Items, Instance, Waiting, Guard) ->
     spawn(fun() ->
         erlmcp_session:run(Guard, batch, ids(Items), Waiting, fun(Owner) ->
-            run(Items, Limits, Owner)
+            run(Items, Instance, Owner)
         end)
     end).
 
@@ -49,9 +49,9 @@ refuse_listen(Id) ->
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
 %% A batch of which nothing is left to answer is answered with nothing.
-run(Items, Limits, Owner) ->
+run(Items, Instance, Owner) ->
     process_flag(trap_exit, true),
-    {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Limits)}, Items),
+    {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
     case gather(Answers, Calls, Owner) of
         [] -> {202, ~""};
         All -> {200, iolist_to_binary(erlmcp_message:batch(All))}

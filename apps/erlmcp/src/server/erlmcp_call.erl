@@ -14,11 +14,14 @@ call. The call is linked to it.
 - The owner of a session's call on HTTP is the session, which outlives the connections of its
   client. A call that has reported nothing answers the connection that waits for it,
   `{Tag, {answer, Status, Bytes}}`; one that has answers the session, which has its stream.
+- The owner of a task's call is the task's keeper. The call answers with a result or a refusal as
+  such. It sends `{Tag, {status, Text}}` beside what others send, and asks for input with
+  `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
 -export([start/2, start/3, start/4]).
 -export([progress/3, log/4, elicitation_complete/2, close_connection/1, report/2]).
--export([timed_out/2, died/3]).
+-export([timed_out/2, died/3, within/3]).
 
 -export_type([owner/0, message/0]).
 
@@ -28,59 +31,71 @@ call. The call is linked to it.
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
+    | {status, binary()}
+    | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | close_connection.
 
 -doc """
 Starts a call that is linked to the calling process, its owner and guard. The tag of its messages is
 `{erlmcp_call, Call}`.
 """.
--spec start(erlmcp_engine:call(), erlmcp_options:limits()) -> pid().
-start(Call, Limits) ->
+-spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
+start(Call, Instance) ->
     Owner = self(),
-    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Limits) end, [link],
-               Limits).
+    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end, [link],
+               Instance).
 
 -doc "The same with a tag of the owner's.".
--spec start(erlmcp_engine:call(), erlmcp_options:limits(), Tag :: term()) -> pid().
-start(Call, Limits, Tag) ->
+-spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
+start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
-    spawn_call(fun() -> run_linked(Call, Owner, Limits) end, [link], Limits).
+    spawn_call(fun() -> run_linked(Call, Owner, Instance) end, [link], Instance).
 
 -doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
--spec start(erlmcp_engine:call(), erlmcp_options:limits(), Waiting :: owner(),
+-spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
             erlmcp_session:guard()) -> pid().
-start(#{id := Id} = Call, Limits, Waiting, Guard) ->
+start(#{id := Id} = Call, Instance, Waiting, Guard) ->
     Run = fun() ->
         erlmcp_session:run(Guard, call, [Id], Waiting, fun(Owner) ->
-            {reply, Status, Bytes} = run(Call, Owner, Limits),
+            {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
         end)
     end,
-    spawn_call(Run, [], Limits).
+    spawn_call(Run, [], Instance).
 
-spawn_call(Run, Options, #{call_heap_bytes := Bytes}) ->
-    MaxHeap = #{size => Bytes div erlang:system_info(wordsize), kill => true,
-                error_logger => false},
-    Heap = [{min_heap_size, erlmcp_heap:first_words()}, {max_heap_size, MaxHeap}],
+spawn_call(Run, Options, #{limits := Limits}) ->
+    Heap = [{min_heap_size, erlmcp_heap:first_words()},
+            {max_heap_size, erlmcp_heap:max_of_call(Limits)}],
     case spawn_opt(Run, Heap ++ Options) of
         Pid when is_pid(Pid) -> Pid
     end.
 
-run_linked(Call, {Pid, _} = Owner, Limits) ->
-    {reply, Status, Bytes} = run(Call, Owner, Limits),
+run_linked(Call, {Pid, _} = Owner, Instance) ->
+    {reply, Status, Bytes} = run(Call, Owner, Instance),
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Limits) ->
+run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     try
-        answer(erlmcp_rounds:run(Call, Context, Owner, Limits), Id, Revision)
+        answer(outcome(Call, Context, Owner, Instance), Id, Revision)
     catch
         error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context);
         throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context);
         exit:Reason:Stack when Reason =/= shutdown -> crashed(exit, Reason, Stack, Id, Context)
     end.
 
+outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
+    erlmcp_tasks:perform(Call, Context, Owner, Instance);
+outcome(Call, Context, Owner, Instance) ->
+    erlmcp_rounds:run(Call, Context, Owner, Instance).
+
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
+%% Nobody waits for the answer of a task; its keeper stores what it is.
+answer({ok, Result}, task, _) ->
+    Bytes = iolist_to_binary(Result),
+    {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
+answer({error, Refusal}, task, _) ->
+    {reply, error, Refusal};
 answer({ok, Result}, Id, _) ->
     {reply, 200, iolist_to_binary(erlmcp_message:result(Id, Result))};
 answer({error, Refusal}, Id, Revision) ->
@@ -98,56 +113,90 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
 
 -doc "The answer to a request whose call ran past its deadline.".
 -spec timed_out(erlmcp_message:id(), erlmcp_revision:revision()) ->
-    {reply, erlmcp_reply:status(), iodata()}.
+          {reply, erlmcp_reply:status(), iodata()};
+               (task, erlmcp_revision:revision()) -> {reply, error, erlmcp_refusal:refusal()}.
 timed_out(Id, Revision) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
-    erlmcp_reply:refuse(Id, Refusal, Revision).
+    answer({error, Refusal}, Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, erlmcp_revision:revision()) ->
-    {reply, erlmcp_reply:status(), iodata()}.
+          {reply, erlmcp_reply:status(), iodata()};
+          (Reason :: term(), task, erlmcp_revision:revision()) ->
+          {reply, error, erlmcp_refusal:refusal()}.
 died(killed, Id, Revision) ->
     Refusal = erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound"),
-    erlmcp_reply:refuse(Id, Refusal, Revision);
+    answer({error, Refusal}, Id, Revision);
 died(_, Id, Revision) ->
     Refusal = erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}),
-    erlmcp_reply:refuse(Id, Refusal, Revision).
+    answer({error, Refusal}, Id, Revision).
+
+-doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
+-spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.
+within(Milliseconds, {Pid, Tag}, Run) ->
+    Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self()}}),
+    try
+        Run()
+    after
+        erlang:cancel_timer(Timer)
+    end.
 
 -doc """
 Reports progress, if the client asked for it. A value that does not grow is not sent: the
 specification wants each to be greater than the one before.
 """.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
-progress(#{progress_token := undefined}, _, _) ->
+progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
-progress(#{progress_token := Token, owner := Owner}, Progress, Details) ->
+progress(Context, Progress, Details) ->
     case get(erlmcp_progress) of
         Last when is_number(Last), Progress =< Last ->
             ok;
         _ ->
             put(erlmcp_progress, Progress),
-            Params = maps:with([total, message], Details),
-            notify(Owner, ~"notifications/progress",
-                 Params#{progressToken => Token, progress => Progress})
+            ok = status(Context, Details),
+            progressed(Context, Progress, maps:with([total, message], Details))
     end.
+
+%% The message of a task's progress is what its clients see of it when they look.
+status(#{task := _, owner := Owner}, #{message := Message}) ->
+    <<_/binary>> = Text = unicode:characters_to_binary(Message),
+    report(Owner, {status, Text});
+status(_, _) ->
+    ok.
+
+progressed(#{progress_token := undefined}, _, _) ->
+    ok;
+progressed(#{progress_token := Token} = Context, Progress, Params) ->
+    send(Context, ~"notifications/progress",
+         Params#{progressToken => Token, progress => Progress}).
 
 -doc "Sends the client a log message, if the level is one that it asked for.".
 -spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
-log(#{log_level := Wanted, owner := Owner}, Level, Data, Details) ->
+log(#{log_level := Wanted} = Context, Level, Data, Details) ->
     {ok, Severity} = erlmcp_meta:level(Level),
     case Wanted =/= undefined andalso Severity =< Wanted of
-        true -> notify(Owner, ~"notifications/message",
-                       (maps:with([logger], Details))#{level => Level, data => Data});
+        true -> send(Context, ~"notifications/message",
+                     (maps:with([logger], Details))#{level => Level, data => Data});
         false -> ok
     end.
 
 -doc "Tells the client that a URL elicitation is done, if its revision has a word for it.".
 -spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
-elicitation_complete(#{revision := Revision, owner := Owner}, Id) ->
+elicitation_complete(#{revision := Revision} = Context, Id) ->
     case erlmcp_revision:elicitation_ids(Revision) of
-        true -> notify(Owner, ~"notifications/elicitation/complete", #{elicitationId => Id});
+        true -> send(Context, ~"notifications/elicitation/complete", #{elicitationId => Id});
         false -> ok
     end.
+
+%% The tasks of 2026-07-28 have no notifications of their calls; those of 2025-11-25 say whose they
+%% are.
+send(#{task := _, revision := '2026-07-28'}, _, _) ->
+    ok;
+send(#{task := Id, owner := Owner}, Method, Params) ->
+    notify(Owner, Method, erlmcp_task_view:related(Id, Params));
+send(#{owner := Owner}, Method, Params) ->
+    notify(Owner, Method, Params).
 
 notify(Owner, Method, Params) ->
     report(Owner, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}).

@@ -13,7 +13,7 @@ which traps exits; those that it started are bounded in number and answer by an 
 
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision()}.
 -opaque calls() :: #{
-    limits := erlmcp_options:limits(),
+    instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
     %% requests to the client, and the calls that wait for their answers
     asked := #{erlmcp_message:id() => {Asking :: pid(), Running :: pid()}} | unanswerable,
@@ -21,9 +21,9 @@ which traps exits; those that it started are bounded in number and answer by an 
 }.
 
 -doc "No calls yet.".
--spec new(erlmcp_options:limits()) -> calls().
-new(Limits) ->
-    #{limits => Limits, running => #{}, asked => #{}, ids => #{}}.
+-spec new(erlmcp_instance:of_calls()) -> calls().
+new(Instance) ->
+    #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
 
 -doc "How many calls run.".
 -spec count(calls()) -> non_neg_integer().
@@ -47,15 +47,15 @@ find(Id, #{ids := Ids}) ->
 -spec start(erlmcp_engine:call(), calls()) ->
     {ok, calls()} | {reply, erlmcp_reply:status(), iodata()}.
 start(#{id := Id, context := #{revision := Revision}} = Call,
-      #{ids := Ids, limits := Limits} = Calls) ->
-    #{calls_per_connection := Max} = Limits,
+      #{ids := Ids, instance := Instance} = Calls) ->
+    #{limits := #{calls_per_connection := Max}} = Instance,
     if
         is_map_key(Id, Ids) ->
             erlmcp_reply:refuse(Id, id_in_use(), Revision);
         map_size(Ids) >= Max ->
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
-            Pid = erlmcp_call:start(Call, Limits),
+            Pid = erlmcp_call:start(Call, Instance),
             {ok, adopt(Pid, call, [Id], Revision, Calls)}
     end.
 
@@ -72,22 +72,22 @@ Starts a batch, which gives one answer. Its calls count like others: those over 
 whose id is in use, are refused in it.
 """.
 -spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) -> calls().
-batch(Given, Revision, #{ids := Ids, limits := Limits} = Calls) ->
+batch(Given, Revision, #{ids := Ids, instance := Instance} = Calls) ->
     {Items, _} = lists:mapfoldl(
         fun({call, #{id := Id}}, Count) when is_map_key(Id, Ids) ->
                 {erlmcp_reply:refuse(Id, id_in_use(), Revision), Count};
            ({call, #{id := Id}} = Item, Count) ->
-                case room(Count, Limits) of
+                case room(Count, Instance) of
                     ok -> {Item, Count + 1};
                     {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
                 end;
            (Item, Count) ->
                 {Item, Count}
         end, map_size(Ids), Given),
-    adopt(erlmcp_batch:start(Items, Limits), batch, erlmcp_batch:ids(Items), Revision, Calls).
+    adopt(erlmcp_batch:start(Items, Instance), batch, erlmcp_batch:ids(Items), Revision, Calls).
 
-room(Count, #{calls_per_connection := Max}) when Count < Max -> ok;
-room(_, #{calls_per_connection := Max}) -> {error, over_limit(Max)}.
+room(Count, #{limits := #{calls_per_connection := Max}}) when Count < Max -> ok;
+room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}.
 
 -doc """
 Takes in a call or a batch that another process started and linked to this one. Its answer is a

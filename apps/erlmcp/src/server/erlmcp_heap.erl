@@ -1,7 +1,7 @@
 -module(erlmcp_heap).
 -moduledoc "How much memory the processes of a server start with, and may have.".
 
--export([first_words/0, bound_connection/1]).
+-export([first_words/0, max_of_call/1, bound_connection/1]).
 
 %% Words. One small request fits without a collection; see the ratio of bench/echo.sh without it.
 -define(FIRST, 987).
@@ -12,6 +12,11 @@
 -spec first_words() -> pos_integer().
 first_words() ->
     ?FIRST.
+
+-doc "The bound of a process that runs user code, or holds what it gives. It dies quietly.".
+-spec max_of_call(erlmcp_options:limits()) -> map().
+max_of_call(#{call_heap_bytes := Bytes}) ->
+    #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
 -doc """
 Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound

@@ -1,41 +1,58 @@
 -module(erlmcp_instance).
 -moduledoc """
 What the processes of one server share: a key of its own, its limits, what it mounts, and the tables
-of its open sessions, of who watches what, of who mounts it, and of the results that it keeps. A
-value that is handed to each of them; nothing here has a name that a second server on the node could
-collide with.
+of its open sessions, of who watches what, of who mounts it, of the results that it keeps, and of
+its tasks. A value that is handed to each of them; nothing here has a name that a second server on
+the node could collide with.
 
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
 HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
 itself, and its row counts the messages that it has not taken yet.
 """.
 
--export([new/3]).
+-export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
+-export([task_store/1]).
 -export([put_supervisor/3, supervisor/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
 
--export_type([instance/0, session_id/0, session/0]).
+-export_type([instance/0, of_calls/0, session_id/0, session/0]).
 
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -type instance() :: #{
     key := reference(), limits := erlmcp_options:limits(), mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
-    mounting := ets:table(), cache := ets:table()
+    mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables()
 }.
 
--doc "A new instance; its tables belong to the calling process, the server's supervisor.".
--spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()]) -> instance().
-new(Key, Limits, Mounts) ->
+-doc "What calls know of it. Each has a copy, and so it is little.".
+-type of_calls() :: #{
+    limits := erlmcp_options:limits(), subscriptions := ets:table(), supervisors := ets:table(),
+    tasks := erlmcp_tasks:tables(), atom() => term()
+}.
+
+-doc "What calls know of an instance.".
+-spec of_calls(of_calls()) -> of_calls().
+of_calls(Instance) ->
+    maps:with([limits, subscriptions, supervisors, tasks], Instance).
+
+-doc """
+A new instance, whose tasks are kept in this store; its tables belong to the calling process, the
+server's supervisor.
+""".
+-spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()],
+          TaskStore :: {module(), map()}) -> instance().
+new(Key, Limits, Mounts, TaskStore) ->
     #{key => Key, limits => Limits, mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
-      cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}])}.
+      cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
+      tasks => erlmcp_tasks:open(TaskStore, Limits)}.
 
 -doc "Makes a session known.".
 -spec put_session(session_id(), pid(), session(), instance()) -> ok.
@@ -110,18 +127,23 @@ last_used(Id, #{sessions := Sessions}) ->
     ets:lookup_element(Sessions, Id, 4, now_ms()).
 
 -doc "The table of who wants to hear of changes.".
--spec subscriptions(instance()) -> ets:table().
+-spec subscriptions(of_calls()) -> ets:table().
 subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
--doc "Makes the supervisor of the HTTP sessions of a kind known.".
--spec put_supervisor(sessions | sse_sessions, pid(), instance()) -> ok.
+-doc "The store of the server's tasks.".
+-spec task_store(of_calls()) -> erlmcp_task_store:handle().
+task_store(#{tasks := Tasks}) ->
+    erlmcp_tasks:store(Tasks).
+
+-doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, known.".
+-spec put_supervisor(sessions | sse_sessions | tasks, pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "The supervisor of the HTTP sessions of a kind; `undefined` while there is none yet.".
--spec supervisor(sessions | sse_sessions, instance()) -> pid() | undefined.
+-doc "The supervisor of those; `undefined` while there is none yet.".
+-spec supervisor(sessions | sse_sessions | tasks, of_calls()) -> pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 

@@ -28,6 +28,8 @@ The options of `erlmcp:start_server/1`.
 - `keys`: 32-byte keys that seal cursors and state, the first for new ones. By default one of
   the server's own, so that cursors and states end with it; nodes that share them share those.
   They may come in a fun, called when the server starts, so that no supervisor logs them.
+- `task_store`: what keeps the records of tasks, `{Module, Options}` with a module of
+  `-behaviour(erlmcp_task_store)`; by default `{erlmcp_task_store_ets, #{}}`, in memory.
 - `listen`: where to listen; nowhere by default.
 - `limits`: see `limits/0`.
 - `id`: a term to call the server by, beside its pid.
@@ -52,6 +54,7 @@ The options of `erlmcp:start_server/1`.
     page_size => pos_integer(),
     list_ttl_ms => non_neg_integer(),
     keys => erlmcp_seal:key_ring() | fun(() -> erlmcp_seal:key_ring()),
+    task_store => {module(), map()},
     listen => [listener()],
     limits => #{atom() => pos_integer()}
 }.
@@ -87,6 +90,8 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     call_heap_bytes := pos_integer(), unread_bytes := pos_integer(),
     cache_entries := pos_integer(), cache_bytes := pos_integer(),
     skills_bytes := pos_integer(),
+    tasks := pos_integer(), tasks_per_principal := pos_integer(), task_bytes := pos_integer(),
+    task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
     keep_alive_ms := pos_integer()
 }.
@@ -97,6 +102,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp_skill:source()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
+    task_store := {module(), map()},
     listen := [listener()],
     limits := limits()
 }.
@@ -124,6 +130,11 @@ limits() ->
      {cache_entries, 10_000, ~"results of calls that are kept"},
      {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
      {skills_bytes, 67_108_864, ~"bytes of the files of all skills, which are kept in memory"},
+     {tasks, 20_000, ~"tasks that are kept, running or over"},
+     {tasks_per_principal, 10_000, ~"those of one principal; all anonymous clients are one"},
+     {task_bytes, 268_435_456, ~"bytes of the results of tasks that are kept"},
+     {task_ttl_ms, 3_600_000, ~"milliseconds from its creation that a task is kept at most"},
+     {task_timeout_ms, 1_800_000, ~"milliseconds a task may run, unless its tool says otherwise"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"}].
@@ -171,6 +182,7 @@ check(Given) when is_map(Given) ->
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_cache:around(Key)},
                mounts => maps:get(mounts, Options, []),
+               task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -199,7 +211,8 @@ default_limits() ->
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
-        ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts],
+        ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
+            task_store],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -237,6 +250,13 @@ option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
 option(page_size, _) -> {expected, ~"a positive integer"};
+option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
+    _ = code:ensure_loaded(Module),
+    case erlang:function_exported(Module, open, 2) of
+        true -> ok;
+        false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
+    end;
+option(task_store, _) -> {expected, ~"a module and a map of its options"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
 option(list_ttl_ms, _) -> {expected, ~"milliseconds, 0 or more"};
 option(keys, [_ | _] = Keys) when length(Keys) > 0 ->

@@ -11,31 +11,39 @@ client is of:
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
+- A task keeps the requests until they are answered, by whom and how its keeper knows.
+
+A handler that returns `{task, Continue}` goes on with that fun: as a task where the call can become
+one now, or else right here. If the fun asks for input, it is the handler that is called again.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([run/4]).
+-export([run/4, send/3]).
 
 %% Times that one call may ask a session's client.
 -define(ROUNDS, 100).
 
 -doc "Runs the handler. `Owner` is sent what goes to the client, and is told of a missed deadline.".
 -spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
-          erlmcp_options:limits()) ->
+          erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-run(#{input := Input} = Call, Context0, Owner, Limits) ->
-    Context = Context0#{owner => Owner},
+run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
+    erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
+run(#{continue := Continue} = Call, Context, Owner, Instance) ->
+    go_on(?ROUNDS, Continue, Call, Context#{owner => Owner}, Instance);
+run(#{input := Input} = Call, Given, Owner, Instance) ->
+    Context = Given#{owner => Owner},
     maybe
-        ok ?= arguments(Call, Context, Limits),
+        ok ?= arguments(Call, Context, Instance),
         {ok, Brought, Unasked} ?= brought(Input, Call),
         round(?ROUNDS, Call#{input := #{responses => Unasked}}, maps:merge(Context, Brought),
-              Limits)
+              Instance)
     end.
 
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments} = Call, Context,
-          Limits) ->
-    timed(Call, Context, Limits, fun(_) ->
+          Instance) ->
+    timed(Call, Context, Instance, fun(_) ->
         erlmcp_tool_schema:check_arguments(Arguments, Validator, Context)
     end);
 arguments(_, _, _) ->
@@ -43,31 +51,51 @@ arguments(_, _, _) ->
 
 round(0, _, _, _) ->
     error({bad_return, input_required, too_many_rounds});
-round(Left, #{kind := Kind, definition := Definition} = Call, Context, Limits) ->
-    case handle(Call, Context, Limits) of
-        {input_required, #{} = Requests} when map_size(Requests) > 0, Kind =/= completion ->
-            input(Left, Requests, none, Call, Context, Limits);
-        {input_required, #{} = Requests, State} when map_size(Requests) > 0, Kind =/= completion ->
-            input(Left, Requests, {state, State}, Call, Context, Limits);
-        Return ->
-            erlmcp_result:from(Kind, Return, Definition, Context)
-    end.
-
-handle(#{definition := #{handler := Handler}, arguments := Arguments} = Call, Context, Limits) ->
-    timed(Call, Context, Limits, fun(Deadline) ->
+round(Left, #{definition := #{handler := Handler}, arguments := Arguments} = Call, Context,
+      Instance) ->
+    Return = timed(Call, Context, Instance, fun(Deadline) ->
         Handler(Arguments, Context#{deadline => Deadline})
-    end).
+    end),
+    returned(Return, Left, Call, Context, Instance).
 
-timed(#{definition := Definition}, #{owner := {Pid, Tag}}, Limits, Run) ->
-    Timeout = maps:get(timeout_ms, Definition, maps:get(call_timeout_ms, Limits)),
-    Timer = erlang:send_after(Timeout, Pid, {Tag, {deadline, self()}}),
-    try
-        Run(erlang:monotonic_time(millisecond) + Timeout)
-    after
-        erlang:cancel_timer(Timer)
-    end.
+returned({input_required, #{} = Requests}, Left, #{kind := Kind} = Call, Context, Instance) when
+    map_size(Requests) > 0, Kind =/= completion
+->
+    input(Left, Requests, none, Call, Context, Instance);
+returned({input_required, #{} = Requests, State}, Left, #{kind := Kind} = Call, Context,
+         Instance) when
+    map_size(Requests) > 0, Kind =/= completion
+->
+    input(Left, Requests, {state, State}, Call, Context, Instance);
+returned({task, Continue}, _, #{task := #{starts := on_return}} = Call, Context, Instance) when
+    is_function(Continue, 1)
+->
+    erlmcp_tasks:start(Call#{continue => Continue}, Context, Instance);
+returned({task, Continue}, Left, #{definition := #{task_starts := on_return}} = Call, Context,
+         Instance) when
+    is_function(Continue, 1), Left > 1
+->
+    go_on(Left - 1, Continue, Call, Context, Instance);
+returned(Return, _, #{kind := Kind, definition := Definition}, Context, _) ->
+    erlmcp_result:from(Kind, Return, Definition, Context).
 
-input(Left, Requests, State, Call, Context, Limits) ->
+go_on(Left, Continue, Call, Context, Instance) ->
+    Return = timed(Call, Context, Instance, fun(Deadline) ->
+        Continue(Context#{deadline => Deadline})
+    end),
+    returned(Return, Left, Call, Context, Instance).
+
+timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
+    Timeout = timeout(Definition, Context, Instance),
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
+
+timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->
+    maps:get(task_timeout_ms, Definition, Timeout);
+timeout(Definition, _, #{limits := #{call_timeout_ms := Timeout}}) ->
+    maps:get(timeout_ms, Definition, Timeout).
+
+input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
     Asked = erlmcp_input:asked(Requests, erlmcp_metaschemas:compiled()),
     maybe
@@ -75,16 +103,18 @@ input(Left, Requests, State, Call, Context, Limits) ->
         {ok, Responses} ?= responses(Requests, Call, Context, Limits),
         {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
         round(Left - 1, Call#{input := #{responses => #{}}},
-              with_state(State, Context#{input => Answers}), Limits)
+              with_state(State, Context#{input => Answers}), Instance)
     else
         none -> {ok, input_required(Requests, Asked, State, Call, Limits)};
         {error, _} = Error -> Error
     end.
 
-responses(Requests, #{input := #{responses := Unasked}}, #{revision := Revision} = Context,
+responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
+    ask_keeper(Requests, Keeper, Limits);
+responses(Requests, #{input := #{responses := Unasked}}, #{revision := Revision, owner := Owner},
           Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
-        {session, _} -> ask(Requests, Context, Limits);
+        {session, _} -> ask_client(Requests, Owner, Limits);
         {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
         {stateless, _} -> none
     end.
@@ -128,18 +158,34 @@ bound(#{arguments := Arguments, context := Context}) ->
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
+%% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
+ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
+    Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
+    Pid ! {Tag, {input, self(), Json}},
+    receive
+        {erlmcp_input, Outcome} -> Outcome
+    after Timeout ->
+        no_input()
+    end.
+
+no_input() ->
+    {error, erlmcp_refusal:new(timeout, ~"the client's input did not come in time")}.
+
 %% Sessions: the requests go out on the call's stream, and the answers come as messages.
 
-ask(Requests, #{owner := {Pid, _} = Owner}, #{input_timeout_ms := Timeout}) ->
+ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     Monitor = monitor(process, Pid),
-    Sent = #{send(Request, Owner) => Name || Name := Request <- Requests},
+    Sent = #{send(Method, Params, Owner) => Name
+             || Name := #{method := Method, params := Params} <- Requests},
     Timer = erlang:start_timer(Timeout, self(), input),
     Answers = gather(Sent, #{}, Monitor, Timer),
     _ = erlang:cancel_timer(Timer),
     true = demonitor(Monitor, [flush]),
     Answers.
 
-send(#{method := Method, params := Params}, Owner) ->
+-doc "Sends the client a request, and gives the id that its answer will have.".
+-spec send(Method :: binary(), Params :: map(), erlmcp_call:owner()) -> erlmcp_message:id().
+send(Method, Params, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
     ok = erlmcp_call:report(Owner, {request, Id, self(), Bytes}),
@@ -156,7 +202,7 @@ gather(Sent, Answers, Monitor, Timer) ->
             Message = [~"the client did not answer the request for ", maps:get(Id, Sent)],
             {error, erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603})};
         {timeout, Timer, input} ->
-            {error, erlmcp_refusal:new(timeout, ~"the client's input did not come in time")};
+            no_input();
         {'DOWN', Monitor, process, _, _} ->
             exit(shutdown)
     end.

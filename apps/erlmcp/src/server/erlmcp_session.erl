@@ -201,7 +201,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) 
     #{limits := Limits} = Instance,
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     State = #state{id = Id, instance = Instance, revision = Revision, principal = Principal,
-                   calls = erlmcp_calls:new(Limits),
+                   calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_streams:new(Revision, Limits)},
     ok = watch(State#state.topics, State),
     after_ms(session_idle_ms, idle, State),
@@ -279,6 +279,8 @@ handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) 
     Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
     case erlmcp_streams:is_open(Streams) of
         true -> {noreply, keep(erlmcp_streams:notify(Bytes, Streams), State)};
+        %% A task can be looked at; what nobody reads of it is not kept.
+        false when element(1, Topic) =:= task -> {noreply, State};
         %% It is told when there is a connection, once.
         false -> {noreply, State#state{missed = Missed#{Topic => Bytes}}}
     end;

@@ -10,12 +10,15 @@ A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, P
 not read, and is killed; an HTTP session that does is told no more until its stream is read.
 """.
 
--export([new/0, add/5, remove/4, publish/3, received/1, encoded/2, sweep/1, close/1]).
+-export([new/0, add/5, remove/4, session/2]).
+-export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
 
--export_type([subscription/0]).
+-export_type([subscription/0, told/0]).
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
+-doc "What sessions are told, and what stateless subscriptions are.".
+-type told() :: {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
 -define(PENDING, 1000).
 
@@ -42,11 +45,18 @@ remove(Topics, Owner, Subscription, Table) ->
 -doc "Tells the subscribers of a topic, if they are of its audience, that it changed.".
 -spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), ets:table()) -> ok.
 publish(Topic, Audience, Table) ->
+    Told = {method(Topic), params(Topic)},
+    publish(Topic, Audience, fun() -> {Told, Told} end, Table).
+
+-doc "The same with what they are told; the fun is called if there are any.".
+-spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), fun(() -> told()),
+              ets:table()) -> ok.
+publish(Topic, Audience, Told, Table) ->
     case subscribers(Topic, Audience, Table) of
         [] ->
             ok;
         Subscribers ->
-            Encoded = encode(Topic),
+            Encoded = encode(Told()),
             lists:foreach(fun(Subscriber) -> tell(Subscriber, Topic, Encoded, Table) end,
                           Subscribers)
     end.
@@ -57,6 +67,25 @@ subscribers(Topic, Audience, Table) ->
     Match = [{{{Topic, '$1', '$2'}, '$3', '$4'}, [], [{{'$4', {{'$1', '$2', '$3'}}}}]}],
     [Subscriber || {Principal, Subscriber} <- ets:select(Table, Match),
                    erlmcp_definition:sees(Principal, Audience)].
+
+-doc "Tells the sessions that watch a topic what is encoded already.".
+-spec pass_on(erlmcp_engine:topic(), Notification :: binary(), ets:table()) -> ok.
+pass_on(Topic, Notification, Table) ->
+    lists:foreach(
+        fun({_, session, _} = Subscriber) ->
+                tell(Subscriber, Topic, {Notification, ~"", ~""}, Table);
+           (_) ->
+                ok
+        end, subscribers(Topic, all, Table)).
+
+-doc "The subscriber that a session is, whose process this is.".
+-spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
+session(Pid, Table) ->
+    %% Every session hears of its lists from its beginning.
+    case ets:select(Table, [{{{tool, {Pid, '$1'}, session}, '_', '_'}, [], ['$1']}]) of
+        [Tag] -> {Pid, Tag};
+        [] -> none
+    end.
 
 tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
     ok = counters:add(Pending, 1, 1),
@@ -100,12 +129,11 @@ received(Pending) ->
     counters:sub(Pending, 1, 1).
 
 %% A session's notification whole, a stateless one around the id of its subscription.
-encode(Topic) ->
-    Notification = iolist_to_binary(erlmcp_message:notification(method(Topic), params(Topic))),
+encode({{SessionMethod, SessionParams}, {Method, Params}}) ->
+    Notification = iolist_to_binary(erlmcp_message:notification(SessionMethod, SessionParams)),
     Mark = ~"@subscription@",
     Meta = #{~"_meta" => #{~"io.modelcontextprotocol/subscriptionId" => Mark}},
-    Around = iolist_to_binary(
-        erlmcp_message:notification(method(Topic), maps:merge(params(Topic), Meta))),
+    Around = iolist_to_binary(erlmcp_message:notification(Method, maps:merge(Params, Meta))),
     [Before, After] = binary:split(Around, <<$", Mark/binary, $">>),
     {Notification, Before, After}.
 

@@ -31,10 +31,10 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal) ->
 -doc "The same with `events` for its framing: messages that are answered by events.".
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal()) ->
     connection().
-new(Framing, #{limits := Limits} = Instance, Principal) ->
+new(Framing, Instance, Principal) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
       framing => Framing, session => none,
-      watched => #{}, calls => erlmcp_calls:new(Limits)}.
+      watched => #{}, calls => erlmcp_calls:new(Instance)}.
 
 -doc """
 What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun

@@ -19,6 +19,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 -type config() :: #{
     instance := erlmcp_instance:instance(),
+    calls := erlmcp_instance:of_calls(),
     path := binary(),
     policy := erlmcp_host:policy(),
     authenticate => erlmcp_auth:authenticate(),
@@ -50,7 +51,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 config(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
     (maps:with([authenticate], Options))#{
-        instance => Instance, path => maps:get(path, Options, ~"/mcp"),
+        instance => Instance, calls => erlmcp_instance:of_calls(Instance),
+        path => maps:get(path, Options, ~"/mcp"),
         policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.
@@ -166,26 +168,25 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
-        #stream{session = none, owner = {_, Tag}} = Stream) ->
-    Pid = erlmcp_call:start(Call, limits(Stream), Tag),
+        #stream{session = none, owner = {_, Tag}, config = Config} = Stream) ->
+    #{calls := Known} = Config,
+    Pid = erlmcp_call:start(Call, Known, Tag),
     {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}};
 perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
+    #stream{config = #{instance := Instance, calls := Known}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok ->
-            _ = erlmcp_call:start(Call, limits(Stream), Owner, guard(Stream)),
+            _ = erlmcp_call:start(Call, Known, Owner, guard(Stream)),
             {[], Stream#stream{call = {session, Pid}}};
         {error, Refusal} ->
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
     end;
 perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
+    #stream{config = #{calls := Known}} = Stream,
     Ready = [batched(Item, Stream) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, limits(Stream), Owner, guard(Stream)),
+    _ = erlmcp_batch:start(Ready, Known, Owner, guard(Stream)),
     {[], Stream#stream{call = {session, Pid}}}.
-
-limits(#stream{config = #{instance := #{limits := Limits}}}) ->
-    Limits.
 
 guard(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
@@ -330,7 +331,7 @@ start_stream(First, Stream) ->
     {erlmcp_http_response:stream(First), Stream#stream{streaming = true}}.
 
 keep_alive(#stream{owner = {Pid, Tag}} = Stream) ->
-    #{keep_alive_ms := Interval} = limits(Stream),
+    #stream{config = #{instance := #{limits := #{keep_alive_ms := Interval}}}} = Stream,
     _ = erlang:send_after(Interval, Pid, {Tag, keep_alive}),
     ok.
 

@@ -6,7 +6,7 @@ revision that has them. Pure.
 Source: specification 2026-07-28, "Extensions", and the pages of each extension.
 """.
 
--export([skills/0, ui/0, view_type/0]).
+-export([skills/0, tasks/0, ui/0, view_type/0]).
 -export([offers/3, shown/2, client_has/2]).
 
 -export_type([extensions/0]).
@@ -18,6 +18,10 @@ Source: specification 2026-07-28, "Extensions", and the pages of each extension.
 -spec skills() -> binary().
 skills() -> ~"io.modelcontextprotocol/skills".
 
+-doc "The identifier of tasks, which are in the core of 2025-11-25.".
+-spec tasks() -> binary().
+tasks() -> ~"io.modelcontextprotocol/tasks".
+
 -doc "The identifier of MCP Apps.".
 -spec ui() -> binary().
 ui() -> ~"io.modelcontextprotocol/ui".
@@ -28,6 +32,7 @@ view_type() -> ~"text/html;profile=mcp-app".
 
 %% Tools and resources have `_meta`, in which MCP Apps says everything, since 2025-06-18.
 since(~"io.modelcontextprotocol/skills") -> '2025-11-25';
+since(~"io.modelcontextprotocol/tasks") -> '2026-07-28';
 since(_) -> '2025-06-18'.
 
 -doc "Whether one of these extensions adds this method to a revision.".

@@ -3,7 +3,8 @@
 The `Mcp-*` headers that mirror a stateless request's body on HTTP. Pure. Headers are maps by their
 names in lower case.
 
-Source: specification 2026-07-28, "Streamable HTTP / Request Metadata".
+Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the extension
+`io.modelcontextprotocol/tasks`, "Routing Headers".
 """.
 
 -export([check/3, check_arguments/3, declared/1, decode/1]).
@@ -42,6 +43,9 @@ check(_, _, _) ->
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
 source(~"resources/read") -> ~"uri";
+source(~"tasks/get") -> ~"taskId";
+source(~"tasks/update") -> ~"taskId";
+source(~"tasks/cancel") -> ~"taskId";
 source(_) -> none.
 
 check_name(#{~"mcp-name" := Header}, Field, Value) ->

@@ -10,7 +10,7 @@ it (overload, size, shutdown, ...) the number is the code. `data` also carries `
 """.
 
 -export([new/2, new/3]).
--export([encode/1, status/1, retry_after/1, name/1]).
+-export([encode/1, status/1, retry_after/1, name/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -132,6 +132,10 @@ retry_after(_) ->
 -doc "Its name in the table.".
 -spec name(refusal()) -> name().
 name({Name, _, _, _}) -> Name.
+
+-doc "Its sentence.".
+-spec message(refusal()) -> binary().
+message({_, _, Message, _}) -> Message.
 
 -doc "The whole table, by number.".
 -spec table() -> [row()].

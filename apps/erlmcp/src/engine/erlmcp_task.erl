@@ -1,0 +1,146 @@
+-module(erlmcp_task).
+-moduledoc """
+When the call of a tool becomes a task, and what the requests about tasks ask for: the extension
+`io.modelcontextprotocol/tasks` of 2026-07-28, and the tasks that 2025-11-25 has of its own. Pure.
+
+Sources: the extension's specification (SEP-2663); specification 2025-11-25, "Tasks".
+""".
+
+-export([mode/4, operation/4, topics/3]).
+-export([capability/0]).
+
+-export_type([support/0, mode/0, operation/0]).
+
+-doc "Whether the calls of a tool are tasks: never, where the client has tasks, or always.".
+-type support() :: forbidden | optional | required.
+-doc """
+A call that is to be a task: at once, or when its handler returns that it goes on as one; and for
+how long its client wants it kept.
+""".
+-type mode() :: #{starts := at_once | on_return, ttl := non_neg_integer() | undefined}.
+-type operation() :: get | update | cancel | result | list.
+
+%% Tasks in one subscription filter.
+-define(MAX_TASKS, 1000).
+%% Bytes of a task's id. Ours are shorter; others name no task.
+-define(MAX_ID_BYTES, 64).
+
+-doc "The `tasks` capability of a 2025-11-25 server.".
+-spec capability() -> map().
+capability() ->
+    #{~"list" => #{}, ~"cancel" => #{}, ~"requests" => #{~"tools" => #{~"call" => #{}}}}.
+
+-doc """
+What a call of a tool is to be, or why it cannot be. `Offered` says whether the server has tasks at
+all; one that has none does not know what a `task` parameter is.
+""".
+-spec mode(Tool :: erlmcp_definition:definition(), Params :: map(), erlmcp_dispatch:client(),
+           Offered :: boolean()) ->
+    {ok, mode() | none} | {error, erlmcp_refusal:refusal()}.
+mode(#{task := Support} = Tool, Params, #{revision := Revision} = Client, _) when
+    Support =/= forbidden
+->
+    case asked(Revision, Params, Client) of
+        {ok, Ttl} -> {ok, #{starts => starts(Tool, Revision), ttl => Ttl}};
+        no when Support =:= optional -> {ok, none};
+        no -> {error, required(Revision)};
+        {error, _} = Error -> Error
+    end;
+mode(_, #{~"task" := _}, #{revision := '2025-11-25'}, true) ->
+    {error, no_method(~"this tool does not run as a task")};
+mode(_, _, _, _) ->
+    {ok, none}.
+
+%% A client of 2025-11-25 that asks for a task is given one before anything else happens.
+starts(_, '2025-11-25') -> at_once;
+starts(Tool, _) -> maps:get(task_starts, Tool, at_once).
+
+asked('2026-07-28', _, Client) ->
+    case declares(Client) of
+        true -> {ok, undefined};
+        false -> no
+    end;
+asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
+    {ok, trunc(Ttl)};
+asked('2025-11-25', #{~"task" := #{~"ttl" := _}}, _) ->
+    {error, erlmcp_params:mistyped(~"task.ttl", ~"milliseconds, 0 or more")};
+asked('2025-11-25', #{~"task" := #{}}, _) ->
+    {ok, undefined};
+asked('2025-11-25', #{~"task" := _}, _) ->
+    {error, erlmcp_params:mistyped(~"task", ~"an object")};
+asked(_, _, _) ->
+    no.
+
+declares(#{client_capabilities := Capabilities}) ->
+    erlmcp_extension:client_has(erlmcp_extension:tasks(), Capabilities).
+
+required('2026-07-28') -> undeclared();
+required(_) -> no_method(~"this tool runs as a task only: call it with a task parameter").
+
+undeclared() ->
+    Extension = erlmcp_extension:tasks(),
+    Required = #{~"extensions" => #{Extension => #{}}},
+    erlmcp_refusal:new(protocol_error,
+                       [~"the client lacks the extension ", Extension, ~", which this needs"],
+                       #{code => -32021, status => 400,
+                         data => #{~"requiredCapabilities" => Required}}).
+
+no_method(Message) ->
+    erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404}).
+
+-doc "What a request about tasks asks for. `erlmcp_engine` has checked that its revision has it.".
+-spec operation(Method :: binary(), Params :: map(), erlmcp_dispatch:client(),
+                Offered :: boolean()) ->
+    {ok, operation(), Arguments :: map()} | {error, erlmcp_refusal:refusal()}.
+operation(_, _, _, false) ->
+    {error, no_method(~"method not found: no tool of this server runs as a task")};
+operation(Method, Params, #{revision := Revision} = Client, true) ->
+    case Revision =/= '2026-07-28' orelse declares(Client) of
+        true -> operation(Method, Params);
+        false -> {error, undeclared()}
+    end.
+
+operation(~"tasks/list", #{~"cursor" := Cursor}) when is_binary(Cursor) ->
+    {ok, list, #{cursor => Cursor}};
+operation(~"tasks/list", #{~"cursor" := _}) ->
+    {error, erlmcp_params:mistyped(~"cursor", ~"a string")};
+operation(~"tasks/list", _) ->
+    {ok, list, #{}};
+operation(~"tasks/update", Params) ->
+    maybe
+        {ok, Id} ?= erlmcp_params:string(~"taskId", Params),
+        true ?= is_map_key(~"inputResponses", Params)
+            orelse {error, erlmcp_params:missing(~"inputResponses")},
+        {ok, Responses} ?= erlmcp_params:objects(~"inputResponses", Params),
+        {ok, update, #{task => Id, responses => Responses}}
+    end;
+operation(Method, Params) ->
+    maybe
+        {ok, Id} ?= erlmcp_params:string(~"taskId", Params),
+        {ok, operation(Method), #{task => Id}}
+    end.
+
+operation(~"tasks/get") -> get;
+operation(~"tasks/cancel") -> cancel;
+operation(~"tasks/result") -> result.
+
+-doc """
+What a subscription filter asks to be told of tasks: the ids that are honoured, and their topics. A
+topic has the principal in it, so that nobody hears of a task that is not his.
+""".
+-spec topics(Filter :: map(), erlmcp_dispatch:client(), Offered :: boolean()) ->
+    {ok, [binary()], [erlmcp_engine:topic()]} | {error, erlmcp_refusal:refusal()}.
+topics(#{~"taskIds" := _} = Filter, #{principal := Principal} = Client, true) ->
+    maybe
+        true ?= declares(Client) orelse {error, undeclared()},
+        {ok, Ids} ?= erlmcp_params:strings(~"taskIds", Filter),
+        true ?= length(Ids) =< ?MAX_TASKS orelse {error, too_many(length(Ids))},
+        Known = [binary:copy(Id) || Id <- Ids, byte_size(Id) =< ?MAX_ID_BYTES],
+        {ok, Known, [{task, Principal, Id} || Id <- Known]}
+    end;
+topics(_, _, _) ->
+    {ok, [], []}.
+
+too_many(Count) ->
+    erlmcp_refusal:new(invalid_params, ~"notifications.taskIds: too many tasks",
+                       #{code => -32602, limit => ?MAX_TASKS, observed => Count}).

@@ -1,0 +1,146 @@
+-module(erlmcp_task_store_ets).
+-moduledoc """
+The tasks of a server in ETS tables of its supervisor: they live as long as the server, on this
+node. Three tables: the tasks by id, an index by expiry and by owner, and what is counted.
+""".
+
+-behaviour(erlmcp_task_store).
+
+-export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+
+-record(store, {
+    tasks :: ets:table(),
+    %% ordered: {{expires, At, Id}} and {{owner, Name, Created, Id}}
+    index :: ets:table(),
+    %% {tasks, Count}, {bytes, Count} and {{principal, Principal}, Count}
+    counts :: ets:table(),
+    max :: {Tasks :: pos_integer(), OfOnePrincipal :: pos_integer(), Bytes :: pos_integer()}
+}).
+
+-doc false.
+open(Options, Limits) when map_size(Options) =:= 0 ->
+    #{tasks := Max, tasks_per_principal := MaxOfOne, task_bytes := MaxBytes} = Limits,
+    Concurrent = [public, {read_concurrency, true}, {write_concurrency, auto}],
+    Counts = ets:new(erlmcp_task_counts, [public, {write_concurrency, auto}]),
+    true = ets:insert(Counts, [{tasks, 0}, {bytes, 0}]),
+    #store{tasks = ets:new(erlmcp_tasks, Concurrent),
+           index = ets:new(erlmcp_task_index, [ordered_set | Concurrent]),
+           counts = Counts, max = {Max, MaxOfOne, MaxBytes}}.
+
+-doc false.
+put(#{id := Id, version := Version, principal := Principal} = Task,
+    #store{tasks = Tasks, index = Index, max = {Max, MaxOfOne, _}} = Store) ->
+    maybe
+        ok ?= take(tasks, 1, Max, Store),
+        ok ?= take_or_give_back({principal, Principal}, MaxOfOne, Store),
+        true = ets:insert_new(Tasks, {Id, Version, Task}),
+        true = ets:insert(Index, [{Key} || Key <- keys(Task)]),
+        ok
+    end.
+
+take_or_give_back(Key, Max, Store) ->
+    case take(Key, 1, Max, Store) of
+        ok ->
+            ok;
+        {error, _} = Full ->
+            ok = give_back(tasks, 1, Store),
+            Full
+    end.
+
+take(Key, Count, Max, #store{counts = Counts} = Store) ->
+    case ets:update_counter(Counts, Key, {2, Count}, {Key, 0}) of
+        Taken when Taken > Max, Count > 0 ->
+            ok = give_back(Key, Count, Store),
+            {error, {full, Max}};
+        _ ->
+            ok
+    end.
+
+%% The row of a principal without tasks goes.
+give_back(Key, Count, #store{counts = Counts}) ->
+    _ = ets:update_counter(Counts, Key, {2, -Count}, {Key, 0}),
+    _ = is_tuple(Key) andalso ets:delete_object(Counts, {Key, 0}),
+    ok.
+
+keys(#{id := Id, owner := Owner, created := Created} = Task) ->
+    [{expires, expiry(Task), Id}, {owner, name(Owner), Created, Id}].
+
+%% The table's order takes 1 and 1.0 for one.
+name(Owner) ->
+    term_to_binary(Owner, [deterministic]).
+
+expiry(#{created := Created, ttl := Ttl}) ->
+    Created + Ttl.
+
+-doc false.
+get(Id, #store{tasks = Tasks}) ->
+    maybe
+        [{_, _, Task}] ?= ets:lookup(Tasks, Id),
+        true ?= expiry(Task) > erlang:system_time(millisecond),
+        {ok, Task}
+    else
+        _ -> error
+    end.
+
+-doc false.
+update(#{id := Id, version := Version, bytes := Bytes} = Task,
+       #store{tasks = Tasks, max = {_, _, Max}} = Store) ->
+    maybe
+        [{_, Before, #{bytes := Old}}] ?= ets:lookup(Tasks, Id),
+        true ?= Before + 1 =:= Version,
+        ok ?= take(bytes, Bytes - Old, Max, Store),
+        Replace = [{{Id, Before, '_'}, [], [{const, {Id, Version, Task}}]}],
+        case ets:select_replace(Tasks, Replace) of
+            1 ->
+                ok;
+            0 ->
+                ok = give_back(bytes, Bytes - Old, Store),
+                {error, changed}
+        end
+    else
+        {error, _} = Full -> Full;
+        _ -> {error, changed}
+    end.
+
+-doc false.
+list(Owner, first, Count, Store) ->
+    list(Owner, {-1, ~""}, Count, Store);
+list(Owner, {Created, Id}, Count, Store) ->
+    list_after({owner, name(Owner), Created, Id}, Count, [], Store).
+
+list_after({owner, Name, _, _} = Key, Left, Found, #store{index = Index} = Store) ->
+    case ets:next(Index, Key) of
+        {owner, Name, _, _} when Left =:= 0 ->
+            {lists:reverse(Found), true};
+        {owner, Name, _, Id} = Next ->
+            case get(Id, Store) of
+                {ok, Task} -> list_after(Next, Left - 1, [Task | Found], Store);
+                error -> list_after(Next, Left, Found, Store)
+            end;
+        _ ->
+            {lists:reverse(Found), false}
+    end.
+
+-doc false.
+delete(Id, #store{tasks = Tasks, index = Index} = Store) ->
+    case ets:take(Tasks, Id) of
+        [{_, _, #{principal := Principal, bytes := Bytes} = Task}] ->
+            lists:foreach(fun(Key) -> ets:delete(Index, Key) end, keys(Task)),
+            ok = give_back(tasks, 1, Store),
+            ok = give_back({principal, Principal}, 1, Store),
+            give_back(bytes, Bytes, Store);
+        [] ->
+            ok
+    end.
+
+-doc false.
+sweep(Now, #store{index = Index} = Store) ->
+    case ets:first(Index) of
+        {expires, At, Id} = Key when At =< Now ->
+            ok = delete(Id, Store),
+            %% Of a task that was deleted while it was put.
+            true = ets:delete(Index, Key),
+            sweep(Now, Store);
+        _ ->
+            ok
+    end.

@@ -1,0 +1,67 @@
+-module(erlmcp_task_waiter).
+-moduledoc """
+`tasks/result` of 2025-11-25: a call that waits until a task is over and then gives what the task's
+own call would have been answered. Meanwhile it is the way of the task's requests to the client:
+they go out on its stream, and the answers go to the task. The task does not end with it.
+
+It has no deadline but the task's own; it ends with its owner, or when its client cancels it.
+""".
+
+-export([await/4]).
+
+%% Milliseconds between two looks at a task that runs on another node.
+-define(LOOK, 1000).
+
+-doc "Waits for the end of a task. Called by the process of the call.".
+-spec await(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_call:owner(),
+            erlmcp_instance:of_calls()) ->
+    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+await(Id, Context, Owner, Instance) ->
+    maybe
+        {ok, Task} ?= erlmcp_tasks:find(Id, Context, Instance),
+        case {erlmcp_task_view:is_over(Task), erlmcp_tasks:keeper(Id, Instance)} of
+            {true, _} ->
+                erlmcp_task_view:outcome(Task);
+            {false, {ok, Keeper}} ->
+                Monitor = monitor(process, Keeper),
+                ok = erlmcp_task_keeper:wait(Keeper),
+                ok = wait(Id, Owner, Keeper, Monitor, #{}),
+                await(Id, Context, Owner, Instance);
+            {false, error} ->
+                ok = look_later(Task),
+                await(Id, Context, Owner, Instance)
+        end
+    end.
+
+%% The keeper of a task that is here has ended just now.
+look_later(#{node := Node}) when Node =:= node() -> ok;
+look_later(_) -> timer:sleep(?LOOK).
+
+wait(Id, Owner, Keeper, Monitor, Sent) ->
+    receive
+        {'DOWN', Monitor, process, _, _} ->
+            ok;
+        {erlmcp_task, {ask, Requests}} ->
+            New = maps:without(maps:values(Sent), Requests),
+            Asked = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
+            wait(Id, Owner, Keeper, Monitor, maps:merge(Sent, Asked));
+        {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
+            {Key, Rest} = maps:take(Request, Sent),
+            ok = answered(Key, Outcome, Keeper),
+            wait(Id, Owner, Keeper, Monitor, Rest);
+        {erlmcp_task, {notification, _} = Notification} ->
+            ok = erlmcp_call:report(Owner, Notification),
+            wait(Id, Owner, Keeper, Monitor, Sent)
+    end.
+
+ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
+    erlmcp_rounds:send(Method, erlmcp_task_view:related(Id, Params), Owner).
+
+answered(Key, {ok, Answer}, Keeper) when is_map(Answer) ->
+    _ = erlmcp_task_keeper:update(Keeper, #{Key => Answer}),
+    ok;
+answered(_, {error, Reason}, _) when is_atom(Reason) ->
+    %% No answer: this stream cannot ask. Another one may.
+    ok;
+answered(Key, _, Keeper) ->
+    erlmcp_task_keeper:refused(Keeper, Key).
