@@ -610,9 +610,15 @@ source(Kind, N) ->
          exactly(consistent(maps:merge(maps:from_list(lists:append(Given)),
                                        Required#{handler => fun(_, _) -> ~"" end})))).
 
-%% What only some may see is in no shared cache.
-consistent(#{visible := _, cache_scope := public} = Source) -> Source#{cache_scope := private};
-consistent(Source) -> Source.
+
+%% What only some may see is in no shared cache; what is said of tasks is said of a tool that has
+%% them.
+consistent(#{visible := _, cache_scope := public} = Source) ->
+    consistent(Source#{cache_scope := private});
+consistent(#{task := _} = Source) ->
+    Source;
+consistent(Source) ->
+    maps:without([task_starts, task_timeout_ms], Source).
 
 value(input_schema, _) ->
     oneof([exactly(#{}), exactly(#{type => object}), exactly(#{~"type" => ~"object"})]);
@@ -634,6 +640,8 @@ value(_, scope) -> oneof([public, private]);
 value(_, middleware) ->
     list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));
 value(_, cache) -> elements([#{ttl_ms => 1}, #{ttl_ms => 1000, scope => public}]);
+value(_, task_support) -> oneof([forbidden, optional, required]);
+value(_, task_start) -> oneof([at_once, on_return]);
 value(_, visibility) -> elements([fun is_ada/1, fun is_not_ada/1, fun is_nobody/1]);
 value(_, ui) -> exactly(#{}).
 
@@ -778,7 +786,13 @@ shown(Kind, Revision, Source) ->
     Wire = #{Name => decoded(json:encode(maps:get(Field, Source)))
              || {Field, Name, _, _} <- erlmcp_definition:fields(Kind), is_map_key(Field, Source),
                 lists:member(Name, Known)},
-    shown_parts(Kind, Revision, Wire).
+    maps:merge(shown_parts(Kind, Revision, Wire), execution(Revision, Source)).
+
+%% What 2025-11-25 alone has.
+execution('2025-11-25', #{task := Support}) ->
+    #{~"execution" => #{~"taskSupport" => atom_to_binary(Support)}};
+execution(_, _) ->
+    #{}.
 
 shown_parts(tool, Revision, Wire) ->
     Schema = maps:get(~"inputSchema", Wire, #{}),

@@ -341,6 +341,8 @@ bad_options() ->
             {mounts, [#{}, api_SUITE, [api_SUITE], [{a, api_SUITE}], [{~"", api_SUITE}],
                       [{~"A", api_SUITE}], [{~"a.b", api_SUITE}], [{~"_a", api_SUITE}],
                       [{binary:copy(~"a", 65), api_SUITE}], [{~"a", api_SUITE} | x]]},
+            {task_store, [erlmcp_task_store_ets, {erlmcp_task_store_ets, []}, {lists, #{}},
+                          {no_such_module, #{}}]},
             {listen, [none, #{}, [tcp], [{tcp}], [{tcp, []}], [{bogus, #{}}],
                       [{bogus, #{port => 0}}], [{tcp, #{port => -1}}], [{tcp, #{port => 65536}}],
                       [{tcp, #{port => ~"0"}}],
@@ -415,6 +417,8 @@ bad_definitions(Kind) ->
         ++ [{input_schema, Good#{input_schema => Schema}}
             || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
                                          #{type => [object]}]]
+        ++ [{Field, Good#{Field => Value}}
+            || Kind =:= tool, {Field, Value} <- [{task_starts, on_return}, {task_timeout_ms, 1}]]
         %% What only some may see is in no shared cache.
         ++ [{cache_scope, Good#{visible => fun(_) -> true end, cache_scope => public}}
             || {cache_scope, _, _, _} <- Fields].
@@ -438,7 +442,9 @@ wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true
 wrong(middleware) -> [fun(_, _, _) -> ok end, [fun(_, _) -> ok end], [log], undefined];
 wrong(cache) -> [1000, #{}, #{ttl_ms => 0}, #{ttl_ms => ~"1"}, #{ttl_ms => 1, scope => everybody},
                  #{ttl_ms => 1, size => 1}, undefined];
-wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}].
+wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}];
+wrong(task_support) -> [true, ~"optional", undefined];
+wrong(task_start) -> [later, ~"at_once", undefined].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};

@@ -374,7 +374,8 @@ message(Method, Params, #{session := {Id, Revision}} = Options) ->
     {headers_of(Headers, Options), encoded(Method, Params, Options)};
 message(Method, Params, Options) ->
     Meta = maps:merge(meta(), maps:get(meta, Options, #{})),
-    Name = maps:get(name, Params, maps:get(uri, Params, none)),
+    [Name | _] = [Value || Key <- [name, uri, taskId], #{Key := Value} <- [Params],
+                           is_binary(Value)] ++ [none],
     Headers = #{~"mcp-protocol-version" => ?MODERN, ~"mcp-method" => Method, ~"mcp-name" => Name},
     {headers_of(Headers, Options), encoded(Method, Params#{'_meta' => Meta}, Options)}.
 

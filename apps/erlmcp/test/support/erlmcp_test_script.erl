@@ -59,7 +59,8 @@ opened(_, #client{revision = Revision} = Client) ->
     lists:foldl(fun step/2, Client, Steps).
 
 capabilities() ->
-    #{sampling => #{}, elicitation => #{form => #{}, url => #{}}, roots => #{}}.
+    #{sampling => #{}, elicitation => #{form => #{}, url => #{}}, roots => #{},
+      extensions => #{~"io.modelcontextprotocol/tasks" => #{}}}.
 
 step({Line, {send, Method, Params}}, Client) ->
     send(Method, filled(Params, Line, Client), Client);
