@@ -28,6 +28,8 @@ several wait, the last one, whose stream is the likeliest to be there still.
     task :: erlmcp_task_store:task(),
     %% the session that asked for the task, which is told of its changes
     session :: erlmcp_call:owner() | none,
+    %% the process that answers with the task; what comes of the task comes after the answer
+    creator :: undefined | reference(),
     pid :: undefined | pid(),
     rounds = 0 :: non_neg_integer(),
     %% what the call calls the requests that wait for answers, and the answers so far
@@ -36,7 +38,7 @@ several wait, the last one, whose stream is the likeliest to be there still.
     waiting = [] :: [pid()]
 }).
 
--doc "Stores the task and starts its call; the store may have no room.".
+-doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
 -spec open(pid()) -> ok | {error, {full, pos_integer()}}.
 open(Keeper) ->
     gen_server:call(Keeper, open).
@@ -88,14 +90,12 @@ init({Instance, #{context := #{revision := Revision}} = Call, #{id := Id} = Task
                 session = Session}, ?UNOPENED}.
 
 -doc false.
-handle_call(open, _, #state{instance = Instance, call = Call, task = Task} = State) ->
+handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
     case erlmcp_task_store:put(Task, erlmcp_instance:task_store(Instance)) of
         ok ->
             #{ttl := Ttl} = Task,
             _ = erlang:send_after(Ttl, self(), expired),
-            ok = subscribe(State),
-            Pid = erlmcp_call:start(Call, Instance, erlmcp_task),
-            {reply, ok, State#state{pid = Pid, call = started}};
+            {reply, ok, State#state{creator = monitor(process, Creator)}};
         {error, _} = Full ->
             {stop, normal, Full, State}
     end;
@@ -147,6 +147,11 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, revision = Revision} = Stat
         {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
         _ -> over(erlmcp_call:died(Reason, task, Revision), State)
     end;
+handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
+    ok = subscribe(State),
+    #state{instance = Instance, call = Call} = State,
+    Pid = erlmcp_call:start(Call, Instance, erlmcp_task),
+    {noreply, State#state{pid = Pid, call = started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
     ok = case Waiting of
