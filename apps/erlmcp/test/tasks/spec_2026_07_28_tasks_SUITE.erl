@@ -19,7 +19,7 @@ specification.
          other_answers_are_ignored/1, keys_are_used_once/1, input_in_time_or_failed/1,
          undeclared_input_is_failed/1]).
 -export([rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1,
-         handler_decides/1, progress_is_the_status_message/1]).
+         handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1]).
 -export([tasks_are_bounded/1, results_are_bounded/1]).
 -export([changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
          listening_is_by_task/1]).
@@ -541,6 +541,18 @@ progress_is_the_status_message(Config) ->
     #{~"status" := ~"working", ~"statusMessage" := ~"two of three"} = get(Client, Id),
     finish(Pid, ~"done"),
     false = is_map_key(~"statusMessage", until(Client, Id, ~"completed")).
+
+mounted_tools_are_tasks(Config) ->
+    Mounted = (tasks_client:definitions(self()))#{name => ~"mounted", version => ~"1.0.0"},
+    Server = rounds_client:start(#{mounts => [{~"sub", Mounted}]}),
+    Client = client(Server, Config),
+    #{~"result" := #{~"capabilities" := #{~"extensions" := #{?EXTENSION := _}}}} =
+        ask(Client, ~"server/discover", #{}),
+    Id = id(call(Client, ~"sub_wait")),
+    {Pid, #{task := Id}} = running(),
+    finish(Pid, ~"done"),
+    #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = until(Client, Id, ~"completed"),
+    rounds_client:stop(Server).
 
 tasks_are_bounded(Config) ->
     Server = tasks_client:start(#{tasks => 3}),
