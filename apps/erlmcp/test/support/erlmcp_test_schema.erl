@@ -12,7 +12,11 @@ the codes that the revision lets an error have.
 -spec notification(Message :: map(), Revision :: binary()) -> ok.
 notification(#{~"method" := Method} = Message, Revision) ->
     not is_map_key(~"id", Message) orelse erlang:error({not_valid, Revision, members, [id]}),
-    valid(Message, by_method(Method, ~"Notification", Revision), Revision).
+    Name = case is_of_extension(Method, Revision) of
+        true -> ~"JSONRPCNotification";
+        false -> by_method(Method, ~"Notification", Revision)
+    end,
+    valid(Message, Name, Revision).
 
 -doc "A request of the server's.".
 -spec request(Message :: map(), Revision :: binary()) -> ok.
@@ -23,16 +27,20 @@ request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
 -spec result(Message :: map(), Method :: binary(), Revision :: binary()) -> ok.
 result(Message, Method, Revision) ->
     ok = response(Message, Revision),
-    case is_of_extension(Method) of
+    case is_of_extension(Method, Revision) of
         true -> ok;
         false -> core_result(Message, Method, Revision)
     end.
 
-%% Extensions have schemas of their own.
-is_of_extension(Method) ->
-    lists:any(fun(Prefix) -> string:prefix(Method, Prefix) =/= nomatch end,
-              [~"skills/", ~"resources/directory/", ~"tasks/"]).
+%% Extensions have schemas of their own. Tasks were of the core once.
+is_of_extension(Method, Revision) ->
+    Prefixes = [~"skills/", ~"resources/directory/"]
+        ++ [Prefix || Revision =:= ~"2026-07-28",
+                      Prefix <- [~"tasks/", ~"notifications/tasks"]],
+    lists:any(fun(Prefix) -> string:prefix(Method, Prefix) =/= nomatch end, Prefixes).
 
+core_result(#{~"result" := #{~"task" := _} = Result}, ~"tools/call", ~"2025-11-25" = Revision) ->
+    valid(Result, ~"CreateTaskResult", Revision);
 core_result(#{~"result" := Result} = Message, Method, Revision) ->
     Name = by_method(Method, ~"Request", Revision),
     [Base, ~""] = binary:split(Name, ~"Request"),
