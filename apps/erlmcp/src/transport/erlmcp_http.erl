@@ -47,8 +47,7 @@ cowboy_options(ReceiveTimeout, Options, Instance) ->
         Endpoints ->
             (streamable(ReceiveTimeout, Options, Instance))#{
                 stream_handlers := [erlmcp_http_sse],
-                erlmcp_sse => Endpoints,
-                max_stream_buffer_size => ?UNREAD}
+                erlmcp_sse => Endpoints}
     end.
 
 streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
@@ -63,6 +62,7 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       max_keepalive => infinity,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
       active_n => 100,
+      max_stream_buffer_size => ?UNREAD,
       %% The streams read the bodies that are worth reading.
       max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.

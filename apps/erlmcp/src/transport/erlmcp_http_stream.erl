@@ -43,7 +43,10 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]},
-    streaming = false :: boolean()
+    streaming = false :: boolean(),
+    %% whether the client does not read, and who is to be told when it has
+    full = false :: boolean(),
+    unsaid = [] :: [fun(() -> ok)]
 }).
 
 -doc "What the streams of a listener share.".
@@ -276,11 +279,17 @@ info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
     start_stream(erlmcp_sse:event(Bytes), Stream);
 info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
     %% Handled is what came before it: that has been written.
-    ok = erlmcp_session:written(Pid, Key),
-    streamed(erlmcp_sse:event(Event), Place, Stream);
+    streamed(erlmcp_sse:event(Event), Place,
+             written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
-    ok = erlmcp_subscriptions:received(Pending),
-    {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)), Stream};
+    {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
+     written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
+%% HTTP/2 keeps what the client's window has no room for: `max_stream_buffer_size` bytes or more.
+info(_, {alarm, _, on}, Stream) ->
+    {[], Stream#stream{full = true}};
+info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
+    lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
+    {[], Stream#stream{full = false, unsaid = []}};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
@@ -302,6 +311,13 @@ info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:late(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
+
+%% Who sends events is told that they are written, and sends no more than a few ahead.
+written(Written, #stream{full = true, unsaid = Unsaid} = Stream) ->
+    Stream#stream{unsaid = [Written | Unsaid]};
+written(Written, Stream) ->
+    ok = Written(),
+    Stream.
 
 streamed(Event, last, #stream{streaming = true} = Stream) ->
     {[{data, fin, Event}, stop], Stream#stream{call = undefined}};

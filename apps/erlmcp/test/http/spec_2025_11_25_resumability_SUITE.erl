@@ -16,7 +16,8 @@ Messages to the Server": a stream of a session outlives its connections, within 
          stateless_clients_keep_their_connection/1]).
 -export([question_is_asked_again/1, json_client_gets_its_answer/1]).
 -export([kept_events_are_bounded_in_number/1, kept_events_are_bounded_in_bytes/1,
-         kept_events_are_bounded_in_age/1, slow_reader_is_cut_and_comes_back/1]).
+         kept_events_are_bounded_in_age/1, slow_reader_is_cut_and_comes_back/1,
+         slow_reader_of_http2_is_cut/1]).
 
 -import(erlmcp_test_http, [call/4, start_call/4, connect/1, close/1, head/1, response/1, chunk/1,
                            initialize/2, get_stream/2, get_stream/3, finish/2, running/0,
@@ -50,7 +51,7 @@ start(Limits) ->
 tools(Test) ->
     [#{name => ~"reports", handler => fun(#{~"texts" := Texts}, Context) ->
            Test ! {running, self(), Context},
-           reports(Texts, Context)
+           reports(Texts, Context, Test)
        end},
      #{name => ~"closes", handler => fun(_, Context) ->
            ok = erlmcp:close_connection(Context),
@@ -63,12 +64,13 @@ tools(Test) ->
        end}].
 
 %% Says each text, and waits to be told to go on. A number is as many bytes.
-reports([Size | Texts], Context) when is_integer(Size) ->
-    reports([binary:copy(~"x", Size) | Texts], Context);
-reports([Text | Texts], Context) ->
+reports([Size | Texts], Context, Test) when is_integer(Size) ->
+    reports([binary:copy(~"x", Size) | Texts], Context, Test);
+reports([Text | Texts], Context, Test) ->
     ok = erlmcp:log(Context, error, Text),
+    Test ! {said, self()},
     receive
-        {finish, more} -> reports(Texts, Context);
+        {finish, more} -> reports(Texts, Context, Test);
         {finish, Return} -> Return
     end.
 
@@ -493,6 +495,41 @@ slow_reader_is_cut_and_comes_back(_) ->
     Last = last_event(Socket, First),
     refused(Server, Session, Last),
     #{messages := [#{~"result" := _}]} = call(Server, ~"ping", #{}, #{session => Session}),
+    erlmcp_test_http:stop(Server).
+
+%% There the connection itself is not held up: what the client's window has no room for is kept in
+%% it, and it is the same few events.
+slow_reader_of_http2_is_cut(_) ->
+    #{port := Port} = Server = start(#{stored_events => 20}),
+    Session = initialize(Server, ?REVISION),
+    Windows = #{initial_connection_window_size => 65_535, initial_stream_window_size => 65_535},
+    {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2], http2_opts => Windows}),
+    {ok, http2} = gun:await_up(Connection, 10_000),
+    {Headers, Body} = erlmcp_test_http:message(
+        ~"tools/call", #{name => ~"reports",
+                         arguments => #{texts => [100_000 || _ <- lists:seq(1, 100)]}},
+        #{session => Session, id => 1}),
+    Stream = gun:post(Connection, ~"/mcp", Headers, Body, #{flow => 1}),
+    {Call, _} = running(),
+    %% Each one has gone through the session and the connection before the next is said.
+    {Same, Ping} = erlmcp_test_http:message(~"ping", #{}, #{session => Session}),
+    [begin
+         receive {said, Call} -> ok end,
+         #{status := 200} = call(Server, ~"resources/subscribe", #{uri => ~"test://text"},
+                                 #{session => Session}),
+         Pinged = gun:post(Connection, ~"/mcp", Same, Ping),
+         {response, nofin, 200, _} = gun:await(Connection, Pinged, 10_000),
+         gun:cancel(Connection, Pinged),
+         finish(Call, more)
+     end || _ <- lists:seq(1, 99)],
+    finish(Call, ~"done"),
+    _ = ended(Call),
+    gun:update_flow(Connection, Stream, 1_000_000),
+    {response, nofin, 200, _} = gun:await(Connection, Stream, 10_000),
+    {ok, Read} = gun:await_body(Connection, Stream, 10_000),
+    Events = [Data || #{data := Data} <- erlmcp_sse:parse(Read), Data =/= ~""],
+    {true, _} = {length(Events) < 40, length(Events)},
+    gun:close(Connection),
     erlmcp_test_http:stop(Server).
 
 last_event(Socket, Last) ->
