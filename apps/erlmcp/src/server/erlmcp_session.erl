@@ -35,6 +35,8 @@ that waits for an answer can be sent a stream.
     principal :: erlmcp_auth:principal(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_streams:streams(),
+    %% of each running call, who gives its places back
+    places = #{} :: #{Call :: pid() => atomics:atomics_ref()},
     %% whether what the streams keep is being watched for its age
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
@@ -144,7 +146,8 @@ if something was reported before it, the way of that.
 -spec run(guard(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok.
 run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
-    case adopt(Guard, Kind, Ids, Waiting) of
+    Places = atomics:new(1, []),
+    case adopt(Guard, Kind, Ids, Waiting, Places) of
         ok ->
             Owner = {Session, {erlmcp_call, self()}},
             {Status, Bytes} = Run(Owner),
@@ -153,7 +156,7 @@ run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
                     erlmcp_call:report(Owner, {answer, Status, Bytes});
                 undefined ->
                     #{id := Id, instance := Instance} = Guard,
-                    ok = erlmcp_instance:count_calls(Id, -length(Ids), Instance),
+                    ok = give_back(Places, length(Ids), Id, Instance),
                     Pid ! {Tag, {answer, Status, Bytes}},
                     ok
             end;
@@ -164,10 +167,11 @@ run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
 
 %% The session's row goes before its process: one that is there after the process was told will
 %% still see the call.
-adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, Ids, Waiting) ->
+adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, Ids, Waiting,
+      Places) ->
     try
         true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams}),
+        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams, Places}),
         case erlmcp_instance:has_session(Id, Instance) of
             true ->
                 ok;
@@ -177,6 +181,14 @@ adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, I
         end
     catch
         error:noproc -> ended
+    end.
+
+%% A call that has just answered may be cancelled, or late, before the session hears of its end: one
+%% of the two gives its places back.
+give_back(Places, Count, Id, Instance) ->
+    case atomics:exchange(Places, 1, 1) of
+        0 -> erlmcp_instance:count_calls(Id, -Count, Instance);
+        1 -> ok
     end.
 
 -doc "The client answered.".
@@ -237,9 +249,10 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, Kind, Ids, Waiting, Reads}, State) ->
-    #state{calls = Calls, streams = Streams, revision = Revision} = State,
+handle_cast({adopt, Call, Kind, Ids, Waiting, Reads, Places}, State) ->
+    #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
     {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Calls),
+                          places = Known#{Call => Places},
                           streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}};
 handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->
     case erlmcp_calls:find(Id, Calls) of
@@ -265,11 +278,13 @@ handle_cast(close, State) ->
 -doc false.
 handle_info({{erlmcp_call, Call}, Message}, State) ->
     {noreply, called(Call, Message, State)};
-handle_info({'EXIT', Call, Reason}, #state{calls = Calls, streams = Streams} = State) ->
+handle_info({'EXIT', Call, Reason}, State) ->
+    #state{calls = Calls, streams = Streams, places = Places} = State,
     {Bytes, Left} = erlmcp_calls:exited(Call, Reason, Calls),
     case Reason of
         normal ->
-            {noreply, State#state{calls = Left, streams = erlmcp_streams:answered(Call, Streams)}};
+            {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
+                                  streams = erlmcp_streams:answered(Call, Streams)}};
         _ ->
             {noreply, answer(Call, Bytes, settle(Call, Left, State))}
     end;
@@ -336,10 +351,16 @@ answer(Call, Bytes, #state{streams = Streams} = State) ->
     keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Streams), State).
 
 %% One of the calls may have ended: its place is free before its client is told so.
-settle(Call, Left, #state{id = Id, instance = Instance, calls = Calls} = State) ->
-    Ended = erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, Left),
-    ok = erlmcp_instance:count_calls(Id, -length(Ended), Instance),
-    State#state{calls = Left}.
+settle(Call, Left, State) ->
+    #state{id = Id, instance = Instance, calls = Calls, places = Places} = State,
+    case erlmcp_calls:ids(Call, Calls) -- erlmcp_calls:ids(Call, Left) of
+        [] ->
+            State#state{calls = Left};
+        Ended ->
+            {Own, Others} = maps:take(Call, Places),
+            ok = give_back(Own, length(Ended), Id, Instance),
+            State#state{calls = Left, places = Others}
+    end.
 
 %% A call may have asked a client that has lost its connection. It is given time to come back.
 unattended({Calls, Streams}, State) ->

@@ -13,7 +13,8 @@
          log_level_is_the_sessions/1, handler_knows_the_client_of_its_session/1]).
 -export([unused_session_expires/1, used_session_does_not_expire/1, sessions_are_bounded/1,
          refused_session_is_told_its_id/1, calls_of_a_session_are_bounded/1,
-         ended_calls_make_room/1]).
+         ended_calls_make_room/1, cancelled_answers_make_room_once/1,
+         late_answers_make_room_once/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, start_call/4, close/1, response/1, initialize/2,
                            initialize/3, delete/2, get_stream/2, finish/2, ended/1]).
@@ -402,4 +403,51 @@ ended_calls_make_room(_) ->
     #{messages := []} = response(Socket),
     close(Socket),
     result = Code(~"progress"),
+    erlmcp_test_http:stop(Server).
+
+%% A cancellation that meets the answer: the call's place is given back, and no other one.
+cancelled_answers_make_room_once(_) ->
+    Server = start(#{calls_per_connection => 1}),
+    Session = initialize(Server, ~"2025-11-25"),
+    Pid = session_process(),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 7),
+    ok = sys:suspend(Pid),
+    #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
+                            #{session => Session, id => none}),
+    finish(Call, ~"done"),
+    #{messages := [#{~"id" := 7, ~"result" := _}]} = response(Socket),
+    _ = ended(Call),
+    ok = sys:resume(Pid),
+    close(Socket),
+    one_place(Server, Session, Pid).
+
+%% The same of a deadline that passed while the call answered.
+late_answers_make_room_once(_) ->
+    Server = start(#{calls_per_connection => 1}),
+    Session = initialize(Server, ~"2025-11-25"),
+    Pid = session_process(),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 7),
+    ok = sys:suspend(Pid),
+    Pid ! {{erlmcp_call, Call}, {deadline, Call}},
+    finish(Call, ~"done"),
+    #{messages := [#{~"id" := 7, ~"result" := _}]} = response(Socket),
+    _ = ended(Call),
+    ok = sys:resume(Pid),
+    close(Socket),
+    one_place(Server, Session, Pid).
+
+session_process() ->
+    [Pid] = [P || P <- processes(),
+                  proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}],
+    Pid.
+
+one_place(Server, Session, Pid) ->
+    %% It has heard of all before this.
+    _ = sys:get_state(Pid),
+    {Socket, Call} = start_call(Server, Session, ~"wait", 8),
+    #{messages := [#{~"error" := #{~"code" := 1060}}]} =
+        call(Server, ~"tools/call", #{name => ~"progress"}, #{session => Session, id => 9}),
+    finish(Call, ~"done"),
+    #{messages := [#{~"id" := 8, ~"result" := _}]} = response(Socket),
+    close(Socket),
     erlmcp_test_http:stop(Server).
