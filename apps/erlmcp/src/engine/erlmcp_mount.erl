@@ -97,7 +97,7 @@ definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers)
     completions(Inward, named(Kind, Key, Prefix, Offers, Bare#{
         key := Key, mounted => Prefix,
         handler := fun(Arguments, Context) ->
-            outward(Kind, Handler(Arguments, Inward(Context)), Prefix, Offers)
+            returned(Kind, Handler(Arguments, Inward(Context)), Inward, Prefix, Offers)
         end})).
 
 named(resource, Uri, _, _, #{wire := Wire} = Definition) ->
@@ -132,6 +132,14 @@ inward(Kind, Own, _) when Kind =:= tool; Kind =:= prompt ->
     fun(Context) -> Context#{name := Own} end;
 inward(_, _, Prefix) ->
     fun(#{uri := Uri} = Context) -> Context#{uri := own_uri(Prefix, Uri)} end.
+
+%% What goes on with a call is as mounted as its handler.
+returned(tool, {task, Continue}, Inward, Prefix, Offers) when is_function(Continue, 1) ->
+    {task, fun(Context) ->
+        returned(tool, Continue(Inward(Context)), Inward, Prefix, Offers)
+    end};
+returned(Kind, Return, _, Prefix, Offers) ->
+    outward(Kind, Return, Prefix, Offers).
 
 outward(tool, {error, Content}, Prefix, Offers) when is_list(Content) ->
     {error, content(Content, Prefix, Offers)};

@@ -19,7 +19,8 @@ specification.
          other_answers_are_ignored/1, keys_are_used_once/1, input_in_time_or_failed/1,
          undeclared_input_is_failed/1]).
 -export([rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1,
-         handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1]).
+         handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1,
+         mounted_tools_go_on_as_mounted/1]).
 -export([tasks_are_bounded/1, results_are_bounded/1]).
 -export([changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
          listening_is_by_task/1]).
@@ -552,6 +553,28 @@ mounted_tools_are_tasks(Config) ->
     {Pid, #{task := Id}} = running(),
     finish(Pid, ~"done"),
     #{~"result" := #{~"content" := [#{~"text" := ~"done"}]}} = until(Client, Id, ~"completed"),
+    rounds_client:stop(Server).
+
+%% A handler that goes on by a fun is given its own name there too, and what it links to is found.
+mounted_tools_go_on_as_mounted(Config) ->
+    Read = fun(_, _) -> ~"read" end,
+    Goes = fun(_, _) ->
+        {task, fun(#{name := Name}) ->
+            {task, fun(#{name := Again}) ->
+                [erlmcp_content:resource_link(~"note://1", <<Name/binary, $+, Again/binary>>)]
+            end}
+        end}
+    end,
+    Mounted = #{name => ~"mounted", version => ~"1.0.0",
+                resources => [#{uri => ~"note://1", name => ~"n", handler => Read}],
+                tools => [#{name => ~"goes", task => optional, task_starts => on_return,
+                            handler => Goes}]},
+    Server = rounds_client:start(#{mounts => [{~"sub", Mounted}]}),
+    Client = client(Server, Config),
+    Linked = [#{~"type" => ~"resource_link", ~"uri" => ~"note://sub/1", ~"name" => ~"goes+goes"}],
+    #{~"result" := #{~"content" := Linked}} = call(undeclared(Client), ~"sub_goes"),
+    #{~"result" := #{~"content" := Linked}} =
+        until(Client, id(call(Client, ~"sub_goes")), ~"completed"),
     rounds_client:stop(Server).
 
 tasks_are_bounded(Config) ->
