@@ -22,8 +22,8 @@ several wait, the last one, whose stream is the likeliest to be there still.
 
 -record(state, {
     instance :: erlmcp_instance:of_calls(),
-    %% what is to run, until it does
-    call :: erlmcp_engine:call() | started,
+    %% what is to run, until it does: in a fun, since it has keys in it that no log may show
+    call :: fun(() -> erlmcp_engine:call()) | started,
     revision :: erlmcp_revision:revision(),
     task :: erlmcp_task_store:task(),
     %% the session that asked for the task, which is told of its changes
@@ -74,8 +74,8 @@ refused(Keeper, Key) ->
     gen_server:cast(Keeper, {refused, Key}).
 
 -doc false.
--spec start_link(erlmcp_instance:of_calls(), erlmcp_engine:call(), erlmcp_task_store:task(),
-                 erlmcp_call:owner() | none) -> gen_server:start_ret().
+-spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
+                 erlmcp_task_store:task(), erlmcp_call:owner() | none) -> gen_server:start_ret().
 start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
     %% What its call reports is in its hands for a moment.
     gen_server:start_link(?MODULE, {Instance, Call, Task, Session},
@@ -83,7 +83,8 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
                            {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
 
 -doc false.
-init({Instance, #{context := #{revision := Revision}} = Call, #{id := Id} = Task, Session}) ->
+init({Instance, Call, #{id := Id} = Task, Session}) ->
+    #{context := #{revision := Revision}} = Call(),
     process_flag(trap_exit, true),
     ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
     {ok, #state{instance = Instance, call = Call, revision = Revision, task = Task,
@@ -150,7 +151,7 @@ handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, revision = Revision} = Stat
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),
     #state{instance = Instance, call = Call} = State,
-    Pid = erlmcp_call:start(Call, Instance, erlmcp_task),
+    Pid = erlmcp_call:start(Call(), Instance, erlmcp_task),
     {noreply, State#state{pid = Pid, call = started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},

@@ -44,7 +44,7 @@ start(#{task := #{ttl := Ttl}} = Call, #{principal := Principal} = Context, Inst
     Rest = maps:remove(task, Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
-                                          [Running, Task, Session]),
+                                          [fun() -> Running end, Task, Session]),
     case erlmcp_task_keeper:open(Keeper) of
         ok ->
             {ok, erlmcp_task_view:created(Task, Context)};

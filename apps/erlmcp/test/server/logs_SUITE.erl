@@ -2,15 +2,17 @@
 -moduledoc "What a server's end, or its failing start, writes to the log: reasons, and no secrets.".
 
 -behaviour(supervisor).
+-behaviour(erlmcp_task_store).
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([keys_are_in_no_log/1, keys_in_a_fun_are_in_no_supervisors_log/1]).
--export([tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1]).
+-export([tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1, keys_of_tasks_are_in_no_log/1]).
 -export([log/2, init/1]).
+-export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
 all() ->
     [keys_are_in_no_log, keys_in_a_fun_are_in_no_supervisors_log, tls_secrets_are_in_no_log,
-     a_taken_id_is_no_crash].
+     a_taken_id_is_no_crash, keys_of_tasks_are_in_no_log].
 
 init_per_suite(Config) ->
     {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
@@ -80,6 +82,43 @@ a_taken_id_is_no_crash(_) ->
     {error, {already_started, Server}} = erlmcp:start_server(options(#{id => ?MODULE})),
     ok = erlmcp:stop_server(Server),
     nomatch = binary:match(logged(), ~"already_started").
+
+%% A store that fails takes the keeper of a task with it, which knows the call that was to run.
+keys_of_tasks_are_in_no_log(_) ->
+    Key = ~"0123456789abcdefghijklmnopqrstuv",
+    Tool = #{name => ~"tool", task => required, handler => fun(_, _) -> ~"" end},
+    Server = erlmcp_test_http:start(#{keys => [Key], task_store => {?MODULE, #{}},
+                                      tools => [Tool]}),
+    Tasks = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
+    #{messages := [#{~"error" := #{~"code" := -32603}}]} =
+        erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"tool"},
+                              #{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Tasks}}),
+    Logged = logged(),
+    {_, _} = binary:match(Logged, ~"no_store"),
+    nomatch = binary:match(Logged, Key),
+    erlmcp_test_http:stop(Server).
+
+%% A store of tasks that fails.
+-doc false.
+open(#{}, _) -> none.
+
+-doc false.
+put(_, none) -> error(no_store).
+
+-doc false.
+get(_, none) -> error.
+
+-doc false.
+update(_, none) -> {error, changed}.
+
+-doc false.
+list(_, _, _, none) -> {[], false}.
+
+-doc false.
+delete(_, none) -> ok.
+
+-doc false.
+sweep(_, none) -> ok.
 
 %% All that was logged until now.
 logged() ->
