@@ -173,8 +173,9 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of
-        #{Number := #{connection := #{sent := Sent} = Connection} = Stream} when
-            Position =< Sent
+        %% Not what a connection before this one says late.
+        #{Number := #{connection := #{sent := Sent, written := Before} = Connection} = Stream} when
+            Position > Before, Position =< Sent
         ->
             Written = Stream#{connection := Connection#{written := Position}},
             pump(Number, State#{streams := Streams#{Number := Written}});
@@ -184,8 +185,11 @@ written({Number, Position}, #{streams := Streams} = State) ->
 
 -doc "A connection is over, and its stream is not. Gives the calls that have lost theirs.".
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
-detach(Owner, State) ->
-    lost(fun(#{owner := Other}) -> Other =:= Owner end, State).
+detach(Owner, #{calls := Calls} = State) ->
+    %% One that still waited loses the stream before anything is sent on it.
+    Waiting = [Call || Call := {waits, Other, true} <- Calls, Other =:= Owner],
+    lost(fun(#{owner := Other}) -> Other =:= Owner end,
+         lists:foldl(fun begin_stream/2, State, Waiting)).
 
 -doc "The same, by its monitor.".
 -spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.

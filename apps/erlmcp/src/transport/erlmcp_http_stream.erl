@@ -330,7 +330,7 @@ finish({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
 
 -doc false.
-terminate(_, _, #stream{call = {session, Pid}, streaming = true, owner = Owner}) ->
+terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,

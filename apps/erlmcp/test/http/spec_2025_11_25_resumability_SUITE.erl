@@ -10,7 +10,8 @@ Messages to the Server": a stream of a session outlives its connections, within 
 -export([lost_events_are_replayed/1, answer_is_replayed/1, what_is_still_to_come_follows/1,
          nothing_of_another_stream_is_replayed/1, own_stream_is_resumed/1,
          batch_is_resumed/1, http2_stream_is_resumed/1]).
--export([resumption_takes_the_place_of_a_connection/1, cancelled_stream_ends/1,
+-export([resumption_takes_the_place_of_a_connection/1, a_lost_connection_holds_up_no_other/1,
+         a_reset_request_is_not_waited_for/1, cancelled_stream_ends/1,
          unknown_events_are_refused/1, other_sessions_events_are_refused/1]).
 -export([server_may_close_the_connection/1, older_clients_keep_their_connection/1,
          stateless_clients_keep_their_connection/1]).
@@ -338,6 +339,43 @@ resumption_takes_the_place_of_a_connection(Config) ->
     finish(Call, ~"done"),
     {1, ~"done"} = answered(Again),
     [close(S) || S <- [Socket, Again]].
+
+%% One that was stuck when its stream went on elsewhere says late what it has written.
+a_lost_connection_holds_up_no_other(Config) ->
+    #{pid := Server} = server(Config),
+    Session = session(Config),
+    {Socket, _} = get_stream(server(Config), Session),
+    _ = primed(Socket),
+    Change = fun(Number) ->
+        ok = erlmcp:add(Server, prompt, #{name => integer_to_binary(Number),
+                                          handler => fun(_, _) -> ~"" end}),
+        #{id := Id} = event(Socket),
+        Id
+    end,
+    [~"0-1" | _] = [Change(Number) || Number <- lists:seq(1, 40)],
+    ok = erlmcp_session:written(erlmcp_test_http:session_process(), {0, 1}),
+    ~"0-41" = Change(41),
+    close(Socket).
+
+%% On HTTP/2 the request goes, and its connection stays: what the call asks then reaches nobody.
+a_reset_request_is_not_waited_for(_) ->
+    Server = #{port := Port} = start(#{reconnect_ms => 100}),
+    #{session := Session} =
+        rounds_client:open(Server, http, ?REVISION, #{elicitation => #{}}),
+    {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
+    {ok, http2} = gun:await_up(Connection, 10_000),
+    Post = fun(Method, Params, Id) ->
+        {Headers, Body} = erlmcp_test_http:message(Method, Params, #{session => Session, id => Id}),
+        gun:post(Connection, ~"/mcp", Headers, Body)
+    end,
+    Stream = Post(~"tools/call", #{name => ~"wait"}, 1),
+    {Call, _} = running(),
+    ok = gun:cancel(Connection, Stream),
+    {response, nofin, 200, _} = gun:await(Connection, Post(~"ping", #{}, 2), 10_000),
+    finish(Call, {input_required, #{~"it" => erlmcp_input:elicit(~"What?", #{})}}),
+    _ = ended(Call),
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
 
 cancelled_stream_ends(Config) ->
     Session = session(Config),

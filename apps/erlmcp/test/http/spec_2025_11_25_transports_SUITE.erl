@@ -409,7 +409,7 @@ ended_calls_make_room(_) ->
 cancelled_answers_make_room_once(_) ->
     Server = start(#{calls_per_connection => 1}),
     Session = initialize(Server, ~"2025-11-25"),
-    Pid = session_process(),
+    Pid = erlmcp_test_http:session_process(),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     ok = sys:suspend(Pid),
     #{status := 202} = call(Server, ~"notifications/cancelled", #{requestId => 7},
@@ -425,7 +425,7 @@ cancelled_answers_make_room_once(_) ->
 late_answers_make_room_once(_) ->
     Server = start(#{calls_per_connection => 1}),
     Session = initialize(Server, ~"2025-11-25"),
-    Pid = session_process(),
+    Pid = erlmcp_test_http:session_process(),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     ok = sys:suspend(Pid),
     Pid ! {{erlmcp_call, Call}, {deadline, Call}},
@@ -435,11 +435,6 @@ late_answers_make_room_once(_) ->
     ok = sys:resume(Pid),
     close(Socket),
     one_place(Server, Session, Pid).
-
-session_process() ->
-    [Pid] = [P || P <- processes(),
-                  proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}],
-    Pid.
 
 one_place(Server, Session, Pid) ->
     %% It has heard of all before this.

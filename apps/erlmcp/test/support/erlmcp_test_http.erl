@@ -9,7 +9,7 @@ Everything waits ten seconds at most and fails then.
 -export([connect/1, write/2, send/4, close/1]).
 -export([response/1, head/1, body/2, event/1, events/1, chunk/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
--export([initialize/2, initialize/3, delete/2]).
+-export([initialize/2, initialize/3, session_process/0, delete/2]).
 -export([start_call/4, get_stream/2, get_stream/3]).
 
 -export_type([server/0, reply/0, options/0, headers/0]).
@@ -422,6 +422,13 @@ initialize(Server, Revision, Headers) ->
     None = #{~"mcp-session-id" => none, ~"mcp-protocol-version" => none},
     call(Server, ~"initialize", Params,
          #{session => {~"", Revision}, headers => maps:merge(None, Headers)}).
+
+-doc "The process of the node's one session.".
+-spec session_process() -> pid().
+session_process() ->
+    [Pid] = [P || P <- processes(),
+                  proc_lib:translate_initial_call(P) =:= {erlmcp_session, init, 1}],
+    Pid.
 
 -doc "Ends a session.".
 -spec delete(server(), session()) -> reply().
