@@ -10,7 +10,7 @@ A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, P
 not read, and is killed; an HTTP session that does is told no more until its stream is read.
 """.
 
--export([new/0, add/5, remove/4, session/2]).
+-export([new/0, add/5, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
 
 -export_type([subscription/0, told/0]).
@@ -41,6 +41,12 @@ add(Topics, Owner, Subscription, Principal, Table) ->
 -spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
 remove(Topics, Owner, Subscription, Table) ->
     lists:foreach(fun(Topic) -> ets:delete(Table, {Topic, Owner, Subscription}) end, Topics).
+
+-doc "Removes the session that is told of this task.".
+-spec remove_task(Id :: binary(), ets:table()) -> ok.
+remove_task(Id, Table) ->
+    true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_'}),
+    ok.
 
 -doc "Tells the subscribers of a topic, if they are of its audience, that it changed.".
 -spec publish(erlmcp_engine:topic(), erlmcp_definition:audience(), ets:table()) -> ok.

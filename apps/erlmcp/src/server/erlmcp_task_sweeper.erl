@@ -1,5 +1,8 @@
 -module(erlmcp_task_sweeper).
--moduledoc "Has a server's store of tasks forget, every few seconds, what has expired.".
+-moduledoc """
+Has a server's store of tasks forget, every few seconds, what has expired, and ends the tasks whose
+keepers were killed.
+""".
 
 -behaviour(gen_server).
 
@@ -29,6 +32,7 @@ handle_cast(_, Instance) ->
 
 -doc false.
 handle_info(sweep, Instance) ->
+    ok = erlmcp_tasks:sweep(Instance),
     ok = erlmcp_task_store:sweep(erlang:system_time(millisecond),
                                  erlmcp_instance:task_store(Instance)),
     {noreply, Instance}.

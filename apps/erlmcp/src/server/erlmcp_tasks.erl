@@ -9,7 +9,7 @@ and cannot be guessed; where nobody is told from anybody, who knows it may use i
 
 -export([open/2, store/1]).
 -export([start/3, perform/4]).
--export([find/3, keeper/2, put_keeper/3, delete_keeper/2]).
+-export([find/3, keeper/2, put_keeper/3, delete_keeper/2, sweep/1]).
 
 -export_type([tables/0]).
 
@@ -160,27 +160,53 @@ find(Id, #{principal := Principal} = Context, Instance) ->
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
 
-kept(#{id := Id, node := Node, version := Version} = Task, Context, Instance) ->
+kept(#{id := Id, node := Node} = Task, Context, Instance) ->
     case erlmcp_task_view:is_over(Task) orelse Node =/= node() orelse keeper(Id, Instance) of
         error ->
-            Refusal = erlmcp_refusal:new(internal_error, ~"the task was lost", #{code => -32603}),
-            Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
-                         status := failed, error => Refusal, requests := #{},
-                         message => erlmcp_refusal:message(Refusal)},
-            %% If it has changed, it was just ended.
-            _ = erlmcp_task_store:update(Lost, erlmcp_instance:task_store(Instance)),
+            ok = lost(Task, Instance),
             find(Id, Context, Instance);
         _ ->
             {ok, Task}
     end.
+
+lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) ->
+    Refusal = erlmcp_refusal:new(internal_error, ~"the task was lost", #{code => -32603}),
+    Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
+                 status := failed, error => Refusal, requests := #{},
+                 message => erlmcp_refusal:message(Refusal)},
+    case erlmcp_task_store:update(Lost, erlmcp_instance:task_store(Instance)) of
+        ok ->
+            Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
+            erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
+                                         erlmcp_instance:subscriptions(Instance));
+        %% It was just ended.
+        {error, _} ->
+            ok
+    end.
+
+-doc """
+Ends the tasks whose keepers were killed, and could not do it themselves. Their clients may wait to be
+told.
+""".
+-spec sweep(erlmcp_instance:of_calls()) -> ok.
+sweep(#{tasks := {Store, Keepers}} = Instance) ->
+    Killed = [Id || {Id, Keeper} <- ets:tab2list(Keepers), not is_process_alive(Keeper)],
+    lists:foreach(fun(Id) ->
+        case erlmcp_task_store:get(Id, Store) of
+            {ok, Task} -> erlmcp_task_view:is_over(Task) orelse lost(Task, Instance);
+            error -> ok
+        end,
+        ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
+        ok = delete_keeper(Id, Instance)
+    end, Killed).
 
 -doc "The keeper of a task that runs here.".
 -spec keeper(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
 keeper(Id, #{tasks := {_, Keepers}}) ->
     case ets:lookup(Keepers, Id) of
         [{_, Keeper}] ->
-            %% One that was killed could not take its row with it.
-            case is_process_alive(Keeper) orelse ets:delete(Keepers, Id) andalso false of
+            %% One that was killed could not take its row with it; that is swept.
+            case is_process_alive(Keeper) of
                 true -> {ok, Keeper};
                 false -> error
             end;

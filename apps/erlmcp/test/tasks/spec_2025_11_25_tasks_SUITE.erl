@@ -17,7 +17,8 @@ Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls 
          input_is_asked_again_of_the_next/1, input_is_asked_of_who_still_waits/1,
          answers_may_come_from_two/1, client_that_cannot_be_asked_waits/1]).
 -export([progress_goes_to_who_waits/1, progress_goes_to_the_session/1, changes_are_told/1,
-         changes_are_told_to_their_session/1, what_nobody_reads_is_not_kept/1]).
+         changes_are_told_to_their_session/1, a_lost_task_is_told/1,
+         what_nobody_reads_is_not_kept/1]).
 -export([cancel_shows_the_cancelled/1, cancel_of_the_ended_is_refused/1, unknown_is_refused/1]).
 -export([list_is_the_sessions/1, list_has_pages/1, list_is_the_principals/1,
          tasks_are_their_principals/1]).
@@ -493,6 +494,19 @@ changes_are_told_to_their_session(Config) ->
         rounds_client:next(OtherSession),
     %% Nobody is subscribed to what is over.
     [] = [Topic || {{task, _, _} = Topic, _} <- rounds_client:subscribers(server(Config))].
+
+%% Its keeper could not tell it, nor take with it what it had in tables.
+a_lost_task_is_told(Config) ->
+    Client = client(Config),
+    Session = rounds_client:stream(Client),
+    {Id, Pid} = waiting(Client),
+    exit(tasks_client:keeper(server(Config), Id), kill),
+    _ = erlmcp_test_http:ended(Pid),
+    ok = tasks_client:sweep(server(Config)),
+    #{~"method" := ~"notifications/tasks/status",
+      ~"params" := #{~"taskId" := Id, ~"status" := ~"failed"}} = rounds_client:next(Session),
+    [] = [Topic || {{task, _, _} = Topic, _} <- rounds_client:subscribers(server(Config))],
+    {0, 0} = tasks_client:counts(server(Config)).
 
 %% A session whose own stream was never open is not told later of each task that it ever had.
 what_nobody_reads_is_not_kept(Config) ->

@@ -5,7 +5,8 @@ tasks. The clients are those of `m:rounds_client`.
 """.
 
 -export([start/1, start/2, definitions/1, open/4]).
--export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2]).
+-export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
+         sweep/1]).
 
 -define(TIMEOUT, 10_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
@@ -175,6 +176,14 @@ counts(Server) ->
 keeper(Server, Id) ->
     {ok, Keeper} = erlmcp_tasks:keeper(Id, instance(Server)),
     Keeper.
+
+-doc "Has the server look now for what it looks for every few seconds.".
+-spec sweep(erlmcp_test_http:server()) -> ok.
+sweep(#{pid := Pid}) ->
+    {_, Sweeper, _, _} = lists:keyfind(task_sweeper, 1, supervisor:which_children(Pid)),
+    Sweeper ! sweep,
+    _ = sys:get_state(Sweeper),
+    ok.
 
 instance(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
