@@ -185,8 +185,8 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     end.
 
 -doc """
-Ends the tasks whose keepers were killed, and could not do it themselves. Their clients may wait to be
-told.
+Ends the tasks whose keepers were killed, and could not do it themselves. Their clients may wait to
+be told.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Keepers}} = Instance) ->
