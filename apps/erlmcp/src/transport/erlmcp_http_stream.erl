@@ -30,6 +30,10 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 
+%% Events that the client of a subscription may leave unread: fewer than what a whole connection,
+%% which others may share, is ended for.
+-define(UNREAD, 500).
+
 -record(stream, {
     owner :: erlmcp_call:owner(),
     config :: config(),
@@ -281,6 +285,12 @@ info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
     %% Handled is what came before it: that has been written.
     streamed(erlmcp_sse:event(Event), Place,
              written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
+info(_, {event, Id, _, _, _}, #stream{call = {listen, Id, _, _}, unsaid = Unsaid} = Stream) when
+    length(Unsaid) >= ?UNREAD
+->
+    logger:warning(#{what => slow_consumer, refusal => 1055, limit => ?UNREAD}),
+    {[{internal_error, slow_consumer, 'The client does not read its stream.'}],
+     Stream};
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};

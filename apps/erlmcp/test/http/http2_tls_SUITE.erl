@@ -7,6 +7,7 @@
          refusals_have_their_status/1, session_lives_from_initialize_to_delete/1]).
 -export([hundred_streams_are_served_at_once/1, slow_call_delays_no_other/1,
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
+         listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
          streams_of_a_connection_are_bounded/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
@@ -24,6 +25,7 @@ groups() ->
     [{h2c, Main}, {tls_h2, Main}, {tls_http11, Main},
      {streams, [hundred_streams_are_served_at_once, slow_call_delays_no_other,
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
+                listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
                 streams_of_a_connection_are_bounded]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
@@ -256,6 +258,28 @@ reset_while_streaming_cancels_the_call(Config) ->
     {Pid, _} = running(),
     ok = gun:cancel(Connection, Stream),
     _ = ended(Pid),
+    gun:close(Connection).
+
+%% A proxy may have one connection for all of its clients.
+listener_that_does_not_read_ends_alone(Config) ->
+    #{pid := Server, port := Port} = proplists:get_value(server, Config),
+    {ok, Connection} = gun:open("127.0.0.1", Port,
+                                #{protocols => [http2], retry => 0,
+                                  http2_opts => #{initial_stream_window_size => 65_535}}),
+    {ok, http2} = gun:await_up(Connection, ?TIMEOUT),
+    Stays = wait(Connection, 1),
+    {Call, _} = running(),
+    Filter = #{resourceSubscriptions => [~"test://text"]},
+    {Headers, Body} = message(~"subscriptions/listen", #{notifications => Filter}, #{id => 2}),
+    Stream = gun:post(Connection, "/mcp", Headers, Body, #{flow => 1}),
+    {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
+    [begin
+         [ok = erlmcp:resource_updated(Server, ~"test://text") || _ <- lists:seq(1, 100)],
+         {200, _, _} = answer(Connection, echo(Connection, ~"handled"))
+     end || _ <- lists:seq(1, 30)],
+    {error, {stream_error, _}} = gun:await_body(Connection, Stream, ?TIMEOUT),
+    finish(Call, ~"undisturbed"),
+    {200, _, [#{~"id" := 1, ~"result" := _}]} = answer(Connection, Stays),
     gun:close(Connection).
 
 disconnect_cancels_all_calls(Config) ->
