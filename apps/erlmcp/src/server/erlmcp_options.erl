@@ -81,7 +81,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
 -type sse() :: #{path => binary(), message_path => binary()}.
 -type limits() :: #{
-    message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(),
+    message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
     sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
     stored_events := pos_integer(), stored_bytes := pos_integer(), stored_ms := pos_integer(),
@@ -112,7 +112,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
      {depth, 64, ~"nesting of a message's JSON"},
-     {keys, 10_000, ~"object members in a message's JSON"},
+     {members, 10_000, ~"object members in a message's JSON"},
      {connections, 10_000, ~"open connections of a listener"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
      {sessions, 10_000, ~"open HTTP sessions"},

@@ -14,14 +14,15 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 -export_type([limits/0, json_term/0, decode_error/0]).
 
 -type limits() :: #{
-    message_bytes := pos_integer(), depth := pos_integer(), keys := pos_integer(), atom() => term()
+    message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
+    atom() => term()
 }.
 -type json_term() ::
     null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
 -type decode_error() ::
     {too_large, Limit :: pos_integer(), Observed :: pos_integer()}
     | {too_deep, Limit :: pos_integer()}
-    | {too_many_keys, Limit :: pos_integer()}
+    | {too_many_members, Limit :: pos_integer()}
     | {duplicate_key, Key :: binary()}
     | {number_too_long, Limit :: pos_integer()}
     | {number_out_of_range, Offset :: non_neg_integer()}
@@ -33,17 +34,17 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 %% What a number may be written with. Reading an integer takes time quadratic in its digits.
 -define(NUMBER_BYTES, 400).
 
-%% An open array or object: how much deeper it may go, how many keys the message may still bring,
+%% An open array or object: how much deeper it may go, how many members objects may still bring,
 %% and what stands in it so far, the last first.
 -type open() ::
-    {Depth :: non_neg_integer(), Keys :: non_neg_integer(), Inside :: list()}.
+    {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
 
 -doc """
 The JSON value that `Binary` holds; whitespace may stand around it.
 
 `message_bytes` is the size of the message, `depth` how many arrays and objects may stand inside
-each other (1 allows one), `keys` how many object members the whole message may have. `keys` and
-`depth` are checked as the bytes are read, a duplicate key when its object ends.
+each other (1 allows one), `members` how many the objects of the whole message may have. `members`
+and `depth` are checked as the bytes are read, a duplicate key when its object ends.
 
 Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
 stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
@@ -54,7 +55,7 @@ message is an `unexpected_end`.
 ## Examples
 
 ```erlang
-1> Limits = #{message_bytes => 1_000_000, depth => 64, keys => 10_000}.
+1> Limits = #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
 2> erlmcp_json:decode(~B'{"id": 1, "ok": [true, null]}', Limits).
 {ok, #{~"id" => 1, ~"ok" => [true, null]}}
 3> erlmcp_json:decode(~B'{"id": 1, "id": 2}', Limits).
@@ -68,7 +69,7 @@ message is an `unexpected_end`.
 -spec decode(binary(), limits()) -> {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
-decode(Binary, #{depth := Depth, keys := Keys}) ->
+decode(Binary, #{depth := Depth, members := Most}) ->
     Decoders = #{
         array_start => fun open/1,
         array_push => fun push/2,
@@ -79,12 +80,12 @@ decode(Binary, #{depth := Depth, keys := Keys}) ->
         integer => fun to_integer/1,
         float => fun to_float/1
     },
-    try json:decode(Binary, {Depth, Keys, []}, Decoders) of
+    try json:decode(Binary, {Depth, Most, []}, Decoders) of
         {Value, _, <<>>} -> {ok, Value};
         {_, _, _} -> {error, trailing_bytes}
     catch
         throw:too_deep -> {error, {too_deep, Depth}};
-        throw:too_many_keys -> {error, {too_many_keys, Keys}};
+        throw:too_many_members -> {error, {too_many_members, Most}};
         throw:Reason -> {error, Reason};
         error:unexpected_end -> {error, unexpected_end};
         error:{invalid_byte, Byte}:Stack -> {error, {invalid_byte, Byte, offset(Stack)}};
@@ -93,26 +94,26 @@ decode(Binary, #{depth := Depth, keys := Keys}) ->
 
 -spec open(open()) -> open().
 open({0, _, _}) -> throw(too_deep);
-open({Depth, Keys, _}) -> {Depth - 1, Keys, []}.
+open({Depth, Left, _}) -> {Depth - 1, Left, []}.
 
 -spec push(json_term(), open()) -> open().
-push(Value, {Depth, Keys, Values}) ->
-    {Depth, Keys, [Value | Values]}.
+push(Value, {Depth, Left, Values}) ->
+    {Depth, Left, [Value | Values]}.
 
 -spec push(binary(), json_term(), open()) -> open().
 push(_, _, {_, 0, _}) ->
-    throw(too_many_keys);
-push(Key, Value, {Depth, Keys, Members}) ->
-    {Depth, Keys - 1, [{Key, Value} | Members]}.
+    throw(too_many_members);
+push(Key, Value, {Depth, Left, Members}) ->
+    {Depth, Left - 1, [{Key, Value} | Members]}.
 
 -spec close_array(open(), Around :: open()) -> {[json_term()], open()}.
-close_array({_, Keys, Values}, {Depth, _, Around}) ->
-    {lists:reverse(Values), {Depth, Keys, Around}}.
+close_array({_, Left, Values}, {Depth, _, Around}) ->
+    {lists:reverse(Values), {Depth, Left, Around}}.
 
 -spec close_object(open(), Around :: open()) -> {#{binary() => json_term()}, open()}.
-close_object({_, Keys, Members}, {Depth, _, Around}) ->
+close_object({_, Left, Members}, {Depth, _, Around}) ->
     case maps:from_list(Members) of
-        Object when map_size(Object) =:= length(Members) -> {Object, {Depth, Keys, Around}};
+        Object when map_size(Object) =:= length(Members) -> {Object, {Depth, Left, Around}};
         Object -> throw({duplicate_key, duplicate(Members, Object)})
     end.
 

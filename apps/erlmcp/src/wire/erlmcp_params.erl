@@ -88,7 +88,7 @@ unreadable({too_large, Limit, Observed}) ->
                        #{limit => Limit, observed => Observed});
 unreadable({too_deep, Limit}) ->
     parse_error(~"the message is nested too deep", #{limit => Limit});
-unreadable({too_many_keys, Limit}) ->
+unreadable({too_many_members, Limit}) ->
     parse_error(~"the message has too many object members", #{limit => Limit});
 unreadable({number_too_long, Limit}) ->
     parse_error(~"a number has too many digits", #{limit => Limit});

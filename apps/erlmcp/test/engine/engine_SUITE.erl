@@ -275,7 +275,7 @@ says_its_type([{call, #{context := #{revision := Revision}}}]) -> Revision =:= '
 
 %% The values that the other properties are about are those that `erlmcp_json` reads.
 encoded_json_comes_in_as_it_went_out(_) ->
-    Limits = #{message_bytes => 1_000_000, depth => 100, keys => 1000},
+    Limits = #{message_bytes => 1_000_000, depth => 100, members => 1000},
     holds(?FORALL(Json, engine_json:json(),
                   begin
                       Bytes = iolist_to_binary(json:encode(Json)),

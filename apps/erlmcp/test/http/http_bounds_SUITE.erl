@@ -2,7 +2,7 @@
 -moduledoc "HTTP/1.1 under load: what is too much or too slow is refused, and nothing else is.".
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([depth_and_keys_are_bounded/1, body_is_bounded_by_its_length/1,
+-export([depth_and_members_are_bounded/1, body_is_bounded_by_its_length/1,
          body_is_bounded_while_it_arrives/1, body_that_stops_is_408/1,
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
          expectation_is_answered_with_continue/1, what_waits_behind_a_call_is_bounded/1]).
@@ -41,8 +41,8 @@ server(Config) ->
     proplists:get_value(server, Config).
 
 %% Bounded refusal: at the limit it succeeds, at the limit plus one it is refused.
-depth_and_keys_are_bounded(_) ->
-    %% The echoed request itself is nested 3 deep and has 11 keys.
+depth_and_members_are_bounded(_) ->
+    %% The echoed request itself is nested 3 deep and has 11 members.
     Nested = fun(Depth) -> lists:foldl(fun(_, Inner) -> [Inner] end, [], lists:seq(2, Depth)) end,
     Echo = fun(Server, Arguments) ->
         Params = #{name => ~"echo", arguments => Arguments#{text => ~"a"}},
@@ -54,13 +54,13 @@ depth_and_keys_are_bounded(_) ->
     {400, #{~"error" := #{~"code" := -32700, ~"data" := #{~"limit" := 10}}}} =
         Echo(Deep, #{deep => Nested(8)}),
     erlmcp_test_http:stop(Deep),
-    Wide = start(#{limits => #{keys => 100}}),
-    Keys = fun(Count) -> #{integer_to_binary(N) => N || N <- lists:seq(1, Count)} end,
+    Wide = start(#{limits => #{members => 100}}),
+    Members = fun(Count) -> #{integer_to_binary(N) => N || N <- lists:seq(1, Count)} end,
     {_, Body} = message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"a"}}, #{}),
     Own = length(binary:matches(Body, ~"\":")),
-    {200, #{~"result" := _}} = Echo(Wide, Keys(100 - Own)),
+    {200, #{~"result" := _}} = Echo(Wide, Members(100 - Own)),
     {400, #{~"error" := #{~"code" := -32700, ~"data" := #{~"limit" := 100}}}} =
-        Echo(Wide, Keys(101 - Own)),
+        Echo(Wide, Members(101 - Own)),
     erlmcp_test_http:stop(Wide).
 
 %% Bounded refusal: 413 before the body that is too large is sent.

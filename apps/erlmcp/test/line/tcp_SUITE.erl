@@ -322,7 +322,7 @@ nested(Depth) -> [nested(Depth - 1)].
 
 %% The same for the object members of a message, wherever they stand in it.
 members_are_bounded(_) ->
-    Socket = connect(serve(#{limits => #{keys => 20}})),
+    Socket = connect(serve(#{limits => #{members => 20}})),
     %% Four of the message itself.
     #{~"id" := 1, ~"result" := #{}} = ask(Socket, 1, ~"ping", members(16)),
     send(Socket, request(2, ~"ping", members(17))),

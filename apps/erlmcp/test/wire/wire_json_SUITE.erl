@@ -10,12 +10,12 @@ and one beyond, and no bytes that crash it.
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0]).
--export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, keys/1,
+-export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1]).
 
 all() ->
-    [examples, values, syntax, strings, numbers, bytes, depth, keys, duplicate_keys,
+    [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
      limits_at_and_beyond].
 
@@ -143,10 +143,10 @@ depth(_Config) ->
 nested(Open, Close, Depth) ->
     [lists:duplicate(Depth, Open), $1, lists:duplicate(Depth, Close)].
 
-keys(_Config) ->
+members(_Config) ->
     Text = ~B'[{"a":1,"b":{"c":[{"d":1}]}},{"e":1}, 1, 2, 3, 4, 5, 6]',
-    ?assertMatch({ok, _}, decode(Text, #{keys => 5})),
-    ?assertEqual({error, {too_many_keys, 4}}, decode(Text, #{keys => 4})).
+    ?assertMatch({ok, _}, decode(Text, #{members => 5})),
+    ?assertEqual({error, {too_many_members, 4}}, decode(Text, #{members => 4})).
 
 duplicate_keys(_Config) ->
     [?assertEqual({error, {duplicate_key, Key}}, decode(Text), Text)
@@ -171,7 +171,7 @@ limits_hold_early(_Config) ->
             {binary:copy(~"[", Megabyte), {too_deep, 64}, 1_000},
             {binary:copy(~B'{"a":', Megabyte div 5), {too_deep, 64}, 5_000},
             {binary:copy(~B'{"a":1,', Megabyte div 8), {invalid_byte, ${, 7}, 1_000},
-            {[${, binary:copy(~B'"a":1,', Megabyte div 6)], {too_many_keys, 10_000}, 500_000},
+            {[${, binary:copy(~B'"a":1,', Megabyte div 6)], {too_many_members, 10_000}, 500_000},
             {binary:copy(~"1", Megabyte), {number_too_long, 400}, 2 * Megabyte},
             {[~"0.", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte},
             {[~"1e", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte}
@@ -194,7 +194,7 @@ no_atoms(_Config) ->
 
 never_crashes(_Config) ->
     check(?FORALL(Text, oneof([binary(), fragments(), broken_json()]),
-                  case erlmcp_json:decode(Text, #{message_bytes => 200, depth => 3, keys => 4}) of
+                  case decode(Text, #{message_bytes => 200, depth => 3, members => 4}) of
                       {ok, _} -> true;
                       {error, Reason} -> is_reason(Reason, byte_size(Text))
                   end),
@@ -202,7 +202,7 @@ never_crashes(_Config) ->
 
 is_reason({too_large, 200, Observed}, Size) -> Observed =:= Size;
 is_reason({too_deep, 3}, _) -> true;
-is_reason({too_many_keys, 4}, _) -> true;
+is_reason({too_many_members, 4}, _) -> true;
 is_reason({duplicate_key, Key}, _) -> is_binary(Key);
 is_reason({number_too_long, 400}, _) -> true;
 is_reason({number_out_of_range, Offset}, Size) -> Offset < Size;
@@ -235,24 +235,25 @@ limits_at_and_beyond(_Config) ->
                   begin
                       Text = iolist_to_binary(json:encode(Term)),
                       Bytes = byte_size(Text),
-                      {Depth, Keys} = measure(Term),
-                      At = #{message_bytes => Bytes, depth => max(1, Depth), keys => max(1, Keys)},
+                      {Depth, Members} = measure(Term),
+                      At = #{message_bytes => Bytes, depth => max(1, Depth),
+                             members => max(1, Members)},
                       {ok, Term} =:= decode(Text, At) andalso
                           {error, {too_large, Bytes - 1, Bytes}} =:=
                               decode(Text, At#{message_bytes := Bytes - 1}) andalso
                           (Depth < 2 orelse {error, {too_deep, Depth - 1}} =:=
                               decode(Text, At#{depth := Depth - 1})) andalso
-                          (Keys < 2 orelse {error, {too_many_keys, Keys - 1}} =:=
-                              decode(Text, At#{keys := Keys - 1}))
+                          (Members < 2 orelse {error, {too_many_members, Members - 1}} =:=
+                              decode(Text, At#{members := Members - 1}))
                   end),
           1000).
 
 measure(Term) when is_map(Term) ->
-    {Depth, Keys} = measure(maps:values(Term)),
-    {Depth, Keys + map_size(Term)};
+    {Depth, Members} = measure(maps:values(Term)),
+    {Depth, Members + map_size(Term)};
 measure(Term) when is_list(Term) ->
-    {Depths, Keys} = lists:unzip([measure(Item) || Item <- Term]),
-    {1 + lists:max([0 | Depths]), lists:sum(Keys)};
+    {Depths, Members} = lists:unzip([measure(Item) || Item <- Term]),
+    {1 + lists:max([0 | Depths]), lists:sum(Members)};
 measure(_) ->
     {0, 0}.
 
@@ -282,5 +283,5 @@ decode(Text) ->
     decode(Text, #{}).
 
 decode(Text, Limits) ->
-    Usual = #{message_bytes => 1_000_000, depth => 64, keys => 10_000},
+    Usual = #{message_bytes => 1_000_000, depth => 64, members => 10_000},
     erlmcp_json:decode(iolist_to_binary(Text), maps:merge(Usual, Limits)).
