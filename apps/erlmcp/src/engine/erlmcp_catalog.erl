@@ -1,8 +1,9 @@
 -module(erlmcp_catalog).
 -moduledoc """
-What a server offers, compiled for reading: definitions by name and, for each revision, the answers
-to the list requests, `initialize` and `server/discover`, already encoded. Pure; `erlmcp_publisher`
-is the process that holds the current one.
+What a server offers, compiled for reading: its definitions (`erlmcp_entries`) and, for each
+revision, the answers to the list requests (`erlmcp_listing`), to `initialize` and to
+`server/discover` (`erlmcp_greeting`), already encoded. Pure; `erlmcp_publisher` is the process that
+holds the current one.
 
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a
@@ -16,16 +17,11 @@ change. Their files are resources that have their contents.
 -export([skill/2, directory/4, extends/3, result/4]).
 -export([server_meta/1, keys/1, page_size/1, has_tasks/1, version/1, changed/2]).
 
--export_type([catalog/0, identity/0, settings/0, left_out/0]).
+-export_type([catalog/0, settings/0]).
 
--doc "Who the server is: the fields of MCP's `Implementation`, and `instructions`.".
--type identity() :: #{
-    name := binary(), version := binary(), title => binary(), description => binary(),
-    website_url => binary(), icons => [map()], instructions => binary()
-}.
 -doc """
 How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
-for, and the keys that sign cursors and seal state. And what is around each handler: the server's
+for, and the keys that seal cursors and state. And what is around each handler: the server's
 `middleware`, and the one that keeps results, for the definitions that ask for it.
 """.
 -type settings() :: #{
@@ -39,8 +35,7 @@ for, and the keys that sign cursors and seal state. And what is around each hand
     instructions := binary() | undefined,
     settings := settings(),
     server_meta := binary(),
-    next := non_neg_integer(),
-    entries := #{erlmcp_definition:kind() => #{binary() => entry()}},
+    entries := erlmcp_entries:entries(),
     directories := #{Uri :: binary() => erlmcp_listing:listing()},
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
@@ -48,29 +43,22 @@ for, and the keys that sign cursors and seal state. And what is around each hand
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
--type entry() :: {Place :: non_neg_integer(), erlmcp_definition:definition()}.
--doc "A definition of a mounted server that is not offered, and why.".
--type left_out() ::
-    {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
-
--define(KINDS, [tool, resource, resource_template, prompt, skill]).
 
 -doc """
 A catalog with these definitions; lists keep their order. The meta-schemas, which their schemas are
 checked against, are what `erlmcp_schema:metaschemas/0` gives.
 """.
--spec new(identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}], settings(),
-          metaschemas()) ->
+-spec new(erlmcp_greeting:identity(), [{erlmcp_definition:kind(), erlmcp_definition:source()}],
+          settings(), metaschemas()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 new(Identity, Sources, Settings, Metaschemas) ->
-    Implementation = implementation(Identity),
+    Implementation = erlmcp_greeting:implementation(Identity),
     ServerInfo = #{~"io.modelcontextprotocol/serverInfo" => Implementation},
     Empty = #{identity => Implementation,
               instructions => maps:get(instructions, Identity, undefined),
               settings => Settings,
               server_meta => iolist_to_binary(json:encode(ServerInfo)),
-              next => 0,
-              entries => #{Kind => #{} || Kind <- ?KINDS},
+              entries => erlmcp_entries:new(),
               directories => #{},
               extensions => #{},
               greetings => #{},
@@ -79,14 +67,9 @@ new(Identity, Sources, Settings, Metaschemas) ->
     maybe
         {ok, Filled} ?= insert_all(Sources, Metaschemas, Empty),
         {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
-        ok ?= with_views(Filled),
-        {ok, encode_lists(?KINDS, encode_directories(Index, encode_greetings(Filled)))}
+        Greeting = encode_directories(Index, encode_greetings(Filled)),
+        with_views(encode_lists(erlmcp_entries:kinds(), Greeting))
     end.
-
-implementation(Identity) ->
-    Names = #{name => ~"name", version => ~"version", title => ~"title",
-              description => ~"description", website_url => ~"websiteUrl", icons => ~"icons"},
-    #{Wire => maps:get(Name, Identity) || Name := Wire <- Names, is_map_key(Name, Identity)}.
 
 insert_all([], _, Catalog) ->
     {ok, Catalog};
@@ -103,16 +86,12 @@ insert(Kind, Source, Metaschemas, Catalog) ->
         keep_files(maps:get(files, Definition, []), Next)
     end.
 
-keep(Kind, #{key := Key} = Definition, Catalog) ->
-    #{entries := #{Kind := Known} = Entries, next := Place, extensions := Extensions} = Catalog,
-    case Known of
-        #{Key := _} ->
-            {error, {duplicate, Kind, Key}};
-        #{} ->
-            Entry = {Place, wrapped(Kind, Place, Definition, Catalog)},
-            {ok, Catalog#{entries := Entries#{Kind := Known#{Key => Entry}},
-                          extensions := maps:merge(Extensions, extensions(Kind, Definition)),
-                          next := Place + 1}}
+keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog) ->
+    maybe
+        Wrapped = wrapped(Kind, erlmcp_entries:next(Entries), Definition, Catalog),
+        {ok, Next} ?= erlmcp_entries:add(Kind, Wrapped, Entries),
+        Needed = erlmcp_definition:extensions(Kind, Definition),
+        {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
     end.
 
 %% The server's middleware, the definition's own, and next to the handler what keeps its results.
@@ -139,40 +118,26 @@ keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
         keep_files(Files, Next)
     end.
 
-files(Catalog) ->
-    [File || #{contents := _} = File <- definitions(resource, Catalog)].
-
-%% What a definition needs of the protocol beyond its core.
-extensions(skill, _) ->
-    #{erlmcp_extension:skills() => #{~"directoryRead" => true}};
-extensions(_, Definition) ->
-    maps:merge(#{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)},
-               #{erlmcp_extension:tasks() => #{}
-                 || maps:get(task, Definition, forbidden) =/= forbidden}).
+files(#{entries := Entries}) ->
+    [File || #{contents := _} = File <- erlmcp_entries:definitions(resource, Entries)].
 
 %% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
 %% own.
 with_views(Catalog) ->
     case without_view(Catalog) of
         [] ->
-            ok;
+            {ok, Catalog};
         [{Name, Uri} | _] ->
             Expected = <<"resource_uri: a resource with the URI ", Uri/binary, " on this server">>,
             {error, {bad_definition, tool, Name, ui, Expected}}
     end.
 
-without_view(#{extensions := Extensions} = Catalog) ->
+without_view(#{entries := Entries, extensions := Extensions} = Catalog) ->
     [{Name, Uri} || is_map_key(erlmcp_extension:ui(), Extensions),
-                    #{key := Name} = Tool <- definitions(tool, Catalog),
+                    #{key := Name} = Tool <- erlmcp_entries:definitions(tool, Entries),
                     not is_map_key(mounted, Tool),
                     {ok, Uri} <- [erlmcp_ui:view_of(Tool)],
-                    not is_served(Uri, Catalog)].
-
-is_served(Uri, #{entries := #{resource := Resources}} = Catalog) ->
-    is_map_key(Uri, Resources)
-        orelse lists:any(fun(#{template := Template}) ->
-                             erlmcp_uri_template:match(Uri, Template) =/= nomatch
-                         end, definitions(resource_template, Catalog)).
+                    not is_resource(Uri, Catalog)].
 
 -doc "The catalog with one definition more, at the end of its list.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
@@ -180,8 +145,7 @@ is_served(Uri, #{entries := #{resource := Resources}} = Catalog) ->
 add(Kind, Source, Metaschemas, Catalog) ->
     maybe
         {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
-        ok ?= with_views(Next),
-        {ok, encode_lists([Kind], greeting_again(Catalog, Next))}
+        with_views(encode_lists([Kind], greeting_again(Catalog, Next)))
     end.
 
 greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) -> Next;
@@ -202,92 +166,51 @@ remove(Kind, Key, Catalog) ->
         {ok, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
         {ok, _} ->
-            Rest = without(Kind, Key, Catalog),
+            Rest = encode_lists([Kind], without(Kind, Key, Catalog)),
             case without_view(Rest) of
-                [] -> {ok, encode_lists([Kind], Rest)};
+                [] -> {ok, Rest};
                 [{Name, _} | _] -> {error, {in_use, tool, Name}}
             end;
         error ->
             {error, not_found}
     end.
 
-without(Kind, Key, #{entries := Entries, next := Next} = Catalog) ->
-    #{Kind := Known} = Entries,
-    Catalog#{entries := Entries#{Kind := maps:remove(Key, Known)}, next := Next + 1}.
+without(Kind, Key, #{entries := Entries} = Catalog) ->
+    Catalog#{entries := erlmcp_entries:remove(Kind, Key, Entries)}.
 
 -doc """
-The catalog with all that another one offers, under a prefix and as it is now: what was mounted
-there before and is not offered any more goes, the rest keeps its place. With those that are left
-out: their name is taken, or too long with the prefix.
+The catalog with all that another one offers, under a prefix and as it is now; and what is left out.
+See `erlmcp_mount:mount/5`.
 """.
 -spec mount(erlmcp_mount:prefix(), Mounted :: catalog(), erlmcp_mount:offers(), catalog()) ->
-    {catalog(), [left_out()]}.
-mount(Prefix, Mounted, Offers, #{settings := Settings, entries := Before} = Catalog) ->
-    Definitions = [{Kind, Definition}
-                   || Kind <- ?KINDS, {_, #{handler := _} = Definition} <- in_order(Kind, Mounted)],
+    {catalog(), [erlmcp_mount:left_out()]}.
+mount(Prefix, #{entries := Mounted}, Offers, Catalog) ->
+    #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
     Middleware = maps:get(middleware, Settings, []),
-    {Left, Filled} = lists:foldl(
-        fun({Kind, Definition}, {Left, Filling}) ->
-            #{entries := Entries, extensions := Extensions, next := Next} = Filling,
-            #{key := Key} = Entry = erlmcp_middleware:wrap(
-                Middleware, [], erlmcp_mount:definition(Prefix, Kind, Definition, Offers)),
-            #{Kind := Known} = Entries,
-            case room(Kind, Key, Known) of
-                ok ->
-                    Place = place(Kind, Key, Prefix, Before, Next),
-                    {Left, Filling#{entries := Entries#{Kind := Known#{Key => {Place, Entry}}},
-                                    extensions := maps:merge(Extensions, extensions(Kind, Entry)),
-                                    next := Next + 1}};
-                {error, Reason} ->
-                    {[Reason | Left], Filling}
-            end
-        end, {[], without(Prefix, Catalog)}, Definitions),
-    {encode_others(Catalog, Filled), lists:reverse(Left)}.
-
-place(Kind, Key, Prefix, Entries, Next) ->
-    case Entries of
-        #{Kind := #{Key := {Place, #{mounted := Prefix}}}} -> Place;
-        #{} -> Next
-    end.
-
-room(Kind, Key, Known) ->
-    case erlmcp_mount:fits(Kind, Key) of
-        ok when is_map_key(Key, Known) -> {error, {duplicate, Kind, Key}};
-        ok -> ok;
-        {error, {Field, Expected}} -> {error, {bad_definition, Kind, Key, Field, Expected}}
-    end.
+    {Entries, LeftOut} = erlmcp_mount:mount(Prefix, Mounted, Offers, Middleware, Before),
+    Needed = [erlmcp_definition:extensions(Kind, Definition)
+              || Kind <- erlmcp_entries:kinds(),
+                 #{mounted := Of} = Definition <- erlmcp_entries:definitions(Kind, Entries),
+                 Of =:= Prefix],
+    Filled = Catalog#{entries := Entries,
+                      extensions := lists:foldl(fun maps:merge/2, Extensions, Needed)},
+    {encode_others(Catalog, Filled), LeftOut}.
 
 -doc "The catalog without what is mounted under a prefix.".
 -spec unmount(erlmcp_mount:prefix(), catalog()) -> catalog().
-unmount(Prefix, Catalog) ->
-    Bare = without(Prefix, Catalog),
-    encode_others(Catalog, Bare).
-
-without(Prefix, #{entries := Entries, next := Next} = Catalog) ->
-    Own = fun(_, {_, Definition}) -> maps:get(mounted, Definition, none) =/= Prefix end,
-    Catalog#{entries := #{Kind => maps:filter(Own, Known) || Kind := Known <- Entries},
-             next := Next + 1}.
+unmount(Prefix, #{entries := Entries} = Catalog) ->
+    encode_others(Catalog, Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
 
 -doc "A number that is another one after each change.".
 -spec version(catalog()) -> non_neg_integer().
-version(#{next := Next}) ->
-    Next.
+version(#{entries := Entries}) ->
+    erlmcp_entries:next(Entries).
 
 -doc "The definitions by which the lists of two catalogs differ, of the kinds that do.".
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
-changed(One, Other) ->
-    maps:from_list([{Kind, Differing} || Kind <- ?KINDS,
-                                         [_ | _] = Differing <- [differing(Kind, One, Other)]]).
-
-differing(Kind, One, Other) ->
-    [Before, After] = [shown(Kind, Catalog) || Catalog <- [One, Other]],
-    maps:values(maps:without(maps:keys(After), Before))
-        ++ maps:values(maps:without(maps:keys(Before), After)).
-
-shown(Kind, Catalog) ->
-    #{{Place, Wire, erlmcp_definition:audience(Definition)} => Definition
-      || {Place, #{wire := Wire} = Definition} <- in_order(Kind, Catalog)}.
+changed(#{entries := One}, #{entries := Other}) ->
+    erlmcp_entries:changed(One, Other).
 
 -doc "The result of `initialize` or `server/discover` for a revision, encoded.".
 -spec greeting(erlmcp_revision:revision(), catalog()) -> binary().
@@ -334,8 +257,8 @@ resource(Uri, Principal, #{templates := Templates} = Catalog) ->
 
 -doc "Whether some principal finds a resource under this URI.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
-is_resource(Uri, #{entries := #{resource := Resources}, templates := Templates}) ->
-    is_map_key(Uri, Resources)
+is_resource(Uri, #{entries := Entries, templates := Templates}) ->
+    erlmcp_entries:find(resource, Uri, Entries) =/= error
         orelse lists:any(fun(#{template := Template}) ->
                              erlmcp_uri_template:match(Uri, Template) =/= nomatch
                          end, Templates).
@@ -382,21 +305,21 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
     erlmcp_result:object(Members, Revision, ServerMeta).
 
 known(Kind, Key, #{entries := Entries}) ->
-    case Entries of
-        #{Kind := #{Key := {_, Definition}}} -> {ok, Definition};
-        #{} -> error
+    case erlmcp_entries:find(Kind, Key, Entries) of
+        {_, Definition} -> {ok, Definition};
+        error -> error
     end.
 
 find(Kind, Key, Principal, #{entries := Entries}) ->
-    case Entries of
-        #{Kind := #{Key := {_, #{visible := Visible} = Definition}}} ->
+    case erlmcp_entries:find(Kind, Key, Entries) of
+        {_, #{visible := Visible} = Definition} ->
             case erlmcp_definition:sees(Principal, Visible) of
                 true -> {ok, Definition};
                 false -> error
             end;
-        #{Kind := #{Key := {_, Definition}}} ->
+        {_, Definition} ->
             {ok, Definition};
-        #{} ->
+        error ->
             error
     end.
 
@@ -424,7 +347,7 @@ audience(Uri, #{lists := #{resource := Resources, resource_template := Templates
 server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
--doc "The keys that sign and seal.".
+-doc "The keys that seal.".
 -spec keys(catalog()) -> erlmcp_seal:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
@@ -439,49 +362,9 @@ page_size(#{settings := #{page_size := Size}}) ->
 has_tasks(#{extensions := Extensions}) ->
     is_map_key(erlmcp_extension:tasks(), Extensions).
 
-definitions(Kind, Catalog) ->
-    [Definition || {_, Definition} <- in_order(Kind, Catalog)].
-
-in_order(Kind, #{entries := Entries}) ->
-    #{Kind := Known} = Entries,
-    lists:sort(maps:values(Known)).
-
-%% The answers that say who the server is.
-encode_greetings(Catalog) ->
-    Greetings = #{Revision => iolist_to_binary(encode_greeting(Revision, Catalog))
-                  || Revision <- erlmcp_revision:all()},
-    Catalog#{greetings := Greetings}.
-
-encode_greeting(Revision, #{identity := Identity, server_meta := ServerMeta,
-                            instructions := Instructions, settings := Settings} = Catalog) ->
-    #{list_ttl_ms := Milliseconds} = Settings,
-    Hello = [{~"instructions", Instructions} || Instructions =/= undefined],
-    Era = erlmcp_revision:era(Revision),
-    Members = case Era of
-        stateless ->
-            [{~"supportedVersions", erlmcp_revision:supported(stateless)},
-             {~"capabilities", capabilities(Revision, Catalog)}
-             | erlmcp_result:caching(Milliseconds, public, Revision)];
-        session ->
-            Fields = erlmcp_revision:fields(implementation, Revision),
-            [{~"protocolVersion", erlmcp_revision:name(Revision)},
-             {~"capabilities", capabilities(Revision, Catalog)},
-             {~"serverInfo", maps:with(Fields, Identity)}]
-    end,
-    erlmcp_result:object(Members ++ Hello, Revision, ServerMeta).
-
-%% Definitions can be added at any time, so all are offered even while a list is empty.
-capabilities(Revision, #{extensions := Extensions} = Catalog) ->
-    List = #{~"listChanged" => true},
-    Base = #{~"tools" => List, ~"resources" => List#{~"subscribe" => true}, ~"prompts" => List,
-             ~"completions" => #{}, ~"logging" => #{}},
-    %% The one revision that has tasks in its core.
-    Core = maps:merge(Base, #{~"tasks" => erlmcp_task:capability()
-                              || Revision =:= '2025-11-25', has_tasks(Catalog)}),
-    case erlmcp_extension:shown(Revision, Extensions) of
-        Shown when map_size(Shown) =:= 0 -> Core;
-        Shown -> Core#{~"extensions" => Shown}
-    end.
+encode_greetings(#{settings := #{list_ttl_ms := Milliseconds}} = Catalog) ->
+    Server = maps:with([identity, instructions, extensions, server_meta], Catalog),
+    Catalog#{greetings := erlmcp_greeting:encode(Server#{ttl_ms => Milliseconds})}.
 
 encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Catalog#{directories := #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
@@ -489,20 +372,22 @@ encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = C
 
 %% The kinds in which two catalogs differ, be it in a handler only.
 encode_others(#{entries := Before} = Earlier, #{entries := After} = Catalog) ->
-    encode_lists([Kind || Kind <- ?KINDS, maps:get(Kind, Before) =/= maps:get(Kind, After)],
-                 greeting_again(Earlier, Catalog)).
+    Kinds = [Kind || Kind <- erlmcp_entries:kinds(),
+                     not erlmcp_entries:is_same(Kind, Before, After)],
+    encode_lists(Kinds, greeting_again(Earlier, Catalog)).
 
 encode_lists(Kinds, Catalog) ->
     lists:foldl(fun encode_list/2, Catalog, Kinds).
 
-encode_list(Kind, #{lists := Lists, settings := Settings, server_meta := ServerMeta} = Catalog) ->
-    Entries = [Entry || {_, Definition} = Entry <- in_order(Kind, Catalog),
-                        maps:get(listed, Definition, true)],
+encode_list(Kind, #{entries := Entries, lists := Lists} = Catalog) ->
+    #{settings := Settings, server_meta := ServerMeta} = Catalog,
+    Listed = [Entry || {_, Definition} = Entry <- erlmcp_entries:in_order(Kind, Entries),
+                       maps:get(listed, Definition, true)],
     Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
-    List = erlmcp_listing:new(Kind, Entries, Listing, ServerMeta),
-    with_templates(Kind, Entries, Catalog#{lists := Lists#{Kind => List}}).
+    List = erlmcp_listing:new(Kind, Listed, Listing, ServerMeta),
+    with_templates(Kind, Listed, Catalog#{lists := Lists#{Kind => List}}).
 
-with_templates(resource_template, Entries, Catalog) ->
-    Catalog#{templates := [Definition || {_, Definition} <- Entries]};
+with_templates(resource_template, Listed, Catalog) ->
+    Catalog#{templates := [Definition || {_, Definition} <- Listed]};
 with_templates(_, _, Catalog) ->
     Catalog.

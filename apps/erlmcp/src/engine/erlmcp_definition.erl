@@ -8,7 +8,7 @@ missing or of the wrong type is refused by name.
 """.
 
 -export([compile/3, encode/3, fields/1]).
--export([audience/1, sees/2]).
+-export([audience/1, sees/2, extensions/2]).
 
 -export_type([kind/0, source/0, definition/0, audience/0, error/0]).
 
@@ -286,3 +286,12 @@ audience(#{}) -> all.
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).
+
+-doc "The extensions that a definition needs, what it needs of the protocol beyond its core.".
+-spec extensions(kind(), definition()) -> erlmcp_extension:extensions().
+extensions(skill, _) ->
+    #{erlmcp_extension:skills() => #{~"directoryRead" => true}};
+extensions(_, Definition) ->
+    maps:merge(#{erlmcp_extension:ui() => #{} || erlmcp_ui:is_used(Definition)},
+               #{erlmcp_extension:tasks() => #{}
+                 || maps:get(task, Definition, forbidden) =/= forbidden}).

@@ -13,14 +13,17 @@ prefix, and back again for their handlers. Pure.
 `_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
 """.
 
--export([is_prefix/1, name/2, uri/2, own_uri/2]).
--export([definition/4, key/3, fits/2]).
+-export([is_prefix/1, uri/2]).
+-export([mount/5, unmount/2]).
 
--export_type([prefix/0, offers/0]).
+-export_type([prefix/0, offers/0, left_out/0]).
 
 -type prefix() :: binary().
 -doc "Whether the mounted server has a resource with this URI of its own.".
 -type offers() :: fun((Uri :: binary()) -> boolean()).
+-doc "A definition of a mounted server that is not offered, and why.".
+-type left_out() ::
+    {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
 
 %% "Tool names SHOULD be between 1 and 128 characters in length (inclusive)."
 -define(MAX_NAME, 128).
@@ -37,24 +40,11 @@ is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
 is_prefix(_) ->
     false.
 
--doc "A tool's or a prompt's name under a prefix.".
--spec name(prefix(), binary()) -> binary().
-name(Prefix, Name) ->
-    <<Prefix/binary, $_, Name/binary>>.
-
 -doc "A URI, or the text of a URI template, under a prefix.".
 -spec uri(prefix(), binary()) -> binary().
 uri(Prefix, Uri) ->
     {Scheme, Rest} = parts(Uri),
     <<Scheme/binary, Prefix/binary, $/, Rest/binary>>.
-
--doc "The URI that stands under the prefix.".
--spec own_uri(prefix(), binary()) -> binary().
-own_uri(Prefix, Uri) ->
-    {Scheme, Rest} = parts(Uri),
-    Size = byte_size(Prefix),
-    <<Prefix:Size/binary, $/, Own/binary>> = Rest,
-    <<Scheme/binary, Own/binary>>.
 
 %% `scheme://`, `scheme:` or nothing, and what follows. A template's expression is no scheme.
 parts(Uri) ->
@@ -66,29 +56,56 @@ parts(Uri) ->
             {~"", Uri}
     end.
 
--doc "The key in a catalog under a prefix.".
--spec key(prefix(), erlmcp_definition:kind(), binary()) -> binary().
-key(Prefix, Kind, Key) when Kind =:= tool; Kind =:= prompt -> name(Prefix, Key);
-key(Prefix, _, Key) -> uri(Prefix, Key).
-
--doc "Whether a key under its prefix is within the bounds of names and URIs.".
--spec fits(erlmcp_definition:kind(), binary()) -> ok | {error, {Field :: atom(), binary()}}.
-fits(Kind, Name) when Kind =:= tool; Kind =:= prompt ->
-    bounded(name, Name, ?MAX_NAME, ~"at most 128 bytes with the prefix of its mount");
-fits(resource, Uri) ->
-    bounded(uri, Uri, ?MAX_URI, ~"at most 8192 bytes with the prefix of its mount");
-fits(resource_template, Template) ->
-    bounded(uri_template, Template, ?MAX_URI, ~"at most 8192 bytes with the prefix of its mount").
-
-bounded(_, Key, Max, _) when byte_size(Key) =< Max -> ok;
-bounded(Field, _, _, Expected) -> {error, {Field, Expected}}.
-
 -doc """
-A definition of the mounted server under a prefix. Its handler is given its own name or URI, and the
-resources of its server that its results name are named as the client finds them.
+The entries with all that a server offers, under a prefix and as it is now: what was mounted there
+before and is not offered any more goes, the rest keeps its place. With those that are left out:
+their name is taken, or too long with the prefix. The middleware is around all of them.
 """.
--spec definition(prefix(), erlmcp_definition:kind(), erlmcp_definition:definition(), offers()) ->
-    erlmcp_definition:definition().
+-spec mount(prefix(), Mounted :: erlmcp_entries:entries(), offers(),
+            [erlmcp_middleware:middleware()], erlmcp_entries:entries()) ->
+    {erlmcp_entries:entries(), [left_out()]}.
+mount(Prefix, Mounted, Offers, Middleware, Before) ->
+    Definitions = [{Kind, definition(Prefix, Kind, Definition, Offers)}
+                   || Kind <- erlmcp_entries:kinds(),
+                      #{handler := _} = Definition <- erlmcp_entries:definitions(Kind, Mounted)],
+    {Entries, LeftOut} = lists:foldl(
+        fun({Kind, #{key := Key} = Definition}, {Entries, LeftOut}) ->
+            Wrapped = erlmcp_middleware:wrap(Middleware, [], Definition),
+            maybe
+                ok ?= fits(Kind, Key),
+                Place = place(Kind, Key, Prefix, Before, erlmcp_entries:next(Entries)),
+                {ok, More} ?= erlmcp_entries:add(Place, Kind, Wrapped, Entries),
+                {More, LeftOut}
+            else
+                {error, Reason} -> {Entries, [Reason | LeftOut]}
+            end
+        end, {unmount(Prefix, Before), []}, Definitions),
+    {Entries, lists:reverse(LeftOut)}.
+
+place(Kind, Key, Prefix, Before, Next) ->
+    case erlmcp_entries:find(Kind, Key, Before) of
+        {Place, #{mounted := Prefix}} -> Place;
+        _ -> Next
+    end.
+
+fits(Kind, Name) when Kind =:= tool; Kind =:= prompt ->
+    bounded(Kind, name, Name, ?MAX_NAME, ~"at most 128 bytes with the prefix of its mount");
+fits(resource, Uri) ->
+    bounded(resource, uri, Uri, ?MAX_URI, ~"at most 8192 bytes with the prefix of its mount");
+fits(resource_template, Text) ->
+    bounded(resource_template, uri_template, Text, ?MAX_URI,
+            ~"at most 8192 bytes with the prefix of its mount").
+
+bounded(_, _, Key, Max, _) when byte_size(Key) =< Max -> ok;
+bounded(Kind, Field, Key, _, Expected) -> {error, {bad_definition, Kind, Key, Field, Expected}}.
+
+-doc "The entries without what is mounted under a prefix.".
+-spec unmount(prefix(), erlmcp_entries:entries()) -> erlmcp_entries:entries().
+unmount(Prefix, Entries) ->
+    erlmcp_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
+
+%% A definition of the mounted server under a prefix. Its handler is given its own name or URI, and
+%% the resources of its server that its results name are named as the client finds them.
 definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers) ->
     Key = key(Prefix, Kind, Own),
     Inward = inward(Kind, Own, Prefix),
@@ -99,6 +116,9 @@ definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers)
         handler := fun(Arguments, Context) ->
             returned(Kind, Handler(Arguments, Inward(Context)), Inward, Prefix, Offers)
         end})).
+
+key(Prefix, Kind, Name) when Kind =:= tool; Kind =:= prompt -> <<Prefix/binary, $_, Name/binary>>;
+key(Prefix, _, Uri) -> uri(Prefix, Uri).
 
 named(resource, Uri, _, _, #{wire := Wire} = Definition) ->
     Definition#{uri := Uri, wire := Wire#{~"uri" := Uri}};
@@ -132,6 +152,13 @@ inward(Kind, Own, _) when Kind =:= tool; Kind =:= prompt ->
     fun(Context) -> Context#{name := Own} end;
 inward(_, _, Prefix) ->
     fun(#{uri := Uri} = Context) -> Context#{uri := own_uri(Prefix, Uri)} end.
+
+%% The URI that stands under the prefix.
+own_uri(Prefix, Uri) ->
+    {Scheme, Rest} = parts(Uri),
+    Size = byte_size(Prefix),
+    <<Prefix:Size/binary, $/, Own/binary>> = Rest,
+    <<Scheme/binary, Own/binary>>.
 
 %% What goes on with a call is as mounted as its handler.
 returned(tool, {task, Continue}, Inward, Prefix, Offers) when is_function(Continue, 1) ->

@@ -98,7 +98,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 -type settings() :: #{
     id := term(),
     key := reference(),
-    identity := erlmcp_catalog:identity(),
+    identity := erlmcp_greeting:identity(),
     sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp_skill:source()}],
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
