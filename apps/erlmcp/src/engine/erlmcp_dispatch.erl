@@ -18,10 +18,6 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
     atom() => term()
 }.
 
-%% URIs in one subscription filter, and bytes of one.
--define(MAX_URIS, 1000).
--define(MAX_URI_BYTES, 8192).
-
 -doc "The effect of a request.".
 -spec request(Method :: binary(), erlmcp_message:id(), Params :: map(), client(),
               erlmcp_catalog:catalog()) -> erlmcp_engine:effect().
@@ -52,17 +48,17 @@ effect(~"completion/complete", Id, Params, Client, Catalog) ->
     complete(Id, Params, Client, Catalog);
 effect(~"resources/subscribe", Id, Params, Client, Catalog) ->
     maybe
-        {ok, Uri} ?= watched(~"uri", Params),
+        {ok, Uri} ?= erlmcp_subscription:uri(Params),
         {ok, _, _, _} ?= resource(Uri, Client, Catalog),
         {subscribe, Id, Uri}
     end;
 effect(~"resources/unsubscribe", Id, Params, _, _) ->
     maybe
-        {ok, Uri} ?= watched(~"uri", Params),
+        {ok, Uri} ?= erlmcp_subscription:uri(Params),
         {unsubscribe, Id, Uri}
     end;
 effect(~"subscriptions/listen", Id, Params, Client, Catalog) ->
-    listen(Id, Params, Client, Catalog);
+    erlmcp_subscription:listen(Id, Params, Client, Catalog);
 effect(~"skills/get", Id, Params, #{revision := Revision}, Catalog) ->
     erlmcp_skill_dispatch:skill(Id, Params, Revision, Catalog);
 effect(~"resources/directory/read", Id, Params, #{revision := Revision}, Catalog) ->
@@ -82,17 +78,6 @@ effect(List, Id, Params, Client, Catalog) ->
         {ok, Page} ?= page(List, Params, Client, Catalog),
         erlmcp_reply:result(Id, Page)
     end.
-
-%% A URI that is kept: bounded, and apart from the message it came in.
-watched(Field, Params) ->
-    maybe
-        {ok, Uri} ?= erlmcp_params:string(Field, Params),
-        true ?= byte_size(Uri) =< ?MAX_URI_BYTES orelse {error, too_long(Field)},
-        {ok, binary:copy(Uri)}
-    end.
-
-too_long(Field) ->
-    erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
 
 page(List, Params, #{revision := Revision, principal := Principal}, Catalog) ->
     case erlmcp_params:cursor(Params) of
@@ -241,52 +226,3 @@ completed(Id, Values, Revision, Catalog) ->
     Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).
-
-%% Subscriptions of the stateless era.
-
-listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Catalog) ->
-    maybe
-        true ?= is_map_key(~"notifications", Params)
-            orelse {error, erlmcp_params:missing(~"notifications")},
-        {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
-        {ok, Asked} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
-        {ok, Lists} ?= lists_of(Filter),
-        {ok, Tasks, TaskTopics} ?=
-            erlmcp_task:topics(Filter, Client, erlmcp_catalog:has_tasks(Catalog)),
-        true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
-        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
-            orelse {error, too_long(~"notifications.resourceSubscriptions")},
-        %% What no resource is, or not for this client, is left out of what is agreed to.
-        Uris = [Uri || Uri <- Asked, erlmcp_catalog:resource(Uri, Principal, Catalog) =/= error],
-        Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
-                                  ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]
-                                  ++ [{~"taskIds", Tasks} || Tasks =/= []]),
-        Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
-        Acknowledged = erlmcp_message:notification(
-            ~"notifications/subscriptions/acknowledged",
-            #{~"_meta" => Meta, ~"notifications" => Honoured}),
-        {listen, #{id => Id,
-                   topics => [Topic || {_, Topic} <- Lists]
-                       ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
-                   acknowledged => Acknowledged,
-                   closed => closed(Id, Meta, Revision, Catalog)}}
-    end.
-
-lists_of(Filter) ->
-    Known = [{~"toolsListChanged", tool}, {~"promptsListChanged", prompt},
-             {~"resourcesListChanged", resource}],
-    case [Name || {Name, _} <- Known, not is_boolean(maps:get(Name, Filter, false))] of
-        [] -> {ok, [Item || {Name, _} = Item <- Known, maps:get(Name, Filter, false)]};
-        [Name | _] -> {error, erlmcp_params:mistyped([~"notifications.", Name], ~"a boolean")}
-    end.
-
-too_many_uris(Count) ->
-    erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
-                       #{code => -32602, limit => ?MAX_URIS, observed => Count}).
-
-%% That the server ends it, and then the answer to the request, which is the end of its stream.
-closed(Id, Meta, Revision, Catalog) ->
-    Server = json:decode(erlmcp_catalog:server_meta(Catalog)),
-    ServerMeta = json:encode(maps:merge(Server, Meta)),
-    [erlmcp_message:notification(~"notifications/cancelled", #{~"requestId" => Id}),
-     erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta))].

@@ -13,7 +13,7 @@ response gives `accepted`, with a `cancel` or a `response` before it where that 
 
 -export([handle/4, era/2]).
 
--export_type([effect/0, call/0, envelope/0, session/0, context/0, topic/0]).
+-export_type([effect/0, call/0, listen/0, envelope/0, session/0, context/0, topic/0]).
 
 -doc """
 What a transport knows beside the body: who asks, and the HTTP headers by their names in lower case,
@@ -71,13 +71,20 @@ is the id of the task that the call runs as.
 -doc "What a client can be told of: a change of a list, of the resource with a URI, of a task.".
 -type topic() ::
     tool | prompt | resource | {uri, binary()} | {task, Principal :: term(), Id :: binary()}.
+-doc """
+A subscription: what is sent when it begins, and when the server ends it (the answer to its request
+is the last of it).
+""".
+-type listen() :: #{
+    id := erlmcp_message:id(), topics := [topic()],
+    acknowledged := iodata(), closed := [iodata(), ...]
+}.
 -type effect() ::
     erlmcp_reply:reply()
     | {call, call()}
     | {batch, [effect(), ...]}
     | {subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}
-    | {listen, #{id := erlmcp_message:id(), topics := [topic()], acknowledged := iodata(),
-                 closed := [iodata(), ...]}}
+    | {listen, listen()}
     | {cancel, erlmcp_message:id()}
     | {response, erlmcp_message:id(), {ok, term()} | {error, term()}}
     | accepted.

@@ -11,7 +11,7 @@ middleware may call it with other arguments or another context, more than once o
 return something else.
 """.
 
--export([around/2, wrap/3, is_list_of/1]).
+-export([wrap/3, is_list_of/1]).
 
 -export_type([middleware/0, next/0]).
 
@@ -22,13 +22,6 @@ the text to complete. Which of them it is, the context's `method` says.
 -type arguments() :: map() | binary().
 -type next() :: fun((arguments(), erlmcp_engine:context()) -> Return :: term()).
 -type middleware() :: fun((arguments(), erlmcp_engine:context(), next()) -> Return :: term()).
-
--doc "The fun with these around it, the first outermost.".
--spec around([middleware()], next()) -> next().
-around(Middleware, Fun) ->
-    lists:foldr(fun(Outer, Next) ->
-                    fun(Arguments, Context) -> Outer(Arguments, Context, Next) end
-                end, Fun, Middleware).
 
 -doc """
 A definition with these around each of its funs; what is in `Handler` is around its handler only,
@@ -46,6 +39,12 @@ wrap(All, Inner, #{handler := Handler} = Definition) ->
 
 completion(All, Complete) when is_function(Complete, 2) -> around(All, Complete);
 completion(_, Values) -> Values.
+
+%% The first outermost.
+around(Middleware, Fun) ->
+    lists:foldr(fun(Outer, Next) ->
+                    fun(Arguments, Context) -> Outer(Arguments, Context, Next) end
+                end, Fun, Middleware).
 
 -doc "Whether this is a list of middleware.".
 -spec is_list_of(term()) -> boolean().

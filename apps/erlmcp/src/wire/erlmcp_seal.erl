@@ -1,13 +1,13 @@
 -module(erlmcp_seal).
 -moduledoc """
-Values that leave the server and must come back unchanged: sealed (encrypted and authenticated, AES-
-256-GCM) or signed (HMAC-SHA-256). Pure: a nonce is the caller's, or made of the value.
+Values that leave the server and must come back unchanged: encrypted and authenticated, with
+AES-256-GCM. Pure: a nonce is the caller's, or made of the value.
 
 A key ring is a list of 32-byte keys. The first seals; all of them open, so that a key can be
 replaced: put the new one in front, and drop the old one when what it sealed has expired.
 """.
 
--export([seal/3, seal/4, open/3, sign/3, verify/3]).
+-export([seal/3, seal/4, open/3]).
 
 -export_type([key_ring/0]).
 
@@ -28,8 +28,9 @@ what may be known to be the same.
 """.
 -spec seal(Plain :: binary(), Bound :: binary(), key_ring()) -> binary().
 seal(Plain, Bound, [Key | _] = Keys) ->
-    <<Nonce:12/binary, _/binary>> = mac(Key, Plain, <<"nonce", Bound/binary>>),
-    seal(Plain, Bound, Nonce, Keys).
+    %% The length, so that no two pairs are the same bytes.
+    Both = [<<(byte_size(Bound)):32>>, Bound, Plain],
+    seal(Plain, Bound, crypto:macN(hmac, sha256, Key, Both, 12), Keys).
 
 -doc "The bytes of a seal, if one of the keys and `Bound` made it.".
 -spec open(Sealed :: binary(), Bound :: binary(), key_ring()) -> {ok, binary()} | error.
@@ -48,27 +49,6 @@ open([Key | Keys], Nonce, Tag, Cipher, Bound) ->
         error -> open(Keys, Nonce, Tag, Cipher, Bound);
         Plain -> {ok, Plain}
     end.
-
--doc "The bytes with a signature, as printable ASCII. They can be read by anybody.".
--spec sign(Plain :: binary(), Bound :: binary(), key_ring()) -> binary().
-sign(Plain, Bound, [Key | _]) ->
-    encode(<<(mac(Key, Plain, Bound))/binary, Plain/binary>>).
-
--doc "The bytes of a signed value, if one of the keys and `Bound` made the signature.".
--spec verify(Signed :: binary(), Bound :: binary(), key_ring()) -> {ok, binary()} | error.
-verify(Signed, Bound, Keys) ->
-    case decode(Signed) of
-        {ok, <<Mac:16/binary, Plain/binary>>} ->
-            case lists:any(fun(Key) -> crypto:hash_equals(Mac, mac(Key, Plain, Bound)) end, Keys) of
-                true -> {ok, Plain};
-                false -> error
-            end;
-        _ ->
-            error
-    end.
-
-mac(Key, Plain, Bound) ->
-    crypto:macN(hmac, sha256, Key, [<<(byte_size(Bound)):32>>, Bound, Plain], 16).
 
 encode(Bytes) ->
     base64:encode(Bytes, #{mode => urlsafe, padding => false}).

@@ -4,13 +4,7 @@ JSON's numbers, which know no difference between `1` and `1.0`: exact for intege
 for floats by the decimal digits that they are written with. Pure.
 """.
 
--export([is_integral/1, to_integer/1, is_multiple/2]).
-
--doc "Whether a term is a number without a fraction.".
--spec is_integral(term()) -> boolean().
-is_integral(N) when is_integer(N) -> true;
-is_integral(N) when is_float(N) -> trunc(N) == N;
-is_integral(_) -> false.
+-export([to_integer/1, is_multiple/2]).
 
 -doc "The integer that a number without a fraction is, and any other term as it is.".
 -spec to_integer(term()) -> term().

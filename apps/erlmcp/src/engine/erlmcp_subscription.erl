@@ -1,0 +1,74 @@
+-module(erlmcp_subscription).
+-moduledoc """
+What clients ask to be told of: the URI of `resources/subscribe`, and the filter of
+`subscriptions/listen` with what is agreed to of it. Pure.
+""".
+
+-export([uri/1, listen/4]).
+
+%% URIs in one filter, and bytes of one.
+-define(MAX_URIS, 1000).
+-define(MAX_URI_BYTES, 8192).
+
+-doc "The URI to watch, or no more: bounded, since it is kept, and apart from its message.".
+-spec uri(Params :: map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
+uri(Params) ->
+    maybe
+        {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
+        true ?= byte_size(Uri) =< ?MAX_URI_BYTES orelse {error, too_long(~"uri")},
+        {ok, binary:copy(Uri)}
+    end.
+
+too_long(Field) ->
+    erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
+
+-doc "The effect of `subscriptions/listen`, of the stateless era.".
+-spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
+             erlmcp_catalog:catalog()) ->
+    {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
+listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Catalog) ->
+    maybe
+        true ?= is_map_key(~"notifications", Params)
+            orelse {error, erlmcp_params:missing(~"notifications")},
+        {ok, Filter} ?= erlmcp_params:object(~"notifications", Params),
+        {ok, Asked} ?= erlmcp_params:strings(~"resourceSubscriptions", Filter),
+        {ok, Lists} ?= lists_of(Filter),
+        {ok, Tasks, TaskTopics} ?=
+            erlmcp_task:topics(Filter, Client, erlmcp_catalog:has_tasks(Catalog)),
+        true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
+        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
+            orelse {error, too_long(~"notifications.resourceSubscriptions")},
+        %% What no resource is, or not for this client, is left out of what is agreed to.
+        Uris = [Uri || Uri <- Asked, erlmcp_catalog:resource(Uri, Principal, Catalog) =/= error],
+        Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
+                                  ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]
+                                  ++ [{~"taskIds", Tasks} || Tasks =/= []]),
+        Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
+        Acknowledged = erlmcp_message:notification(
+            ~"notifications/subscriptions/acknowledged",
+            #{~"_meta" => Meta, ~"notifications" => Honoured}),
+        {listen, #{id => Id,
+                   topics => [Topic || {_, Topic} <- Lists]
+                       ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
+                   acknowledged => Acknowledged,
+                   closed => closed(Id, Meta, Revision, Catalog)}}
+    end.
+
+lists_of(Filter) ->
+    Known = [{~"toolsListChanged", tool}, {~"promptsListChanged", prompt},
+             {~"resourcesListChanged", resource}],
+    case [Name || {Name, _} <- Known, not is_boolean(maps:get(Name, Filter, false))] of
+        [] -> {ok, [Item || {Name, _} = Item <- Known, maps:get(Name, Filter, false)]};
+        [Name | _] -> {error, erlmcp_params:mistyped([~"notifications.", Name], ~"a boolean")}
+    end.
+
+too_many_uris(Count) ->
+    erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
+                       #{code => -32602, limit => ?MAX_URIS, observed => Count}).
+
+%% That the server ends it, and then the answer to the request, which is the end of its stream.
+closed(Id, Meta, Revision, Catalog) ->
+    Server = json:decode(erlmcp_catalog:server_meta(Catalog)),
+    ServerMeta = json:encode(maps:merge(Server, Meta)),
+    [erlmcp_message:notification(~"notifications/cancelled", #{~"requestId" => Id}),
+     erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta))].
