@@ -14,7 +14,8 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 %% Pages that have nothing to run: maps, and lists.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "interop.md"]).
 %% What users call.
--define(FACE, [erlmcp, erlmcp_content, erlmcp_input, erlmcp_options, erlmcp_server]).
+-define(FACE, [erlmcp, erlmcp_content, erlmcp_input, erlmcp_listen_options,
+               erlmcp_options, erlmcp_server]).
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
@@ -147,7 +148,7 @@ fields(_) -> [].
 %% erlmcp's own.
 what_users_write_is_on_a_page(_) ->
     Called = [<<"erlmcp:", (atom_to_binary(Name))/binary>> || {Name, _} <- exported(erlmcp)],
-    Names = fields(erlmcp_options, listener)
+    Names = fields(erlmcp_listen_options, listener)
         ++ fields(erlmcp_engine, context) -- [log_level, progress_token, server_meta, owner],
     Text = iolist_to_binary([begin
                                  {ok, Page} = file:read_file(filename:join(docs(), File)),

@@ -5,9 +5,9 @@ loading the handler module, reading the folders of skills, and making a key. The
 (`limits/0`); code, documents and tests read them there.
 """.
 
--export([check/1, limits/0, sse/1]).
+-export([check/1, limits/0]).
 
--export_type([options/0, limits/0, settings/0, listener/0, sse/0]).
+-export_type([options/0, limits/0, settings/0]).
 
 -doc """
 The options of `erlmcp:start_server/1`.
@@ -30,7 +30,7 @@ The options of `erlmcp:start_server/1`.
   They may come in a fun, called when the server starts, so that no supervisor logs them.
 - `task_store`: what keeps the records of tasks, `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`; by default `{erlmcp_task_store_ets, #{}}`, in memory.
-- `listen`: where to listen; nowhere by default.
+- `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
 - `limits`: see `limits/0`.
 - `id`: a term to call the server by, beside its pid.
 """.
@@ -55,31 +55,9 @@ The options of `erlmcp:start_server/1`.
     list_ttl_ms => non_neg_integer(),
     keys => erlmcp_seal:key_ring() | fun(() -> erlmcp_seal:key_ring()),
     task_store => {module(), map()},
-    listen => [listener()],
+    listen => [erlmcp_listen_options:listener()],
     limits => #{atom() => pos_integer()}
 }.
--doc """
-A listener. `ip` is the loopback address unless given; `port` 0 takes a free one.
-
-- `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
-  `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
-  or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
-  or `any`), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`. Without
-  it all are `anonymous`), `sse` (serves HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its
-  `message_path`, `/messages`, are those unless given).
-- `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
-- `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
-  the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
-""".
--type listener() ::
-    {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
-             tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
-             allowed_origins => any | [binary()],
-             authenticate => erlmcp_auth:authenticate(), sse => sse()}}
-    | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
-              principal => erlmcp_auth:principal()}}
-    | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
--type sse() :: #{path => binary(), message_path => binary()}.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     connections := pos_integer(), calls_per_connection := pos_integer(),
@@ -103,7 +81,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
-    listen := [listener()],
+    listen := [erlmcp_listen_options:listener()],
     limits := limits()
 }.
 
@@ -138,11 +116,6 @@ limits() ->
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"}].
-
--doc "The paths of HTTP+SSE, for GET and for POST, where a listener's options ask for it.".
--spec sse(map()) -> #{path := binary(), message_path := binary()} | none.
-sse(#{sse := Given}) -> maps:merge(#{path => ~"/sse", message_path => ~"/messages"}, Given);
-sse(_) -> none.
 
 -doc """
 The settings that the options amount to, or the first option that is wrong.
@@ -236,8 +209,7 @@ each(Options, [Key | Keys]) ->
 option(id, _) -> ok;
 option(handler, Module) when is_atom(Module) -> ok;
 option(handler, _) -> {expected, ~"a module"};
-option(listen, Listeners) when length(Listeners) >= 0 -> first_error(fun listener/1, Listeners);
-option(listen, _) -> {expected, ~"a list of listeners"};
+option(listen, Listeners) -> erlmcp_listen_options:check(Listeners);
 option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
 option(limits, _) -> {expected, ~"a map of limits"};
 option(middleware, Value) ->
@@ -296,58 +268,6 @@ limit({Name, Value}) ->
         true -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
-
-listener({Transport, Options}) when
-    is_map(Options), (Transport =:= http orelse Transport =:= tcp orelse Transport =:= stdio)
-->
-    maybe
-        ok ?= first_error(fun({Key, Value}) -> listener_option(Transport, Key, Value) end,
-                          maps:to_list(Options)),
-        #{path := Path, message_path := MessagePath} ?= sse(Options),
-        Paths = [maps:get(path, Options, ~"/mcp"), Path, MessagePath],
-        true ?= Paths =:= lists:uniq(Paths)
-            orelse {error, {bad_option, {Transport, sse}, ~"paths that differ, and from path"}},
-        ok
-    else
-        none -> ok;
-        Error -> Error
-    end;
-listener(_) ->
-    {error, {bad_option, listen, ~"{http | tcp | stdio, Options}"}}.
-
-listener_option(Transport, ip, Ip) when Transport =/= stdio ->
-    case inet:is_ip_address(Ip) of
-        true -> ok;
-        false -> {error, {bad_option, {Transport, ip}, ~"an IP address"}}
-    end;
-listener_option(Transport, port, Port) when
-    Transport =/= stdio, is_integer(Port), Port >= 0, Port =< 65535 -> ok;
-listener_option(stdio, output, Output) when is_integer(Output), Output > 0 -> ok;
-listener_option(Transport, principal, _) when Transport =/= http -> ok;
-listener_option(http, path, <<"/", _/binary>>) -> ok;
-listener_option(http, authenticate, Authenticate) when is_function(Authenticate, 1) -> ok;
-listener_option(http, authenticate, _) ->
-    {error, {bad_option, {http, authenticate}, ~"a fun of one argument"}};
-listener_option(http, sse, Sse) when is_map(Sse) ->
-    first_error(fun endpoint/1, maps:to_list(Sse));
-listener_option(http, tls, Tls) when is_list(Tls) -> ok;
-listener_option(http, Key, any) when Key =:= allowed_hosts; Key =:= allowed_origins -> ok;
-listener_option(http, Key, Names) when Key =:= allowed_hosts; Key =:= allowed_origins ->
-    case is_list(Names) andalso lists:all(fun is_binary/1, Names) of
-        true -> ok;
-        false -> {error, {bad_option, {http, Key}, ~"any, or a list of binaries"}}
-    end;
-listener_option(Transport, Key, _) ->
-    {error, {bad_option, {Transport, Key}, ~"an option of this listener, of its type"}}.
-
-%% Bytes that a URL has as they are; clients are told the one of them with a query behind it.
-endpoint({Key, Path}) when is_binary(Path), Key =:= path orelse Key =:= message_path ->
-    case re:run(Path, ~"^/[!$-;=@-Z_a-z~]*$", [{capture, none}, dollar_endonly]) of
-        match -> ok;
-        nomatch -> {error, {bad_option, {http, sse, Key}, ~"a path: a slash, and no query"}}
-    end;
-endpoint({Key, _}) ->
-    {error, {bad_option, {http, sse, Key}, ~"path or message_path, a binary"}}.
 
 %% What the handler module defines; its own functions serve what has no fun.
 handler(#{handler := Module}) when is_atom(Module) ->

@@ -41,7 +41,7 @@ hidden(Tls) ->
      end || Option <- Tls].
 
 cowboy_options(ReceiveTimeout, Options, Instance) ->
-    case erlmcp_options:sse(Options) of
+    case erlmcp_listen_options:sse(Options) of
         none ->
             streamable(ReceiveTimeout, Options, Instance);
         Endpoints ->
@@ -81,7 +81,7 @@ address(Ref, Options) ->
     Origin = <<Scheme/binary, (erlmcp_host:authority(Ip, Port))/binary>>,
     Path = maps:get(path, Options, ~"/mcp"),
     Address = #{ip => Ip, port => Port, url => <<Origin/binary, Path/binary>>},
-    case erlmcp_options:sse(Options) of
+    case erlmcp_listen_options:sse(Options) of
         #{path := SsePath} -> Address#{sse_url => <<Origin/binary, SsePath/binary>>};
         none -> Address
     end.

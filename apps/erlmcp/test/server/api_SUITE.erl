@@ -18,6 +18,7 @@ and leave nothing behind.
          any_process_may_stop_a_server/1, stopping_ends_what_runs/1,
          servers_end_with_their_starter/1, listeners_are_where_they_say/1,
          used_ports_are_refused/1, bad_options_are_refused_by_name/1,
+         bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
          handler_modules_are_servers/1, options_win_over_the_handlers/1,
@@ -46,6 +47,7 @@ all() ->
      ids_and_ports_are_free_again_at_once, unknown_servers_are_not_found, stopped_servers_are_gone,
      any_process_may_stop_a_server, stopping_ends_what_runs, servers_end_with_their_starter,
      listeners_are_where_they_say, used_ports_are_refused, bad_options_are_refused_by_name,
+     bad_listener_options_say_what_is_expected,
      bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
      duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
      changes_are_seen_at_once, removed_tools_end_in_their_own_time, changes_disturb_nobody,
@@ -317,6 +319,17 @@ bad_options_are_refused_by_name(_) ->
     [] = [{Key, Value, Got} || {Key, Value} <- bad_options(),
                                Got <- [started(options(#{Key => Value}))],
                                not is_refused(Key, Got)].
+
+%% One that is there but wrong is told from one that is not.
+bad_listener_options_say_what_is_expected(_) ->
+    [{Listener, {error, {bad_option, Key, Expected}}} =
+         {Listener, started(options(#{listen => [Listener]}))}
+     || {Listener, Key, Expected} <- [
+            {{tcp, #{port => 65536}}, {tcp, port}, ~"an integer of 0 to 65535"},
+            {{tcp, #{porrt => 1}}, {tcp, porrt}, ~"no such option of this listener"},
+            {{http, #{path => ~"mcp"}}, {http, path}, ~"a binary that begins with a slash"},
+            {{http, #{sse => #{path => ~"/a?b"}}}, {http, sse, path},
+             ~"a path: a slash, and no query"}]].
 
 %% The key is the option's; for a listener or a limit, its and the option's in it.
 is_refused(Key, {error, {bad_option, Named, <<_, _/binary>>}}) ->
