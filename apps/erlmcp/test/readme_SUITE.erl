@@ -11,13 +11,10 @@ all() ->
     [readme_is_short, snippet_serves_its_tool, snippet_refuses_unknown_tool].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 readme_is_short(_) ->
     {ok, Readme} = file:read_file(readme()),

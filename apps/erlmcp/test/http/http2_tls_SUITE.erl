@@ -31,7 +31,7 @@ groups() ->
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started([erlmcp, ssl, gun]),
+    Started = erlmcp_test_applications:start([erlmcp, ssl, gun], Config),
     Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
     Chain = #{root => Made, intermediates => [], peer => Made},
     #{server_config := Server, client_config := Client} =
@@ -39,12 +39,10 @@ init_per_suite(Config) ->
     %% The test certificate is of the machine's name.
     Verify = [{verify, verify_peer}, {server_name_indication, net_adm:localhost()},
               {cacerts, proplists:get_value(cacerts, Client)}],
-    [{started, Started}, {server_tls, Server}, {client_tls, Verify} | Config].
+    [{server_tls, Server}, {client_tls, Verify} | Started].
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_group(tls_h2, Config) -> [{transport, tls}, {protocol, http2} | Config];
 init_per_group(tls_http11, Config) -> [{transport, tls}, {protocol, http} | Config];

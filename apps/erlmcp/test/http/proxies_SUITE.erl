@@ -26,13 +26,10 @@ groups() ->
     [{Group, [parallel], Cases} || Group <- [haproxy_1_1, haproxy_2, nginx_1_1, nginx_2]].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_group(haproxy_1_1, Config) -> [{proxy, {"haproxy", "1.1"}} | Config];
 init_per_group(haproxy_2, Config) -> [{proxy, {"haproxy", "2"}} | Config];

@@ -28,13 +28,10 @@ all() ->
              not lists:member(Case, [init_per_suite, end_per_suite, module_info])].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
     [{server, start(#{})} | Config].

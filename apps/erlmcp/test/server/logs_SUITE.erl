@@ -15,13 +15,10 @@ all() ->
      a_taken_id_is_no_crash, keys_of_tasks_are_in_no_log].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp, ssl], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),

@@ -32,13 +32,10 @@ groups() ->
     [{stateless, Cases}, {session, Cases}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_group(stateless, Config) -> [{revision, ~"2026-07-28"} | Config];
 init_per_group(session, Config) -> [{revision, ~"2025-11-25"} | Config].

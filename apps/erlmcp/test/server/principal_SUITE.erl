@@ -33,13 +33,10 @@ groups() ->
               calls_are_their_principals, state_is_its_principals, sessions_keep_no_request]}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started([erlmcp, ssl]),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp, ssl], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
     Server = serve(fun by_token/1),

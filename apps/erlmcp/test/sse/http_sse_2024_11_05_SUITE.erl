@@ -47,13 +47,10 @@ groups() ->
     [{http, Streams}, {http2, Streams}, {endpoints, Endpoints}].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started([erlmcp, gun]),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp, gun], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_group(http2, Config) -> [{protocol, http2} | Config];
 init_per_group(_, Config) -> [{protocol, http} | Config].
