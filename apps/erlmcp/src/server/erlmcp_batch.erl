@@ -23,10 +23,10 @@ start(Items, Instance) ->
 
 -doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
-            Waiting :: erlmcp_call:owner(), erlmcp_session:guard()) -> pid().
-start(Items, Instance, Waiting, Guard) ->
+            Waiting :: erlmcp_call:owner(), erlmcp_session:of_calls()) -> pid().
+start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->
-        erlmcp_session:run(Guard, batch, ids(Items), Waiting, fun(Owner) ->
+        erlmcp_session:run(Session, batch, ids(Items), Waiting, fun(Owner) ->
             run(Items, Instance, Owner)
         end)
     end).

@@ -36,7 +36,7 @@ call. The call is linked to it.
     | close_connection.
 
 -doc """
-Starts a call that is linked to the calling process, its owner and guard. The tag of its messages is
+Starts a call that is linked to the calling process, its owner. The tag of its messages is
 `{erlmcp_call, Call}`.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
@@ -53,10 +53,10 @@ start(Call, Instance, Tag) ->
 
 -doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
-            erlmcp_session:guard()) -> pid().
-start(#{id := Id} = Call, Instance, Waiting, Guard) ->
+            erlmcp_session:of_calls()) -> pid().
+start(#{id := Id} = Call, Instance, Waiting, Session) ->
     Run = fun() ->
-        erlmcp_session:run(Guard, call, [Id], Waiting, fun(Owner) ->
+        erlmcp_session:run(Session, call, [Id], Waiting, fun(Owner) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
         end)

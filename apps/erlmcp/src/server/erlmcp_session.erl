@@ -1,6 +1,6 @@
 -module(erlmcp_session).
 -moduledoc """
-An HTTP session of the older revisions: the process that guards the session's running calls, since
+An HTTP session of the older revisions: the process that owns the session's running calls, since
 there a lost connection does not cancel a call, and that has its streams, which outlive connections
 (`m:erlmcp_streams`). Requests do not pass through it; they read the session's row in the instance's
 table. Nor do the answers of calls that say nothing before.
@@ -18,13 +18,13 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([guard/0]).
+-export_type([of_calls/0]).
 
 -doc """
-A session as the guard of calls: its id, its process, what it belongs to, and whether the connection
-that waits for an answer can be sent a stream.
+What calls know of their session: its id, its process, what it belongs to, and whether the
+connection that waits for an answer can be sent a stream.
 """.
--type guard() :: #{
+-type of_calls() :: #{
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
 
@@ -139,15 +139,15 @@ take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
     end.
 
 -doc """
-Runs a call or a batch, whose process calls this, under the guard of a session. `Run` is given the
+Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the
 owner of what it reports, and gives its answer. That goes to the connection that waits for it, or,
 if something was reported before it, the way of that.
 """.
--spec run(guard(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
+-spec run(of_calls(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok.
-run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
+run(#{pid := Session} = Known, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
     Places = atomics:new(1, []),
-    case adopt(Guard, Kind, Ids, Waiting, Places) of
+    case adopt(Known, Kind, Ids, Waiting, Places) of
         ok ->
             Owner = {Session, {erlmcp_call, self()}},
             {Status, Bytes} = Run(Owner),
@@ -155,7 +155,7 @@ run(#{pid := Session} = Guard, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
                 true ->
                     erlmcp_call:report(Owner, {answer, Status, Bytes});
                 undefined ->
-                    #{id := Id, instance := Instance} = Guard,
+                    #{id := Id, instance := Instance} = Known,
                     ok = give_back(Places, length(Ids), Id, Instance),
                     Pid ! {Tag, {answer, Status, Bytes}},
                     ok

@@ -5,7 +5,7 @@ needs no user code is answered without another. A call runs in a process of its 
 JSON, or a stream if the handler reports something before it.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
-guarded by the session and does not.
+owned by the session and does not.
 
 Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 """.
@@ -184,7 +184,7 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
     #stream{config = #{instance := Instance, calls := Known}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok ->
-            _ = erlmcp_call:start(Call, Known, Owner, guard(Stream)),
+            _ = erlmcp_call:start(Call, Known, Owner, of_calls(Stream)),
             {[], Stream#stream{call = {session, Pid}}};
         {error, Refusal} ->
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
@@ -192,10 +192,10 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
 perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
     #stream{config = #{calls := Known}} = Stream,
     Ready = [batched(Item, Stream) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, Known, Owner, guard(Stream)),
+    _ = erlmcp_batch:start(Ready, Known, Owner, of_calls(Stream)),
     {[], Stream#stream{call = {session, Pid}}}.
 
-guard(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
+of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
 
 %% The calls of a batch count like others; what is neither a call nor an answer is done at once.

@@ -18,6 +18,8 @@ of the code that they judge.
          definitions_are_checked_without_a_crash/1, lists_keep_their_order/1,
          pages_miss_nothing_that_stays/1, strange_cursors_are_refused/1]).
 
+-import(erlmcp_test_property, [holds/2]).
+
 -define(CASES, 1000).
 -define(REVISIONS, ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25', '2026-07-28']).
 
@@ -35,14 +37,6 @@ all() ->
 
 holds(Property) ->
     holds(Property, ?CASES).
-
-holds(Property, Cases) ->
-    Says = fun(Format, Arguments) -> ct:log(Format, Arguments) end,
-    case proper:quickcheck(Property, [{numtests, Cases}, {max_size, 30}, {on_output, Says},
-                                      long_result]) of
-        true -> ok;
-        Counterexample -> ct:fail({fails_for, Counterexample})
-    end.
 
 %% Messages: a request has one answer, with its id; "The receiver MUST NOT send a response" to a
 %% notification; what is neither is refused, with its id "except in error cases where the ID could

@@ -8,7 +8,7 @@ of its own or as a line, and what comes back is read message by message.
 -export([request/4, batch/2, next/1, status/1, over/1, ask/3, ask/4]).
 -export([notify/3, answer/3, answer_error/3]).
 -export([listen/3, listen/4, told/1, stream/1, cancel/2]).
--export([subscribers/1, forgotten/1, counts/1, holds/2]).
+-export([subscribers/1, forgotten/1, counts/1]).
 
 -export_type([client/0, exchange/0]).
 
@@ -314,13 +314,3 @@ is_table(Key) -> lists:member(Key, [sessions, subscriptions, supervisors]).
 -spec cancel(client(), Id :: term()) -> ok.
 cancel(Client, Id) ->
     notify(Client, ~"notifications/cancelled", #{requestId => Id}).
-
--doc "Fails with the counterexample of a property.".
--spec holds(proper:outer_test(), pos_integer()) -> ok.
-holds(Property, Cases) ->
-    Says = fun(Format, Arguments) -> ct:log(Format, Arguments) end,
-    case proper:quickcheck(Property, [{numtests, Cases}, {max_size, 30}, {on_output, Says},
-                                      long_result]) of
-        true -> ok;
-        Counterexample -> ct:fail({fails_for, Counterexample})
-    end.

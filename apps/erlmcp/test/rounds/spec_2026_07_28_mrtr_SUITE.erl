@@ -17,7 +17,8 @@
          strange_requests_are_not_sent/1]).
 -export([sealed_opens_and_nothing_else/1, signed_verifies_and_nothing_else/1]).
 
--import(rounds_client, [open/4, ask/3, ask/4, holds/2, with_capabilities/2]).
+-import(rounds_client, [open/4, ask/3, ask/4, with_capabilities/2]).
+-import(erlmcp_test_property, [holds/2]).
 
 -define(REVISION, ~"2026-07-28").
 -define(SECRET, ~"correct horse battery staple").

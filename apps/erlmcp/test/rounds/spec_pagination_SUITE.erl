@@ -257,7 +257,7 @@ strange_cursors_are_refused(Config) ->
 walks_miss_nothing_that_stays(_) ->
     Server = start(0, #{page_size => 3}),
     Client = open(Server, tcp, ~"2026-07-28"),
-    rounds_client:holds(
+    erlmcp_test_property:holds(
         ?FORALL(Rounds, list(list({oneof([add, remove, remove]), range(1, 12)})),
                 walks_well(Rounds, Client, Server)), 40),
     rounds_client:stop(Server).

@@ -143,7 +143,7 @@ bounds_hold(_) ->
     {error, {9, ~"at most 8 mappings within each other"}} = Deep(9).
 
 composed_fields_come_back(_) ->
-    rounds_client:holds(?FORALL(Fields, fields(),
+    erlmcp_test_property:holds(?FORALL(Fields, fields(),
         {ok, maps:from_list(Fields)} =:= erlmcp_frontmatter:parse(
             <<(erlmcp_frontmatter:compose(Fields))/binary, "---\nText\n">>)), 500).
 
@@ -160,7 +160,7 @@ text() ->
          unicode:characters_to_binary([C || C <- Characters, C < 16#d800 orelse C > 16#dfff])).
 
 any_text_is_answered(_) ->
-    rounds_client:holds(?FORALL(Text, soup(),
+    erlmcp_test_property:holds(?FORALL(Text, soup(),
         case erlmcp_frontmatter:parse(<<"---\n", Text/binary>>) of
             {ok, #{} = Known} -> is_binary(iolist_to_binary(json:encode(Known)));
             {error, {Line, Expected}} -> Line > 0 andalso is_binary(Expected)

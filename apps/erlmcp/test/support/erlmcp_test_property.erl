@@ -1,0 +1,16 @@
+-module(erlmcp_test_property).
+-moduledoc """
+Properties in a suite: what does not hold fails the case with its counterexample.
+""".
+
+-export([holds/2]).
+
+-doc "Fails with the counterexample of a property.".
+-spec holds(proper:outer_test(), pos_integer()) -> ok.
+holds(Property, Cases) ->
+    Says = fun(Format, Arguments) -> ct:log(Format, Arguments) end,
+    case proper:quickcheck(Property, [{numtests, Cases}, {max_size, 30}, {on_output, Says},
+                                      long_result]) of
+        true -> ok;
+        Counterexample -> ct:fail({fails_for, Counterexample})
+    end.
