@@ -15,7 +15,7 @@
          malformed_input_is_refused/1, undeclared_capabilities_are_named/1,
          declared_capabilities_are_enough/1, sampling_with_tools_needs_its_capability/1,
          strange_requests_are_not_sent/1]).
--export([sealed_opens_and_nothing_else/1, signed_verifies_and_nothing_else/1]).
+-export([sealed_opens_and_nothing_else/1]).
 
 -import(rounds_client, [open/4, ask/3, ask/4, with_capabilities/2]).
 -import(erlmcp_test_property, [holds/2]).
@@ -26,14 +26,12 @@
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
 
 all() ->
-    [{group, http}, {group, tcp}, {group, sse},
-     sealed_opens_and_nothing_else, signed_verifies_and_nothing_else].
+    [{group, http}, {group, tcp}, {group, sse}, sealed_opens_and_nothing_else].
 
 groups() ->
     Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
                      not lists:member(Case, [init_per_suite, end_per_suite, module_info,
-                                             sealed_opens_and_nothing_else,
-                                             signed_verifies_and_nothing_else])],
+                                             sealed_opens_and_nothing_else])],
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
@@ -519,20 +517,6 @@ sealed_opens_and_nothing_else(_) ->
                          orelse error =:= erlmcp_seal:open(Sealed, Bound, [inverted(Key) | Rest]))
                 andalso (Other =:= Bound orelse error =:= erlmcp_seal:open(Sealed, Other, Keys))
             end, [erlmcp_seal:seal(Plain, Bound, Nonce, Keys), Own])
-        end), 300).
-
-signed_verifies_and_nothing_else(_) ->
-    holds(?FORALL({Plain, Bound, Other, Keys, Bit},
-                  {bytes(), bytes(), bytes(), non_empty(list(binary(32))), non_neg_integer()},
-        begin
-            [Key | Rest] = Keys,
-            Signed = erlmcp_seal:sign(Plain, Bound, Keys),
-            {ok, Plain} =:= erlmcp_seal:verify(Signed, Bound, Keys)
-            andalso {ok, Plain} =:= erlmcp_seal:verify(Signed, Bound, Rest ++ [Key])
-            andalso error =:= erlmcp_seal:verify(flip(Signed, Bit), Bound, Keys)
-            andalso (lists:member(Key, Rest)
-                     orelse error =:= erlmcp_seal:verify(Signed, Bound, [inverted(Key) | Rest]))
-            andalso (Other =:= Bound orelse error =:= erlmcp_seal:verify(Signed, Other, Keys))
         end), 300).
 
 flip(Bytes, Bit) ->
