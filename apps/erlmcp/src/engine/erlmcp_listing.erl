@@ -106,11 +106,7 @@ page_after(Place, #{kind := Kind, scope := Scope, items := Items} = Listing, Rev
             {Last, _, _} = lists:last(Page),
             [{~"nextCursor", cursor(<<Last:64>>, Listing, Principal)}]
     end,
-    %% The result that lists a folder is not one that may be kept.
-    Caching = case Kind of
-        {directory, _} -> [];
-        _ -> erlmcp_result:caching(Milliseconds, Scope, Revision)
-    end,
+    Caching = erlmcp_result:caching(Milliseconds, Scope, Revision),
     Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}} | Next ++ Caching],
     iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
 
