@@ -52,9 +52,14 @@ func (p *peer) modern() bool { return p.version >= stateless }
 func isURL(target string) bool { return strings.HasPrefix(target, "http") }
 
 func (p *peer) connect(ctx context.Context, target string) error {
+	// These take the place of the SDK's own, which have the roots.
+	capabilities := &mcp.ClientCapabilities{RootsV2: &mcp.RootCapabilities{ListChanged: true}}
+	capabilities.AddExtension("io.modelcontextprotocol/ui",
+		map[string]any{"mimeTypes": []string{viewType}})
 	client := mcp.NewClient(
 		&mcp.Implementation{Name: "erlmcp-interop", Version: "1.0.0"},
 		&mcp.ClientOptions{
+			Capabilities:         capabilities,
 			CreateMessageHandler: p.sample,
 			ElicitationHandler:   p.elicit,
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
@@ -220,6 +225,16 @@ func visit(r *report, target, version string) {
 	p.prompts(r)
 	p.notifications(r)
 	p.questions(r)
+	// A tool has no _meta before.
+	if p.version >= "2025-06-18" {
+		p.apps(r)
+	}
+	// Elsewhere the server lets no connection go.
+	if p.isHTTP && p.version == "2025-11-25" {
+		r.check("comes back for the answer of a call", func(ctx context.Context) error {
+			return p.says(ctx, "The client came back for this.", "test_reconnection", nil)
+		})
+	}
 	if !p.modern() {
 		r.check("pings", func(ctx context.Context) error { return p.Ping(ctx, nil) })
 	}

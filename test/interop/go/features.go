@@ -15,6 +15,8 @@ const (
 	png = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU" +
 		"5ErkJggg=="
 	wav = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
+
+	viewType = "text/html;profile=mcp-app"
 )
 
 // named collects the names of a list, over all of its pages.
@@ -139,6 +141,20 @@ func (p *peer) tools(r *report) {
 			return err
 		}
 		return holds(time.Since(start) < 8*time.Second, "the next call was slow")
+	})
+	r.check("learns what is wrong with its arguments", func(ctx context.Context) error {
+		result, err := p.call(ctx, "add", map[string]any{"a": 1, "b": "two"})
+		// Before 2025-11-25 it is an error of the protocol.
+		if p.version < "2025-11-25" {
+			_, err = refused(-32602, err)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		text, ok := result.Content[0].(*mcp.TextContent)
+		return holds(result.IsError && ok && strings.Contains(text.Text, "/b must be a number"),
+			"%v", wire(result))
 	})
 }
 
@@ -421,4 +437,40 @@ func (p *peer) questions(r *report) {
 		return p.says(ctx, "Generate a greeting, in 50 tokens Ada of 1 roots",
 			"test_input_required_result_multiple_inputs", nil)
 	})
+}
+
+// apps is a tool with a view; the SDK only carries what there is to say of it.
+func (p *peer) apps(r *report) {
+	r.check("gets the view of a tool", func(ctx context.Context) error {
+		for tool, err := range p.Tools(ctx, nil) {
+			if err != nil {
+				return err
+			}
+			if tool.Name == "clock" {
+				return p.showsClock(ctx, tool)
+			}
+		}
+		return errors.New("no tool clock")
+	})
+}
+
+func (p *peer) showsClock(ctx context.Context, tool *mcp.Tool) error {
+	ui, _ := tool.Meta["ui"].(map[string]any)
+	uri, ok := ui["resourceUri"].(string)
+	if !ok {
+		return fmt.Errorf("%v", tool.Meta)
+	}
+	view, err := p.ReadResource(ctx, &mcp.ReadResourceParams{URI: uri})
+	if err != nil {
+		return err
+	}
+	if err := equal(view.Contents[0].MIMEType, viewType); err != nil {
+		return err
+	}
+	result, err := p.call(ctx, "clock", nil)
+	if err != nil {
+		return err
+	}
+	clock, _ := result.StructuredContent.(map[string]any)
+	return equal(clock["shown"], true)
 }

@@ -38,6 +38,8 @@ PROMPTS = [
     "test_simple_prompt", "test_prompt_with_arguments", "test_prompt_with_embedded_resource",
     "test_prompt_with_image",
 ]
+VIEWS = "io.modelcontextprotocol/ui"
+VIEW_TYPE = "text/html;profile=mcp-app"
 LIMIT_S = 15
 
 
@@ -122,10 +124,12 @@ class Two:
 
     # The SDK closes stdin and waits 2 s for the server before it kills.
     CLOSES_WITHIN = 1.9
+    SHOWS_VIEWS = True
     MODES = {"auto": "2026-07-28", "legacy": "2025-11-25", "2026-07-28": "2026-07-28"}
 
     def __init__(self, target, mode):
         from mcp import Client
+        from mcp.client import advertise
 
         if is_sse(target):
             from mcp.client.sse import sse_client
@@ -136,7 +140,8 @@ class Two:
         self.ears = Ears()
         # A cache would answer in the server's place.
         self.client = Client(
-            server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None, **self.ears.callbacks()
+            server, mode=mode, read_timeout_seconds=LIMIT_S, cache=None,
+            extensions=[advertise(VIEWS, {"mimeTypes": [VIEW_TYPE]})], **self.ears.callbacks(),
         )
         self.session = self.client
 
@@ -182,6 +187,8 @@ class One:
     # A cancelled call is not cancelled at the server, which may still be at work on it when its
     # stdin closes: it may need the signal that follows.
     CLOSES_WITHIN = 5
+    # It has no name for extensions.
+    SHOWS_VIEWS = False
     MODES = {"legacy": "2025-11-25"}
 
     def __init__(self, target, _mode):
@@ -387,10 +394,16 @@ async def tools(check, peer):
             for n in range(20):
                 group.start_soon(echo, f"text {n}")
 
+    async def misfit():
+        result = await peer.call("add", {"a": 1, "b": "two"})
+        equal(result.get("isError"), True)
+        holds("/b must be a number" in result["content"][0]["text"], result)
+
     async def cancel():
         start = time.monotonic()
         with anyio.move_on_after(0.3) as scope:
-            await peer.call("slow_tool", {"ms": 5000})
+            # SDK 1 closes badly if the answer comes just then: it is not to come at all.
+            await peer.call("slow_tool", {"ms": 60_000})
         took = time.monotonic() - start
         holds(scope.cancelled_caught, f"the call ended by itself after {took:.3f} s")
         holds(took < 1.5, f"the call ended after {took:.3f} s")
@@ -415,6 +428,7 @@ async def tools(check, peer):
     await check("gets back 300,000 characters", echo, "x" * 300_000)
     await check("makes 20 calls at once, each with its own answer", at_once)
     await check("cancels a slow call and goes on", cancel)
+    await check("learns what is wrong with its arguments", misfit)
 
 
 async def resources(check, peer, modern):
@@ -584,6 +598,106 @@ async def questions(check, peer):
         await check(title, says, expected, name, arguments)
 
 
+async def apps(check, peer):
+    async def viewed():
+        known, _ = await listed(peer, "tools", "tools")
+        [clock] = [tool for tool in known if tool["name"] == "clock"]
+        view = clock["_meta"]["ui"]["resourceUri"]
+        [page] = await peer.read(view)
+        equal((page["uri"], page["mimeType"]), (view, VIEW_TYPE))
+        shown = (await peer.call("clock", {}))["structuredContent"]["shown"]
+        equal(shown, peer.SHOWS_VIEWS)
+
+    await check("gets the view of a tool", viewed)
+
+
+async def tasks(check, peer):
+    """Tasks of 2025-11-25; version 2 of the SDK has them no more."""
+    from mcp.types import CallToolResult
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mine = peer.session.experimental
+
+    async def begun(name, arguments=None):
+        made = await mine.call_tool_as_task(name, arguments or {}, ttl=60_000)
+        return made.task.taskId
+
+    async def status(task, expected):
+        async for state in mine.poll_task(task):
+            if state.status == expected:
+                return state
+        equal(state.status, expected)
+        return state
+
+    async def result(task):
+        return wire(await mine.get_task_result(task, CallToolResult))
+
+    def text(answer):
+        return answer["content"][0]["text"]
+
+    async def offered():
+        known, _ = await listed(peer, "tools", "tools")
+        support = {tool["name"]: tool.get("execution", {}).get("taskSupport") for tool in known}
+        equal((support["slow_compute"], support["failing_job"]), ("optional", "required"))
+
+    async def finished():
+        task = await begun("slow_compute", {"seconds": 2, "label": "it all"})
+        while (state := await mine.get_task(task)).statusMessage != "computing":
+            equal(state.status, "working")
+            await anyio.sleep(0.02)
+        await status(task, "completed")
+        answer = await result(task)
+        equal(text(answer), "Computed it all")
+        related = answer["_meta"]["io.modelcontextprotocol/related-task"]
+        equal(related, {"taskId": task})
+
+    async def failed():
+        task = await begun("failing_job")
+        await status(task, "failed")
+        answer = await result(task)
+        equal((answer["isError"], text(answer)), (True, "This job always fails"))
+
+    async def crashed():
+        task = await begun("protocol_error_job")
+        await refused(-32603, result(task))
+
+    async def asked():
+        task = await begun("multi_input")
+        await status(task, "input_required")
+        answers = json.loads(text(await result(task)))
+        equal(answers["name"], {"action": "accept", "content": {"name": "Ada"}})
+        equal(answers["confirm"], {"action": "decline"})
+
+    async def cancelled():
+        task = await begun("slow_compute", {"seconds": 60})
+        equal((await mine.cancel_task(task)).status, "cancelled")
+        equal((await mine.get_task(task)).status, "cancelled")
+
+    async def all_of_them():
+        task, cursor, found = await begun("slow_compute", {"seconds": 0}), None, []
+        while not found or cursor is not None:
+            page = await mine.list_tasks(cursor)
+            found += [each.taskId for each in page.tasks]
+            cursor = page.nextCursor
+        holds(task in found, found)
+
+    await check("learns which tools run as tasks", offered)
+    await check("polls a task and gets its result", finished)
+    await check("gets the error of a tool from a task", failed)
+    await check("is refused the result of a task that crashed", crashed)
+    await check("answers what a task asks", asked)
+    await check("cancels a task", cancelled)
+    await check("lists its tasks", all_of_them)
+    await check(
+        "is refused a call without a task where it needs one",
+        refused, -32601, peer.call("failing_job", {}),
+    )
+    await check(
+        "is refused an unknown task with -32602", refused, -32602, mine.get_task("no-such-task")
+    )
+
+
 async def visit(report, sdk, target, mode):
     expected = sdk.MODES[mode]
     modern = expected >= "2026-07-28"
@@ -596,6 +710,11 @@ async def visit(report, sdk, target, mode):
 
     async def server():
         holds(peer.server and peer.server["name"] and peer.server["version"], peer.server)
+
+    async def comes_back():
+        result = await peer.call("test_reconnection")
+        text = "The client came back for this."
+        equal(result["content"], [{"type": "text", "text": text}])
 
     async def offers():
         equal([k for k in ("tools", "resources", "prompts") if k not in peer.offered], [])
@@ -616,6 +735,12 @@ async def visit(report, sdk, target, mode):
             await prompts(check, peer)
             await notifications(check, peer, modern)
             await questions(check, peer)
+            # Elsewhere the server lets no connection go.
+            if kind == "http" and not modern:
+                await check("comes back for the answer of a call", comes_back)
+            await apps(check, peer)
+            if sdk is One:
+                await tasks(check, peer)
             # 2026-07-28 has no ping.
             if not modern:
                 await check("pings", peer.ping)

@@ -14,6 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import {
     Client, SSEClientTransport, StreamableHTTPClientTransport,
 } from '@modelcontextprotocol/client';
+import { SkillsClient } from '@modelcontextprotocol/client/ext/skills';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 const PNG =
@@ -37,6 +38,7 @@ const MODES = {
         version: '2026-07-28',
     },
 };
+const VIEW_TYPE = 'text/html;profile=mcp-app';
 const LIMIT_MS = 15_000;
 
 let passed = 0;
@@ -180,6 +182,11 @@ async function tools(client) {
         assert.ok(took >= 250 && took < 1500, `the call ended after ${took} ms`);
         assert.equal((await call('echo', { text: 'after' })).content[0].text, 'after');
         assert.ok(Date.now() - start < 3000, 'the next call was slow');
+    });
+    await check('learns what is wrong with its arguments', async () => {
+        const { isError, content } = await call('add', { a: 1, b: 'two' });
+        assert.equal(isError, true);
+        assert.match(content[0].text, /\/b must be a number/);
     });
 }
 
@@ -363,6 +370,49 @@ async function questions(client) {
             'test_input_required_result_multiple_inputs'));
 }
 
+// The client holds each entry, and what it reads, against what the entry says.
+async function skills(client) {
+    const mine = new SkillsClient(client);
+    let listed = [];
+    await check('lists the skills', async () => {
+        ({ skills: listed } = await mine.list());
+        assert.deepEqual(listed.map(({ frontmatter }) => frontmatter.name).sort(),
+            ['pdf-processing', 'try-everything']);
+    });
+    await check('gets a skill', async () => {
+        for (const entry of listed) {
+            assert.deepEqual((await mine.get(entry.uri)).skill, entry);
+        }
+    });
+    await check('reads and verifies every file of the skills', async () => {
+        const files = listed.flatMap((entry) => entry.resources.map(({ uri }) => [entry, uri]));
+        assert.ok(files.length > listed.length, `${files.length} files`);
+        for (const [entry, uri] of files) {
+            assert.equal((await mine.read(entry, uri)).verified, true, uri);
+        }
+    });
+    await check('reads the folder of a skill', async () => {
+        const { uri } = listed.find(({ frontmatter }) => frontmatter.name === 'pdf-processing');
+        const folder = uri.replace('/SKILL.md', '');
+        const { resources: children } = await mine.readDirectory(folder);
+        assert.deepEqual(children.map((child) => child.uri.replace(folder, '')),
+            ['/SKILL.md', '/references', '/scripts', '/templates']);
+    });
+    await check('is refused an unknown skill with -32602', () =>
+        refused(-32602, () => mine.get('skill://no-such-skill/SKILL.md')));
+}
+
+async function apps(client) {
+    await check('gets the view of a tool', async () => {
+        const { tools: listed } = await client.listTools();
+        const { _meta: meta } = listed.find(({ name }) => name === 'clock');
+        const { contents: [page] } = await client.readResource({ uri: meta.ui.resourceUri });
+        assert.equal(page.mimeType, VIEW_TYPE);
+        const { structuredContent } = await client.callTool({ name: 'clock', arguments: {} });
+        assert.equal(structuredContent.shown, true);
+    });
+}
+
 async function visit(target, mode) {
     const http = /^https?:/.test(target);
     const kind = http ? 'http' : target.startsWith('sse+') ? 'http+sse' : 'stdio';
@@ -371,7 +421,12 @@ async function visit(target, mode) {
     label = `typescript ${mode} ${kind}`;
     const client = new Client({ name: 'erlmcp-interop', version: '1.0.0' }, {
         ...options,
-        capabilities: { sampling: {}, elicitation: {}, roots: { listChanged: true } },
+        capabilities: {
+            sampling: {},
+            elicitation: {},
+            roots: { listChanged: true },
+            extensions: { 'io.modelcontextprotocol/ui': { mimeTypes: [VIEW_TYPE] } },
+        },
     });
     const heard = attend(client);
     const transport = transportTo(target);
@@ -395,6 +450,18 @@ async function visit(target, mode) {
     await prompts(client);
     await notifications(client, heard, modern);
     await questions(client);
+    await skills(client);
+    await apps(client);
+    // Elsewhere the server lets no connection go.
+    if (!modern && http) {
+        await check('comes back for the answer of a call', async () => {
+            const tokens = [];
+            const { content } = await client.callTool({ name: 'test_reconnection' },
+                { onresumptiontoken: (token) => tokens.push(token) });
+            assert.equal(content[0].text, 'The client came back for this.');
+            assert.ok(tokens.length > 0, 'the stream had no event ids');
+        });
+    }
     // 2026-07-28 has no ping and no session to end.
     if (!modern) await check('pings', () => client.ping());
     if (!modern && http) {

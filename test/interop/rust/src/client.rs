@@ -11,6 +11,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::report::of;
 
+pub const VIEW_TYPE: &str = "text/html;profile=mcp-app";
+
 /// The two ends of a queue in one.
 pub struct Queue<T>(UnboundedSender<T>, Mutex<UnboundedReceiver<T>>);
 
@@ -60,7 +62,13 @@ impl ClientHandler for Client {
         of(json!({
             "protocolVersion": self.version,
             "clientInfo": {"name": "erlmcp-interop", "version": "1.0.0"},
-            "capabilities": {"sampling": {}, "elicitation": {}, "roots": {"listChanged": true}},
+            "capabilities": {
+                "sampling": {}, "elicitation": {}, "roots": {"listChanged": true},
+                "extensions": {
+                    TASKS_EXTENSION_ID: {},
+                    "io.modelcontextprotocol/ui": {"mimeTypes": [VIEW_TYPE]},
+                },
+            },
         }))
     }
 

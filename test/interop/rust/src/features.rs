@@ -21,15 +21,15 @@ const WATCHED: &str = "test://watched-resource";
 pub struct Peer(pub RunningService<RoleClient, Client>);
 
 impl Peer {
-    fn version(&self) -> &str {
+    pub fn version(&self) -> &str {
         self.0.service().version.as_str()
     }
 
-    fn modern(&self) -> bool {
+    pub fn modern(&self) -> bool {
         self.version() >= "2026-07-28"
     }
 
-    async fn call(&self, name: &str, arguments: Value) -> Result<CallToolResult, ServiceError> {
+    pub async fn call(&self, name: &str, arguments: Value) -> Result<CallToolResult, ServiceError> {
         self.0.call_tool(of(json!({"name": name, "arguments": arguments}))).await
     }
 
@@ -161,6 +161,17 @@ impl Peer {
             holds(outcome.is_err(), format!("the call ended: {outcome:?}"))?;
             self.echoes("after").await?;
             holds(start.elapsed() < Duration::from_secs(8), "the next call was slow")
+        }).await;
+        report.check("learns what is wrong with its arguments", async {
+            let outcome = self.call("add", json!({"a": 1, "b": "two"})).await;
+            // Before 2025-11-25 it is an error of the protocol.
+            if self.version() < "2025-11-25" {
+                return refused(-32602, outcome).map(drop);
+            }
+            let result = outcome?;
+            holds(result.is_error == Some(true), "isError is not true")?;
+            let content = serde_json::to_string(&result.content)?;
+            holds(content.contains("/b must be a number"), content)
         }).await;
     }
 
@@ -357,6 +368,14 @@ impl Peer {
         report.check("answers three questions of a call at once",
             self.says("Generate a greeting, in 50 tokens Ada of 1 roots",
                       "test_input_required_result_multiple_inputs", json!({}))).await;
+    }
+
+    /// Its stream is closed by the server, which in other revisions, and on stdio, lets none go.
+    pub async fn comes_back(&self, report: &mut Report) {
+        if self.version() == "2025-11-25" {
+            report.check("comes back for the answer of a call",
+                self.says("The client came back for this.", "test_reconnection", json!({}))).await;
+        }
     }
 
     pub async fn pings(&self, report: &mut Report) {

@@ -9,6 +9,7 @@
 //! when one failed. The server is to be the everything server, with lists of several pages.
 
 mod client;
+mod extensions;
 mod features;
 mod report;
 
@@ -70,6 +71,12 @@ async fn visit(report: &mut Report, target: &str, mode: &str) {
     peer.prompts(report).await;
     peer.notifications(report).await;
     peer.questions(report).await;
+    if transport == "http" {
+        peer.comes_back(report).await;
+    }
+    peer.apps(report).await;
+    peer.skills(report).await;
+    peer.tasks(report).await;
     peer.pings(report).await;
     report
         .check("closes", async {
