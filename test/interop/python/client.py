@@ -63,10 +63,11 @@ class Ears:
         "notifications/tools/list_changed": "tools",
         "notifications/prompts/list_changed": "prompts",
         "notifications/resources/updated": "resource",
+        "notifications/tasks/status": "task",
     }
 
     def __init__(self):
-        self.heard = {"tools": [], "prompts": [], "resource": [], "message": []}
+        self.heard = {kind: [] for kind in (*self.KINDS.values(), "message")}
 
     def callbacks(self):
         return {
@@ -674,6 +675,12 @@ async def tasks(check, peer):
         equal((await mine.cancel_task(task)).status, "cancelled")
         equal((await mine.get_task(task)).status, "cancelled")
 
+    async def told():
+        task = await begun("failing_job")
+        while (state := await peer.ears.next("task"))["taskId"] != task:
+            pass
+        equal(state["status"], "failed")
+
     async def all_of_them():
         task, cursor, found = await begun("slow_compute", {"seconds": 0}), None, []
         while not found or cursor is not None:
@@ -688,6 +695,7 @@ async def tasks(check, peer):
     await check("is refused the result of a task that crashed", crashed)
     await check("answers what a task asks", asked)
     await check("cancels a task", cancelled)
+    await check("hears that a task ended", told)
     await check("lists its tasks", all_of_them)
     await check(
         "is refused a call without a task where it needs one",
