@@ -27,8 +27,8 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring(),
     middleware => [erlmcp_middleware:middleware()],
-    cached => fun((erlmcp_definition:kind(), Key :: binary(), Place :: non_neg_integer(),
-                   Wanted :: map()) -> erlmcp_middleware:middleware())
+    cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
+                   erlmcp_definition:definition()) -> erlmcp_middleware:middleware())
 }.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
@@ -95,10 +95,10 @@ keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog
     end.
 
 %% The server's middleware, the definition's own, and next to the handler what keeps its results.
-wrapped(Kind, Place, #{key := Key, handler := _} = Definition, #{settings := Settings}) ->
+wrapped(Kind, Place, #{handler := _} = Definition, #{settings := Settings}) ->
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
     Inner = case {Definition, Settings} of
-        {#{cache := Wanted}, #{cached := Cached}} -> [Cached(Kind, Key, Place, Wanted)];
+        {#{cache := _}, #{cached := Cached}} -> [Cached(Kind, Place, Definition)];
         _ -> []
     end,
     erlmcp_middleware:wrap(All, Inner, Definition);

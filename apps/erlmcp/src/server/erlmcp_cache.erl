@@ -42,11 +42,12 @@ start_link(Instance) ->
 
 -doc "The middleware that keeps the results of a definition, for the catalog of a server.".
 -spec around(Server :: reference()) ->
-    fun((erlmcp_definition:kind(), Key :: binary(), Place :: non_neg_integer(), wanted()) ->
+    fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
             erlmcp_middleware:middleware()).
 around(Server) ->
-    fun(Kind, Key, Place, Wanted) ->
+    fun(Kind, Place, #{key := Key, cache := Wanted} = Given) ->
         Definition = definition(Kind, Key),
+        Keepable = fun(Return, Context) -> is_result(Kind, Return, Given, Context) end,
         fun(Arguments, Context, Next) ->
             case persistent_term:get({?MODULE, Server}, none) of
                 %% Brought input is not in the arguments.
@@ -54,7 +55,7 @@ around(Server) ->
                     Target = maps:get(uri, Context, Key),
                     Scope = scope(Wanted, Context),
                     Row = {target(Target), Definition, hash({Place, Scope, Target, Arguments})},
-                    through(Row, Wanted, Arguments, Context, Next, Cache);
+                    through(Row, Wanted#{keepable => Keepable}, Arguments, Context, Next, Cache);
                 _ ->
                     Next(Arguments, Context)
             end
@@ -111,8 +112,9 @@ find(Row, Table) ->
 run(Run, Wanted, Arguments, Context, Next, Process) ->
     try Next(Arguments, Context) of
         Return ->
-            ok = gen_server:cast(Process, case outcome(Return) of
-                keep -> {keep, Run, term_to_binary(Return), Wanted};
+            #{keepable := Keepable, ttl_ms := Ttl} = Wanted,
+            ok = gen_server:cast(Process, case outcome(Return, Keepable, Context) of
+                keep -> {keep, Run, term_to_binary(Return), Ttl};
                 share -> {share, Run, term_to_binary(Return)};
                 abandon -> {abandon, Run}
             end),
@@ -123,12 +125,28 @@ run(Run, Wanted, Arguments, Context, Next, Process) ->
             erlang:raise(Class, Reason, Stack)
     end.
 
-%% An error is an answer to those who asked meanwhile, and to nobody later.
-outcome({error, _}) -> share;
-outcome({structured, _}) -> keep;
-outcome({blob, _}) -> keep;
-outcome(Return) when is_binary(Return); is_list(Return); is_map(Return) -> keep;
-outcome(_) -> abandon.
+%% An error is an answer to those who asked meanwhile, and to nobody later. What is no result, or
+%% not what its tool promises, is one call's failure.
+outcome({error, _}, _, _) ->
+    share;
+outcome({input_required, _}, _, _) ->
+    abandon;
+outcome({input_required, _, _}, _, _) ->
+    abandon;
+outcome(Return, Keepable, Context) ->
+    case Keepable(Return, Context) of
+        true -> keep;
+        false -> abandon
+    end.
+
+%% For the newest revision, which is told the most.
+is_result(Kind, Return, Definition, Context) ->
+    try erlmcp_result:from(Kind, Return, Definition, Context#{revision := '2026-07-28'}) of
+        {ok, _} -> true;
+        {error, _} -> false
+    catch
+        error:_ -> false
+    end.
 
 -doc """
 Forgets the contents of the resource with this URI. Once this has returned, no call is given what
@@ -209,7 +227,7 @@ started(Row, {Call, _}, Waiting, #{counters := Counters, runs := Runs} = State) 
     {Run, State#{runs := Runs#{Run => {Row, Waiting}}}}.
 
 -doc false.
-handle_cast({keep, Run, Return, #{ttl_ms := Ttl}}, #{joined := Joined} = State) ->
+handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
     case ended(Run, Return, State) of
         %% Not where it was forgotten meanwhile.
         {Row, Ended} when map_get(Row, Joined) =:= Run ->

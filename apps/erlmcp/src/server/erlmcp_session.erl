@@ -329,7 +329,7 @@ handle_info(_, State) ->
 
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
-    State#state{streams = erlmcp_streams:close_connection(Call, Streams)};
+    unattended({[Call], erlmcp_streams:close_connection(Call, Streams)}, State);
 called(Call, {notification, Bytes}, #state{streams = Streams} = State) ->
     {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
     keep(Next, State);

@@ -3,7 +3,8 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([results_are_given_again/1, arguments_are_compared_as_json/1, every_kind_is_kept/1,
-         results_are_kept_as_they_are/1, private_results_are_their_principals/1,
+         results_are_kept_as_they_are/1, what_is_no_result_is_not_kept/1,
+         private_results_are_their_principals/1,
          public_results_are_everybodys/1, results_expire/1, errors_are_not_kept/1,
          questions_are_not_kept/1, crashes_are_not_kept/1, equal_calls_run_once/1,
          errors_are_shared/1, a_waiting_call_takes_over/1, waiting_has_a_deadline/1,
@@ -116,6 +117,24 @@ results_are_kept_as_they_are(_) ->
          #{~"result" := Result} = call(open(Era, Plain), Name, #{}),
          [#{~"result" := Result} = call(Client, Name, #{}) || _ <- [1, 2]]
      end || Era <- eras(), Name <- maps:keys(Results)].
+
+%% What its tool does not promise fails one call, and not all that are equal to it.
+what_is_no_result_is_not_kept(_) ->
+    Counter = counters:new(1, []),
+    Handler = fun(_, _) ->
+        ok = counters:add(Counter, 1, 1),
+        case counters:get(Counter, 1) of
+            1 -> #{celsius => ~"warm"};
+            2 -> [not_content];
+            N -> #{celsius => N}
+        end
+    end,
+    Server = serve(#{tools => [#{name => ~"weather", output_schema => #{celsius => number},
+                                 cache => #{ttl_ms => ?LONG}, handler => Handler}]}),
+    Client = open(~"2026-07-28", Server),
+    [#{~"error" := #{~"code" := -32603}} = call(Client, ~"weather", #{}) || _ <- [1, 2]],
+    [#{~"result" := #{~"structuredContent" := #{~"celsius" := 3}}} =
+         call(Client, ~"weather", #{}) || _ <- [1, 2]].
 
 %% Two listeners, whose clients are two principals.
 two_principals(Tool) ->
