@@ -5,7 +5,7 @@ of its own or as a line, and what comes back is read message by message.
 """.
 
 -export([start/1, stop/1, open/3, open/4, open_as/3, close/1, close/2, with_capabilities/2]).
--export([request/4, batch/2, next/1, status/1, over/1, ask/3, ask/4]).
+-export([request/4, batch/2, next/1, status/1, over/1, answered/1, nothing_more/1, ask/3, ask/4]).
 -export([notify/3, answer/3, answer_error/3]).
 -export([listen/3, listen/4, told/1, stream/1, cancel/2]).
 -export([subscribers/1, forgotten/1, counts/1]).
@@ -140,7 +140,8 @@ post(Socket, Method, Params, Id, Client) ->
     Options = case Client of
         #{session := _} -> Headed;
         #{capabilities := Capabilities} ->
-            Headed#{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Capabilities}}
+            Own = maps:get('_meta', Params, #{}),
+            Headed#{meta => Own#{~"io.modelcontextprotocol/clientCapabilities" => Capabilities}}
     end,
     {Headers, Body} = erlmcp_test_http:message(Method, Params, Options#{id => Id}),
     ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body).
@@ -148,7 +149,7 @@ post(Socket, Method, Params, Id, Client) ->
 meta(Params, #{session := _}) ->
     Params;
 meta(Params, #{capabilities := Capabilities}) ->
-    Meta = erlmcp_test_line:meta(),
+    Meta = maps:merge(erlmcp_test_line:meta(), maps:get('_meta', Params, #{})),
     Params#{'_meta' => Meta#{~"io.modelcontextprotocol/clientCapabilities" := Capabilities}}.
 
 -doc "The next message of an exchange; `fin` when its stream is over.".
@@ -197,6 +198,27 @@ over({http, Socket}) ->
         {_, _} -> ok
     end,
     gen_tcp:close(Socket).
+
+-doc "What comes before the answer of an exchange, and the answer, with which it is over.".
+-spec answered(exchange()) -> {[map()], map()}.
+answered(Exchange) ->
+    case next(Exchange) of
+        #{~"method" := _} = Message ->
+            {Messages, Answer} = answered(Exchange),
+            {[Message | Messages], Answer};
+        #{~"id" := _} = Answer ->
+            ok = over(Exchange),
+            {[], Answer}
+    end.
+
+-doc "Nothing was sent that was not read: the next message is the answer to what is asked now.".
+-spec nothing_more(client()) -> ok.
+nothing_more(#{session := _} = Client) ->
+    #{~"result" := #{}} = ask(Client, ~"ping", #{}),
+    ok;
+nothing_more(Client) ->
+    #{~"result" := #{}} = ask(Client, ~"server/discover", #{}),
+    ok.
 
 -doc "The one answer to a request.".
 -spec ask(client(), Method :: binary(), Params :: map()) -> map().
