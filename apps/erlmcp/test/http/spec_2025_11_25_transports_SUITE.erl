@@ -10,7 +10,7 @@
          version_header_may_be_absent/1]).
 -export([answers_of_a_session_are_200/1, bounds_of_a_call_are_200/1, notification_is_202/1,
          ping_is_answered/1, missing_resource_is_32002/1,
-         log_level_is_the_sessions/1, handler_knows_the_client_of_its_session/1]).
+         handler_knows_the_client_of_its_session/1]).
 -export([unused_session_expires/1, used_session_does_not_expire/1, sessions_are_bounded/1,
          refused_session_is_told_its_id/1, calls_of_a_session_are_bounded/1,
          ended_calls_make_room/1, cancelled_answers_make_room_once/1,
@@ -253,31 +253,6 @@ missing_resource_is_32002(Config) ->
              in_session(server(Config), Session, ~"resources/read", #{uri => ~"test://nowhere"}),
          #{~"uri" := ~"test://nowhere", ~"refusal" := 1046} = Data
      end || Revision <- revisions()].
-
-%% "logging/setLevel: to configure the minimum log level." "If no logging/setLevel request has been
-%% sent from the client, the server MAY decide which messages to send automatically."
-log_level_is_the_sessions(Config) ->
-    Server = server(Config),
-    Quiet = initialize(Server, ~"2025-11-25"),
-    Loud = initialize(Server, ~"2025-11-25"),
-    Logged = fun(Session) ->
-        #{status := 200, messages := Messages} =
-            in_session(Server, Session, ~"tools/call", #{name => ~"log"}),
-        {Before, [#{~"id" := 1, ~"result" := #{}}]} = lists:split(length(Messages) - 1, Messages),
-        [Level || #{~"method" := ~"notifications/message", ~"params" := #{~"level" := Level}}
-                      <- Before]
-    end,
-    [~"info" | _] = Logged(Quiet),
-    #{messages := [#{~"result" := Empty}]} =
-        in_session(Server, Quiet, ~"logging/setLevel", #{level => ~"alert"}),
-    0 = map_size(Empty),
-    #{messages := [#{~"result" := _}]} =
-        in_session(Server, Loud, ~"logging/setLevel", #{level => ~"debug"}),
-    [~"alert", ~"emergency"] = Logged(Quiet),
-    8 = length(Logged(Loud)),
-    #{messages := [#{~"error" := _}]} =
-        in_session(Server, Quiet, ~"logging/setLevel", #{level => ~"loud"}),
-    [~"alert", ~"emergency"] = Logged(Quiet).
 
 handler_knows_the_client_of_its_session(_) ->
     Context = #{name => ~"context", handler => fun(_, #{client_info := #{~"name" := Name}} = C) ->

@@ -14,9 +14,6 @@
          missing_resource_is_invalid_params/1, failing_resource_is_an_internal_error/1]).
 -export([prompt_takes_arguments/1, prompt_gives_all_kinds_of_content/1,
          missing_prompt_argument_is_named/1, unknown_prompt_is_invalid_params/1]).
--export([progress_needs_a_token/1, progress_echoes_its_token_and_increases/1]).
--export([log_messages_need_a_level/1, log_messages_are_at_or_above_their_level/1,
-         invalid_log_level_is_refused/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, response/1]).
 
@@ -377,55 +374,3 @@ unknown_prompt_is_invalid_params(Config) ->
     ok = names(refused(server(Config), ~"prompts/get", #{name => ~"no_such"}), ~"no_such"),
     {-32602, _, #{~"data" := #{~"name" := ~"prompt_not_found"}}} =
         refused(server(Config), ~"prompts/get", #{name => ~"no_such"}).
-
-%% "Progress notifications MUST only reference tokens that were provided in an active request."
-progress_needs_a_token(Config) ->
-    #{status := 200, headers := #{~"content-type" := ~"application/json"},
-      messages := [#{~"result" := #{}}]} =
-        call(server(Config), ~"tools/call", #{name => ~"progress"}).
-
-%% "Progress tokens MUST be a string or integer value." "The progress value MUST increase with each
-%% notification." "Progress notifications MUST stop after completion."
-progress_echoes_its_token_and_increases(Config) ->
-    [begin
-         #{messages := Messages} = call(server(Config), ~"tools/call", #{name => ~"progress"},
-                                        #{meta => #{progressToken => Token}}),
-         %% The handler reports 1, 2, 2, 1, 3.
-         [#{~"jsonrpc" := ~"2.0", ~"method" := ~"notifications/progress", ~"params" := First},
-          #{~"jsonrpc" := ~"2.0", ~"method" := ~"notifications/progress", ~"params" := Second},
-          #{~"jsonrpc" := ~"2.0", ~"method" := ~"notifications/progress", ~"params" := Third},
-          #{~"id" := 1, ~"result" := #{}}] = Messages,
-         [First, Second, Third] =
-             [#{~"progressToken" => Token, ~"progress" => N, ~"total" => 3,
-                ~"message" => ~"step"} || N <- [1, 2, 3]]
-     end || Token <- [~"abc123", ~"", ~"ünï", 0, -7, 9007199254740993]].
-
-%% "The server MUST NOT send notifications/message for a request that does not include [the
-%% io.modelcontextprotocol/logLevel field]."
-log_messages_need_a_level(Config) ->
-    #{status := 200, headers := #{~"content-type" := ~"application/json"},
-      messages := [#{~"result" := #{}}]} =
-        call(server(Config), ~"tools/call", #{name => ~"log"}).
-
-%% "When the field is present, the server MAY send notifications/message at or above that level."
-log_messages_are_at_or_above_their_level(Config) ->
-    Levels = [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
-              ~"emergency"],
-    [begin
-         #{messages := Messages} =
-             call(server(Config), ~"tools/call", #{name => ~"log"},
-                  #{meta => #{~"io.modelcontextprotocol/logLevel" => Level}}),
-         {Logged, [#{~"id" := 1, ~"result" := #{}}]} = lists:split(length(Messages) - 1, Messages),
-         Expected = lists:dropwhile(fun(Lower) -> Lower =/= Level end, Levels),
-         Logged = [#{~"jsonrpc" => ~"2.0", ~"method" => ~"notifications/message",
-                     ~"params" => #{~"level" => At, ~"data" => #{~"level" => At}}}
-                   || At <- Expected]
-     end || Level <- Levels].
-
-%% "If [it] is not a recognized log level, the server SHOULD reject that request. Invalid log level:
-%% -32602 (Invalid params)."
-invalid_log_level_is_refused(Config) ->
-    [ok = names(refused(server(Config), Method, Params,
-                        #{meta => #{~"io.modelcontextprotocol/logLevel" => Level}}), ~"logLevel")
-     || {Method, Params} <- [{~"tools/call", #{name => ~"log"}}, {~"tools/list", #{}}],
-        Level <- [~"loud", ~"DEBUG", ~"", 7, null]].

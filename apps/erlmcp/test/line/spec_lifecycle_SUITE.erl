@@ -1,7 +1,7 @@
 -module(spec_lifecycle_SUITE).
 -moduledoc """
-How a connection begins, on TCP: `initialize` of the older revisions (pages "Lifecycle", "Ping" and
-"Logging"), and the versions of 2026-07-28, "Versioning and Compatibility".
+How a connection begins, on TCP: `initialize` of the older revisions (pages "Lifecycle" and "Ping"),
+and the versions of 2026-07-28, "Versioning and Compatibility".
 """.
 
 -export([suite/0, all/0]).
@@ -14,18 +14,13 @@ How a connection begins, on TCP: `initialize` of the older revisions (pages "Lif
          requests_before_initialized_are_served/1, initialized_alone_opens_nothing/1,
          each_revision_has_its_methods/1, sessions_are_their_connections/1,
          discover_says_what_is_supported/1, modern_versions_are_checked/1,
-         modern_fields_are_required/1, every_log_level_can_be_set/1,
-         unknown_log_levels_are_invalid_params/1, levels_filter_what_is_sent/1,
-         levels_are_the_sessions_own/1, modern_requests_bring_their_level/1,
-         missing_resources_have_the_revisions_code/1]).
+         modern_fields_are_required/1, missing_resources_have_the_revisions_code/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, rest/1, is_quiet/1, ask/4,
                            ask_stateless/4, initialize/2, initialize_request/2, request/3,
-                           stateless/3, notification/2, meta/0, result/1, code/1, echo_tool/0]).
+                           notification/2, meta/0, result/1, code/1, echo_tool/0]).
 
 -define(SESSIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"]).
--define(LEVELS, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
-                 ~"emergency"]).
 
 suite() ->
     [{timetrap, {seconds, 60}}].
@@ -38,8 +33,6 @@ all() ->
      requests_before_initialize_are_refused, requests_before_initialized_are_served,
      initialized_alone_opens_nothing, each_revision_has_its_methods, sessions_are_their_connections,
      discover_says_what_is_supported, modern_versions_are_checked, modern_fields_are_required,
-     every_log_level_can_be_set, unknown_log_levels_are_invalid_params, levels_filter_what_is_sent,
-     levels_are_the_sessions_own, modern_requests_bring_their_level,
      missing_resources_have_the_revisions_code].
 
 %% "If the server supports the requested protocol version, it MUST respond with the same version."
@@ -258,85 +251,6 @@ modern_fields_are_required(_) ->
                  (meta())#{~"progressToken" => 1.5}]],
     -32602 = code(ask(Socket, 2, ~"server/discover", #{})),
     #{~"result" := _} = ask_stateless(Socket, 3, ~"server/discover", #{}).
-
-%% Logging: "The protocol follows the standard syslog severity levels specified in RFC 5424".
-every_log_level_can_be_set(_) ->
-    Server = serve(#{}),
-    [begin
-         Socket = connect(Server),
-         _ = initialize(Socket, Version),
-         [#{~"result" := Empty} = ask(Socket, Level, ~"logging/setLevel", #{~"level" => Level})
-          || Empty <- [#{}], Level <- ?LEVELS]
-     end || Version <- ?SESSIONS].
-
-%% Logging: "Invalid log level: -32602 (Invalid params)".
-unknown_log_levels_are_invalid_params(_) ->
-    Socket = connect(serve(#{tools => [log_tool()]})),
-    _ = initialize(Socket, ~"2025-11-25"),
-    _ = ask(Socket, 0, ~"logging/setLevel", #{~"level" => ~"alert"}),
-    [{Params, -32602} = {Params, code(ask(Socket, 1, ~"logging/setLevel", Params))}
-     || Params <- [#{}, #{~"level" => ~"DEBUG"}, #{~"level" => ~"warn"}, #{~"level" => ~""},
-                   #{~"level" => 7}, #{~"level" => null}, #{~"level" => [~"info"]}]],
-    %% And the level stays.
-    [~"alert", ~"emergency"] = logged(Socket, request(2, ~"tools/call", #{~"name" => ~"log"})).
-
-%% Logging: "clients can control logging verbosity by setting minimum log levels": at each level, it
-%% and what is more severe.
-levels_filter_what_is_sent(_) ->
-    Socket = connect(serve(#{tools => [log_tool()]})),
-    _ = initialize(Socket, ~"2025-11-25"),
-    Call = request(1, ~"tools/call", #{~"name" => ~"log"}),
-    %% Before a level is set, from `info` on.
-    true = logged(Socket, Call) =:= lists:nthtail(1, ?LEVELS),
-    [begin
-         _ = ask(Socket, Level, ~"logging/setLevel", #{~"level" => Level}),
-         {Level, Sent} = {Level, logged(Socket, Call)},
-         Sent = lists:dropwhile(fun(L) -> L =/= Level end, ?LEVELS)
-     end || Level <- ?LEVELS].
-
-%% What one client wants is nothing to another.
-levels_are_the_sessions_own(_) ->
-    Server = serve(#{tools => [log_tool()]}),
-    One = connect(Server),
-    Two = connect(Server),
-    [_ = initialize(Socket, ~"2025-11-25") || Socket <- [One, Two]],
-    _ = ask(One, 1, ~"logging/setLevel", #{~"level" => ~"emergency"}),
-    Call = request(2, ~"tools/call", #{~"name" => ~"log"}),
-    [~"emergency"] = logged(One, Call),
-    7 = length(logged(Two, Call)).
-
-%% 2026-07-28, Logging: without a `logLevel` in its `_meta` a request is sent no log messages; with
-%% one, those of that level and above. The session beside it does not matter.
-modern_requests_bring_their_level(_) ->
-    Socket = connect(serve(#{tools => [log_tool()]})),
-    _ = initialize(Socket, ~"2025-11-25"),
-    _ = ask(Socket, 1, ~"logging/setLevel", #{~"level" => ~"debug"}),
-    [] = logged(Socket, stateless(2, ~"tools/call", #{~"name" => ~"log"})),
-    [~"critical", ~"alert", ~"emergency"] =
-        logged(Socket, stateless(3, ~"tools/call",
-                                 #{~"name" => ~"log",
-                                   ~"_meta" => #{~"io.modelcontextprotocol/logLevel" =>
-                                                     ~"critical"}})).
-
-log_tool() ->
-    #{name => ~"log",
-      handler => fun(_, Context) ->
-          [ok = erlmcp:log(Context, binary_to_existing_atom(Level), #{said => Level})
-           || Level <- ?LEVELS],
-          ~""
-      end}.
-
-%% The levels that are sent before a call is answered.
-logged(Socket, Call) ->
-    send(Socket, Call),
-    logged_before(recv(Socket), Socket).
-
-logged_before(#{~"method" := ~"notifications/message",
-                ~"params" := #{~"level" := Level, ~"data" := Data}}, Socket) ->
-    Data = #{~"said" => Level},
-    [Level | logged_before(recv(Socket), Socket)];
-logged_before(#{~"result" := _}, _) ->
-    [].
 
 %% 2025-11-25, Resources: "Resource not found: -32002"; 2026-07-28, Resources: -32602.
 missing_resources_have_the_revisions_code(_) ->

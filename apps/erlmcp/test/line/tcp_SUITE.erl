@@ -7,13 +7,12 @@
          half_closed_clients_are_answered/1, unterminated_last_line_is_a_message/1,
          lost_sockets_end_their_calls/1, slow_calls_delay_nobody/1,
          requests_in_flight_are_bounded/1, ids_in_flight_are_refused/1, ids_keep_their_type/1,
-         cancelled_requests_are_not_answered/1,
-         unknown_cancellations_are_ignored/1, deadlines_are_kept/1, heaps_are_bounded/1,
+         deadlines_are_kept/1, heaps_are_bounded/1,
          crashes_cost_one_error/1, messages_are_bounded_in_bytes/1,
          oversize_is_refused_before_it_ends/1, nesting_is_bounded/1, members_are_bounded/1,
          unreadable_lines_are_parse_errors/1, non_messages_are_invalid_requests/1,
          notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
-         progress_comes_before_the_answer/1, answers_are_one_line/1, large_answers_arrive_whole/1,
+         answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
          unread_answers_are_bounded_in_time/1,
          connections_are_bounded/1, connections_live_when_a_neighbour_dies/1]).
@@ -35,12 +34,11 @@ all() ->
      eras_interleave_on_a_connection, half_closed_clients_are_answered,
      unterminated_last_line_is_a_message, lost_sockets_end_their_calls, slow_calls_delay_nobody,
      requests_in_flight_are_bounded, ids_in_flight_are_refused, ids_keep_their_type,
-     cancelled_requests_are_not_answered, unknown_cancellations_are_ignored, deadlines_are_kept,
-     heaps_are_bounded, crashes_cost_one_error, messages_are_bounded_in_bytes,
+     deadlines_are_kept, heaps_are_bounded, crashes_cost_one_error, messages_are_bounded_in_bytes,
      oversize_is_refused_before_it_ends, nesting_is_bounded, members_are_bounded,
      unreadable_lines_are_parse_errors, non_messages_are_invalid_requests,
      notifications_and_responses_are_not_answered, sessions_hear_of_changes,
-     progress_comes_before_the_answer, answers_are_one_line, large_answers_arrive_whole,
+     answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
      unread_answers_are_bounded_in_time,
      connections_are_bounded, connections_live_when_a_neighbour_dies].
@@ -191,38 +189,6 @@ ids_keep_their_type(_) ->
     [Call ! {answer, ~""} || Call <- Calls],
     true = lists:sort(Ids) =:= lists:sort([Id || #{~"id" := Id, ~"result" := _}
                                                      <- recv_many(Socket, length(Ids))]).
-
-%% 2026-07-28, stdio, Cancellation: "Servers SHOULD stop work on a cancelled request as soon as
-%% practical and MUST NOT send any further messages for it."
-cancelled_requests_are_not_answered(_) ->
-    Socket = connect(serve(#{tools => [waiting_tool(~"wait")]})),
-    _ = initialize(Socket, ~"2025-11-25"),
-    send(Socket, call(1, ~"wait", #{})),
-    One = await_call(),
-    send(Socket, call(2, ~"wait", #{})),
-    Two = await_call(),
-    Monitor = monitor(process, One),
-    send(Socket, notification(~"notifications/cancelled",
-                              #{~"requestId" => 1, ~"reason" => ~"enough"})),
-    down(Monitor),
-    true = is_quiet(Socket),
-    Two ! {answer, ~"two"},
-    [#{~"id" := 2, ~"result" := _}] = rest(Socket).
-
-%% 2026-07-28, Cancellation: invalid cancellation notifications are ignored: "Unknown request IDs",
-%% "Already completed requests", "Malformed notifications".
-unknown_cancellations_are_ignored(_) ->
-    Socket = connect(serve(#{tools => [echo_tool(), waiting_tool(~"wait")]})),
-    _ = initialize(Socket, ~"2025-11-25"),
-    send(Socket, call(1, ~"wait", #{})),
-    Call = await_call(),
-    _ = ask(Socket, 2, ~"tools/call", echo(~"")),
-    [send(Socket, notification(~"notifications/cancelled", Params))
-     || Params <- [#{~"requestId" => 2}, #{~"requestId" => ~"1"}, #{~"requestId" => 1.0},
-                   #{~"requestId" => null}, #{~"requestId" => [1]}, #{~"requestId" => #{}}, #{}]],
-    true = is_quiet(Socket),
-    Call ! {answer, ~""},
-    [#{~"id" := 1, ~"result" := _}] = rest(Socket).
 
 %% A call ends at its deadline (1069), a tool's own one before the server's.
 deadlines_are_kept(_) ->
@@ -444,30 +410,6 @@ changes() ->
      {resource_template, ~"b://{r}", #{uri_template => ~"b://{r}", name => ~"r",
                                        handler => Handler},
       ~"notifications/resources/list_changed"}].
-
-%% 2026-07-28, Progress: "Progress notifications MUST stop after completion"; "The progress value
-%% MUST increase with each notification".
-progress_comes_before_the_answer(_) ->
-    Steps = #{name => ~"steps",
-              handler => fun(_, Context) ->
-                  [ok = erlmcp:progress(Context, N, #{total => 3}) || N <- [1, 1, 0, 2, 3]],
-                  ~"done"
-              end},
-    Socket = connect(serve(#{tools => [Steps]})),
-    [begin
-         send(Socket, stateless(1, ~"tools/call",
-                                #{~"name" => ~"steps",
-                                  ~"_meta" => #{~"progressToken" => Token}})),
-         [1, 2, 3] = [Progress || #{~"method" := ~"notifications/progress",
-                                    ~"params" := #{~"progressToken" := Told, ~"total" := 3,
-                                                   ~"progress" := Progress}}
-                                      <- recv_many(Socket, 3),
-                                  Told =:= Token],
-         #{~"id" := 1, ~"result" := _} = recv(Socket)
-     end || Token <- [7, ~"token"]],
-    %% Without a token nobody asked.
-    #{~"result" := _} = ask_stateless(Socket, 2, ~"tools/call", #{~"name" => ~"steps"}),
-    [] = rest(Socket).
 
 %% 2026-07-28, stdio: "Messages are delimited by newlines, and MUST NOT contain embedded newlines."
 answers_are_one_line(_) ->
