@@ -26,13 +26,10 @@ groups() ->
     [{Transport, Cases} || Transport <- [http, tcp, sse]].
 
 init_per_suite(Config) ->
-    {ok, Started} = application:ensure_all_started(erlmcp),
-    [{started, Started} | Config].
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    [ok = application:stop(Application)
-     || Application <- lists:reverse(proplists:get_value(started, Config))],
-    ok.
+    erlmcp_test_applications:stop(Config).
 
 init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 
