@@ -105,8 +105,8 @@ cancel(Client, Id, Exchange) ->
     end.
 
 %% "Receivers of cancellation notifications SHOULD: Stop processing the cancelled request; Free
-%% associated resources; Not send a response for the cancelled request"; "An optional reason string".
-%% Its id may be used again: nothing is known of it any more.
+%% associated resources; Not send a response for the cancelled request"; "An optional reason
+%% string". Its id may be used again: nothing is known of it any more.
 cancelled_call_ends(Config) ->
     [begin
          Client = client(Config, Revision),
@@ -264,9 +264,10 @@ one_or_none(Exchange, Id, Client) ->
         #{~"id" := ~"ping"} -> ok
     end.
 
-%% 2026-07-28: "A server MUST send notifications/cancelled referencing a subscriptions/listen request
-%% ID when it tears down that subscription stream. Servers MUST NOT send notifications/cancelled for
-%% any other purpose": a call that the server ends is answered, with an error.
+%% 2026-07-28: "A server MUST send notifications/cancelled referencing a subscriptions/listen
+%% request ID when it tears down that subscription stream. Servers MUST NOT send
+%% notifications/cancelled for any other purpose": a call that the server ends is answered, with an
+%% error.
 deadline_is_an_answer(Config) ->
     [begin
          Client = client(Config, Revision),
