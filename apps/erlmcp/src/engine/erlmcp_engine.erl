@@ -48,6 +48,7 @@ is the id of the task that the call runs as.
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
     progress_token := binary() | integer() | undefined,
+    progressed => atomics:atomics_ref(),
     arguments => map(),
     input => #{binary() => map()},
     state => term(),

@@ -20,7 +20,8 @@ call. The call is linked to it.
 """.
 
 -export([start/2, start/3, start/4]).
--export([progress/3, log/4, elicitation_complete/2, close_connection/1, report/2]).
+-export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
+-export([report/2]).
 -export([timed_out/2, died/3, within/3]).
 
 -export_type([owner/0, message/0]).
@@ -148,15 +149,39 @@ specification wants each to be greater than the one before.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
-progress(Context, Progress, Details) ->
-    case get(erlmcp_progress) of
-        Last when is_number(Last), Progress =< Last ->
-            ok;
-        _ ->
-            put(erlmcp_progress, Progress),
+progress(#{progressed := Last} = Context, Progress, Details) ->
+    case grows(ordinal(Progress), atomics:get(Last, 1), Last) of
+        true ->
             ok = status(Context, Details),
-            progressed(Context, Progress, maps:with([total, message], Details))
+            progressed(Context, Progress, maps:with([total, message], Details));
+        false ->
+            ok
     end.
+
+%% Whichever process reports it.
+grows(New, Known, _) when New =< Known ->
+    false;
+grows(New, Known, Last) ->
+    case atomics:compare_exchange(Last, 1, Known, New) of
+        ok -> true;
+        Other -> grows(New, Other, Last)
+    end.
+
+%% The bits of floats have their order, but for the sign.
+ordinal(Progress) ->
+    case <<(float(Progress)):64/float>> of
+        <<0:1, Size:63>> -> Size;
+        <<1:1, Size:63>> -> -Size
+    end.
+
+-doc "The context of a call that can report progress, before it has.".
+-spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
+before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
+    Context;
+before_progress(Context) ->
+    Last = atomics:new(1, []),
+    ok = atomics:put(Last, 1, -1 bsl 63),
+    Context#{progressed => Last}.
 
 %% The message of a task's progress is what its clients see of it when they look.
 status(#{task := _, owner := Owner}, #{message := Message}) ->
@@ -211,8 +236,10 @@ close_connection(#{owner := Owner}) ->
 
 -doc "Sends the owner of this call something before its answer.".
 -spec report(owner(), message()) -> ok.
+report({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
+    ok = erlmcp_session:mark_reported(Marks),
+    Pid ! {Tag, Message},
+    ok;
 report({Pid, Tag}, Message) ->
-    %% What went this way is followed by the answer on the same way (`erlmcp_session:run/5`).
-    put(erlmcp_reported, true),
     Pid ! {Tag, Message},
     ok.

@@ -31,9 +31,10 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests".
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
-    go_on(?ROUNDS, Continue, Call, Context#{owner => Owner}, Instance);
+    Reporting = erlmcp_call:before_progress(Context#{owner => Owner}),
+    go_on(?ROUNDS, Continue, Call, Reporting, Instance);
 run(#{input := Input} = Call, Given, Owner, Instance) ->
-    Context = Given#{owner => Owner},
+    Context = erlmcp_call:before_progress(Given#{owner => Owner}),
     maybe
         ok ?= arguments(Call, Context, Instance),
         {ok, Brought, Unasked} ?= brought(Input, Call),

@@ -14,7 +14,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -export([open/2, new_id/0, reserve/3, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
--export([take_calls/3, run/5, cancel/2, response/3]).
+-export([take_calls/3, run/5, mark_reported/1, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -27,6 +27,10 @@ connection that waits for an answer can be sent a stream.
 -type of_calls() :: #{
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
 }.
+
+%% What is marked of a call, in one place for all of its processes.
+-define(GIVEN_BACK, 1).
+-define(REPORTED, 2).
 
 -record(state, {
     id :: binary(),
@@ -146,17 +150,17 @@ if something was reported before it, the way of that.
 -spec run(of_calls(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok.
 run(#{pid := Session} = Known, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
-    Places = atomics:new(1, []),
-    case adopt(Known, Kind, Ids, Waiting, Places) of
+    Marks = atomics:new(2, []),
+    case adopt(Known, Kind, Ids, Waiting, Marks) of
         ok ->
-            Owner = {Session, {erlmcp_call, self()}},
+            Owner = {Session, {erlmcp_call, self(), Marks}},
             {Status, Bytes} = Run(Owner),
-            case get(erlmcp_reported) of
-                true ->
+            case atomics:get(Marks, ?REPORTED) of
+                1 ->
                     erlmcp_call:report(Owner, {answer, Status, Bytes});
-                undefined ->
+                0 ->
                     #{id := Id, instance := Instance} = Known,
-                    ok = give_back(Places, length(Ids), Id, Instance),
+                    ok = give_back(Marks, length(Ids), Id, Instance),
                     Pid ! {Tag, {answer, Status, Bytes}},
                     ok
             end;
@@ -165,13 +169,18 @@ run(#{pid := Session} = Known, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
             ok
     end.
 
+-doc "A call of a session, whose marks these are, says something before its answer.".
+-spec mark_reported(Marks :: atomics:atomics_ref()) -> ok.
+mark_reported(Marks) ->
+    atomics:put(Marks, ?REPORTED, 1).
+
 %% The session's row goes before its process: one that is there after the process was told will
 %% still see the call.
 adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, Ids, Waiting,
-      Places) ->
+      Marks) ->
     try
         true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams, Places}),
+        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams, Marks}),
         case erlmcp_instance:has_session(Id, Instance) of
             true ->
                 ok;
@@ -185,8 +194,8 @@ adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, I
 
 %% A call that has just answered may be cancelled, or late, before the session hears of its end: one
 %% of the two gives its places back.
-give_back(Places, Count, Id, Instance) ->
-    case atomics:exchange(Places, 1, 1) of
+give_back(Marks, Count, Id, Instance) ->
+    case atomics:exchange(Marks, ?GIVEN_BACK, 1) of
         0 -> erlmcp_instance:count_calls(Id, -Count, Instance);
         1 -> ok
     end.
@@ -249,10 +258,10 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, Kind, Ids, Waiting, Reads, Places}, State) ->
+handle_cast({adopt, Call, Kind, Ids, Waiting, Reads, Marks}, State) ->
     #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
     {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Calls),
-                          places = Known#{Call => Places},
+                          places = Known#{Call => Marks},
                           streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}};
 handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->
     case erlmcp_calls:find(Id, Calls) of
@@ -276,7 +285,7 @@ handle_cast(close, State) ->
     {stop, normal, State}.
 
 -doc false.
-handle_info({{erlmcp_call, Call}, Message}, State) ->
+handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, places = Places} = State,

@@ -5,7 +5,8 @@
          init_per_testcase/2, end_per_testcase/2]).
 -export([tokens_come_back/1, other_tokens_are_refused/1, no_token_no_progress/1,
          every_call_reports/1]).
--export([values_increase/1, values_increase_over_rounds/1, details_are_optional/1]).
+-export([values_increase/1, values_of_other_processes_increase/1,
+         values_increase_over_rounds/1, details_are_optional/1]).
 -export([tokens_are_of_their_request/1, answer_is_the_end/1, error_is_the_end/1,
          clients_progress_is_ignored/1]).
 
@@ -60,6 +61,10 @@ definitions(Test) ->
                     [ok = erlmcp:progress(Context, Value, #{}) || Value <- Values],
                     ~"counted"
                   end},
+                #{name => ~"workers", handler => fun(#{~"values" := Values}, Context) ->
+                    [{_, _, _, _, ok} = by_worker(Value, Context) || Value <- Values],
+                    ~"counted"
+                  end},
                 #{name => ~"details", handler => fun(_, Context) ->
                     ok = erlmcp:progress(Context, 0, #{message => ~"Reticulating splines..."}),
                     ok = erlmcp:progress(Context, 0.5, #{total => 1.5}),
@@ -79,6 +84,12 @@ definitions(Test) ->
                 erlmcp_test_line:waiting_tool(~"wait")],
       prompts => [#{name => ~"reports", handler => Report}],
       resources => [#{uri => ~"test://reports", name => ~"reports", handler => Report}]}.
+
+by_worker(Value, Context) ->
+    {Pid, Monitor} = spawn_monitor(fun() -> exit(erlmcp:progress(Context, Value, #{})) end),
+    receive
+        {'DOWN', Monitor, process, Pid, _} = Down -> Down
+    end.
 
 asks(_, #{input := _} = Context) ->
     [ok = erlmcp:progress(Context, Value, #{}) || Value <- [2, 3]],
@@ -167,6 +178,15 @@ values_increase(Config) ->
      end || Revision <- revisions(),
             {Given, Sent} <- [{[1, 2, 2, 1, 3], [1, 2, 3]}, {[-2, -3, -1, 0], [-2, -1, 0]},
                               {[0.5, 0.25, 1, 1.0, 1.5, 2], [0.5, 1, 1.5, 2]}, {[], []}]].
+
+%% Whichever process of the handler's reports it; and the answer comes after it.
+values_of_other_processes_increase(Config) ->
+    [begin
+         {Messages, #{~"result" := #{}}} =
+             answered(call(client(Config, Revision), 1, ~"workers",
+                           #{values => [1, 2, 1, 2.5, 2.4, 3]}, 7)),
+         [1, 2, 2.5, 3] = values(7, Messages)
+     end || Revision <- revisions()].
 
 %% The same for a call that asks its client between: it is still the one request. The retry of
 %% 2026-07-28 is another.
