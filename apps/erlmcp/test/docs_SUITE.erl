@@ -146,7 +146,8 @@ fields(_) -> [].
 what_users_write_is_on_a_page(_) ->
     Called = [<<"erlmcp:", (atom_to_binary(Name))/binary>> || {Name, _} <- exported(erlmcp)],
     Names = fields(erlmcp_listen_options, listener)
-        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, server_meta, owner],
+        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed,
+                                               server_meta, owner],
     Text = iolist_to_binary([begin
                                  {ok, Page} = file:read_file(filename:join(docs(), File)),
                                  Page

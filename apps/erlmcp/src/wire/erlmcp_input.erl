@@ -57,11 +57,13 @@ elicit(Message, Schema) ->
             error(Reason, [Message, Schema])
     end.
 
-%% A form has the members that it shows; the protocol's subset of JSON Schema has no word for that.
+%% A form has the members that it shows; the protocol's subset of JSON Schema has no word for that,
+%% and wants them named even if there are none.
 requested(Schema, Json) ->
+    Form = maps:merge(#{~"type" => ~"object", ~"properties" => #{}}, Json),
     case is_map(Schema) andalso erlmcp_schema_shorthand:is_json_schema(Schema) of
-        true -> Json;
-        false -> maps:remove(~"additionalProperties", Json)
+        true -> Form;
+        false -> maps:remove(~"additionalProperties", Form)
     end.
 
 -doc """

@@ -104,13 +104,27 @@ refused(Server, Session, EventId) ->
                                                       {~"last-event-id", EventId}]),
     close(Socket).
 
-%% The next event as it is, and what is in it.
+%% The next event as it is, and what is in it: nothing, or messages of the revision.
 event(Socket) ->
     case chunk(Socket) of
-        ~"" -> fin;
-        <<":", _/binary>> -> event(Socket);
-        Chunk -> maps:with([id, retry, data], hd(erlmcp_sse:parse(Chunk)))
+        ~"" ->
+            fin;
+        <<":", _/binary>> ->
+            event(Socket);
+        Chunk ->
+            [#{data := Data} = Event | _] = erlmcp_sse:parse(Chunk),
+            [ok = valid(Message) || Data =/= ~"", Message <- lists:flatten([json:decode(Data)])],
+            maps:with([id, retry, data], Event)
     end.
+
+valid(#{~"method" := _, ~"id" := _} = Message) ->
+    erlmcp_test_schema:request(Message, ?REVISION);
+valid(#{~"method" := _} = Message) ->
+    erlmcp_test_schema:notification(Message, ?REVISION);
+valid(#{~"id" := Id} = Message) when Id =/= 8 ->
+    erlmcp_test_schema:result(Message, ~"tools/call", ?REVISION);
+valid(Message) ->
+    erlmcp_test_schema:result(Message, ~"ping", ?REVISION).
 
 primed(Socket) ->
     #{id := Id, data := ~"", retry := _} = event(Socket),
