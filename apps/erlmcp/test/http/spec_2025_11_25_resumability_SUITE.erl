@@ -333,8 +333,9 @@ http2_stream_is_resumed(Config) ->
     {response, nofin, 200, _} = gun:await(Connection, Again, 10_000),
     {ok, Rest} = gun:await_body(Connection, Again, 10_000),
     [#{~"params" := #{~"data" := ~"one"}}, #{~"params" := #{~"data" := ~"two"}},
-     #{~"id" := 1, ~"result" := _}] =
+     #{~"id" := 1, ~"result" := _}] = Messages =
         [json:decode(Data) || #{data := Data} <- erlmcp_sse:parse(Rest), Data =/= ~""],
+    [ok = valid(Message) || Message <- Messages],
     gun:close(Connection).
 
 %% The old one may be dead without the server knowing it.
