@@ -1,0 +1,92 @@
+-module(erlmcp_dpop).
+-moduledoc """
+Proofs of possession: a JWT for each request, signed with a key that the token is bound to. The key
+is P-256, the algorithm ES256.
+
+Source: RFC 9449; RFC 7638 for the thumbprint.
+""".
+
+-export([new/0, proof/4, thumbprint/1, to_map/1, from_map/1]).
+
+-export_type([key/0, claims/0]).
+
+-record(key, {private :: jose_jwk:key(), public :: #{binary() => binary()}}).
+
+-doc "A private key, which is a secret: `to_map/1` writes it down.".
+-opaque key() :: #key{}.
+-doc """
+What a proof may hold besides: the server's latest nonce, and the access token that goes with the
+request (none at the token endpoint).
+""".
+-type claims() :: #{nonce => binary(), access_token => binary()}.
+
+-doc "A new key.".
+-spec new() -> key().
+new() ->
+    key(jose_jwk:generate_key({ec, ~"P-256"})).
+
+key(Private) ->
+    {_, Public} = jose_jwk:to_public_map(Private),
+    #key{private = Private, public = maps:with([~"kty", ~"crv", ~"x", ~"y"], Public)}.
+
+-doc """
+The value of the `DPoP` field of one request. The method is the request's in upper case; of its URL
+the query and the fragment are left out. Each proof has an id of its own, so it serves once.
+""".
+-spec proof(Method :: binary(), Url :: binary(), claims(), key()) -> binary().
+proof(Method, Url, Claims, #key{private = Private, public = Public}) ->
+    Header = #{~"typ" => ~"dpop+jwt", ~"alg" => ~"ES256", ~"jwk" => Public},
+    [Target | _] = binary:split(Url, [~"?", ~"#"]),
+    Payload = maps:merge(claims(Claims), #{
+        ~"jti" => encode(crypto:strong_rand_bytes(16)),
+        ~"htm" => Method,
+        ~"htu" => Target,
+        ~"iat" => erlang:system_time(second)
+    }),
+    {_, Proof} = jose_jws:compact(jose_jwt:sign(Private, Header, Payload)),
+    Proof.
+
+claims(Claims) ->
+    maps:from_list([claim(Claim) || Claim <- maps:to_list(Claims)]).
+
+claim({nonce, Nonce}) -> {~"nonce", Nonce};
+claim({access_token, Token}) -> {~"ath", encode(crypto:hash(sha256, Token))}.
+
+-doc "The thumbprint of the key, as `jkt` and `dpop_jkt` have it.".
+-spec thumbprint(key()) -> binary().
+thumbprint(#key{private = Private}) ->
+    jose_jwk:thumbprint(Private).
+
+-doc """
+The key as a JWK with its private part, to be kept beside the refresh token that is bound to it.
+""".
+-spec to_map(key()) -> #{binary() => binary()}.
+to_map(#key{private = Private}) ->
+    {_, Map} = jose_jwk:to_map(Private),
+    Map.
+
+-doc "The key that `to_map/1` gave, if it is one.".
+-spec from_map(#{binary() => term()}) -> {ok, key()} | {error, bad_key}.
+from_map(#{~"kty" := ~"EC", ~"crv" := ~"P-256", ~"d" := _} = Map) ->
+    %% jose crashes on what is no key, and the crash would show it.
+    try
+        Key = key(jose_jwk:from_map(Map)),
+        case is_whole(Key) of
+            true -> {ok, Key};
+            false -> {error, bad_key}
+        end
+    catch
+        _:_ -> {error, bad_key}
+    end;
+from_map(_) ->
+    {error, bad_key}.
+
+%% The parts of a key may each be well formed and belong to different ones: it has to verify what
+%% it signs.
+is_whole(#key{private = Private}) ->
+    Signed = jose_jws:sign(Private, ~"", #{~"alg" => ~"ES256"}),
+    {Verified, _, _} = jose_jws:verify(jose_jwk:to_public(Private), Signed),
+    Verified.
+
+encode(Bytes) ->
+    base64:encode(Bytes, #{mode => urlsafe, padding => false}).
