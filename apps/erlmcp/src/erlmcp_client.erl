@@ -81,11 +81,11 @@ start(Name, Target) ->
 check({http, Url, Options}) ->
     erlmcp_client_options:check(erlmcp_http_channel, Url, Options);
 check({stdio, Command, Options}) ->
-    erlmcp_client_options:check(erlmcp_stdio_channel, Command, Options);
+    erlmcp_client_options:check(erlmcp_stdio_channel, {stdio, Command}, Options);
 check({tcp, Host, Port, Options}) ->
-    erlmcp_client_options:check(erlmcp_tcp_channel, {Host, Port}, Options);
+    erlmcp_client_options:check(erlmcp_tcp_channel, {tcp, Host, Port}, Options);
 check({server, Server, Options}) ->
-    erlmcp_client_options:check(erlmcp_memory_channel, Server, Options);
+    erlmcp_client_options:check(erlmcp_memory_channel, {server, Server}, Options);
 check(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
