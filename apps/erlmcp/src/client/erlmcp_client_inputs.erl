@@ -158,7 +158,7 @@ filled(Content, Schema) ->
                 ok ->
                     {ok, #{~"action" => ~"accept", ~"content" => Full}};
                 {error, Found} ->
-                    Sentences = lists:join(~"; ", erlmcp_schema:explain(Found)),
+                    Sentences = lists:join($\s, erlmcp_schema:explain(Found)),
                     {error, -32603, iolist_to_binary([~"the answer does not fit: " | Sentences])}
             end;
         {error, _} ->

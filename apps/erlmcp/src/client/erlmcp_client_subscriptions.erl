@@ -79,7 +79,9 @@ begun(_, Subscription, {_, undefined}) ->
     Subscription;
 begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
-    Worker = case {erlmcp_revision:era(Revision), Filter} of
+    Worker = case {erlmcp_revision:era(Revision), maps:remove(logs, Filter)} of
+        {stateless, Changes} when map_size(Changes) =:= 0 ->
+            undefined;
         {stateless, _} ->
             spawn_link(fun() -> erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live) end);
         {session, #{resources := [_ | _] = Uris}} ->

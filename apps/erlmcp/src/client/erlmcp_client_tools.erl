@@ -66,7 +66,7 @@ fits(Schema, #{~"structuredContent" := Content}) ->
                 ok -> ok;
                 {error, Found} ->
                     {error, iolist_to_binary([~"structuredContent: ",
-                                              lists:join(~"; ", erlmcp_schema:explain(Found))])}
+                                              lists:join($\s, erlmcp_schema:explain(Found))])}
             end;
         {error, _} ->
             ok
