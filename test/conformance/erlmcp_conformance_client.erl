@@ -17,10 +17,9 @@ scenario that went as it should leaves `done` on stdout, and any other says on s
 -spec main([string()]) -> no_return().
 main([Url]) ->
     {ok, _} = application:ensure_all_started([erlmcp, inets]),
-    Scenario = list_to_binary(os:getenv("MCP_CONFORMANCE_SCENARIO")),
-    Version = list_to_binary(os:getenv("MCP_CONFORMANCE_PROTOCOL_VERSION")),
-    {ok, Revision} = erlmcp_revision:parse(Version),
-    Context = json:decode(list_to_binary(os:getenv("MCP_CONFORMANCE_CONTEXT", "{}"))),
+    Scenario = environment("MCP_CONFORMANCE_SCENARIO"),
+    {ok, Revision} = erlmcp_revision:parse(environment("MCP_CONFORMANCE_PROTOCOL_VERSION")),
+    Context = json:decode(environment("MCP_CONFORMANCE_CONTEXT")),
     Play = fun() -> play(Scenario, list_to_binary(Url), Revision, Context) end,
     {Player, Monitor} = spawn_monitor(Play),
     receive
@@ -34,6 +33,10 @@ main([Url]) ->
         io:format(standard_error, "no end after ~b ms~n", [?LIMIT_MS]),
         halt(1)
     end.
+
+%% Only some scenarios have a context.
+environment(Name) ->
+    unicode:characters_to_binary(os:getenv(Name, "{}")).
 
 play(<<"auth/", Scenario/binary>>, Url, Revision, Context) ->
     {Auth, Expected} = erlmcp_conformance_auth:scenario(Scenario, Context),
