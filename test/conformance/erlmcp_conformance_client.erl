@@ -17,9 +17,9 @@ scenario that went as it should leaves `done` on stdout, and any other says on s
 -spec main([string()]) -> no_return().
 main([Url]) ->
     {ok, _} = application:ensure_all_started([erlmcp, inets]),
-    Scenario = list_to_binary(os:getenv("MCP_CONFORMANCE_SCENARIO")),
-    Revision = list_to_binary(os:getenv("MCP_CONFORMANCE_PROTOCOL_VERSION")),
-    Context = json:decode(list_to_binary(os:getenv("MCP_CONFORMANCE_CONTEXT", "{}"))),
+    Scenario = environment("MCP_CONFORMANCE_SCENARIO"),
+    {ok, Revision} = erlmcp_revision:parse(environment("MCP_CONFORMANCE_PROTOCOL_VERSION")),
+    Context = json:decode(environment("MCP_CONFORMANCE_CONTEXT")),
     Play = fun() -> play(Scenario, list_to_binary(Url), Revision, Context) end,
     {Player, Monitor} = spawn_monitor(Play),
     receive
@@ -33,6 +33,10 @@ main([Url]) ->
         io:format(standard_error, "no end after ~b ms~n", [?LIMIT_MS]),
         halt(1)
     end.
+
+%% Only some scenarios have a context.
+environment(Name) ->
+    unicode:characters_to_binary(os:getenv(Name, "{}")).
 
 play(<<"auth/", Scenario/binary>>, Url, Revision, Context) ->
     {Auth, Expected} = erlmcp_conformance_auth:scenario(Scenario, Context),
@@ -50,7 +54,7 @@ play(Scenario, Url, Revision, Context) ->
 
 use_tool(Client) ->
     maybe
-        {ok, #{~"tools" := [#{~"name" := Name}]}} ?= erlmcp_client:list_tools(Client),
+        {ok, [#{~"name" := Name}]} ?= erlmcp_client:list_tools(Client),
         erlmcp_client:call_tool(Client, Name, #{})
     end.
 
@@ -78,7 +82,7 @@ scenario(~"initialize", Client, _) ->
     {ok, #{revision := _}} = erlmcp_client:server(Client),
     ok;
 scenario(~"tools_call", Client, _) ->
-    {ok, #{~"tools" := [#{~"name" := Add}]}} = erlmcp_client:list_tools(Client),
+    {ok, [#{~"name" := Add}]} = erlmcp_client:list_tools(Client),
     {ok, #{~"content" := [#{~"text" := ~"The sum of 2 and 3 is 5"}]}} =
         erlmcp_client:call_tool(Client, Add, #{~"a" => 2, ~"b" => 3}),
     ok;
@@ -103,11 +107,11 @@ scenario(~"sep-2322-client-request-state", Client, _) ->
         ]],
     ok;
 scenario(~"http-standard-headers", Client, _) ->
-    {ok, #{~"tools" := Tools}} = erlmcp_client:list_tools(Client),
+    {ok, Tools} = erlmcp_client:list_tools(Client),
     [{ok, _} = erlmcp_client:call_tool(Client, Name, #{}) || #{~"name" := Name} <- Tools],
-    {ok, #{~"resources" := Resources}} = erlmcp_client:list_resources(Client),
+    {ok, Resources} = erlmcp_client:list_resources(Client),
     [{ok, _} = erlmcp_client:read_resource(Client, Uri) || #{~"uri" := Uri} <- Resources],
-    {ok, #{~"prompts" := Prompts}} = erlmcp_client:list_prompts(Client),
+    {ok, Prompts} = erlmcp_client:list_prompts(Client),
     [{ok, _} = erlmcp_client:get_prompt(Client, Name, #{}) || #{~"name" := Name} <- Prompts],
     ok;
 scenario(~"http-custom-headers", Client, #{~"toolCalls" := Calls}) ->
@@ -116,14 +120,14 @@ scenario(~"http-custom-headers", Client, #{~"toolCalls" := Calls}) ->
         #{~"name" := Name, ~"arguments" := Arguments} <- Calls],
     ok;
 scenario(~"http-invalid-tool-headers", Client, _) ->
-    {ok, #{~"tools" := [#{~"name" := ~"valid_tool"}]}} = erlmcp_client:list_tools(Client),
+    {ok, [#{~"name" := ~"valid_tool"}]} = erlmcp_client:list_tools(Client),
     {ok, _} = erlmcp_client:call_tool(Client, ~"valid_tool", #{~"region" => ~"us-west1"}),
     ok;
 scenario(~"json-schema-ref-no-deref", Client, _) ->
-    {ok, #{~"tools" := [_]}} = erlmcp_client:list_tools(Client),
+    {ok, [_]} = erlmcp_client:list_tools(Client),
     ok;
 scenario(~"json-schema-2020-12-preservation", Client, _) ->
-    {ok, #{~"tools" := Tools}} = erlmcp_client:list_tools(Client),
+    {ok, Tools} = erlmcp_client:list_tools(Client),
     [Schema] = [
         Schema || #{~"name" := ~"json_schema_2020_12_tool", ~"inputSchema" := Schema} <- Tools
     ],
@@ -163,8 +167,8 @@ frontmatter_of(Text) ->
 
 start(Url, Revision, Options) ->
     Defaults = maps:merge(?INFO, #{era => Revision, timeout => 30_000}),
-    {ok, Client} = erlmcp_client:start_link({http, Url, maps:merge(Defaults, Options)}),
-    true = register(client, Client),
+    Target = {http, Url, maps:merge(Defaults, Options)},
+    {ok, Client} = erlmcp_client:start_link({local, client}, Target),
     Client.
 
 stop(Client) ->
