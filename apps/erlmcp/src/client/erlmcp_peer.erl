@@ -77,9 +77,19 @@ start_link({Name, Settings}) ->
     gen_statem:start_link(Name, ?MODULE, Settings, []).
 
 -doc "Ends a client in order: calls, session, channel.".
--spec stop(pid()) -> ok.
-stop(Peer) ->
-    gen_statem:stop(Peer, shutdown, infinity).
+-spec stop(pid() | atom()) -> ok.
+stop(Client) ->
+    case find(Client) of
+        {ok, #{peer := Peer}} ->
+            unlink(Peer),
+            try
+                gen_statem:stop(Peer, shutdown, infinity)
+            catch
+                exit:noproc -> ok
+            end;
+        {error, stopped} ->
+            ok
+    end.
 
 -doc "A client by its pid or name, as every call reads it.".
 -spec find(pid() | atom()) -> {ok, client()} | {error, stopped}.
