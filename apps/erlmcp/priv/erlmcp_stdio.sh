@@ -6,9 +6,9 @@
 #
 #   make DIR                    makes the folder and the pipes, and ends
 #   run DIR COMMAND [ARGUMENT]  becomes the server. Its input is the port's
-#   read DIR                    its output, to the port
-#   guard DIR READER STOP_MS    its errors, to the port; the guard ends the server when it is told to,
-#                               or when its own input ends: then the node is dead, however it died
+#   read DIR out|err            its output, or its errors, to the port
+#   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
+#                               the node is dead, however it died; the readers are process ids
 #
 # The runtime makes each port's program the leader of a process group, so the server's process id is
 # that of its group. POSIX only: dash and busybox run it.
@@ -40,23 +40,21 @@ run)
     ;;
 read)
     # A port that is closed is no error to speak of, and the node ignores SIGPIPE for its programs.
-    exec cat "$dir/out" 2>/dev/null
+    exec cat "$dir/$1" 2>/dev/null
     ;;
 guard)
-    reader=$1
-    stop_ms=$2
+    stop_ms=$1
+    shift
     # Nobody but the client ends the guard, and what ends the client must not end it before.
     trap '' HUP INT TERM
-    cat "$dir/err" 2>/dev/null &
-    errors=$!
     while read -r order; do
         case $order in
-            stop) kill -s STOP "$reader" "$errors" 2>/dev/null ;;
-            cont) kill -s CONT "$reader" "$errors" 2>/dev/null ;;
+            stop) kill -s STOP "$@" 2>/dev/null ;;
+            cont) kill -s CONT "$@" 2>/dev/null ;;
             end) break ;;
         esac
     done
-    kill -s CONT "$reader" "$errors" 2>/dev/null
+    kill -s CONT "$@" 2>/dev/null
     # POSIX sleeps for whole seconds; most can do better.
     if sleep 0.02 2>/dev/null; then tick=0.02 tick_ms=20; else tick=1 tick_ms=1000; fi
     # It may have been started in this moment.
@@ -69,13 +67,13 @@ guard)
             group_ends "$stop_ms" || kill -s KILL -- "-$server" 2>/dev/null
         fi
     fi
-    # What a dead server has said arrives; what something else holds open is left.
+    # What a dead server has said still arrives; what others of its pipes hold open is left.
     left=10
-    while [ "$left" -gt 0 ] && kill -s 0 "$errors" 2>/dev/null; do
+    while [ "$left" -gt 0 ] && kill -s 0 "$@" 2>/dev/null; do
         left=$((left - 1))
         sleep "$tick"
     done
-    kill -s KILL "$reader" "$errors" 2>/dev/null
+    kill -s KILL "$@" 2>/dev/null
     rm -rf "$dir"
     ;;
 esac

@@ -32,15 +32,18 @@ Source: specification 2026-07-28, "Transports / stdio".
 -define(HOLD_UP, 10).
 %% Milliseconds between the end of the server and the end of its output, which another may have.
 -define(LAST_WORDS, 300).
+%% Milliseconds that the guard takes at most beside the two times that it waits.
+-define(GUARD, 5000).
 
 -record(way, {
     folder :: file:filename(),
     stop_ms :: pos_integer(),
-    %% The server; its output; its guard, from which its errors come.
     server :: port(),
-    reader :: port(),
-    reader_pid :: pos_integer(),
     guard :: port(),
+    %% Of the server's output, and of what it writes on standard error.
+    reader :: port(),
+    error_reader :: port(),
+    reader_pids :: [string()],
     errors :: erlmcp_stderr:lines(),
     held_up = false :: boolean(),
     heard = false :: boolean(),
@@ -102,17 +105,18 @@ connect({stdio, Command}, #{connect_timeout := Timeout}) ->
 activate({Folder, Command}, #{options := Options}) ->
     StopMs = maps:get(stop_ms, Options, ?STOP_MS),
     maybe
-        {ok, Reader} ?= open_script(["read", Folder], []),
-        {ok, ReaderPid} ?= pid_of(Reader),
-        {ok, Guard} ?= open_script(guard(Folder, ReaderPid, StopMs), []),
-        {ok, Server} ?= open_server(Folder, Command, Options, [Guard, Reader]),
-        {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, reader = Reader,
-                  reader_pid = ReaderPid, guard = Guard,
+        {ok, Reader} ?= open_script(["read", Folder, "out"], []),
+        {ok, ErrorReader} ?= open_script(["read", Folder, "err"], []),
+        Pids = [Pid || Port <- [Reader, ErrorReader], Pid <- pid_of(Port)],
+        {ok, Guard} ?= open_script(guard(Folder, StopMs, Pids), []),
+        {ok, Server} ?= open_server(Folder, Command, Options, [Guard, Reader, ErrorReader]),
+        {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
+                  reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
                   errors = erlmcp_stderr:new(hd(Command))}}
     end.
 
-guard(Folder, ReaderPid, StopMs) ->
-    ["guard", Folder, integer_to_list(ReaderPid), integer_to_list(StopMs)].
+guard(Folder, StopMs, ReaderPids) ->
+    ["guard", Folder, integer_to_list(StopMs) | ReaderPids].
 
 open_server(Folder, Command, Options, Others) ->
     Cd = [{cd, Path} || {ok, Path} <- [maps:find(cd, Options)]],
@@ -142,15 +146,12 @@ open_script(Arguments, Options) ->
 
 %% A port whose program has ended already has none.
 pid_of(Port) ->
-    case erlang:port_info(Port, os_pid) of
-        {os_pid, Pid} -> {ok, Pid};
-        undefined -> {error, no_reader}
-    end.
+    [integer_to_list(Pid) || {os_pid, Pid} <- [erlang:port_info(Port, os_pid)]].
 
 -doc false.
 arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
     {data, Bytes, hold_up(Way#way{heard = true})};
-arrived({Guard, {data, Bytes}}, #way{guard = Guard, errors = Errors} = Way) ->
+arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
     {ignore, hold_up(Way#way{errors = erlmcp_stderr:push(Bytes, Errors)})};
 arrived({?MODULE, Server, caught_up}, #way{server = Server} = Way) ->
     ok = order(~"cont\n", Way),
@@ -162,9 +163,9 @@ arrived({Reader, {exit_status, _}}, #way{reader = Reader} = Way) ->
 arrived({?MODULE, Server, last_words}, #way{server = Server, ended = Ended} = Way) ->
     {ended, why(Ended, Way), Way};
 arrived({Guard, {exit_status, Status}},
-        #way{guard = Guard, folder = Folder, reader_pid = Reader, stop_ms = StopMs} = Way) ->
+        #way{guard = Guard, folder = Folder, reader_pids = Pids, stop_ms = StopMs} = Way) ->
     %% Somebody killed it. The server may not live without one.
-    case open_script(guard(Folder, Reader, StopMs), []) of
+    case open_script(guard(Folder, StopMs, Pids), []) of
         {ok, Next} -> {ended, {guard, Status}, Way#way{guard = Next}};
         {error, Why} -> {ended, {guard, Why}, Way}
     end;
@@ -215,26 +216,30 @@ deliver(Bytes, #way{server = Server}) ->
 
 %% The guard does the rest: its input ends.
 -doc false.
-drop(#way{server = Server, reader = Reader, guard = Guard}) ->
-    lists:foreach(fun close_port/1, [Server, Guard, Reader]).
+drop(#way{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader}) ->
+    lists:foreach(fun close_port/1, [Server, Guard, Reader, ErrorReader]).
 
 -doc false.
-finish(#way{server = Server, guard = Guard, stop_ms = StopMs} = Way) ->
+finish(#way{server = Server, guard = Guard, error_reader = ErrorReader} = Way) ->
     ok = close_port(Server),
     ok = order(~"end\n", Way),
-    Timer = erlang:start_timer(2 * StopMs + ?LAST_WORDS * 10, self(), finish),
-    ok = await_end(Timer, Way),
-    drop(Way#way{guard = Guard}).
+    Timer = erlang:start_timer(2 * Way#way.stop_ms + ?GUARD, self(), finish),
+    ok = await_ends([Guard, ErrorReader], Timer, Way),
+    drop(Way).
 
-await_end(Timer, #way{reader = Reader, guard = Guard, errors = Errors} = Way) ->
+%% The server can go on writing until it ends.
+await_ends([], Timer, _) ->
+    _ = erlang:cancel_timer(Timer),
+    ok;
+await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader} = Way) ->
     receive
-        {Guard, {exit_status, _}} ->
-            _ = erlang:cancel_timer(Timer),
-            ok;
-        {Guard, {data, Bytes}} ->
-            await_end(Timer, Way#way{errors = erlmcp_stderr:push(Bytes, Errors)});
+        {ErrorReader, {data, Bytes}} ->
+            await_ends(Ports, Timer,
+                       Way#way{errors = erlmcp_stderr:push(Bytes, Way#way.errors)});
         {Reader, {data, _}} ->
-            await_end(Timer, Way);
+            await_ends(Ports, Timer, Way);
+        {Port, {exit_status, _}} ->
+            await_ends(lists:delete(Port, Ports), Timer, Way);
         {timeout, Timer, finish} ->
             ok
     end.
