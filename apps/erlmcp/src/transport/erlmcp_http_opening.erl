@@ -1,0 +1,97 @@
+-module(erlmcp_http_opening).
+-moduledoc """
+How a connection to an origin is opened: the options of gun, and the ways to try one after the
+other. A host's name may stand for addresses of both families, and gun looks in one at a time.
+""".
+
+-export([new/1, protocols/1, ways/1, open/2]).
+-export_type([origin/0, opening/0, way/0]).
+
+-type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
+                   inet:port_number()}.
+-type way() :: inet | inet6.
+-opaque opening() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
+                       secure := boolean(), tls := [ssl:tls_client_option()],
+                       protocols := [http | http2]}.
+
+%% Bytes of memory that the process of a connection may have.
+-define(HEAP_BYTES, 268_435_456).
+%% Milliseconds between the pings of HTTP/2, and how many of them may go unanswered: a peer that
+%% vanished says nothing, and its connection would take calls for ever.
+-define(PING, 20_000).
+-define(PINGS_UNANSWERED, 2).
+
+-doc "What is needed to open connections; computed once.".
+-spec new(#{origin := origin(), connect_timeout := pos_integer(),
+            tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()}) ->
+    opening().
+new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
+      protocols := Wanted}) ->
+    Secure = Scheme =:= https,
+    Protocols = offered(Secure, Wanted),
+    #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
+      gun => #{protocols => Protocols,
+               %% It is owned, watched and ended by the process that opens it.
+               supervise => false,
+               %% Who decides to try again is the pool.
+               retry => 0,
+               connect_timeout => Timeout,
+               domain_lookup_timeout => Timeout,
+               tls_handshake_timeout => Timeout,
+               event_handler => {erlmcp_http_gun_bound, ?HEAP_BYTES},
+               http2_opts => #{notify_settings_changed => true,
+                               %% Nothing is pushed.
+                               max_concurrent_streams => 0,
+                               %% A server that takes no more requests may finish those it has.
+                               closing_timeout => infinity,
+                               initial_connection_window_size => 8_000_000,
+                               initial_stream_window_size => 1_000_000,
+                               max_fragmented_header_block_size => 65_536,
+                               keepalive => ?PING,
+                               keepalive_tolerance => ?PINGS_UNANSWERED}}}.
+
+%% In the clear nobody negotiates: the one way to HTTP/2 is to know that it is there.
+offered(true, Wanted) -> Wanted;
+offered(false, [http2]) -> [http2];
+offered(false, _) -> [http].
+
+host(Host) when is_tuple(Host) ->
+    Host;
+host(Host) ->
+    Text = unicode:characters_to_list(Host),
+    case inet:parse_strict_address(string:trim(Text, both, "[]")) of
+        {ok, Address} -> Address;
+        {error, einval} -> Text
+    end.
+
+-doc "The versions of HTTP that a connection may come to have.".
+-spec protocols(opening()) -> [http | http2].
+protocols(#{protocols := Protocols}) ->
+    Protocols.
+
+-doc "The ways to open a connection, the first to try first.".
+-spec ways(opening()) -> [way(), ...].
+ways(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
+ways(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
+ways(_) -> [inet, inet6].
+
+-doc """
+Begins to open a connection, linked to the calling process, which gun tells of its fate:
+`gun_up`, and for HTTP/2 then the server's settings (`gun_notify`), or its exit.
+""".
+-spec open(opening(), way()) -> {ok, pid()} | {error, term()}.
+open(#{host := Host, port := Port, gun := Options} = Opening, Way) ->
+    maybe
+        {ok, Transport} ?= transport(Opening),
+        Tcp = [Way, {send_timeout, 15_000}, {send_timeout_close, true}, {nodelay, true},
+               {keepalive, true}],
+        gun:open(Host, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport))
+    end.
+
+transport(#{secure := false}) ->
+    {ok, #{transport => tcp}};
+transport(#{secure := true, host := Host, tls := Own}) ->
+    maybe
+        {ok, Options} ?= erlmcp_tls:client_options(Host, Own),
+        {ok, #{transport => tls, tls_opts => Options}}
+    end.
