@@ -106,15 +106,17 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
     end.
 
 connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
-    case gun:open(address(Host), Port, connection(Scheme, Settings)) of
-        {ok, Connection} ->
-            try answered(Connection, Method, Target, Headers, Body, Settings)
-            after
-                gun:close(Connection),
-                gun:flush(Connection)
-            end;
-        {error, Reason} ->
-            {error, {connect, Reason}}
+    Address = address(Host),
+    maybe
+        {ok, Options} ?= connection(Scheme, Address, Settings),
+        {ok, Connection} ?= gun:open(Address, Port, Options),
+        try answered(Connection, Method, Target, Headers, Body, Settings)
+        after
+            gun:close(Connection),
+            gun:flush(Connection)
+        end
+    else
+        {error, Reason} -> {error, {connect, Reason}}
     end.
 
 answered(Connection, Method, Target, Headers, Body, #{deadline := Deadline}) ->
@@ -156,22 +158,17 @@ body(Connection, Stream, Deadline, Size, Parts) ->
             {error, {closed, protocol}}
     end.
 
-connection(Scheme, #{tls := Tls, deadline := Deadline}) ->
+connection(Scheme, Address, #{tls := Tls, deadline := Deadline}) ->
     Common = #{retry => 0, connect_timeout => left(Deadline), protocols => [http]},
     case Scheme of
-        ~"http" -> Common#{transport => tcp};
-        ~"https" -> Common#{transport => tls, tls_opts => verified(Tls)}
+        ~"http" ->
+            {ok, Common#{transport => tcp}};
+        ~"https" ->
+            maybe
+                {ok, Verified} ?= erlmcp_tls:client_options(Address, Tls),
+                {ok, Common#{transport => tls, tls_opts => Verified}}
+            end
     end.
-
-verified(Tls) ->
-    Match = public_key:pkix_verify_hostname_match_fun(https),
-    Own = [{verify, verify_peer}, {depth, 10},
-           {customize_hostname_check, [{match_fun, Match}]}],
-    Roots = case lists:keymember(cacerts, 1, Tls) orelse lists:keymember(cacertfile, 1, Tls) of
-                true -> [];
-                false -> [{cacerts, public_key:cacerts_get()}]
-            end,
-    Roots ++ [Option || {Key, _} = Option <- Own, not lists:keymember(Key, 1, Tls)] ++ Tls.
 
 address(Host) ->
     Text = binary_to_list(Host),

@@ -6,7 +6,7 @@ Source: specification 2026-07-28, "Authorization Response Validation" and "Autho
 Protection"; RFC 7636; RFC 8707; RFC 9207.
 """.
 
--export([pending/4, url/1, code/2, grant/2]).
+-export([state/0, pending/5, url/1, code/2, grant/2]).
 
 -export_type([pending/0, reason/0]).
 
@@ -32,16 +32,20 @@ authorization server says.
     | {answer, redirect_uri | query | state | iss_missing | iss | code}
     | {refused, Error :: binary(), Description :: binary() | none}.
 
+-doc "A state: what comes back without it is not the answer to this login.".
+-spec state() -> binary().
+state() ->
+    base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe, padding => false}).
+
 -doc "A login at a place, by a client that the browser comes back to.".
 -spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},
-              Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
+              Scopes :: [binary()], State :: binary(), erlmcp_oauth_flow:context()) ->
     {ok, pending()} | {error, reason()}.
-pending(#{server := Server} = Place, {ClientId, RedirectUri}, Scopes, Context) ->
+pending(#{server := Server} = Place, {ClientId, RedirectUri}, Scopes, State, Context) ->
     #{fetch := #{plain := Plain}, dpop := Dpop} = Context,
     maybe
         ok ?= possible(Server, Plain),
         #{verifier := Verifier, challenge := Challenge} = erlmcp_pkce:new(),
-        State = base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe, padding => false}),
         {ok, #{place => Place, client_id => ClientId, redirect_uri => RedirectUri,
                scopes => Scopes, state => State, verifier => Verifier, challenge => Challenge,
                jkt => thumbprint(Dpop)}}

@@ -106,11 +106,15 @@ kept(#{server := #{issuer := Issuer} = Server, resource := Resource},
 kept(_, _) ->
     again.
 
-refreshed(#{server := Server} = Tokens, Context) ->
+refreshed(Tokens, Context) ->
     maybe
-        {ok, Client} ?= erlmcp_oauth_registration:existing(Server, Context),
+        {ok, Client} ?= owner(Tokens, Context),
         erlmcp_oauth_token:refresh(Tokens, Client, Context)
     end.
+
+%% A client may have registered itself again since, for another server of the same issuer.
+owner(#{client := Client}, _) -> {ok, Client};
+owner(#{server := Server}, Context) -> erlmcp_oauth_registration:configured(Server, Context).
 
 first(#{scopes := Challenged}, #{scopes := Supported, server := Server},
       #{settings := #{scope := Configured}} = Context) ->

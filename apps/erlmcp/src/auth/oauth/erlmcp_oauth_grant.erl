@@ -19,7 +19,7 @@ tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) -
     login(Place, Scopes, Context);
 tokens(#{server := Server} = Place, Scopes, #{settings := #{grant := Kind}} = Context) ->
     maybe
-        {ok, Client} ?= erlmcp_oauth_registration:existing(Server, Context),
+        {ok, Client} ?= erlmcp_oauth_registration:configured(Server, Context),
         {ok, Grant} ?= grant(Kind, Place, Scopes, Context),
         erlmcp_oauth_token:request(Grant ++ scope(Scopes), Scopes, Client, Place, Context)
     end.
@@ -72,22 +72,56 @@ at_provider(#{client_id := Id}) ->
 provider_context(#{fetch := Fetch} = Context) ->
     Context#{fetch := Fetch#{plain := [loopback]}}.
 
+%% Somebody else waits for the browser at a redirect URI that was set; ours is waited for here.
 login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
     maybe
-        {ok, Client, Pending} ?= begun(Place, RedirectUri, Scopes, Context),
+        {ok, Client, Pending} ?=
+            begun(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
         {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
         redeemed(Redirected, Client, Pending, Context)
+    end;
+login(Place, Scopes, #{settings := Settings, fetch := #{deadline := Deadline}} = Context) ->
+    State = erlmcp_oauth_code:state(),
+    Reference = make_ref(),
+    AuthorizeUrl = fun(RedirectUri) ->
+        case begun(Place, RedirectUri, Scopes, State, Context) of
+            {ok, Client, Pending} ->
+                self() ! {Reference, Client, Pending},
+                erlmcp_oauth_code:url(Pending);
+            {error, Reason} ->
+                throw({Reference, Reason})
+        end
+    end,
+    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Settings), Deadline) of
+        {ok, Redirected, _} ->
+            receive
+                {Reference, Client, Pending} -> redeemed(Redirected, Client, Pending, Context)
+            end;
+        {error, timeout} ->
+            {error, timeout};
+        {error, Reason} ->
+            {error, {browser, Reason}}
+    catch
+        throw:{Reference, Reason} -> {error, Reason}
+    end.
+
+listener(State, Settings) ->
+    Options = (maps:get(loopback, Settings, #{}))#{state => State},
+    case Settings of
+        #{browser := Browser} -> Options#{open => Browser};
+        #{} -> Options
     end.
 
 sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};
 sent({error, Reason}) -> {error, {browser, Reason}};
 sent(_) -> {error, {browser, no_answer}}.
 
-begun(#{server := Server} = Place, RedirectUri, Scopes, Context) ->
+begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
     maybe
         {ok, #{client_id := Id} = Client} ?=
             erlmcp_oauth_registration:client(Server, RedirectUri, Context),
-        {ok, Pending} ?= erlmcp_oauth_code:pending(Place, {Id, RedirectUri}, Scopes, Context),
+        {ok, Pending} ?=
+            erlmcp_oauth_code:pending(Place, {Id, RedirectUri}, Scopes, State, Context),
         {ok, Client, Pending}
     end.
 

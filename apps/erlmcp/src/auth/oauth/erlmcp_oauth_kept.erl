@@ -27,13 +27,17 @@ open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) -
 -spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
 client(Issuer, #kept{module = Module, store = Store}) ->
     case Module:get({client, Issuer}, Store) of
-        {ok, #{~"client_id" := Id, ~"auth" := Auth, ~"redirect_uri" := RedirectUri} = Value} ->
-            Client = maps:merge(#{client_id => Id, redirect_uri => RedirectUri},
-                                known(Value, [client_secret, expires_at])),
-            authenticated(Auth, Client);
-        _ ->
-            none
+        {ok, Value} -> client(Value);
+        _ -> none
     end.
+
+client(#{~"client_id" := Id, ~"auth" := Auth, ~"redirect_uri" := RedirectUri} = Value)
+  when is_binary(Id), is_binary(RedirectUri) ->
+    Client = maps:merge(#{client_id => Id, redirect_uri => RedirectUri},
+                        known(Value, [client_secret, expires_at])),
+    authenticated(Auth, Client);
+client(_) ->
+    none.
 
 authenticated(~"none", Client) ->
     {ok, Client#{auth => none}};
@@ -68,10 +72,19 @@ tokens(#kept{module = Module, store = Store, tokens = Key}) ->
         {ok, Server} ?= server(Written),
         {ok, Bound} ?= bound(Value),
         {ok, Tokens} ?= tokens(Value, Server),
-        {ok, Tokens, Bound}
+        {ok, Whole} ?= with_client(Value, Tokens),
+        {ok, Whole, Bound}
     else
         _ -> none
     end.
+
+with_client(#{~"client" := Value}, Tokens) ->
+    maybe
+        {ok, Client} ?= client(Value),
+        {ok, Tokens#{client => Client}}
+    end;
+with_client(#{}, Tokens) ->
+    {ok, Tokens}.
 
 bound(#{~"dpop" := #{} = Map}) -> erlmcp_dpop:from_map(Map);
 bound(#{}) -> {ok, none}.

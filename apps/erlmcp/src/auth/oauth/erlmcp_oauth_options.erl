@@ -26,10 +26,10 @@ How a token is come by.
 - `client_metadata_url`: the https URL of the client's metadata document, which is its id wherever
   the authorization server reads such documents.
 - `client_name`: what a client that has to register itself is called.
-- `redirect_uri`: where the browser is sent back to. By default, a listener on the loopback that
-  waits for it.
-- `browser`: sends the user to a URL. `{ok, Url}` is where that sent the browser in the end, so
-  that nobody has to listen.
+- `browser`: sends the user to a URL; by default with the machine's own browser. A listener on the
+  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`.
+- `redirect_uri`: where the browser is sent back to, if somebody else waits there. `browser` is
+  needed then, and returns `{ok, Url}`, the URL that the browser came back to.
 - `scope`: what is asked for beside the scopes that a challenge names, and in place of those that
   the metadata names.
 - `assertion`: the JWT of `jwt_bearer`; a fun is given the issuer that it is for.
@@ -51,6 +51,8 @@ How a token is come by.
     client_metadata_url => binary(),
     client_name => binary(),
     redirect_uri => binary(),
+    loopback => #{port => inet:port_number(), path => binary(), host => binary(),
+                  say => fun((Url :: binary()) -> term())},
     browser => fun((Url :: binary()) -> ok | {ok, binary()} | {error, term()}),
     scope => binary(),
     assertion => binary() | fun((Issuer :: binary()) -> {ok, binary()} | {error, term()}),
@@ -114,6 +116,9 @@ option(client_name, Value) ->
     is_text(Value) orelse ~"a binary that is not empty";
 option(redirect_uri, Value) ->
     is_url(Value, [loopback]) orelse ~"an https URL, or http on the loopback";
+option(loopback, Value) ->
+    is_map(Value) andalso maps:keys(maps:without([port, path, host, say], Value)) =:= []
+        orelse ~"a map of port, path, host and say";
 option(browser, Value) ->
     is_function(Value, 1) orelse ~"a fun of a URL";
 option(scope, Value) ->
@@ -156,6 +161,8 @@ together(#{grant := jwt_bearer} = Settings) ->
         #{client_id := _} -> missing(assertion, ~"jwt_bearer wants it");
         #{} -> missing(client_id, ~"jwt_bearer wants it")
     end;
+together(#{redirect_uri := _} = Settings) when not is_map_key(browser, Settings) ->
+    missing(browser, ~"redirect_uri wants it");
 together(#{client_secret := _} = Settings) when not is_map_key(client_id, Settings) ->
     missing(client_id, ~"client_secret wants it");
 together(#{}) ->

@@ -8,7 +8,7 @@ What one authorization server issued is used with that issuer alone.
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
 """.
 
--export([client/3, existing/2]).
+-export([client/3, configured/2]).
 
 -export_type([client/0, reason/0]).
 
@@ -35,37 +35,35 @@ A client of one authorization server. `auth` is how it says so at the token endp
              erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.
 client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
-    case configured(Server, Context) of
+    case set(Server, Context) of
         none ->
             case known(Issuer, Context) of
                 {ok, #{redirect_uri := RedirectUri} = Client} -> {ok, Client};
                 _ -> register(Server, RedirectUri, Context)
             end;
-        Configured ->
-            Configured
+        Set ->
+            Set
     end.
 
--doc "The client that needs no registration any more, to refresh a token or to speak for itself.".
--spec existing(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
+-doc """
+The client as its own settings have it at an authorization server: registered before, or by its
+metadata document. Such a client needs no registration.
+""".
+-spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
     {ok, client()} | {error, reason()}.
-existing(#{issuer := Issuer} = Server, Context) ->
-    case configured(Server, Context) of
-        none ->
-            case known(Issuer, Context) of
-                none -> {error, {no_client, Issuer}};
-                Known -> Known
-            end;
-        Configured ->
-            Configured
+configured(#{issuer := Issuer} = Server, Context) ->
+    case set(Server, Context) of
+        none -> {error, {no_client, Issuer}};
+        Set -> Set
     end.
 
-configured(#{auth_methods := Methods}, #{settings := #{client_id := Id} = Settings}) ->
+set(#{auth_methods := Methods}, #{settings := #{client_id := Id} = Settings}) ->
     authenticated(Settings, Methods, #{client_id => Id});
-configured(#{client_metadata := true, auth_methods := Methods},
-           #{settings := #{client_metadata_url := Url} = Settings}) ->
+set(#{client_metadata := true, auth_methods := Methods},
+    #{settings := #{client_metadata_url := Url} = Settings}) ->
     %% A document on the web holds no secret; it may name a key.
     authenticated(maps:without([client_secret], Settings), Methods, #{client_id => Url});
-configured(_, _) ->
+set(_, _) ->
     none.
 
 authenticated(#{key := _}, Methods, Client) ->

@@ -13,7 +13,7 @@ Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5
 
 -doc """
 What was granted. `expires_at` is in seconds of system time; `requested` the scopes asked for,
-whatever was granted of them.
+whatever was granted of them; `client` who it was granted to, if that registered itself.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -22,7 +22,8 @@ whatever was granted of them.
     type := bearer | dpop,
     expires_at := integer() | infinity,
     requested := [binary()],
-    refresh_token => binary()
+    refresh_token => binary(),
+    client => erlmcp_oauth_registration:client()
 }.
 -doc """
 `token_refused` has the error that the authorization server names and what it says of it, as far as
@@ -51,8 +52,12 @@ request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Contex
         {ok, Answer} ?= authenticated(Url, Issuer, Form, Client, Context),
         {ok, Document} ?= accepted(Answer, Issuer, Client, Context),
         {ok, Tokens} ?= tokens(Document, Context),
-        {ok, Tokens#{resource => Resource, server => Server, requested => Scopes}}
+        Granted = Tokens#{resource => Resource, server => Server, requested => Scopes},
+        {ok, maps:merge(Granted, registered(Client))}
     end.
+
+registered(#{redirect_uri := _} = Client) -> #{client => Client};
+registered(#{}) -> #{}.
 
 -doc "Asks for a new token with the refresh token of an old one, which the new one keeps or replaces.".
 -spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
