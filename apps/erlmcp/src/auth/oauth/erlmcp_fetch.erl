@@ -1,0 +1,231 @@
+-module(erlmcp_fetch).
+-moduledoc """
+One HTTP request of the authorization flow, and its answer: a small document, asked for with a
+deadline and read within a bound. It runs in the process that asks.
+
+A URL is called only where `m:erlmcp_oauth_url` allows it. A redirect is followed for GET alone,
+within its origin, and a few times; what leads elsewhere is an error. JSON is a document only under
+a JSON media type.
+""".
+
+-export([get_json/2, post_form/4, post_json/3]).
+
+-export_type([settings/0, answer/0, reason/0]).
+
+-doc """
+`deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has 30 seconds of the time
+until then. `plain` are the hosts that plain http is
+allowed to, `tls` the options of TLS.
+""".
+-type settings() :: #{
+    deadline := integer(),
+    plain := erlmcp_oauth_url:plain(),
+    tls := [ssl:tls_client_option()]
+}.
+-doc "`json` is `none` where the body is not a JSON document.".
+-type answer() :: #{
+    status := 200..599,
+    headers := #{binary() => binary()},
+    json := {ok, erlmcp_json:json_term()} | none
+}.
+-type reason() ::
+    {url_not_allowed, binary()}
+    | {connect, term()}
+    | {closed, term()}
+    | {redirect, binary()}
+    | {too_large, pos_integer()}
+    | timeout.
+
+-define(BODY_BYTES, 1_048_576).
+-define(REDIRECTS, 3).
+%% A server that does not answer holds up a login, and everybody who waits for it.
+-define(REQUEST_MS, 30_000).
+-define(LIMITS, #{message_bytes => ?BODY_BYTES, depth => 16, members => 5_000}).
+
+-doc "Gets a JSON document.".
+-spec get_json(Url :: binary(), settings()) -> {ok, answer()} | {error, reason()}.
+get_json(Url, Settings) ->
+    Revision = erlmcp_revision:name(erlmcp_revision:latest(stateless)),
+    get_json(Url, [{~"mcp-protocol-version", Revision}], Settings, ?REDIRECTS).
+
+get_json(Url, Headers, Settings, Redirects) ->
+    maybe
+        {ok, Answer} ?= exchange(~"GET", Url, Headers, ~"", Settings),
+        {again, Location} ?= redirected(Answer, Url, Redirects),
+        get_json(Location, Headers, Settings, Redirects - 1)
+    end.
+
+-doc "Posts a form, with these headers.".
+-spec post_form(Url :: binary(), [{binary(), iodata()}], [{binary(), binary()}], settings()) ->
+    {ok, answer()} | {error, reason()}.
+post_form(Url, Headers, Form, Settings) ->
+    Body = uri_string:compose_query(Form),
+    Type = {~"content-type", ~"application/x-www-form-urlencoded"},
+    post(Url, [Type | Headers], Body, Settings).
+
+-doc "Posts a JSON document.".
+-spec post_json(Url :: binary(), #{binary() => json:encode_value()}, settings()) ->
+    {ok, answer()} | {error, reason()}.
+post_json(Url, Document, Settings) ->
+    post(Url, [{~"content-type", ~"application/json"}], json:encode(Document), Settings).
+
+%% A POST carries what is for its own URL alone, and so no redirect of one is followed.
+post(Url, Headers, Body, Settings) ->
+    maybe
+        {ok, Answer} ?= exchange(~"POST", Url, Headers, Body, Settings),
+        {again, Location} ?= redirected(Answer, Url, 0),
+        {error, {redirect, Location}}
+    end.
+
+redirected(#{status := Status, headers := #{~"location" := Location}}, Url, Redirects)
+  when Status =:= 301; Status =:= 302; Status =:= 303; Status =:= 307; Status =:= 308 ->
+    Target = resolved(Location, Url),
+    case Redirects > 0 andalso erlmcp_oauth_url:same_origin(Target, Url) of
+        true -> {again, Target};
+        false -> {error, {redirect, Target}}
+    end;
+redirected(Answer, _, _) ->
+    {ok, Answer}.
+
+resolved(Location, Url) when byte_size(Location) =< 4096 ->
+    case uri_string:resolve(Location, Url) of
+        Target when is_binary(Target) -> Target;
+        _ -> ~""
+    end;
+resolved(_, _) ->
+    ~"".
+
+exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = Settings) ->
+    case erlmcp_oauth_url:allowed(Url, Plain) of
+        true ->
+            {ok, Origin} = erlmcp_oauth_url:origin(Url),
+            Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
+            connected(Origin, Method, target(Url), Headers, Body, Settings#{deadline := Own});
+        false ->
+            {error, {url_not_allowed, Url}}
+    end.
+
+connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
+    Address = address(Host),
+    maybe
+        {ok, Options} ?= connection(Scheme, Address, Settings),
+        {ok, Connection} ?= gun:open(Address, Port, Options),
+        try answered(Connection, Method, Target, Headers, Body, Settings)
+        after
+            gun:close(Connection),
+            gun:flush(Connection)
+        end
+    else
+        {error, Reason} -> {error, {connect, Reason}}
+    end.
+
+answered(Connection, Method, Target, Headers, Body, #{deadline := Deadline}) ->
+    maybe
+        {ok, _} ?= connect_error(gun:await_up(Connection, left(Deadline))),
+        Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
+        {ok, Status, Given, End} ?= head(Connection, Stream, Deadline),
+        {ok, Text} ?= body(End, Connection, Stream, Deadline),
+        Received = received(Given),
+        {ok, #{status => Status, headers => Received, json => document(Received, Text)}}
+    end.
+
+head(Connection, Stream, Deadline) ->
+    case gun:await(Connection, Stream, left(Deadline)) of
+        {response, End, Status, Headers} -> {ok, Status, Headers, End};
+        {inform, _, _} -> head(Connection, Stream, Deadline);
+        {error, timeout} -> {error, timeout};
+        {error, Reason} -> {error, {closed, outline(Reason)}};
+        _ -> {error, {closed, protocol}}
+    end.
+
+body(fin, _, _, _) -> {ok, ~""};
+body(nofin, Connection, Stream, Deadline) -> body(Connection, Stream, Deadline, 0, []).
+
+body(Connection, Stream, Deadline, Size, Parts) ->
+    case gun:await(Connection, Stream, left(Deadline)) of
+        {data, _, Part} when Size + byte_size(Part) > ?BODY_BYTES ->
+            {error, {too_large, ?BODY_BYTES}};
+        {data, fin, Part} ->
+            {ok, iolist_to_binary(lists:reverse(Parts, [Part]))};
+        {data, nofin, Part} ->
+            gun:update_flow(Connection, Stream, 1),
+            body(Connection, Stream, Deadline, Size + byte_size(Part), [Part | Parts]);
+        {error, timeout} ->
+            {error, timeout};
+        {error, Reason} ->
+            {error, {closed, outline(Reason)}};
+        _ ->
+            {error, {closed, protocol}}
+    end.
+
+connection(Scheme, Address, #{tls := Tls, deadline := Deadline}) ->
+    Common = #{retry => 0, connect_timeout => left(Deadline), protocols => [http]},
+    case Scheme of
+        ~"http" ->
+            {ok, Common#{transport => tcp}};
+        ~"https" ->
+            maybe
+                {ok, Verified} ?= erlmcp_tls:client_options(Address, Tls),
+                {ok, Common#{transport => tls, tls_opts => Verified}}
+            end
+    end.
+
+address(Host) ->
+    Text = binary_to_list(Host),
+    case inet:parse_strict_address(Text) of
+        {ok, Address} -> Address;
+        {error, einval} -> Text
+    end.
+
+target(Url) ->
+    case uri_string:parse(Url) of
+        #{path := ~"", query := Query} -> <<"/?", Query/binary>>;
+        #{path := ~""} -> ~"/";
+        #{path := Path, query := Query} -> <<Path/binary, "?", Query/binary>>;
+        #{path := Path} -> Path
+    end.
+
+headers(Headers) ->
+    [{~"accept", ~"application/json"} | Headers].
+
+%% Of a header that comes twice, both: what needs one of them alone will not take the list.
+received(Given) ->
+    lists:foldl(fun({Name, Value}, Headers) ->
+                    maps:update_with(Name, fun(Old) -> <<Old/binary, ", ", Value/binary>> end,
+                                     Value, Headers)
+                end, #{}, Given).
+
+document(#{~"content-type" := Type}, Text) ->
+    maybe
+        true ?= is_json(hd(binary:split(Type, ~";"))),
+        {ok, Json} ?= erlmcp_json:decode(Text, ?LIMITS),
+        {ok, Json}
+    else
+        _ -> none
+    end;
+document(_, _) ->
+    none.
+
+is_json(Type) ->
+    case string:lowercase(string:trim(Type)) of
+        ~"application/json" -> true;
+        <<"application/", Rest/binary>> -> binary:longest_common_suffix([Rest, ~"+json"]) =:= 5;
+        _ -> false
+    end.
+
+connect_error({ok, Protocol}) -> {ok, Protocol};
+connect_error({error, timeout}) -> {error, timeout};
+connect_error({error, Reason}) -> {error, {connect, outline(Reason)}}.
+
+%% Gun's reasons may hold the state of a connection, with what was sent on it.
+outline({shutdown, Reason}) -> outline(Reason);
+outline({down, Reason}) -> outline(Reason);
+outline({stream_error, Reason}) -> outline(Reason);
+outline({connection_error, Reason}) -> outline(Reason);
+outline({tls_alert, {Alert, _}}) when is_atom(Alert) -> {tls_alert, Alert};
+outline(Reason) when is_atom(Reason) -> Reason;
+outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
+outline(_) -> other.
+
+left(Deadline) ->
+    max(0, Deadline - erlang:monotonic_time(millisecond)).

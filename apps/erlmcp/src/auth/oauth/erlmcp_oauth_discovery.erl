@@ -1,0 +1,218 @@
+-module(erlmcp_oauth_discovery).
+-moduledoc """
+Finds the authorization server of an MCP server: the resource's metadata (RFC 9728), then the
+authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that asks.
+
+An MCP server that has no such metadata is one of 2025-03-26, which is its own authorization server:
+its metadata is at its origin, or else its endpoints have the names that revision gives them.
+
+Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
+""".
+
+-export([locate/3, server/2]).
+
+-export_type([place/0, server/0, reason/0]).
+
+-doc """
+Where tokens come from. `resource` is byte for byte what the resource's metadata says; `scopes` are
+those that it names, if it does.
+""".
+-type place() :: #{
+    resource := binary(),
+    scopes := [binary()] | none,
+    server := server()
+}.
+-doc "The metadata of an authorization server, as far as it is used.".
+-type server() :: #{
+    issuer := binary(),
+    authorization_endpoint := binary() | none,
+    token_endpoint := binary(),
+    registration_endpoint := binary() | none,
+    scopes := [binary()],
+    code_challenge_methods := [binary()],
+    auth_methods := [binary()],
+    client_metadata := boolean(),
+    iss := boolean()
+}.
+-type reason() ::
+    erlmcp_fetch:reason()
+    | {metadata, Url :: binary(), Why :: atom() | {status, pos_integer()} | {member, binary()}}
+    | {resource_mismatch, binary()}
+    | {issuer_mismatch, Expected :: binary(), Found :: binary()}
+    | {issuer_not_offered, binary(), [binary()]}
+    | {no_metadata, Issuer :: binary()}.
+
+-define(LIST, 200).
+
+-doc """
+The place of an MCP server's tokens. `Named` is the metadata's URL that the challenge names, or
+`none`; `Issuer` the one to choose where several are offered, or `none` for the first.
+""".
+-spec locate(ServerUrl :: binary(), #{metadata := binary() | none, issuer := binary() | none},
+             erlmcp_fetch:settings()) ->
+    {ok, place()} | {error, reason()}.
+locate(ServerUrl, #{metadata := Named, issuer := Issuer}, Settings) ->
+    maybe
+        {ok, Resource} ?= resource(ServerUrl, Named, Settings),
+        placed(Resource, ServerUrl, Issuer, Settings)
+    end.
+
+placed(none, ServerUrl, _, Settings) ->
+    maybe
+        {ok, Own} ?= own_server(erlmcp_oauth_url:under_origin(ServerUrl, ~""), Settings),
+        {ok, Canonical} ?= erlmcp_oauth_url:canonical(ServerUrl),
+        {ok, #{resource => Canonical, scopes => none, server => Own}}
+    end;
+placed(#{resource := Resource, servers := Issuers, scopes := Scopes}, _, Issuer, Settings) ->
+    maybe
+        {ok, Chosen} ?= chosen(Issuer, Issuers),
+        {ok, Server} ?= server(Chosen, Settings),
+        {ok, #{resource => Resource, scopes => Scopes, server => Server}}
+    end.
+
+chosen(none, [First | _]) -> {ok, First};
+chosen(Issuer, Issuers) ->
+    case lists:member(Issuer, Issuers) of
+        true -> {ok, Issuer};
+        false -> {error, {issuer_not_offered, Issuer, Issuers}}
+    end.
+
+%% What the challenge names must be there; what is only looked for may be missing.
+resource(ServerUrl, none, Settings) ->
+    probed(erlmcp_oauth_url:resource_metadata(ServerUrl), ServerUrl, Settings);
+resource(ServerUrl, Named, Settings) ->
+    maybe
+        {ok, Document} ?= named(Named, Settings),
+        resource_document(Document, Named, ServerUrl)
+    end.
+
+probed([], _, _) ->
+    {ok, none};
+probed([Url | Urls], ServerUrl, Settings) ->
+    maybe
+        {ok, Document} ?= looked_for(Url, Settings),
+        resource_document(Document, Url, ServerUrl)
+    else
+        missing -> probed(Urls, ServerUrl, Settings);
+        {error, _} = Error -> Error
+    end.
+
+resource_document(Document, Url, ServerUrl) ->
+    maybe
+        {ok, Resource} ?= member(~"resource", Document, Url, fun is_binary/1),
+        ok ?= matches(Resource, ServerUrl),
+        {ok, Servers} ?= member(~"authorization_servers", Document, Url, fun is_filled/1),
+        {ok, Scopes} ?= optional(~"scopes_supported", Document, Url, fun are_texts/1, none),
+        {ok, #{resource => Resource, servers => Servers, scopes => Scopes}}
+    end.
+
+matches(Resource, ServerUrl) ->
+    case erlmcp_oauth_url:within(ServerUrl, Resource) of
+        true -> ok;
+        false -> {error, {resource_mismatch, Resource}}
+    end.
+
+-doc "The metadata of the authorization server that is this issuer.".
+-spec server(Issuer :: binary(), erlmcp_fetch:settings()) -> {ok, server()} | {error, reason()}.
+server(Issuer, #{plain := Plain} = Settings) ->
+    maybe
+        true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
+        {ok, Server} ?= described(Issuer, Settings),
+        {ok, Server}
+    else
+        missing -> {error, {no_metadata, Issuer}};
+        {error, _} = Error -> Error
+    end.
+
+described(Issuer, Settings) ->
+    described(erlmcp_oauth_url:server_metadata(Issuer), Issuer, Settings).
+
+described([], _, _) ->
+    missing;
+described([Url | Urls], Issuer, Settings) ->
+    maybe
+        {ok, Document} ?= looked_for(Url, Settings),
+        server_document(Document, Url, Issuer)
+    else
+        missing -> described(Urls, Issuer, Settings);
+        {error, _} = Error -> Error
+    end.
+
+own_server(Origin, Settings) ->
+    case described(Origin, Settings) of
+        missing -> {ok, default_server(Origin)};
+        Described -> Described
+    end.
+
+%% The endpoints of 2025-03-26, whose servers all have PKCE and dynamic registration.
+default_server(Origin) ->
+    #{issuer => Origin,
+      authorization_endpoint => <<Origin/binary, "/authorize">>,
+      token_endpoint => <<Origin/binary, "/token">>,
+      registration_endpoint => <<Origin/binary, "/register">>,
+      scopes => [], code_challenge_methods => [~"S256"], auth_methods => [~"none"],
+      client_metadata => false, iss => false}.
+
+server_document(Document, Url, Issuer) ->
+    Text = fun is_binary/1,
+    Texts = fun are_texts/1,
+    Truth = fun is_boolean/1,
+    maybe
+        {ok, Found} ?= member(~"issuer", Document, Url, Text),
+        true ?= Found =:= Issuer orelse {error, {issuer_mismatch, Issuer, Found}},
+        {ok, Token} ?= member(~"token_endpoint", Document, Url, Text),
+        {ok, Authorize} ?= optional(~"authorization_endpoint", Document, Url, Text, none),
+        {ok, Register} ?= optional(~"registration_endpoint", Document, Url, Text, none),
+        {ok, Scopes} ?= optional(~"scopes_supported", Document, Url, Texts, []),
+        {ok, Pkce} ?= optional(~"code_challenge_methods_supported", Document, Url, Texts, []),
+        {ok, Methods} ?= optional(~"token_endpoint_auth_methods_supported", Document, Url, Texts,
+                                  [~"client_secret_basic"]),
+        {ok, Cimd} ?= optional(~"client_id_metadata_document_supported", Document, Url, Truth,
+                               false),
+        {ok, Iss} ?= optional(~"authorization_response_iss_parameter_supported", Document, Url,
+                              Truth, false),
+        {ok, #{issuer => Issuer, authorization_endpoint => Authorize, token_endpoint => Token,
+               registration_endpoint => Register, scopes => Scopes,
+               code_challenge_methods => Pkce, auth_methods => Methods,
+               client_metadata => Cimd, iss => Iss}}
+    end.
+
+named(Url, Settings) ->
+    case erlmcp_fetch:get_json(Url, Settings) of
+        {ok, #{status := 200, json := {ok, #{} = Document}}} -> {ok, Document};
+        {ok, #{status := 200}} -> {error, {metadata, Url, not_json}};
+        {ok, #{status := Status}} -> {error, {metadata, Url, {status, Status}}};
+        {error, _} = Error -> Error
+    end.
+
+%% A page of HTML under status 200 is what some web servers have for every path.
+looked_for(Url, Settings) ->
+    case erlmcp_fetch:get_json(Url, Settings) of
+        {ok, #{status := 200, json := {ok, #{} = Document}}} -> {ok, Document};
+        {ok, #{status := 200}} -> missing;
+        {ok, #{status := Status}} when Status >= 400, Status < 500 -> missing;
+        {ok, #{status := Status}} -> {error, {metadata, Url, {status, Status}}};
+        {error, _} = Error -> Error
+    end.
+
+member(Name, Document, Url, Check) ->
+    case Document of
+        #{Name := Value} -> checked(Check(Value), Value, Name, Url);
+        #{} -> {error, {metadata, Url, {member, Name}}}
+    end.
+
+optional(Name, Document, Url, Check, Default) ->
+    case Document of
+        #{Name := null} -> {ok, Default};
+        #{Name := Value} -> checked(Check(Value), Value, Name, Url);
+        #{} -> {ok, Default}
+    end.
+
+checked(true, Value, _, _) -> {ok, Value};
+checked(false, _, Name, Url) -> {error, {metadata, Url, {member, Name}}}.
+
+are_texts(Value) ->
+    is_list(Value) andalso length(Value) =< ?LIST andalso lists:all(fun is_binary/1, Value).
+
+is_filled(Value) ->
+    are_texts(Value) andalso Value =/= [].

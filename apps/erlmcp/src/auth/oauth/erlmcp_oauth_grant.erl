@@ -1,0 +1,133 @@
+-module(erlmcp_oauth_grant).
+-moduledoc """
+How a token is come by: a user's login, or one of the grants without a user. It runs in the process
+that asks. None of them is tried in place of another.
+
+Sources: specification 2026-07-28, "Authorization"; the extensions OAuth Client Credentials,
+Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC 8693.
+""".
+
+-export([tokens/3]).
+
+-define(TOKEN_TYPE, "urn:ietf:params:oauth:token-type:").
+-define(JWT_BEARER, ~"urn:ietf:params:oauth:grant-type:jwt-bearer").
+
+-doc "Tokens of a place, asked for with these scopes.".
+-spec tokens(erlmcp_oauth_discovery:place(), Scopes :: [binary()], erlmcp_oauth_flow:context()) ->
+    {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
+tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->
+    login(Place, Scopes, Context);
+tokens(#{server := Server} = Place, Scopes, #{settings := #{grant := Kind}} = Context) ->
+    maybe
+        {ok, Client} ?= erlmcp_oauth_registration:configured(Server, Context),
+        {ok, Grant} ?= grant(Kind, Place, Scopes, Context),
+        erlmcp_oauth_token:request(Grant ++ scope(Scopes), Scopes, Client, Place, Context)
+    end.
+
+scope([]) -> [];
+scope(Scopes) -> [{~"scope", erlmcp_oauth_scope:text(Scopes)}].
+
+grant(client_credentials, _, _, _) ->
+    {ok, [{~"grant_type", ~"client_credentials"}]};
+grant(jwt_bearer, #{server := #{issuer := Issuer}}, _, #{settings := #{assertion := Source}}) ->
+    maybe
+        {ok, Assertion} ?= assertion(Source, Issuer),
+        {ok, [{~"grant_type", ?JWT_BEARER}, {~"assertion", Assertion}]}
+    end;
+grant(enterprise, Place, Scopes, #{settings := #{idp := Idp}} = Context) ->
+    maybe
+        {ok, Assertion} ?= identity_assertion(Idp, Place, Scopes, Context),
+        {ok, [{~"grant_type", ?JWT_BEARER}, {~"assertion", Assertion}]}
+    end.
+
+assertion(Source, _) when is_binary(Source) -> {ok, Source};
+assertion(Source, Issuer) -> secret(Source(Issuer)).
+
+secret({ok, Text}) when is_binary(Text) -> {ok, Text};
+secret({error, Reason}) -> {error, {secret, Reason}}.
+
+identity_assertion(#{token_endpoint := Url, id_token := Source} = Idp,
+                   #{resource := Resource, server := #{issuer := Issuer}}, Scopes, Context) ->
+    maybe
+        {ok, IdToken} ?= id_token(Source),
+        Form = [{~"grant_type", ~"urn:ietf:params:oauth:grant-type:token-exchange"},
+                {~"requested_token_type", <<?TOKEN_TYPE "id-jag">>},
+                {~"audience", Issuer},
+                {~"resource", Resource},
+                {~"subject_token", IdToken},
+                {~"subject_token_type", <<?TOKEN_TYPE "id_token">>}],
+        erlmcp_oauth_token:exchange(Url, Form ++ scope(Scopes), at_provider(Idp),
+                                    provider_context(Context))
+    end.
+
+id_token(Source) when is_binary(Source) -> {ok, Source};
+id_token(Source) -> secret(Source()).
+
+at_provider(#{client_id := Id, client_secret := Secret}) ->
+    #{client_id => Id, client_secret => Secret, auth => client_secret_basic};
+at_provider(#{client_id := Id}) ->
+    #{client_id => Id, auth => none}.
+
+%% The identity provider is named by the user, and not by any server.
+provider_context(#{fetch := Fetch} = Context) ->
+    Context#{fetch := Fetch#{plain := [loopback]}}.
+
+%% Somebody else waits for the browser at a redirect URI that was set; ours is waited for here.
+login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
+    maybe
+        {ok, Client, Pending} ?=
+            begun(Place, RedirectUri, Scopes, erlmcp_oauth_code:state(), Context),
+        {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
+        redeemed(Redirected, Client, Pending, Context)
+    end;
+login(Place, Scopes, #{settings := Settings, fetch := #{deadline := Deadline}} = Context) ->
+    State = erlmcp_oauth_code:state(),
+    Reference = make_ref(),
+    AuthorizeUrl = fun(RedirectUri) ->
+        case begun(Place, RedirectUri, Scopes, State, Context) of
+            {ok, Client, Pending} ->
+                self() ! {Reference, Client, Pending},
+                erlmcp_oauth_code:url(Pending);
+            {error, Reason} ->
+                throw({Reference, Reason})
+        end
+    end,
+    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Settings), Deadline) of
+        {ok, Redirected, _} ->
+            receive
+                {Reference, Client, Pending} -> redeemed(Redirected, Client, Pending, Context)
+            end;
+        {error, timeout} ->
+            {error, timeout};
+        {error, Reason} ->
+            {error, {browser, Reason}}
+    catch
+        throw:{Reference, Reason} -> {error, Reason}
+    end.
+
+listener(State, Settings) ->
+    Options = (maps:get(loopback, Settings, #{}))#{state => State},
+    case Settings of
+        #{browser := Browser} -> Options#{open => Browser};
+        #{} -> Options
+    end.
+
+sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};
+sent({error, Reason}) -> {error, {browser, Reason}};
+sent(_) -> {error, {browser, no_answer}}.
+
+begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
+    maybe
+        {ok, #{client_id := Id} = Client} ?=
+            erlmcp_oauth_registration:client(Server, RedirectUri, Context),
+        {ok, Pending} ?=
+            erlmcp_oauth_code:pending(Place, {Id, RedirectUri}, Scopes, State, Context),
+        {ok, Client, Pending}
+    end.
+
+redeemed(Redirected, Client, #{place := Place, scopes := Scopes} = Pending, Context) ->
+    maybe
+        {ok, Code} ?= erlmcp_oauth_code:code(Redirected, Pending),
+        erlmcp_oauth_token:request(erlmcp_oauth_code:grant(Code, Pending), Scopes, Client, Place,
+                                   Context)
+    end.

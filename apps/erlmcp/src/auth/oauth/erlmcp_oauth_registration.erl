@@ -1,0 +1,166 @@
+-module(erlmcp_oauth_registration).
+-moduledoc """
+Who the client is at an authorization server: registered before, by its own metadata document, or
+by dynamic registration, in this order. It runs in the process that asks.
+
+What one authorization server issued is used with that issuer alone.
+
+Source: specification 2026-07-28, "Client Registration"; RFC 7591.
+""".
+
+-export([client/3, configured/2]).
+
+-export_type([client/0, reason/0]).
+
+-doc """
+A client of one authorization server. `auth` is how it says so at the token endpoint;
+`redirect_uri` is that of one that registered itself, `expires_at` (seconds) when its secret ends.
+""".
+-type client() :: #{
+    client_id := binary(),
+    auth := none | client_secret_basic | client_secret_post | private_key_jwt,
+    client_secret => erlmcp_oauth_options:secret(),
+    redirect_uri => binary(),
+    expires_at => integer()
+}.
+-type reason() ::
+    erlmcp_fetch:reason()
+    | {no_client, Issuer :: binary()}
+    | {client_auth_not_supported, [binary()]}
+    | {registration_refused, Status :: pos_integer(), Error :: binary() | none,
+       Description :: binary() | none}.
+
+-doc "The client for a login that comes back to this redirect URI; it registers itself if need be.".
+-spec client(erlmcp_oauth_discovery:server(), RedirectUri :: binary(),
+             erlmcp_oauth_flow:context()) ->
+    {ok, client()} | {error, reason()}.
+client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
+    case set(Server, Context) of
+        none ->
+            case known(Issuer, Context) of
+                {ok, #{redirect_uri := RedirectUri} = Client} -> {ok, Client};
+                _ -> register(Server, RedirectUri, Context)
+            end;
+        Set ->
+            Set
+    end.
+
+-doc """
+The client as its own settings have it at an authorization server: registered before, or by its
+metadata document. Such a client needs no registration.
+""".
+-spec configured(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
+    {ok, client()} | {error, reason()}.
+configured(#{issuer := Issuer} = Server, Context) ->
+    case set(Server, Context) of
+        none -> {error, {no_client, Issuer}};
+        Set -> Set
+    end.
+
+set(#{auth_methods := Methods}, #{settings := #{client_id := Id} = Settings}) ->
+    authenticated(Settings, Methods, #{client_id => Id});
+set(#{client_metadata := true, auth_methods := Methods},
+    #{settings := #{client_metadata_url := Url} = Settings}) ->
+    %% A document on the web holds no secret; it may name a key.
+    authenticated(maps:without([client_secret], Settings), Methods, #{client_id => Url});
+set(_, _) ->
+    none.
+
+authenticated(#{key := _}, Methods, Client) ->
+    case lists:member(~"private_key_jwt", Methods) of
+        true -> {ok, Client#{auth => private_key_jwt}};
+        false -> {error, {client_auth_not_supported, Methods}}
+    end;
+authenticated(#{client_secret := Secret}, Methods, Client) ->
+    case with_secret(Methods) of
+        none -> {error, {client_auth_not_supported, Methods}};
+        Method -> {ok, Client#{auth => Method, client_secret => Secret}}
+    end;
+authenticated(_, _, Client) ->
+    {ok, Client#{auth => none}}.
+
+with_secret(Methods) ->
+    first_of([client_secret_basic, client_secret_post], Methods).
+
+first_of(Known, Methods) ->
+    case [Method || Method <- Known, lists:member(atom_to_binary(Method), Methods)] of
+        [Method | _] -> Method;
+        [] -> none
+    end.
+
+known(Issuer, #{known := Known}) ->
+    case Known(Issuer) of
+        {ok, #{expires_at := Until} = Client} ->
+            case Until > erlang:system_time(second) of
+                true -> {ok, Client};
+                false -> none
+            end;
+        Other ->
+            Other
+    end.
+
+register(#{registration_endpoint := none, issuer := Issuer}, _, _) ->
+    {error, {no_client, Issuer}};
+register(#{registration_endpoint := Url, issuer := Issuer, auth_methods := Methods}, RedirectUri,
+         #{settings := Settings, fetch := Fetch, learned := Learned}) ->
+    Method = first_of([none, client_secret_basic, client_secret_post], Methods),
+    maybe
+        {ok, Answer} ?= erlmcp_fetch:post_json(Url, document(Method, RedirectUri, Settings), Fetch),
+        {ok, Registered} ?= registered(Answer, Method),
+        Client = Registered#{redirect_uri => RedirectUri},
+        ok = Learned({client, Issuer, Client}),
+        {ok, Client}
+    end.
+
+document(Method, RedirectUri, #{client_name := Name, dpop := Dpop}) ->
+    Document = #{
+        ~"client_name" => Name,
+        ~"redirect_uris" => [RedirectUri],
+        ~"application_type" => application_type(RedirectUri),
+        ~"grant_types" => [~"authorization_code", ~"refresh_token"],
+        ~"response_types" => [~"code"],
+        ~"token_endpoint_auth_method" => atom_to_binary(Method)
+    },
+    case Dpop of
+        true -> Document#{~"dpop_bound_access_tokens" => true};
+        false -> Document
+    end.
+
+%% What comes back to the machine itself is an application on it.
+application_type(RedirectUri) ->
+    {ok, {_, Host, _}} = erlmcp_oauth_url:origin(RedirectUri),
+    case erlmcp_oauth_url:loopback(Host) of
+        true -> ~"native";
+        false -> ~"web"
+    end.
+
+registered(#{status := Status, json := {ok, #{~"client_id" := Id} = Document}}, Method)
+  when Status =:= 201 orelse Status =:= 200, is_binary(Id), Id =/= ~"" ->
+    Client = maps:merge(#{client_id => Id}, expiry(Document)),
+    case {given_method(Document, Method), Document} of
+        {none, _} ->
+            {ok, Client#{auth => none}};
+        {Given, #{~"client_secret" := Secret}} when Given =/= unknown, is_binary(Secret) ->
+            {ok, Client#{auth => Given, client_secret => Secret}};
+        _ ->
+            refused(Status, Document)
+    end;
+registered(#{status := Status, json := {ok, #{} = Document}}, _) ->
+    refused(Status, Document);
+registered(#{status := Status}, _) ->
+    refused(Status, #{}).
+
+given_method(#{~"token_endpoint_auth_method" := ~"none"}, _) -> none;
+given_method(#{~"token_endpoint_auth_method" := ~"client_secret_basic"}, _) -> client_secret_basic;
+given_method(#{~"token_endpoint_auth_method" := ~"client_secret_post"}, _) -> client_secret_post;
+given_method(#{~"token_endpoint_auth_method" := _}, _) -> unknown;
+given_method(#{}, Method) -> Method.
+
+expiry(#{~"client_secret_expires_at" := Until}) when is_integer(Until), Until > 0 ->
+    #{expires_at => Until};
+expiry(_) ->
+    #{}.
+
+refused(Status, Document) ->
+    {error, {registration_refused, Status, erlmcp_oauth_token:said(~"error", Document),
+             erlmcp_oauth_token:said(~"error_description", Document)}}.

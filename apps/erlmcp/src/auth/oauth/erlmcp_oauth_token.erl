@@ -1,0 +1,218 @@
+-module(erlmcp_oauth_token).
+-moduledoc """
+The token endpoint: a grant goes there with what says who the client is, and a token comes back. It
+runs in the process that asks. A token is taken only if it can stand in a header, and is of the kind
+that was asked for.
+
+Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5 and 8.
+""".
+
+-export([request/5, exchange/4, refresh/3, said/2]).
+
+-export_type([tokens/0, reason/0]).
+
+-doc """
+What was granted. `expires_at` is in seconds of system time; `requested` the scopes asked for,
+whatever was granted of them; `client` who it was granted to, if that registered itself.
+""".
+-type tokens() :: #{
+    resource := binary(),
+    server := erlmcp_oauth_discovery:server(),
+    access_token := binary(),
+    type := bearer | dpop,
+    expires_at := integer() | infinity,
+    requested := [binary()],
+    refresh_token => binary(),
+    client => erlmcp_oauth_registration:client()
+}.
+-doc """
+`token_refused` has the error that the authorization server names and what it says of it, as far as
+that is text; `token` what is wrong with its answer.
+""".
+-type reason() ::
+    erlmcp_fetch:reason()
+    | {token_refused, Status :: pos_integer(), Error :: binary() | none,
+       Description :: binary() | none}
+    | {token, access_token | token_type | issued_token_type}
+    | {assertion, term()}
+    | {secret, term()}.
+
+-define(TOKEN_BYTES, 16_384).
+-define(SAID_BYTES, 256).
+-define(MOST_SECONDS, 31_536_000).
+
+-doc "Asks for a token of a place, with a grant's own parameters.".
+-spec request([{binary(), binary()}], Scopes :: [binary()], erlmcp_oauth_registration:client(),
+              erlmcp_oauth_discovery:place(), erlmcp_oauth_flow:context()) ->
+    {ok, tokens()} | {error, reason()}.
+request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Context) ->
+    #{token_endpoint := Url, issuer := Issuer} = Server,
+    Form = Grant ++ [{~"resource", Resource}],
+    maybe
+        {ok, Answer} ?= authenticated(Url, Issuer, Form, Client, Context),
+        {ok, Document} ?= accepted(Answer, Issuer, Client, Context),
+        {ok, Tokens} ?= tokens(Document, Context),
+        Granted = Tokens#{resource => Resource, server => Server, requested => Scopes},
+        {ok, maps:merge(Granted, registered(Client))}
+    end.
+
+registered(#{redirect_uri := _} = Client) -> #{client => Client};
+registered(#{}) -> #{}.
+
+-doc "Asks for a new token with the refresh token of an old one, which the new one keeps or replaces.".
+-spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
+    {ok, tokens()} | {error, reason()}.
+refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Context) ->
+    Grant = [{~"grant_type", ~"refresh_token"}, {~"refresh_token", Refresh}],
+    maybe
+        {ok, New} ?= request(Grant, Scopes, Client, maps:with([resource, server], Tokens), Context),
+        {ok, maps:merge(#{refresh_token => Refresh}, New)}
+    end.
+
+-doc """
+Exchanges a token at an identity provider for the assertion that another authorization server takes
+(RFC 8693). What is asked for is no access token, and has no proof.
+""".
+-spec exchange(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
+               erlmcp_oauth_flow:context()) ->
+    {ok, Assertion :: binary()} | {error, reason()}.
+exchange(Url, Form, Client, Context) ->
+    {_, Kind} = lists:keyfind(~"requested_token_type", 1, Form),
+    maybe
+        {ok, Answer} ?= authenticated(Url, Url, Form, Client, Context#{dpop := none}),
+        {ok, Document} ?= accepted(Answer),
+        #{~"access_token" := Assertion} ?= Document,
+        true ?= is_binary(Assertion) andalso byte_size(Assertion) =< ?TOKEN_BYTES,
+        true ?= maps:get(~"issued_token_type", Document, none) =:= Kind
+            orelse {error, {token, issued_token_type}},
+        {ok, Assertion}
+    else
+        {error, _} = Error -> Error;
+        _ -> {error, {token, access_token}}
+    end.
+
+authenticated(Url, Audience, Form, Client, Context) ->
+    maybe
+        {ok, Headers, Parameters} ?= who(Client, Audience, Context),
+        posted(Url, Headers, Form ++ Parameters, #{}, Context)
+    end.
+
+who(#{auth := none, client_id := Id}, _, _) ->
+    {ok, [], [{~"client_id", Id}]};
+who(#{auth := client_secret_basic, client_id := Id, client_secret := Secret}, _, _) ->
+    maybe
+        {ok, Text} ?= revealed(Secret),
+        Pair = <<(uri_string:quote(Id))/binary, ":", (uri_string:quote(Text))/binary>>,
+        {ok, [{~"authorization", [~"Basic ", base64:encode(Pair)]}], []}
+    end;
+who(#{auth := client_secret_post, client_id := Id, client_secret := Secret}, _, _) ->
+    maybe
+        {ok, Text} ?= revealed(Secret),
+        {ok, [], [{~"client_id", Id}, {~"client_secret", Text}]}
+    end;
+who(#{auth := private_key_jwt, client_id := Id}, Audience, #{settings := Settings}) ->
+    #{key := Key, algorithm := Algorithm} = Settings,
+    maybe
+        {ok, Pem} ?= revealed(Key),
+        {ok, Jwt} ?= asserted(#{client_id => Id, audience => Audience, key => Pem,
+                                algorithm => Algorithm}),
+        {ok, [], [{~"client_id", Id},
+                  {~"client_assertion_type",
+                   ~"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+                  {~"client_assertion", Jwt}]}
+    end.
+
+asserted(Options) ->
+    case erlmcp_assertion:client(Options) of
+        {ok, Jwt} -> {ok, Jwt};
+        {error, Reason} -> {error, {assertion, Reason}}
+    end.
+
+revealed(Secret) when is_binary(Secret) -> {ok, Secret};
+revealed(Secret) ->
+    case Secret() of
+        {ok, Text} when is_binary(Text) -> {ok, Text};
+        {error, Reason} -> {error, {secret, Reason}}
+    end.
+
+%% The authorization server may want a nonce in the proof, and says so once.
+posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := none}) when Claims =:= #{} ->
+    erlmcp_fetch:post_form(Url, Headers, Form, Fetch);
+posted(Url, Headers, Form, Claims, #{fetch := Fetch, dpop := Key} = Context) ->
+    Proof = {~"dpop", erlmcp_dpop:proof(~"POST", Url, Claims, Key)},
+    case erlmcp_fetch:post_form(Url, [Proof | Headers], Form, Fetch) of
+        {ok, #{headers := #{~"dpop-nonce" := Nonce},
+               json := {ok, #{~"error" := ~"use_dpop_nonce"}}}} when Claims =:= #{} ->
+            posted(Url, Headers, Form, #{nonce => Nonce}, Context);
+        Answer ->
+            Answer
+    end.
+
+%% A client that the authorization server does not know any more is registered anew next time.
+accepted(Answer, Issuer, Client, #{learned := Learned}) ->
+    case accepted(Answer) of
+        {error, {token_refused, _, ~"invalid_client", _}} = Error
+          when is_map_key(redirect_uri, Client) ->
+            ok = Learned({forget, Issuer}),
+            Error;
+        Other ->
+            Other
+    end.
+
+accepted(#{status := 200, json := {ok, #{} = Document}}) ->
+    {ok, Document};
+accepted(#{status := Status, json := {ok, #{} = Document}}) ->
+    {error, {token_refused, Status, said(~"error", Document),
+             said(~"error_description", Document)}};
+accepted(#{status := Status}) ->
+    {error, {token_refused, Status, none, none}}.
+
+tokens(#{~"access_token" := Token, ~"token_type" := Type} = Document, Context)
+  when is_binary(Type) ->
+    maybe
+        true ?= is_token(Token) orelse {error, {token, access_token}},
+        {ok, Kind} ?= kind(string:lowercase(Type), Context),
+        {ok, maps:merge(#{access_token => Token, type => Kind, expires_at => expiry(Document)},
+                        refresh_token(Document))}
+    end;
+tokens(#{~"access_token" := _}, _) ->
+    {error, {token, token_type}};
+tokens(_, _) ->
+    {error, {token, access_token}}.
+
+%% Who wants bound tokens has no use for one that anybody can show.
+kind(~"bearer", #{dpop := none}) -> {ok, bearer};
+kind(~"dpop", #{dpop := Key}) when Key =/= none -> {ok, dpop};
+kind(_, _) -> {error, {token, token_type}}.
+
+refresh_token(#{~"refresh_token" := Token}) when is_binary(Token), Token =/= ~"",
+                                                 byte_size(Token) =< ?TOKEN_BYTES ->
+    #{refresh_token => Token};
+refresh_token(_) ->
+    #{}.
+
+%% In a header it must be one word of visible characters.
+is_token(Token) ->
+    is_binary(Token) andalso Token =/= ~"" andalso byte_size(Token) =< ?TOKEN_BYTES andalso
+        << <<Byte>> || <<Byte>> <= Token, Byte > 32, Byte < 127 >> =:= Token.
+
+expiry(#{~"expires_in" := Seconds}) when is_number(Seconds), Seconds >= 0 ->
+    erlang:system_time(second) + min(trunc(Seconds), ?MOST_SECONDS);
+expiry(_) ->
+    infinity.
+
+-doc """
+What the authorization server says in a member of an error: a short text in ASCII, or `none`.
+""".
+-spec said(Name :: binary(), #{binary() => term()}) -> binary() | none.
+said(Name, Document) ->
+    case Document of
+        #{Name := Text} when is_binary(Text) ->
+            Start = binary:part(Text, 0, min(byte_size(Text), ?SAID_BYTES)),
+            << <<(visible(Byte))>> || <<Byte>> <= Start >>;
+        #{} ->
+            none
+    end.
+
+visible(Byte) when Byte >= 32, Byte < 127 -> Byte;
+visible(_) -> $?.

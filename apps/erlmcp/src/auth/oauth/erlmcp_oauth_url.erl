@@ -1,0 +1,208 @@
+-module(erlmcp_oauth_url).
+-moduledoc """
+The URLs of OAuth: which may be called at all, which belong together, and where metadata is. Pure.
+
+An authorization server is called over https. A server whose own URL is plain http, as in tests and
+on a developer's machine, may name others of its kind: on the loopback, or its own host. So what a
+distant server says never leads to plain http, nor to any other scheme.
+""".
+
+-export([canonical/1, origin/1, same_origin/2, within/2]).
+-export([plain_hosts/1, allowed/2, redirect_allowed/1, loopback/1]).
+-export([resource_metadata/1, server_metadata/1, under_origin/2]).
+-export([with_query/2, query/1, endpoint/1]).
+
+-export_type([origin/0, plain/0]).
+
+-type origin() :: {Scheme :: binary(), Host :: binary(), inet:port_number()}.
+-doc "Hosts that may be called over plain http; `loopback` are those of the machine itself.".
+-type plain() :: [loopback | binary()].
+
+-define(QUERY_PAIRS, 64).
+
+-doc """
+The canonical URI of an MCP server: scheme and host in lower case, without a fragment, and without a
+path where that is only a slash.
+""".
+-spec canonical(binary()) -> {ok, binary()} | {error, invalid_url}.
+canonical(Url) ->
+    maybe
+        {ok, #{path := Path} = Parts} ?= parse(Url),
+        Kept = case Path of
+                   ~"/" -> Parts#{path := ~""};
+                   _ -> Parts
+               end,
+        {ok, recompose(Kept)}
+    end.
+
+-doc "The scheme, host and port of a URL.".
+-spec origin(binary()) -> {ok, origin()} | {error, invalid_url}.
+origin(Url) ->
+    maybe
+        {ok, #{scheme := Scheme, host := Host} = Parts} ?= parse(Url),
+        {ok, {Scheme, Host, maps:get(port, Parts, default_port(Scheme))}}
+    end.
+
+-doc "Whether two URLs have one origin.".
+-spec same_origin(binary(), binary()) -> boolean().
+same_origin(One, Other) ->
+    case {origin(One), origin(Other)} of
+        {{ok, Origin}, {ok, Origin}} -> true;
+        _ -> false
+    end.
+
+-doc "Whether a URL is a resource's own, or one below it.".
+-spec within(Url :: binary(), Resource :: binary()) -> boolean().
+within(Url, Resource) ->
+    case {same_origin(Url, Resource), parse(Url), parse(Resource)} of
+        {true, {ok, #{path := Path} = Parts}, {ok, #{path := Parent} = Above}} ->
+            below(segments(Path), segments(Parent)) andalso
+                (not is_map_key(query, Above) orelse
+                     maps:get(query, Above) =:= maps:get(query, Parts, none));
+        _ ->
+            false
+    end.
+
+segments(Path) ->
+    [Segment || Segment <- binary:split(Path, ~"/", [global]), Segment =/= ~""].
+
+%% What climbs is no path below anything.
+below(Path, Parent) ->
+    lists:prefix(Parent, Path) andalso not lists:member(~"..", Path ++ Parent).
+
+-doc "The hosts that may be called over plain http when the MCP server has this URL.".
+-spec plain_hosts(ServerUrl :: binary()) -> plain().
+plain_hosts(ServerUrl) ->
+    case origin(ServerUrl) of
+        {ok, {~"http", Host, _}} -> [loopback, Host];
+        _ -> []
+    end.
+
+-doc "Whether a URL may be called: https, or plain http to one of these hosts.".
+-spec allowed(binary(), plain()) -> boolean().
+allowed(Url, Plain) ->
+    case origin(Url) of
+        {ok, {~"https", _, _}} -> true;
+        {ok, {~"http", Host, _}} -> lists:any(fun(Allowed) -> is_host(Host, Allowed) end, Plain);
+        {error, invalid_url} -> false
+    end.
+
+is_host(Host, loopback) -> loopback(Host);
+is_host(Host, Allowed) -> Host =:= Allowed.
+
+-doc "Whether a redirect URI is one: https, or plain http to the machine itself.".
+-spec redirect_allowed(binary()) -> boolean().
+redirect_allowed(Url) ->
+    allowed(Url, [loopback]).
+
+-doc "Whether a host is the machine itself.".
+-spec loopback(Host :: binary()) -> boolean().
+loopback(~"localhost") ->
+    true;
+loopback(Host) ->
+    case inet:parse_strict_address(binary_to_list(Host)) of
+        {ok, {127, _, _, _}} -> true;
+        {ok, {0, 0, 0, 0, 0, 0, 0, 1}} -> true;
+        _ -> false
+    end.
+
+-doc "Where the metadata of an MCP server may be, in the order to ask.".
+-spec resource_metadata(ServerUrl :: binary()) -> [binary(), ...].
+resource_metadata(ServerUrl) ->
+    Name = ~"/.well-known/oauth-protected-resource",
+    case path(ServerUrl) of
+        ~"" -> [under_origin(ServerUrl, Name)];
+        Path -> [under_origin(ServerUrl, <<Name/binary, Path/binary>>),
+                 under_origin(ServerUrl, Name)]
+    end.
+
+-doc "Where the metadata of an authorization server may be, in the order to ask.".
+-spec server_metadata(Issuer :: binary()) -> [binary(), ...].
+server_metadata(Issuer) ->
+    OAuth = ~"/.well-known/oauth-authorization-server",
+    OpenId = ~"/.well-known/openid-configuration",
+    Paths = case path(Issuer) of
+                ~"" -> [OAuth, OpenId];
+                Path -> [<<OAuth/binary, Path/binary>>, <<OpenId/binary, Path/binary>>,
+                         <<Path/binary, OpenId/binary>>]
+            end,
+    [under_origin(Issuer, Path) || Path <- Paths].
+
+-doc "The URL with this path on the origin of another.".
+-spec under_origin(binary(), Path :: binary()) -> binary().
+under_origin(Url, Path) ->
+    {ok, Parts} = parse(Url),
+    recompose(maps:without([query], Parts#{path := Path})).
+
+%% Without the slash that ends it.
+path(Url) ->
+    {ok, #{path := Path}} = parse(Url),
+    string:trim(Path, trailing, "/").
+
+-doc "A URL with these parameters beside those that it has.".
+-spec with_query(binary(), [{binary(), binary()}]) -> binary().
+with_query(Url, Parameters) ->
+    Added = uri_string:compose_query(Parameters),
+    case binary:split(Url, ~"?") of
+        [_] -> <<Url/binary, "?", Added/binary>>;
+        [_, ~""] -> <<Url/binary, Added/binary>>;
+        [_, _] -> <<Url/binary, "&", Added/binary>>
+    end.
+
+-doc """
+The parameters of a URL's query; an error where it is malformed, has too many, or has one of them
+more than once.
+""".
+-spec query(binary()) -> {ok, #{binary() => binary()}} | {error, invalid_url}.
+query(Url) ->
+    maybe
+        {ok, Parts} ?= parse(Url),
+        Pairs = pairs(maps:get(query, Parts, ~"")),
+        true ?= is_list(Pairs) andalso length(Pairs) =< ?QUERY_PAIRS,
+        true ?= lists:all(fun({_, Value}) -> is_binary(Value) end, Pairs),
+        Parameters = maps:from_list(Pairs),
+        true ?= map_size(Parameters) =:= length(Pairs),
+        {ok, Parameters}
+    else
+        _ -> {error, invalid_url}
+    end.
+
+pairs(~"") -> [];
+pairs(Query) -> uri_string:dissect_query(Query).
+
+-doc "A URL without its query.".
+-spec endpoint(binary()) -> binary().
+endpoint(Url) ->
+    hd(binary:split(Url, [~"?", ~"#"])).
+
+%% Without user information, which would be a second place for a host, and without a fragment.
+parse(Url) when byte_size(Url) =< 4096 ->
+    case uri_string:parse(Url) of
+        #{scheme := Scheme, host := Host} = Parts
+          when Host =/= ~"", not is_map_key(userinfo, Parts), not is_map_key(fragment, Parts) ->
+            Lower = Parts#{scheme := string:lowercase(Scheme), host := string:lowercase(Host)},
+            case is_web(Lower) andalso visible(Url) of
+                true -> {ok, Lower};
+                false -> {error, invalid_url}
+            end;
+        _ ->
+            {error, invalid_url}
+    end;
+parse(_) ->
+    {error, invalid_url}.
+
+is_web(#{scheme := Scheme} = Parts) ->
+    lists:member(Scheme, [~"http", ~"https"]) andalso
+        case Parts of
+            #{port := Port} -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
+            _ -> true
+        end.
+
+visible(Url) ->
+    << <<Byte>> || <<Byte>> <= Url, Byte > 32, Byte < 127 >> =:= Url.
+
+recompose(Parts) ->
+    iolist_to_binary(uri_string:recompose(Parts)).
+
+default_port(~"https") -> 443;
+default_port(~"http") -> 80.
