@@ -53,7 +53,6 @@ Why there is no authorization, beside what a flow may fail with.
     dpop :: fun(() -> erlmcp_dpop:key() | none),
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
-    since = 0 :: integer(),
     issuer = none :: none | binary(),
     flight = none :: none | #flight{},
     logins = [] :: [integer()]
@@ -66,8 +65,8 @@ Why there is no authorization, beside what a flow may fail with.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
 -define(OTHER_LOGINS, 60).
-%% A token that is refused so soon after it came is not one that ended.
--define(NEW_MS, 30_000).
+%% A token that is refused so soon after it was refreshed is not one that ended.
+-define(NEW_SECONDS, 30).
 %% How long before its end a token is renewed, at most; a tenth of its time otherwise.
 -define(EARLY_SECONDS, 30).
 
@@ -346,7 +345,7 @@ flight(Intent, Now, From, #{tls := Tls, login_timeout := Login} = Settings, Stat
     #state{url = Url, tokens = Tokens, issuer = Issuer, dpop = Dpop, kept = Kept} = State,
     Duration = duration(Intent, Settings, Login),
     Owner = self(),
-    Before = usable(Tokens, Intent, Now - State#state.since),
+    Before = usable(Tokens, Intent),
     Pid = spawn_link(fun() ->
         process_flag(sensitive, true),
         Context = #{
@@ -372,10 +371,18 @@ duration(_, _, _) -> ?FLIGHT_MS.
 kind({Kind, _}) -> Kind;
 kind(renew) -> renew.
 
-%% What was just refreshed, or given, is not refreshed again: the server does not want it.
-usable(none, _, _) -> none;
-usable(Tokens, {login, _}, Age) when Age < ?NEW_MS -> maps:remove(refresh_token, Tokens());
-usable(Tokens, _, _) -> Tokens().
+usable(none, _) -> none;
+usable(Tokens, {login, _}) -> refreshable(Tokens());
+usable(Tokens, _) -> Tokens().
+
+%% What was just refreshed is not refreshed again: the server does not want it.
+refreshable(#{refreshed_at := At} = Tokens) ->
+    case erlang:system_time(second) - At < ?NEW_SECONDS of
+        true -> maps:remove(refresh_token, Tokens);
+        false -> Tokens
+    end;
+refreshable(Tokens) ->
+    Tokens.
 
 learn({client, Issuer, Client}, Kept, _) -> erlmcp_oauth_kept:learn({Issuer, Client}, Kept);
 learn({forget, Issuer}, Kept, _) -> erlmcp_oauth_kept:forget(Issuer, Kept);
@@ -417,7 +424,7 @@ landed(Result, #flight{timer = Timer, waiters = Waiters, intent = Intent}, State
 
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
     ok = erlmcp_oauth_kept:keep(Tokens(), Dpop(), Kept),
-    {retry, installed(Tokens(), State#state{since = erlang:monotonic_time(millisecond)})};
+    {retry, installed(Tokens(), State)};
 outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
     {retry, dropped(State)};
 outcome({error, _} = Error, _, State) ->

@@ -121,9 +121,7 @@ init(Req0, #{table := Table} = Peer) ->
     {ok, reply(Answer, Req), Peer}.
 
 reply(hang, _) -> receive never -> ok end;
-reply({Status, Headers, Body}, Req) -> cowboy_req:reply(Status, Headers, Body, Req);
-%% The answer of somebody who keeps to the specification, to a request like this one.
-reply({regular, Request, Table}, Req) -> reply(answer(Request, Table), Req).
+reply({Status, Headers, Body}, Req) -> cowboy_req:reply(Status, Headers, Body, Req).
 
 form(~"application/x-www-form-urlencoded", Body) -> maps:from_list(cow_qs:parse_qs(Body));
 form(_, _) -> #{}.

@@ -97,7 +97,7 @@ tokens(#{~"resource" := Resource, ~"access_token" := Token, ~"type" := Type,
         {ok, End} ?= expires(Expires),
         {ok, maps:merge(#{resource => Resource, access_token => Token, type => Kind,
                           expires_at => End, requested => Requested, server => Server},
-                        known(Value, [refresh_token]))}
+                        known(Value, [refresh_token, refreshed_at]))}
     end;
 tokens(_, _) ->
     malformed.

@@ -13,7 +13,8 @@ Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5
 
 -doc """
 What was granted. `expires_at` is in seconds of system time; `requested` the scopes asked for,
-whatever was granted of them; `client` who it was granted to, if that registered itself.
+whatever was granted of them; `client` who it was granted to, if that registered itself;
+`refreshed_at` is there if it came by a refresh token.
 """.
 -type tokens() :: #{
     resource := binary(),
@@ -23,7 +24,8 @@ whatever was granted of them; `client` who it was granted to, if that registered
     expires_at := integer() | infinity,
     requested := [binary()],
     refresh_token => binary(),
-    client => erlmcp_oauth_registration:client()
+    client => erlmcp_oauth_registration:client(),
+    refreshed_at => integer()
 }.
 -doc """
 `token_refused` has the error that the authorization server names and what it says of it, as far as
@@ -66,7 +68,8 @@ refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Conte
     Grant = [{~"grant_type", ~"refresh_token"}, {~"refresh_token", Refresh}],
     maybe
         {ok, New} ?= request(Grant, Scopes, Client, maps:with([resource, server], Tokens), Context),
-        {ok, maps:merge(#{refresh_token => Refresh}, New)}
+        {ok, maps:merge(#{refresh_token => Refresh,
+                          refreshed_at => erlang:system_time(second)}, New)}
     end.
 
 -doc """
