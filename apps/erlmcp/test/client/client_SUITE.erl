@@ -59,8 +59,8 @@ init_per_testcase(_, Config) ->
     {ok, Server} = erlmcp:start_server(Definitions#{
         name => ~"test", version => ~"1.0.0", instructions => ~"Read this", page_size => 4,
         tools := Tools ++ [asking()],
-        prompts := [#{name => ~"hello", arguments => [#{name => ~"who", required => true,
-                                                         complete => fun suggest/2}],
+        prompts := [#{name => ~"hello", arguments => [#{name => ~"who", required => true}],
+                      complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"]},
                       handler => fun(#{~"who" := Who}, _) -> <<"Greet ", Who/binary>> end}],
         listen => [{http, #{}}, {tcp, #{}}]}),
     Client = client(Server, #{}, Config),
@@ -85,9 +85,6 @@ client(Server, Own, Config) ->
     end,
     {ok, Client} = erlmcp_client:start_link(Target),
     Client.
-
-suggest(Typed, _) ->
-    [Name || Name <- [~"Ada", ~"Alan", ~"Barbara"], string:prefix(Name, Typed) =/= nomatch].
 
 inputs() ->
     #{elicit => fun(#{~"message" := ~"Name?"}) -> {accept, #{name => ~"Ada"}} end,
