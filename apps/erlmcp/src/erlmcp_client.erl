@@ -29,10 +29,11 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([async/2, async/3, cancel/2]).
 -export([subscribe/2, unsubscribe/2]).
 -export([format_error/1]).
+-export([settings/1]).
 
 -export_type([client/0, target/0, reason/0]).
 
--doc "A client: its pid, or the name it was started with.".
+-doc "A client, or a pool of them (`m:erlmcp_pool`): its pid, or the name it was started with.".
 -type client() :: pid() | atom().
 -doc """
 Where the server is. `http` and its URL; `stdio` and the program to start, with its arguments or
@@ -70,7 +71,7 @@ start_link(Name, Target) ->
 
 start(Name, Target) ->
     maybe
-        {ok, Settings} ?= check(Target),
+        {ok, Settings} ?= settings(Target),
         {ok, Pid} ?= erlmcp_peer:start_link({Name, Settings}),
         {ok, Pid}
     else
@@ -78,15 +79,17 @@ start(Name, Target) ->
         {error, _} = Error -> Error
     end.
 
-check({http, Url, Options}) ->
+-doc false.
+-spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
+settings({http, Url, Options}) ->
     erlmcp_client_options:check(erlmcp_http_channel, Url, Options);
-check({stdio, Command, Options}) ->
+settings({stdio, Command, Options}) ->
     erlmcp_client_options:check(erlmcp_stdio_channel, {stdio, Command}, Options);
-check({tcp, Host, Port, Options}) ->
+settings({tcp, Host, Port, Options}) ->
     erlmcp_client_options:check(erlmcp_tcp_channel, {tcp, Host, Port}, Options);
-check({server, Server, Options}) ->
+settings({server, Server, Options}) ->
     erlmcp_client_options:check(erlmcp_memory_channel, {server, Server}, Options);
-check(_) ->
+settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
 -doc """
@@ -124,13 +127,14 @@ server(Client) ->
 -doc "The same with a `timeout`.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
-    maybe
-        {ok, #{settings := #{timeout := Default}} = Found} ?= erlmcp_peer:find(Client),
+    with_client(Client, fun(#{settings := #{timeout := Default}} = Found) ->
         Timeout = maps:get(timeout, Options, Default),
         Deadline = erlang:monotonic_time(millisecond) + Timeout,
-        {ok, Live} ?= erlmcp_peer:live(Found, Deadline),
-        {ok, maps:without([epoch, session], Live)}
-    end.
+        case erlmcp_peer:live(Found, Deadline) of
+            {ok, Live} -> {ok, maps:without([epoch, session], Live)};
+            {error, _} = Error -> Error
+        end
+    end).
 
 -doc """
 How a client does, without asking its server: the `revision` and whether there is a `session`, as far
@@ -139,10 +143,7 @@ than it could hand them on, and what its cache holds.
 """.
 -spec info(client()) -> map() | {error, stopped}.
 info(Client) ->
-    case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:info(Found);
-        {error, stopped} = Error -> Error
-    end.
+    with_client(Client, fun erlmcp_peer:info/1).
 
 -doc "All tools of the server; all pages of the list, up to the limit `pages`.".
 -spec list_tools(client()) -> items().
@@ -243,8 +244,23 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 run(Operation, Client, Options) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_client_call:run(Operation, Found, Options);
+        {ok, #{peer := _} = Found} -> erlmcp_client_call:run(Operation, Found, Options);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:run(Operation, Pool, Options);
         {error, stopped} = Error -> Error
+    end.
+
+%% What is about one connection, one member of a pool does.
+with_client(Client, Do) ->
+    case erlmcp_peer:find(Client) of
+        {ok, #{peer := _} = Found} ->
+            Do(Found);
+        {ok, #{pool := _} = Pool} ->
+            case erlmcp_pool_members:member(Pool) of
+                {ok, Member} -> with_client(Member, Do);
+                {error, _} = Error -> Error
+            end;
+        {error, stopped} = Error ->
+            Error
     end.
 
 -doc """
@@ -262,8 +278,12 @@ async(Client, Operation) ->
     {ok, reference()} | {error, stopped}.
 async(Client, Operation, Options) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
-        {error, stopped} = Error -> Error
+        {ok, #{peer := _} = Found} ->
+            {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
+        {ok, #{pool := _} = Pool} ->
+            {ok, erlmcp_pool_call:start(Operation, Pool, Options, self())};
+        {error, stopped} = Error ->
+            Error
     end.
 
 -doc """
@@ -273,7 +293,8 @@ it is on its way already. Of no effect afterwards.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_client_call:cancel({Found, Reference});
+        {ok, #{peer := _} = Found} -> erlmcp_client_call:cancel(Reference, Found);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
         {error, stopped} -> ok
     end.
 
@@ -289,17 +310,19 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
     {ok, reference()} | {error, reason()}.
 subscribe(Client, Filter) ->
-    case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:subscribe(Found, self(), Filter);
-        {error, stopped} = Error -> Error
-    end.
+    with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end).
 
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:unsubscribe(Found, Reference);
-        {error, stopped} -> ok
+        {ok, #{peer := _} = Found} ->
+            erlmcp_peer:unsubscribe(Found, Reference);
+        {ok, #{pool := _} = Pool} ->
+            lists:foreach(fun(Member) -> unsubscribe(Member, Reference) end,
+                          erlmcp_pool_members:pids(Pool));
+        {error, stopped} ->
+            ok
     end.
 
 -doc """

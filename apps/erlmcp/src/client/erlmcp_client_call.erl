@@ -8,7 +8,7 @@ does it, and the server is told.
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
 """.
 
--export([run/3, start/4, cancel/1, request/3]).
+-export([run/3, start/4, cancel/2, request/3]).
 -export([sweep/1, stop_all/1]).
 
 -export_type([options/0, reason/0]).
@@ -18,21 +18,37 @@ What one call may have of its own: `timeout` in milliseconds until the answer, o
 progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
 `log` are funs that get the parameters of such notifications, in the call's process; `log_level` asks
 for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what is
-cached.
+cached. `key` and `repeatable` are for pools, see `m:erlmcp_pool`.
 """.
 -type options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
     progress => fun((map()) -> term()), log => fun((map()) -> term()),
-    log_level => erlmcp:level(), meta => map(), fresh => boolean()
+    log_level => erlmcp:level(), meta => map(), fresh => boolean(),
+    key => term(), repeatable => boolean()
 }.
+-doc """
+Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
+
+- `{rpc, Error}`: the server answered with that error.
+- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is cancelled.
+- `{unsupported_version, Theirs}`: there is no revision that both speak.
+- `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list that does not end.
+- `{too_many_rounds, Limit}`: a server that asks for input again and again.
+- `{input, Name, Why}`: what the server asked for under that name could not be answered.
+- `{unavailable, Milliseconds}`: no member of the pool works; one may in so many milliseconds.
+- `{too_large, heap}`: what came takes more memory than a call may use.
+- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the call's.
+""".
 -type reason() ::
     erlmcp_channel:reason()
+    | {too_large, heap}
     | {rpc, #{code := integer(), message := binary(), data => term()}}
     | {timeout, Milliseconds :: pos_integer()}
     | {unsupported_version, Theirs :: [binary()]}
     | {cursor_loop, Cursor :: binary()} | {too_many_pages, pos_integer()}
     | {too_many_rounds, pos_integer()}
     | {input, Name :: binary(), Why :: term()}
+    | {unavailable, Milliseconds :: non_neg_integer()}
     | {crashed, term()}
     | cancelled | stopped.
 
@@ -90,11 +106,10 @@ died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
 -doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
--spec cancel({erlmcp_peer:client(), reference()}) -> ok.
-cancel({#{calls := Calls}, Reference}) ->
-    [Pid ! {erlmcp_cancel, Reference}
-     || [Pid] <- ets:match(Calls, {'$1', {'_', Reference}})],
-    ok.
+-spec cancel(reference(), erlmcp_peer:client()) -> ok.
+cancel(Reference, #{calls := Calls}) ->
+    lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end,
+                  ets:match(Calls, {'$1', {'_', Reference}})).
 
 -doc "Sends one request of the client's own, when what its server is, is known already.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_peer:client(), erlmcp_peer:live()) ->

@@ -11,7 +11,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
 
 -export([start_link/1, stop/1, create_table/0]).
 -export([find/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
--export([remembered/1, remember/3]).
+-export([remembered/1, remember/3, known_pool/1, forget_pool/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
@@ -91,8 +91,8 @@ stop(Client) ->
             ok
     end.
 
--doc "A client by its pid or name, as every call reads it.".
--spec find(pid() | atom()) -> {ok, client()} | {error, stopped}.
+-doc "A client, or a pool of them, by its pid or name, as every call reads it.".
+-spec find(pid() | atom()) -> {ok, client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
     case whereis(Name) of
         undefined -> {error, stopped};
@@ -103,6 +103,18 @@ find(Peer) ->
         [{_, Client, _}] -> {ok, Client};
         _ -> {error, stopped}
     end.
+
+-doc "From now on `find/1` knows this pool.".
+-spec known_pool(erlmcp_pool_members:pool()) -> ok.
+known_pool(#{pool := Pid} = Pool) ->
+    true = ets:insert(?MODULE, {Pid, Pool, none}),
+    ok.
+
+-doc "The pool of that pid has ended.".
+-spec forget_pool(pid()) -> ok.
+forget_pool(Pid) ->
+    true = ets:delete(?MODULE, Pid),
+    ok.
 
 -doc "What is known of the server; waits until that is so, or the deadline.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
