@@ -185,6 +185,7 @@ stopped_pool_leaves_nothing(Config) ->
     _ = erlmcp_test_http:ended(gun(Lease)),
     {connect, stopped} = refusal(Handle, call, ?TIMEOUT),
     {connect, stopped} = refusal(Handle, stream, ?TIMEOUT),
+    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_http_pool:info(Handle),
     reusable(Lease).
 
 broken_connection_is_not_taken_again(Config) ->
