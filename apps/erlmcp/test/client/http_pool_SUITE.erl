@@ -469,12 +469,19 @@ other_family_is_tried(_) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}, {ipv6_v6only, true}]) of
         {ok, Listener} ->
             {ok, Port} = inet:port(Listener),
-            [begin
-                 Lease = take(pool({http, Host, Port}, #{})),
-                 {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
-                 reusable(Lease)
-             end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}
-                             | [~"localhost" || {ok, _} <- [inet:getaddr("localhost", inet6)]]]];
+            Lookup = inet_db:res_option(lookup),
+            ok = inet_db:set_lookup([file]),
+            ok = inet_db:add_host({0, 0, 0, 0, 0, 0, 0, 1}, ["six.test"]),
+            try
+                [begin
+                     Lease = take(pool({http, Host, Port}, #{})),
+                     {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
+                     reusable(Lease)
+                 end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"six.test"]]
+            after
+                ok = inet_db:del_host({0, 0, 0, 0, 0, 0, 0, 1}),
+                ok = inet_db:set_lookup(Lookup)
+            end;
         {error, Why} ->
             {skip, {no_ipv6, Why}}
     end.
