@@ -117,7 +117,9 @@ matches(Resource, ServerUrl) ->
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
-        {ok, Server} ?= described(Issuer, Settings),
+        {ok, #{token_endpoint := Url} = Server} ?= described(Issuer, Settings),
+        %% Before a user logs in, and not after.
+        true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
         {ok, Server}
     else
         missing -> {error, {no_metadata, Issuer}};
