@@ -11,7 +11,7 @@ help:
 	@echo 'make test         all test suites, then the official clients'
 	@echo 'make check        warnings, xref, dialyzer, layers, line width'
 	@echo 'make build        compile'
-	@echo 'make conformance  the official suite, over HTTP/1.1 and HTTP/2 (SETS=NAME: a part)'
+	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'
 	@echo 'make interop      the official clients only'
 	@echo 'make shell        an Erlang shell with everything loaded'
 	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
@@ -29,7 +29,7 @@ check:
 	@$(env) && exec scripts/check.sh
 
 conformance: build
-	@$(env) && exec scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$$ERLMCP_URL" $(SETS)'
+	@$(env) && exec scripts/conformance_all.sh $(SETS)
 
 interop: build
 	@$(env) && exec scripts/interop.sh

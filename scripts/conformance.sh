@@ -1,19 +1,25 @@
 #!/bin/sh
-# Runs the official conformance suite against a server, over HTTP/1.1 and over HTTP/2.
+# Runs the official conformance suite: against a server, over HTTP/1.1 and over HTTP/2, or, without
+# a URL, against test/conformance/client, which needs scripts/env.sh and a built project.
 #
-#   scripts/conformance.sh [--direct] URL [SET ...]          default: all sets
+#   scripts/conformance.sh [--direct] URL [SET ...]          default: all sets of a server
+#   scripts/conformance.sh [SET ...]                         default: all sets of a client
 #
 #   all                  every scenario that the suite has, each in the revision that it is of
 #   2025-11-25           all that the suite requires a server of 2025-11-25 to do
 #   2026-07-28           the same for 2026-07-28
 #   skills-2025-11-25    the scenarios of Skills in a session
+#   client-all           every scenario that the suite has of clients, and so on
+#   client-2025-11-25
+#   client-2026-07-28
 #
 # A check that failed or warned is a line `not ok - ...`, and so is a scenario that was skipped or
 # made another number of checks than test/conformance/SET.txt says. The last line is `N passed, N
 # failed` and counts checks; exit 1 when one failed.
 #
 # The suite itself speaks HTTP/1.1; for HTTP/2 a proxy stands between it and the server (see
-# scripts/with_proxy.sh), which --direct leaves out.
+# scripts/with_proxy.sh), which --direct leaves out. What it plays the server of itself listens on
+# 127.0.0.1 only.
 #
 #   ERLMCP_CONFORMANCE_OUT    a folder to keep the suite's own reports in
 set -eu
@@ -23,15 +29,24 @@ if [ "${1:-}" = --direct ]; then
     direct=yes
     shift
 fi
-[ $# -ge 1 ] || { echo "usage: $0 [--direct] URL [SET ...]" >&2; exit 2; }
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 peers=$("$root/scripts/peers.sh" conformance)
-url=$1
+suite=$peers/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js
+case ${1:-} in
+    *://*) url=$1 ;;
+    *)
+        beams=${REBAR_BASE_DIR:-$root/_build}/conformance
+        mkdir -p "$beams"
+        erlc -Werror -o "$beams" "$root"/test/conformance/*.erl
+        exec "$peers/bin/node" "$root/test/conformance/run.mjs" "$suite" client \
+            'exec test/conformance/client' "$@"
+        ;;
+esac
 shift
-set -- "$peers/conformance/node_modules/@modelcontextprotocol/conformance/dist/index.js" "$url" "$@"
+set -- "$suite" "$url" "$@"
 run='node=$1 run=$2 suite=$3 url=$4
      shift 4
-     exec "$node" "$run" "$suite" "HTTP/1.1=$url${ERLMCP_URL:+,HTTP/2=$ERLMCP_URL}" "$@"'
+     exec "$node" "$run" "$suite" server "HTTP/1.1=$url${ERLMCP_URL:+,HTTP/2=$ERLMCP_URL}" "$@"'
 set -- sh -c "$run" - "$peers/bin/node" "$root/test/conformance/run.mjs" "$@"
 unset ERLMCP_URL
 [ -z "$direct" ] || exec "$@"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs every test suite, then the official clients and the conformance suite against bin/erlmcp. A
-# case that was skipped counts as failed. Needs scripts/env.sh. The last line says `N passed, N
-# failed`.
+# Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
+# that suite against our client. A case that was skipped counts as failed. Needs scripts/env.sh. The
+# last line says `N passed, N failed`.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
@@ -50,6 +50,7 @@ if scripts/build.sh; then
     suites
     peers scripts/interop.sh
     peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
+    peers scripts/conformance.sh
 else
     failed=1
 fi

@@ -3,7 +3,8 @@
 set -eu
 cd "$(dirname -- "$0")/.."
 git ls-files -z --cached --others --exclude-standard -- '*.erl' '*.hrl' '*.src' '*.config' \
-    '*.script' '*.escript' '*.sh' '*.mjs' '*.js' '*.ts' '*.py' '*.go' '*.rs' Makefile bin .ci |
+    '*.script' '*.escript' '*.sh' '*.mjs' '*.cjs' '*.js' '*.ts' '*.py' '*.go' '*.rs' \
+    Makefile bin .ci test/conformance/client |
     LC_ALL=C xargs -0 awk '
         # A character of UTF-8 is its first byte.
         { gsub(/[\200-\277]/, "") }

@@ -1,27 +1,40 @@
 // Runs sets of the conformance suite and judges them by the reports that it writes: its exit status
 // passes over scenarios that made no check at all.
 //
-//   node run.mjs SUITE NAME=URL[,NAME=URL] [SET ...]
+//   node run.mjs SUITE server NAME=URL[,NAME=URL] [SET ...]
+//   node run.mjs SUITE client COMMAND [SET ...]
 //
-// SUITE is the suite's program. Each set is run against each URL; NAME is what the lines say of it.
-// See scripts/conformance.sh.
+// SUITE is the suite's program. Each set of servers is run against each URL; NAME is what the lines
+// say of it. A set of clients starts COMMAND for each scenario, with the URL of a server of the
+// suite's own. See scripts/conformance.sh.
 
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 
 const LIMIT_MS = 300_000;
+// The suite starts all clients at once, and so each has to wait for the others.
+const CLIENT_LIMIT_MS = 120_000;
+const ROOT = join(import.meta.dirname, '..', '..');
 // A warning fails as a failure does: the file with the failures that are expected has none.
 const NONE_EXPECTED = ['--expected-failures', join(import.meta.dirname, 'expected-failures.yml')];
+const LOOPBACK = `--require "${join(import.meta.dirname, 'loopback.cjs')}"`;
 // The runs of the suite that a set is.
 const SETS = {
-    all: [['--suite', 'all']],
-    '2025-11-25': [['--requirements', '2025-11-25']],
-    '2026-07-28': [['--requirements', '2026-07-28']],
-    // The suite has extensions in the newest revision only, unless they are asked for one by one.
-    'skills-2025-11-25': ['enumeration', 'directory', 'manifest'].map((name) =>
-        ['--scenario', `sep-2640-skills-${name}`, '--spec-version', '2025-11-25', '--force']),
+    server: {
+        all: [['--suite', 'all']],
+        '2025-11-25': [['--requirements', '2025-11-25']],
+        '2026-07-28': [['--requirements', '2026-07-28']],
+        // The suite has extensions in the newest revision only, unless asked for one by one.
+        'skills-2025-11-25': ['enumeration', 'directory', 'manifest'].map((name) =>
+            ['--scenario', `sep-2640-skills-${name}`, '--spec-version', '2025-11-25', '--force']),
+    },
+    client: {
+        'client-all': [['--suite', 'all']],
+        'client-2025-11-25': [['--requirements', '2025-11-25']],
+        'client-2026-07-28': [['--requirements', '2026-07-28']],
+    },
 };
 
 // One scenario a line: its name, and how many of its checks succeed. # begins a comment.
@@ -37,11 +50,20 @@ function expectedIn(set) {
     }));
 }
 
+function argumentsFor(role, target) {
+    return role === 'server'
+        ? ['server', '--url', target]
+        : ['client', '--command', target, '--timeout', String(CLIENT_LIMIT_MS)];
+}
+
 // How it ended, and its last words for a scenario without a report.
-function play(suite, url, out, run) {
-    const args = [suite, 'server', '--url', url, '-o', out, ...run, ...NONE_EXPECTED];
+function play(suite, role, target, out, run) {
+    const args = [suite, ...argumentsFor(role, target), '-o', out, ...run, ...NONE_EXPECTED];
+    // Servers of the suite's own listen on every address, unless they are kept from it.
+    const env = role === 'server' ? process.env : { ...process.env, NODE_OPTIONS: LOOPBACK };
+    const options = { cwd: ROOT, env, timeout: LIMIT_MS, killSignal: 'SIGKILL' };
     return new Promise((resolve) => {
-        const child = spawn(process.execPath, args, { timeout: LIMIT_MS, killSignal: 'SIGKILL' });
+        const child = spawn(process.execPath, args, options);
         let said = '';
         for (const stream of [child.stdout, child.stderr]) {
             stream.setEncoding('utf8').on('data', (text) => {
@@ -53,27 +75,47 @@ function play(suite, url, out, run) {
     });
 }
 
-// The reports by scenario: a folder for each, named server-SCENARIO-TIME.
-function reportsIn(out) {
-    const all = existsSync(out) ? readdirSync(out) : [];
-    const folders = all.filter((folder) => existsSync(join(out, folder, 'checks.json')));
+function textOf(file) {
+    return existsSync(file) ? readFileSync(file, 'utf8') : '';
+}
+
+// The reports by scenario: a folder for each, named SCENARIO-TIME, and for servers with `server-`
+// before it. A scenario's name may have a slash in it.
+function reportsIn(out, role) {
+    const all = existsSync(out) ? readdirSync(out, { recursive: true }) : [];
+    const folders = all.filter((path) => path.endsWith('checks.json')).map((path) => dirname(path));
+    const prefix = role === 'server' ? 'server-' : '';
     return new Map(folders.map((folder) => {
-        const [, name] = /^server-(.*)-\d{4}-\d\d-\d\dT[\dZ-]+$/.exec(folder) ?? [, folder];
-        return [name, JSON.parse(readFileSync(join(out, folder, 'checks.json'), 'utf8'))];
+        const named = new RegExp(`^${prefix}(.*)-\\d{4}-\\d\\d-\\d\\dT[\\dZ-]+$`).exec(folder);
+        const report = JSON.parse(readFileSync(join(out, folder, 'checks.json'), 'utf8'));
+        return [named?.[1] ?? folder, role === 'server' ? { checks: report } : {
+            checks: report,
+            ended: textOf(join(out, folder, 'stdout.txt')).trimEnd().endsWith('done'),
+            said: textOf(join(out, folder, 'stderr.txt')),
+        }];
     }));
+}
+
+// What a client does once a request is checked for each of them. How many requests there are is its
+// own affair, and so a check that succeeds again is the same one.
+function successes(role, checks) {
+    const passed = checks.filter(({ status }) => status === 'SUCCESS');
+    if (role === 'server') return passed.length;
+    return new Set(passed.map(({ id, name }) => `${id} ${name}`)).size;
 }
 
 function oneLine(value) {
     return String(value ?? '').replace(/\s+/g, ' ').trim().slice(0, 1200);
 }
 
-function judge(label, expected, report) {
+function judge(role, label, expected, report) {
     if (report === undefined) {
         return { passed: 0, failed: 1, lines: [`not ok - ${label}: not run`] };
     }
-    const bad = report.filter(({ status }) => status === 'FAILURE' || status === 'WARNING');
-    const passed = report.filter(({ status }) => status === 'SUCCESS').length;
-    const all = report.map(({ id, status }) => `${id} ${status}`).join(', ') || 'no check';
+    const { checks, ended, said } = report;
+    const bad = checks.filter(({ status }) => status === 'FAILURE' || status === 'WARNING');
+    const passed = successes(role, checks);
+    const all = checks.map(({ id, status }) => `${id} ${status}`).join(', ') || 'no check';
     const lines = bad.map(({ id, status, description, errorMessage, details }) =>
         `not ok - ${label}: [${id}] ${status}: ${oneLine(description)}: ${oneLine(errorMessage)} ` +
             oneLine(JSON.stringify(details)));
@@ -81,31 +123,42 @@ function judge(label, expected, report) {
     if (bad.length === 0 && passed !== expected) {
         lines.push(`not ok - ${label}: ${passed} checks passed, expected ${expected}: ${all}`);
     }
+    // The suite lets clients fail, hang or crash that have made their checks.
+    if (ended === false) lines.push(`not ok - ${label}: the client failed: ${oneLine(said)}`);
     const failed = lines.length;
     if (failed === 0) lines.push(`ok - ${label}: ${passed} checks`);
     return { passed, failed, lines };
 }
 
-function verdicts(label, set, reports, { status, said }) {
+function verdicts(role, label, set, reports, { status, said }) {
     const expected = expectedIn(set);
     const made = [...expected].map(([name, checks]) =>
-        judge(`${label}: ${name}`, checks, reports.get(name)));
+        judge(role, `${label}: ${name}`, checks, reports.get(name)));
     // The requirements have scenarios beside them that are not scored; `all` has them too.
-    const unknown = set === 'all' ? [...reports.keys()].filter((name) => !expected.has(name)) : [];
+    const unknown = set === 'all' || set === 'client-all'
+        ? [...reports.keys()].filter((name) => !expected.has(name))
+        : [];
     const told = made.some(({ failed }) => failed > 0) || unknown.length > 0;
-    const lines = unknown.map((name) => `not ok - ${label}: ${name}: not in all.txt`);
+    const lines = unknown.map((name) => `not ok - ${label}: ${name}: not in ${set}.txt`);
     if (status !== 0 && !told) {
         lines.push(`not ok - ${label}: the suite ended with ${status}: ${oneLine(said)}`);
     }
     return [...made, { passed: 0, failed: lines.length, lines }];
 }
 
-async function main([suite, targets, ...wanted]) {
-    const sets = wanted.length > 0 ? wanted : Object.keys(SETS);
-    const unknown = sets.filter((set) => !(set in SETS));
+// The targets by the name that lines give them, if they give any.
+function targetsIn(role, targets) {
+    if (role === 'client') return [['', targets]];
+    return targets.split(',').map((target) => target.split(/=(.*)/s));
+}
+
+async function main([suite, role, targets, ...wanted]) {
+    const runs = SETS[role];
+    const sets = wanted.length > 0 ? wanted : Object.keys(runs);
+    const unknown = sets.filter((set) => !(set in runs));
     if (unknown.length > 0) {
-        const known = Object.keys(SETS).join(', ');
-        console.error(`${unknown.join(', ')}: no such set; there are: ${known}`);
+        const known = Object.keys(runs).join(', ');
+        console.error(`${unknown.join(', ')}: no such set of a ${role}; there are: ${known}`);
         return 2;
     }
     const kept = process.env.ERLMCP_CONFORMANCE_OUT;
@@ -113,16 +166,16 @@ async function main([suite, targets, ...wanted]) {
     const root = mkdtempSync(join(kept || tmpdir(), 'conformance-'));
     let passed = 0;
     let failed = 0;
-    for (const target of targets.split(',')) {
-        const [name, url] = target.split(/=(.*)/s);
+    for (const [name, target] of targetsIn(role, targets)) {
         for (const set of sets) {
             const out = join(root, name.replace(/\W/g, '-'), set);
             let end = { status: 0, said: '' };
-            for (const run of SETS[set]) {
-                const one = await play(suite, url, out, run);
+            for (const run of runs[set]) {
+                const one = await play(suite, role, target, out, run);
                 if (one.status !== 0) end = one;
             }
-            for (const verdict of verdicts(`${name} ${set}`, set, reportsIn(out), end)) {
+            const label = name === '' ? set : `${name} ${set}`;
+            for (const verdict of verdicts(role, label, set, reportsIn(out, role), end)) {
                 passed += verdict.passed;
                 failed += verdict.failed;
                 for (const line of verdict.lines) console.log(line);

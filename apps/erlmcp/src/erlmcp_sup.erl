@@ -1,5 +1,8 @@
 -module(erlmcp_sup).
--moduledoc "The application's own supervisor. Servers do not live here but in their users' trees.".
+-moduledoc """
+The application's own supervisor. Servers and clients do not live here but in their users' trees; the
+table of the node's clients is its own.
+""".
 
 -behaviour(supervisor).
 
@@ -13,5 +16,6 @@ start_link() ->
 
 -doc false.
 init([]) ->
+    ok = erlmcp_peer:create_table(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}}]}}.

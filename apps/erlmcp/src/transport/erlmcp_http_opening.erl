@@ -93,5 +93,13 @@ transport(#{secure := false}) ->
 transport(#{secure := true, host := Host, tls := Own}) ->
     maybe
         {ok, Options} ?= erlmcp_tls:client_options(Host, Own),
-        {ok, #{transport => tls, tls_opts => Options}}
+        {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
+    end.
+
+%% Gun asks the system for its roots where it is given none; given, they are copied into each
+%% connection's process for its whole life, the better part of a megabyte.
+without_system_roots(Own, Options) ->
+    case lists:keymember(cacerts, 1, Own) of
+        true -> Options;
+        false -> lists:keydelete(cacerts, 1, Options)
     end.

@@ -1,20 +1,21 @@
 -module(erlmcp_http_pool).
 -moduledoc """
-The connections of a client to one origin: a process that opens and ends them, and the functions by
-which calls take and give them back. Taking one that is free asks no process
+The connections of a client to one origin: a process that opens and ends them, and the functions
+by which calls take and give them back. Taking one that is free asks no process
 (`m:erlmcp_http_slots`); the pool is asked where one has to be opened or waited for.
 
-HTTP/1.1 carries one exchange at a time on a connection, and streams have connections of their own;
-with HTTP/2 both share connections, up to the number of streams that the server allows. A further
-connection is opened where those there are full. All are closed when they were idle for some time.
+HTTP/1.1 carries one exchange at a time on a connection, and streams have connections of their
+own; with HTTP/2 both share connections, up to the number of streams that the server allows. A
+further connection is opened where those there are full. All are closed when they were idle for some
+time.
 
 A server that cannot be reached is left alone for a growing pause (`m:erlmcp_http_pause`), and who
 asks meanwhile is told why at once.
 
 Who has a lease monitors its connection: gun does not answer what is sent to a connection that has
-just ended. A lease is given back `broken` when what was begun on an HTTP/1.1 connection is not over,
-when its server said that it closes it, and when gun says of an HTTP/2 connection that it takes no
-more streams. One whose holder dies is found within a second.
+just ended. A lease is given back `broken` when what was begun on an HTTP/1.1 connection is not
+over, when its server said that it closes it, and when gun says of an HTTP/2 connection that it
+takes no more streams. One whose holder dies is found within a second.
 """.
 
 -behaviour(gen_server).

@@ -42,7 +42,7 @@ is counted beside them says where to look first, and is set right by the pool's 
 -define(COMMON, 3).
 -define(NEVER, (-1 bsl 60)).
 
--doc "Places for connections, those of calls before those of streams. Owned by the calling process.".
+-doc "Places for connections: those of calls, then those of streams. The caller owns them.".
 -spec new(Calls :: pos_integer(), Streams :: pos_integer()) -> slots().
 new(Calls, Streams) ->
     Numbers = atomics:new(?COMMON + 3 * (Calls + Streams), []),

@@ -22,9 +22,9 @@ size(Waiters) ->
     gb_trees:size(Waiters).
 
 -doc """
-One more waits, under a number that is greater than all before it. The calling process is sent
-`{expired, Kind, Number, Error}` when the time of it is over, and `{{left, Kind, Number}, _, _, _, _}`
-when it dies.
+One more waits, under a number that is greater than all before it. When its time is over, the
+calling process is sent `{expired, Kind, Number, Error}`; when it dies,
+`{{left, Kind, Number}, _, _, _, _}`.
 """.
 -spec add(from(), Kind :: atom(), {Until :: integer(), Error :: term()}, Number :: integer(),
           waiters()) -> waiters().

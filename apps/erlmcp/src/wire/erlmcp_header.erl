@@ -8,6 +8,7 @@ Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the ext
 """.
 
 -export([check/3, check_arguments/3, declared/1, decode/1]).
+-export([source/1, argument/2]).
 
 -export_type([headers/0, declaration/0]).
 
@@ -40,6 +41,8 @@ check(_, _, #{~"mcp-method" := _}) ->
 check(_, _, _) ->
     mismatch(~"Mcp-Method: the header is missing").
 
+-doc "The member of a method's `params` that `Mcp-Name` says.".
+-spec source(Method :: binary()) -> binary() | none.
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
 source(~"resources/read") -> ~"uri";
@@ -66,7 +69,7 @@ there and not null must have its header; one that is not there needs none.
 check_arguments(_, [], _) ->
     ok;
 check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
-    case {value(Path, Arguments), Headers} of
+    case {argument(Path, Arguments), Headers} of
         {absent, _} ->
             check_arguments(Arguments, Declared, Headers);
         {Value, #{Header := Encoded}} ->
@@ -83,14 +86,16 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
             mismatch([Header, ~": the header is missing"])
     end.
 
-value([Key | Keys], #{} = Object) ->
+-doc "The argument that these keys lead to; `null` is `absent`, too.".
+-spec argument(Path :: [binary(), ...], Arguments :: term()) -> absent | term().
+argument([Key | Keys], #{} = Object) ->
     case Object of
         #{Key := null} -> absent;
         #{Key := Value} when Keys =:= [] -> Value;
-        #{Key := Inner} -> value(Keys, Inner);
+        #{Key := Inner} -> argument(Keys, Inner);
         #{} -> absent
     end;
-value(_, _) ->
+argument(_, _) ->
     absent.
 
 %% Integers as numbers: 42 and 42.0 are one value.

@@ -17,15 +17,7 @@ event stream".
     id => binary(),
     retry => non_neg_integer()
 }.
--type received() :: #{
-    data := binary(),
-    event := binary(),
-    id := binary(),
-    retry => non_neg_integer()
-}.
-
-%% Milliseconds with more digits are no delay that anybody means.
--define(RETRY_DIGITS, 15).
+-type received() :: erlmcp_sse_reader:event().
 
 -doc """
 One event. Data that is not in a map goes out as it is and must have no newline in it, as is so for
@@ -66,6 +58,9 @@ on_one_line(Value) ->
         _ -> error(badarg)
     end.
 
+lines(Text) ->
+    binary:split(Text, [~"\r\n", ~"\n", ~"\r"], [global]).
+
 -doc "A comment, which every reader ignores: it keeps a silent stream from being taken for dead.".
 -spec comment() -> binary().
 comment() ->
@@ -89,50 +84,6 @@ Bytes that are not UTF-8 are not replaced.
 """.
 -spec parse(binary()) -> [received()].
 parse(Body) ->
-    %% What follows the last newline is a line that has not ended.
-    read(lists:droplast(lines(without_bom(Body))), #{id => ~""}, ~"", []).
-
-without_bom(<<16#EF, 16#BB, 16#BF, Body/binary>>) -> Body;
-without_bom(Body) -> Body.
-
-lines(Text) ->
-    binary:split(Text, [~"\r\n", ~"\n", ~"\r"], [global]).
-
-%% Stream is what outlives an event; Name and Data, the last line first, are the open event's.
-read([], _Stream, _Name, _Data) ->
-    [];
-read([~"" | Lines], Stream, _Name, []) ->
-    read(Lines, Stream, ~"", []);
-read([~"" | Lines], Stream, Name, Data) ->
-    Text = iolist_to_binary(lists:join($\n, lists:reverse(Data))),
-    [Stream#{data => Text, event => name(Name)} | read(Lines, Stream, ~"", [])];
-read([Line | Lines], Stream, Name, Data) ->
-    case split_field(Line) of
-        {~"data", Value} -> read(Lines, Stream, Name, [Value | Data]);
-        {~"event", Value} -> read(Lines, Stream, Value, Data);
-        {Field, Value} -> read(Lines, stream(Field, Value, Stream), Name, Data)
-    end.
-
-name(~"") -> ~"message";
-name(Name) -> Name.
-
-stream(~"id", Id, Stream) ->
-    case binary:match(Id, ~"\0") of
-        nomatch -> Stream#{id := Id};
-        _ -> Stream
-    end;
-stream(~"retry", Digits, Stream) when Digits =/= ~"", byte_size(Digits) =< ?RETRY_DIGITS ->
-    case << <<D>> || <<D>> <= Digits, D >= $0, D =< $9 >> of
-        Digits -> Stream#{retry => binary_to_integer(Digits)};
-        _ -> Stream
-    end;
-stream(_, _, Stream) ->
-    Stream.
-
-%% A comment is a field without a name.
-split_field(Line) ->
-    case binary:split(Line, ~":") of
-        [Name, <<" ", Value/binary>>] -> {Name, Value};
-        [Name, Value] -> {Name, Value};
-        [Name] -> {Name, ~""}
-    end.
+    %% No event is larger than the body.
+    {Events, _} = erlmcp_sse_reader:push(Body, erlmcp_sse_reader:new(byte_size(Body) + 1)),
+    Events.

@@ -5,7 +5,8 @@
          init_per_testcase/2, end_per_testcase/2]).
 -export([requests_are_answered/1, large_messages_pass/1, notifications_come_on_a_stream/1,
          refusals_have_their_status/1, session_lives_from_initialize_to_delete/1]).
--export([hundred_streams_are_served_at_once/1, slow_call_delays_no_other/1,
+-export([hundred_streams_are_served_at_once/1, busy_connection_goes_on/1,
+         slow_call_delays_no_other/1,
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
@@ -23,7 +24,8 @@ groups() ->
     Main = [requests_are_answered, large_messages_pass, notifications_come_on_a_stream,
             refusals_have_their_status, session_lives_from_initialize_to_delete],
     [{h2c, Main}, {tls_h2, Main}, {tls_http11, Main},
-     {streams, [hundred_streams_are_served_at_once, slow_call_delays_no_other,
+     {streams, [hundred_streams_are_served_at_once, busy_connection_goes_on,
+                slow_call_delays_no_other,
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
@@ -220,6 +222,15 @@ hundred_streams_are_served_at_once(Config) ->
          {200, _, [#{~"id" := Id, ~"result" := #{~"content" := [#{~"text" := Text}]}}]} =
              answer(Connection, Stream)
      end || {Id, Stream} <- lists:reverse(Streams)],
+    gun:close(Connection).
+
+%% Two frames each: more within ten seconds than cowboy takes for well-meant by itself.
+busy_connection_goes_on(Config) ->
+    Connection = open(Config),
+    [begin
+         Streams = [post(Connection, ~"server/discover", #{}, #{}) || _ <- lists:seq(1, 100)],
+         [{200, _, [_]} = answer(Connection, Stream) || Stream <- Streams]
+     end || _ <- lists:seq(1, 51)],
     gun:close(Connection).
 
 slow_call_delays_no_other(Config) ->

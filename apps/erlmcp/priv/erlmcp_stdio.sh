@@ -1,0 +1,79 @@
+#!/bin/sh
+# The programs around a server that the client of erlmcp starts (erlmcp_stdio_channel). A port has
+# one way in and one way out, and closes both at once; a server has three streams, and its input has
+# to be closed first. So its output and its errors go through named pipes, in a folder of their own,
+# to ports of their own:
+#
+#   make DIR                    makes the folder and the pipes, and ends
+#   run DIR COMMAND [ARGUMENT]  becomes the server. Its input is the port's
+#   read DIR out|err            its output, or its errors, to the port
+#   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
+#                               the node is dead, however it died; the readers are process ids
+#
+# The runtime makes each port's program the leader of a process group, so the server's process id is
+# that of its group. POSIX only: dash and busybox run it.
+set -u
+role=$1
+dir=$2
+shift 2
+
+# Waits up to $1 milliseconds for the end of the whole group.
+group_ends() {
+    left=$(($1 / tick_ms))
+    while kill -s 0 -- "-$server" 2>/dev/null; do
+        if [ "$left" -le 0 ]; then return 1; fi
+        left=$((left - 1))
+        sleep "$tick"
+    done
+}
+
+case $role in
+make)
+    umask 077
+    mkdir "$dir" && mkfifo "$dir/out" "$dir/err"
+    ;;
+run)
+    # Before anything can go wrong the guard must know whom to end; it may look at any moment.
+    { echo $$ >"$dir/new" && mv "$dir/new" "$dir/server"; } 2>/dev/null || exit 126
+    exec >"$dir/out" 2>"$dir/err" || exit 126
+    exec "$@"
+    ;;
+read)
+    # A port that is closed is no error to speak of, and the node ignores SIGPIPE for its programs.
+    exec cat "$dir/$1" 2>/dev/null
+    ;;
+guard)
+    stop_ms=$1
+    shift
+    # Nobody but the client ends the guard, and what ends the client must not end it before.
+    trap '' HUP INT TERM
+    while read -r order; do
+        case $order in
+            stop) kill -s STOP "$@" 2>/dev/null ;;
+            cont) kill -s CONT "$@" 2>/dev/null ;;
+            end) break ;;
+        esac
+    done
+    kill -s CONT "$@" 2>/dev/null
+    # POSIX sleeps for whole seconds; most can do better.
+    if sleep 0.02 2>/dev/null; then tick=0.02 tick_ms=20; else tick=1 tick_ms=1000; fi
+    # It may have been started in this moment.
+    if [ ! -e "$dir/server" ]; then sleep 1; fi
+    if [ -e "$dir/server" ]; then
+        read -r server <"$dir/server"
+        if ! group_ends "$stop_ms"; then
+            kill -s TERM -- "-$server" 2>/dev/null
+            kill -s CONT -- "-$server" 2>/dev/null
+            group_ends "$stop_ms" || kill -s KILL -- "-$server" 2>/dev/null
+        fi
+    fi
+    # What a dead server has said still arrives; what others of its pipes hold open is left.
+    left=10
+    while [ "$left" -gt 0 ] && kill -s 0 "$@" 2>/dev/null; do
+        left=$((left - 1))
+        sleep "$tick"
+    done
+    kill -s KILL "$@" 2>/dev/null
+    rm -rf "$dir"
+    ;;
+esac

@@ -1,0 +1,248 @@
+-module(erlmcp_client_attempt).
+-moduledoc """
+One request on its way: sent on the client's channel, waited for until its deadline, and what comes
+before its response dealt with. Runs in the process of the call, whose mailbox it owns meanwhile.
+
+Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
+""".
+
+-export([run/4, tell/4, answer/4]).
+
+-export_type([watch/0, outcome/0]).
+
+-doc """
+What bounds a request and who hears of it. `deadline` is in milliseconds of
+`erlang:monotonic_time/1`; progress moves it to `timeout` from then, and never behind
+`last_deadline`. The call ends as cancelled when `caller`, a monitor, fires, or `{erlmcp_cancel,
+Reference}` comes with that of `cancel`.
+""".
+-type watch() :: #{
+    timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
+    caller => reference(), cancel => reference(),
+    progress => fun((map()) -> term()), log => fun((map()) -> term())
+}.
+-type outcome() ::
+    {ok, Result :: term(), Headers :: #{binary() => binary()}}
+    | {error, {rpc, map()} | {timeout, pos_integer()} | cancelled | erlmcp_channel:reason()}.
+
+%% What a server may ask in one call, in all.
+-define(QUESTIONS, 100).
+%% Milliseconds that telling a server of something no call waits for may take.
+-define(TELL, 5000).
+
+-record(attempt, {
+    client :: erlmcp_peer:client(),
+    live :: erlmcp_peer:live(),
+    id :: erlmcp_message:id(),
+    exchange :: erlmcp_channel:exchange(),
+    watch :: watch(),
+    headers = #{} :: #{binary() => binary()},
+    %% Monitors of the processes that answer what the server asks meanwhile.
+    questions = [] :: [reference()],
+    asked = 0 :: non_neg_integer()
+}).
+
+-doc """
+Sends a request and waits for its response. Throws `cancelled` when the caller is gone or wants the
+call no more; the server is told then, and when the deadline passes.
+""".
+-spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
+          {erlmcp_peer:client(), erlmcp_peer:live()}, watch()) -> outcome().
+run(Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
+    #{channel := {Transport, Handle}, identity := Identity, ids := Ids} = Client,
+    Id = atomics:add_get(Ids, 1, 1),
+    #{revision := Revision, session := Session} = Live,
+    {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
+                                                       {Revision, Identity}),
+    Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
+                 session => Session, deadline => Deadline,
+                 resumes => erlmcp_revision:era(Revision) =:= session},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} ->
+            await(#attempt{client = Client, live = Live, id = Id, exchange = Exchange,
+                           watch = Watch});
+        {error, Reason} ->
+            {error, reason(Reason, Watch)}
+    end.
+
+%% A token asks for progress; it is the request's id, of which there is one in a client's life.
+token(Id, #{progress := _}, Extra) -> Extra#{token => Id};
+token(_, _, Extra) -> Extra.
+
+await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
+               watch = #{deadline := Deadline} = Watch} = Attempt) ->
+    Caller = maps:get(caller, Watch, none),
+    Cancel = maps:get(cancel, Watch, none),
+    receive
+        {'DOWN', Caller, process, _, _} ->
+            give_up(Attempt, ~"the caller is gone"),
+            throw(cancelled);
+        {erlmcp_cancel, Cancel} ->
+            give_up(Attempt, ~"the caller cancelled it"),
+            throw(cancelled);
+        {'DOWN', Monitor, process, _, _} = Message ->
+            case lists:member(Monitor, Attempt#attempt.questions) of
+                true -> await(answered(Monitor, Attempt));
+                false -> happened(Transport:received(Message, Exchange), Attempt)
+            end;
+        Message ->
+            happened(Transport:received(Message, Exchange), Attempt)
+    after max(0, Deadline - now_ms()) ->
+        give_up(Attempt, ~"the deadline passed"),
+        {error, {timeout, maps:get(timeout, Watch)}}
+    end.
+
+happened(other, Attempt) ->
+    await(Attempt);
+happened({Events, Exchange}, Attempt) ->
+    events(Events, Attempt#attempt{exchange = Exchange}).
+
+events([], Attempt) ->
+    await(Attempt);
+events([{message, {response, Id, Outcome}} | _], #attempt{id = Id} = Attempt) ->
+    response(Outcome, Attempt);
+events([{message, Message} | Events], Attempt) ->
+    case message(Message, Attempt) of
+        {ok, Next} ->
+            events(Events, Next);
+        {error, _} = Error ->
+            give_up(Attempt, ~"what came is not MCP"),
+            Error
+    end;
+events([{headers, Headers} | Events], Attempt) ->
+    events(Events, Attempt#attempt{headers = Headers});
+events([{failed, Reason} | _], #attempt{watch = Watch}) ->
+    {error, reason(Reason, Watch)};
+events([sent | Events], Attempt) ->
+    events(Events, Attempt).
+
+reason(timeout, #{timeout := Timeout}) -> {timeout, Timeout};
+reason(Reason, _) -> Reason.
+
+response({ok, Result}, #attempt{headers = Headers}) ->
+    {ok, Result, Headers};
+response({error, #{~"code" := Code, ~"message" := Message} = Error}, _) when
+    is_integer(Code), is_binary(Message)
+->
+    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
+                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
+response({error, _}, _) ->
+    {error, {protocol, ~"error: expected an object with an integer code and a string message"}}.
+
+message({notification, ~"notifications/progress", #{~"progressToken" := Id} = Params},
+        #attempt{id = Id, watch = Watch} = Attempt) ->
+    case Params of
+        #{~"progress" := Progress} when is_number(Progress) ->
+            ok = told(progress, Params, Watch),
+            {ok, Attempt#attempt{watch = extended(Watch)}};
+        #{} ->
+            {error, {protocol, ~"notifications/progress: progress: expected a number"}}
+    end;
+message({notification, ~"notifications/message", Params}, #attempt{watch = #{log := _} = Watch}
+        = Attempt) ->
+    ok = told(log, Params, Watch),
+    {ok, Attempt};
+message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
+    ok = erlmcp_peer:notify(Client, Method, Params),
+    {ok, Attempt};
+message({request, _, _, _}, #attempt{asked = ?QUESTIONS}) ->
+    {error, {protocol, ~"the server asks more in one call than 100 requests"}};
+message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open} = Attempt) ->
+    #attempt{client = Client, live = Live, watch = Watch} = Attempt,
+    Monitor = erlmcp_client_inputs:start({request, Id, Method, Params}, Client, Live),
+    Deadline = now_ms() + erlmcp_client_inputs:timeout(Client),
+    {ok, Attempt#attempt{asked = Asked + 1, questions = [Monitor | Open],
+                         watch = Watch#{deadline := Deadline}}};
+message({response, _, _}, _) ->
+    {error, {protocol, ~"id: expected that of the request"}};
+message({invalid, _, _}, _) ->
+    {error, {protocol, ~"expected a JSON-RPC message"}};
+message({batch, Messages}, Attempt) ->
+    batch(Messages, Attempt).
+
+batch([], Attempt) ->
+    {ok, Attempt};
+batch([Message | Messages], Attempt) ->
+    maybe
+        {ok, Next} ?= message(erlmcp_message:parse(Message), Attempt),
+        batch(Messages, Next)
+    end.
+
+%% While the user thinks it is not the server's time that passes.
+answered(Monitor, #attempt{questions = Open, watch = Watch} = Attempt) ->
+    #{timeout := Timeout, last_deadline := Last} = Watch,
+    case lists:delete(Monitor, Open) of
+        [] ->
+            Deadline = now_ms() + Timeout,
+            Attempt#attempt{questions = [],
+                            watch = Watch#{deadline := Deadline,
+                                           last_deadline := max(Last, Deadline)}};
+        Left ->
+            Attempt#attempt{questions = Left}
+    end.
+
+told(Kind, Params, Watch) ->
+    case Watch of
+        #{Kind := Fun} ->
+            _ = Fun(Params),
+            ok;
+        #{} ->
+            ok
+    end.
+
+extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Watch) ->
+    Watch#{deadline := max(Deadline, min(now_ms() + Timeout, Last))}.
+
+%% Where the end of the exchange does not tell the server, a notification does. Nobody waits for it.
+give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
+    #{channel := {Transport, _}} = Client,
+    #{revision := Revision} = Live,
+    case Transport:abort(Exchange) of
+        true when Revision >= '2026-07-28' ->
+            ok;
+        _ ->
+            Params = #{~"requestId" => Id, ~"reason" => Why},
+            _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
+            ok
+    end.
+
+-doc "Sends a notification, and waits until the server has taken it.".
+-spec tell(Method :: binary(), Params :: map(), erlmcp_peer:client(), erlmcp_peer:live()) ->
+    ok | {error, erlmcp_channel:reason()}.
+tell(Method, Params, Client, #{revision := Revision} = Live) ->
+    post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
+
+-doc "Answers a request of the server's, and waits until the server has taken the answer.".
+-spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
+             erlmcp_peer:client(), erlmcp_peer:live()) -> ok | {error, erlmcp_channel:reason()}.
+answer(Id, Answer, Client, #{revision := Revision} = Live) ->
+    post(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
+
+post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, #{session := Session}) ->
+    Deadline = now_ms() + ?TELL,
+    Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
+                 session => Session, deadline => Deadline},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
+        {error, _} = Error -> Error
+    end.
+
+taken(Transport, Exchange, Deadline) ->
+    receive
+        Message ->
+            case Transport:received(Message, Exchange) of
+                other -> taken(Transport, Exchange, Deadline);
+                {Events, Next} -> taken(Events, Transport, Next, Deadline)
+            end
+    after max(0, Deadline - now_ms()) ->
+        _ = Transport:abort(Exchange),
+        {error, timeout}
+    end.
+
+taken([sent | _], _, _, _) -> ok;
+taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
+taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
+taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,330 @@
+-module(erlmcp_client_call).
+-moduledoc """
+The process of one call of a client's: it sends what the operation takes, on the channel itself,
+goes through the rounds that the server asks for, repeats what may be repeated, and ends with the
+outcome. Its deadline, its heap and the number of its like are bounded; when its caller ends, so
+does it, and the server is told.
+
+Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
+""".
+
+-export([run/3, start/4, cancel/1, request/3]).
+-export([sweep/1, stop_all/1]).
+
+-export_type([options/0, reason/0]).
+
+-doc """
+What one call may have of its own: `timeout` in milliseconds until the answer, or until the next
+progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
+`log` are funs that get the parameters of such notifications, in the call's process; `log_level` asks
+for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what is
+cached.
+""".
+-type options() :: #{
+    timeout => pos_integer(), max_timeout => pos_integer(),
+    progress => fun((map()) -> term()), log => fun((map()) -> term()),
+    log_level => erlmcp:level(), meta => map(), fresh => boolean()
+}.
+-type reason() ::
+    erlmcp_channel:reason()
+    | {rpc, #{code := integer(), message := binary(), data => term()}}
+    | {timeout, Milliseconds :: pos_integer()}
+    | {unsupported_version, Theirs :: [binary()]}
+    | {cursor_loop, Cursor :: binary()} | {too_many_pages, pos_integer()}
+    | {too_many_rounds, pos_integer()}
+    | {input, Name :: binary(), Why :: term()}
+    | {crashed, term()}
+    | cancelled | stopped.
+
+%% How often a server may ask for input before it gives the result.
+-define(ROUNDS, 20).
+%% Milliseconds until what may be repeated is.
+-define(AGAIN, 200).
+
+-record(call, {
+    client :: erlmcp_peer:client(),
+    options :: options(),
+    watch :: erlmcp_client_attempt:watch(),
+    %% What has been tried once and is not tried again.
+    tried = [] :: [session | version | headers | again],
+    rounds = 0 :: non_neg_integer()
+}).
+
+-doc "Runs an operation and waits for its outcome.".
+-spec run(erlmcp_operation:operation(), erlmcp_peer:client(), options()) ->
+    {ok, term()} | {error, reason()}.
+run(Operation, Client, Options) ->
+    Caller = self(),
+    {Pid, Monitor} = spawn_opt(fun() ->
+        Watch = watch(Options#{caller => monitor(process, Caller)}, Client),
+        exit({outcome, outcome(Operation, Client, Options, Watch, none)})
+    end, [monitor | bounds(Client)]),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, died(Reason)}
+    end.
+
+-doc """
+Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Reference, Outcome}`,
+and before it `{erlmcp, Reference, {progress | log, Params}}`.
+""".
+-spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
+start(Operation, Client, Options, Receiver) ->
+    Reference = make_ref(),
+    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
+    _ = spawn_opt(fun() ->
+        Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
+        Receiver ! {erlmcp, Reference,
+                    outcome(Operation, Client, Told, Watch, {Receiver, Reference})}
+    end, bounds(Client)),
+    Reference.
+
+bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
+    %% Without a report: the caller is told.
+    [{max_heap_size, #{size => Bytes div erlang:system_info(wordsize), kill => true,
+                       error_logger => false, include_shared_binaries => false}}].
+
+died(killed) -> {too_large, heap};
+died(shutdown) -> stopped;
+died(Reason) -> {crashed, Reason}.
+
+-doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
+-spec cancel({erlmcp_peer:client(), reference()}) -> ok.
+cancel({#{calls := Calls}, Reference}) ->
+    [Pid ! {erlmcp_cancel, Reference}
+     || [Pid] <- ets:match(Calls, {'$1', {'_', Reference}})],
+    ok.
+
+-doc "Sends one request of the client's own, when what its server is, is known already.".
+-spec request({Method :: binary(), Params :: map()}, erlmcp_peer:client(), erlmcp_peer:live()) ->
+    erlmcp_client_attempt:outcome().
+request(Request, Client, Live) ->
+    erlmcp_client_attempt:run(Request, #{}, {Client, Live}, watch(#{}, Client)).
+
+watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
+    Now = erlang:monotonic_time(millisecond),
+    Timeout = maps:get(timeout, Options, Default),
+    Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
+    maps:merge(maps:with([caller, cancel, progress, log], Options),
+               #{timeout => Timeout, deadline => Now + Timeout, last_deadline => Now + Most}).
+
+%% The table of running calls bounds their number, and finds those that were killed.
+outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
+    true = ets:insert(Calls, {self(), To}),
+    case ets:info(Calls, size) > Limit of
+        true ->
+            true = ets:delete(Calls, self()),
+            {error, {overload, Limit}};
+        false ->
+            Call = #call{client = Client, options = Options, watch = Watch},
+            Outcome = try
+                perform(Operation, Call)
+            catch
+                throw:cancelled -> {error, cancelled}
+            end,
+            true = ets:delete(Calls, self()),
+            Outcome
+    end.
+
+-doc "Tells the receivers of calls that were killed, of which nobody else hears.".
+-spec sweep(ets:tid()) -> ok.
+sweep(Calls) ->
+    Dead = [Row || {Pid, _} = Row <- ets:tab2list(Calls), not is_process_alive(Pid)],
+    lists:foreach(fun({Pid, To}) ->
+                      case ets:take(Calls, Pid) of
+                          [_] -> tell(To, {error, {too_large, heap}});
+                          [] -> ok
+                      end
+                  end, Dead).
+
+-doc "Ends all calls: the client is stopped.".
+-spec stop_all(ets:tid()) -> ok.
+stop_all(Calls) ->
+    lists:foreach(fun({Pid, To}) ->
+                      exit(Pid, shutdown),
+                      tell(To, {error, stopped})
+                  end, ets:tab2list(Calls)).
+
+tell(none, _) -> ok;
+tell({Receiver, Reference}, Outcome) ->
+    Receiver ! {erlmcp, Reference, Outcome},
+    ok.
+
+perform({list, List}, Call) ->
+    {Method, Items} = erlmcp_operation:pages(List),
+    pages({Method, #{}}, Items, Call, #{}, []);
+perform(ping, Call) ->
+    %% 2026-07-28 has no ping; this asks as little.
+    maybe
+        {ok, #{revision := Revision}} ?= live(Call),
+        Method = case erlmcp_revision:era(Revision) of
+            session -> ~"ping";
+            stateless -> ~"server/discover"
+        end,
+        {ok, _} ?= send({Method, #{}}, Call),
+        {ok, pong}
+    end;
+perform(Operation, #call{client = #{tools := Tools}} = Call) ->
+    Request = erlmcp_operation:request(Operation),
+    maybe
+        {ok, Result} ?= fresh_or_kept(Request, Call),
+        ok ?= fits(Operation, Result, Tools),
+        {ok, Result}
+    else
+        {error, What} when is_binary(What) -> protocol(What);
+        {error, _} = Error -> Error
+    end.
+
+fits({call_tool, Name, _}, #{} = Result, Tools) ->
+    erlmcp_client_tools:check_result(Name, Result, Tools);
+fits(_, _, _) ->
+    ok.
+
+pages({Method, Params}, Items, Call, Seen, Pages) ->
+    #call{client = #{settings := #{limits := #{pages := Limit}}}} = Call,
+    case fresh_or_kept({Method, Params}, Call) of
+        {ok, #{Items := Page} = Result} ->
+            case Result of
+                #{~"nextCursor" := Cursor} when is_map_key(Cursor, Seen) ->
+                    {error, {cursor_loop, Cursor}};
+                #{~"nextCursor" := _} when length(Pages) + 1 >= Limit ->
+                    {error, {too_many_pages, Limit}};
+                #{~"nextCursor" := Cursor} ->
+                    pages({Method, #{~"cursor" => Cursor}}, Items, Call, Seen#{Cursor => []},
+                          [Page | Pages]);
+                #{} ->
+                    {ok, lists:append(lists:reverse([Page | Pages]))}
+            end;
+        {error, _} = Error ->
+            Error
+    end.
+
+fresh_or_kept(Request, #call{options = #{fresh := true}} = Call) ->
+    send(Request, Call);
+fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
+    case erlmcp_client_cache:find(Request, Cache) of
+        {ok, Result} -> {ok, Result};
+        none -> send(Request, Call)
+    end.
+
+live(#call{client = Client, watch = #{deadline := Deadline}}) ->
+    erlmcp_peer:live(Client, Deadline).
+
+send(Request, Call) ->
+    case live(Call) of
+        {ok, Live} -> sent(Request, attempt(Request, Live, Call), Live, Call);
+        {error, _} = Error -> Error
+    end.
+
+attempt(Request, Live, #call{client = Client, options = Options, watch = Watch}) ->
+    Extra = maps:from_list([{meta, Meta} || #{meta := Meta} <- [Options]]
+                           ++ [{log_level, Level} || Level <- level(Options, Client)]
+                           ++ [{declarations, Declared}
+                               || Declared <- declarations(Request, Client)]),
+    erlmcp_client_attempt:run(Request, Extra, {Client, Live}, Watch).
+
+level(#{log_level := Level}, _) -> [atom_to_binary(Level)];
+level(_, #{settings := #{log_level := Level}}) -> [Level];
+level(_, _) -> [].
+
+declarations({~"tools/call", #{~"name" := Name}}, #{tools := Tools}) ->
+    [Declared || [_ | _] = Declared <- [erlmcp_client_tools:declarations(Name, Tools)]];
+declarations(_, _) ->
+    [].
+
+sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
+    case Result of
+        #{~"resultType" := ~"input_required"} when Revision >= '2026-07-28' ->
+            asked(Request, Result, Call);
+        #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
+                                      Type =/= ~"task" ->
+            protocol([~"result of ", Method, ~": resultType: expected one that is known"]);
+        #{~"resultType" := ~"task"} ->
+            {ok, Result};
+        _ ->
+            case erlmcp_operation:check(Method, Result) of
+                ok -> {ok, kept(Request, Result, Call)};
+                {error, What} -> protocol(What)
+            end
+    end;
+sent(Request, {error, Reason}, Live, #call{tried = Tried} = Call) ->
+    case remedy(Reason, Request, Live) of
+        Remedy when Remedy =/= none ->
+            case lists:member(Remedy, Tried) of
+                true -> {error, Reason};
+                false -> remedied(Remedy, Request, {Reason, Live}, Call#call{tried = [Remedy | Tried]})
+            end;
+        none ->
+            {error, Reason}
+    end.
+
+protocol(What) ->
+    {error, {protocol, iolist_to_binary(What)}}.
+
+%% What came of answers is not what everybody would get.
+kept(_, Result, #call{rounds = Rounds}) when Rounds > 0 ->
+    Result;
+kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Call) ->
+    #call{client = #{cache := Cache, tools := Tools}} = Call,
+    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Tools)},
+    ok = erlmcp_client_cache:keep(Request, Learned, Cache),
+    Learned;
+kept(Request, Result, #call{client = #{cache := Cache}}) ->
+    ok = erlmcp_client_cache:keep(Request, Result, Cache),
+    Result.
+
+%% What may help: a new session, another revision, the tool's newest definition, one more try.
+remedy(session_lost, _, _) -> session;
+remedy({rpc, #{code := -32022}}, _, _) -> version;
+remedy({rpc, #{code := -32020}}, {~"tools/call", _}, #{revision := '2026-07-28'}) -> headers;
+remedy({closed, unprocessed}, _, _) -> again;
+remedy({closed, _}, {Method, _}, _) ->
+    case erlmcp_operation:is_safe(Method) of
+        true -> again;
+        false -> none
+    end;
+remedy(_, _, _) -> none.
+
+remedied(headers, Request, {Reason, _}, Call) ->
+    #call{options = Options} = Call,
+    case perform({list, tools}, Call#call{options = Options#{fresh => true}}) of
+        {ok, _} -> send(Request, Call);
+        {error, _} -> {error, Reason}
+    end;
+remedied(again, Request, _, Call) ->
+    receive
+    after ?AGAIN div 2 + rand:uniform(?AGAIN) ->
+        send(Request, Call)
+    end;
+remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
+    case erlmcp_peer:lost(Client, Live, Deadline) of
+        {ok, _} -> send(Request, Call);
+        {error, _} = Error -> Error
+    end.
+
+%% The state is the server's, and is sent back with this very request or not at all.
+asked(_, _, #call{rounds = ?ROUNDS}) ->
+    {error, {too_many_rounds, ?ROUNDS}};
+asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
+    Requests = maps:get(~"inputRequests", Result, #{}),
+    maybe
+        true ?= is_map(Requests),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Client),
+        Answered = case map_size(Answers) of
+            0 -> maps:without([~"inputResponses", ~"requestState"], Params);
+            _ -> (maps:remove(~"requestState", Params))#{~"inputResponses" => Answers}
+        end,
+        Again = maps:merge(Answered, maps:with([~"requestState"], Result)),
+        send({Method, Again}, Call#call{rounds = Rounds + 1, watch = renewed(Call#call.watch)})
+    else
+        false ->
+            protocol([~"result of ", Method, ~": inputRequests: expected an object"]);
+        {error, _} = Error ->
+            Error
+    end.
+
+%% The time of the user's answers is not the server's.
+renewed(#{timeout := Timeout, last_deadline := Last} = Watch) ->
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    Watch#{deadline := Deadline, last_deadline := max(Last, Deadline)}.

@@ -1,0 +1,62 @@
+-module(erlmcp_client_error).
+-moduledoc "Why a call failed, in words. Pure.".
+
+-export([text/1]).
+
+-doc "A sentence without its full stop.".
+-spec text(erlmcp_client_call:reason() | {bad_option, term(), binary()}) -> binary().
+text(Reason) ->
+    unicode:characters_to_binary(sentence(Reason)).
+
+sentence({rpc, #{code := Code, message := Message}}) ->
+    io_lib:format("the server answered with error ~b: ~ts", [Code, Message]);
+sentence({timeout, Milliseconds}) ->
+    io_lib:format("the server did not answer within ~b ms", [Milliseconds]);
+sentence(timeout) ->
+    "the server was not reached in time";
+sentence({connect, Why}) ->
+    ["the server cannot be reached: ", why(Why)];
+sentence({closed, Why}) ->
+    ["the connection ended before the answer: ", why(Why)];
+sentence({http, Status, _, _}) ->
+    io_lib:format("the server answered with HTTP status ~b", [Status]);
+sentence(session_lost) ->
+    "the server has forgotten the session";
+sentence({redirect, Location}) ->
+    ["the server sends to another place, which is not followed: ", Location];
+sentence({unauthorized, Why}) ->
+    ["the server wants authorization: ", why(Why)];
+sentence({protocol, What}) ->
+    ["what the server sent is not MCP: ", What];
+sentence({too_large, heap}) ->
+    "what the server sent takes more memory than a call may use";
+sentence({too_large, Limit}) ->
+    io_lib:format("what the server sent is larger than ~b bytes", [Limit]);
+sentence({overload, Limit}) ->
+    io_lib:format("the client's own limit of ~b is reached", [Limit]);
+sentence({unsupported_version, Versions}) ->
+    ["the server speaks none of our revisions, but: ", lists:join(", ", Versions)];
+sentence({cursor_loop, Cursor}) ->
+    ["the server's list comes back to a page that was there before: ", Cursor];
+sentence({too_many_pages, Limit}) ->
+    io_lib:format("the server's list has more than ~b pages", [Limit]);
+sentence({too_many_rounds, Limit}) ->
+    io_lib:format("the server asked for input more than ~b times", [Limit]);
+sentence({input, Name, Why}) ->
+    ["the server asked for input (", Name, "), and there was none: ", why(Why)];
+sentence({crashed, _}) ->
+    "the call crashed; the log says more";
+sentence({bad_option, Key, Expected}) ->
+    io_lib:format("option ~0tp: expected ~ts", [Key, Expected]);
+sentence(cancelled) ->
+    "the call was cancelled";
+sentence(stopped) ->
+    "the client does not run".
+
+why(Text) when is_binary(Text) -> Text;
+why(Posix) when is_atom(Posix) ->
+    case inet:format_error(Posix) of
+        "unknown POSIX error" ++ _ -> atom_to_list(Posix);
+        Text -> Text
+    end;
+why(Term) -> io_lib:format("~0tp", [Term]).

@@ -1,0 +1,171 @@
+-module(erlmcp_client_inputs).
+-moduledoc """
+What a server asks of a client's user, model or folders, and the funs of the client that answer:
+the same for the requests of a session and for the rounds of 2026-07-28.
+
+An answer to a form has the defaults of its schema where the fun left members out, and is held
+against the schema before it is sent.
+
+Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
+""".
+
+-export([capabilities/1, timeout/1, gather/2, start/3]).
+
+-export_type([inputs/0]).
+
+-doc """
+The funs that answer. What is there is what the client says it can do. `elicit` gets the parameters
+of a form and answers `{accept, Content}`, `decline` or `cancel`; `elicit_url` gets those of a URL
+and answers `accept`, `decline` or `cancel`; `sample` gets those of `sampling/createMessage` and
+answers its result, or `{error, Why}`; `roots` is the list of the roots, or a fun that gives it.
+""".
+-type inputs() :: #{
+    elicit => fun((map()) -> {accept, Content :: map()} | decline | cancel),
+    elicit_url => fun((map()) -> accept | decline | cancel),
+    sample => fun((map()) -> {ok, map()} | {error, binary()}),
+    roots => [map()] | fun(() -> [map()])
+}.
+
+%% Processes that answer a client's server at once.
+-define(AT_ONCE, 16).
+
+-doc "The capabilities that these funs come to.".
+-spec capabilities(inputs()) -> map().
+capabilities(Inputs) ->
+    Modes = #{Mode => #{} || {Key, Mode} <- [{elicit, ~"form"}, {elicit_url, ~"url"}],
+                             is_map_key(Key, Inputs)},
+    maps:from_list([{~"elicitation", Modes} || map_size(Modes) > 0]
+                   ++ [{~"sampling", #{}} || is_map_key(sample, Inputs)]
+                   ++ [{~"roots", #{}} || is_map_key(roots, Inputs)]).
+
+-doc "Milliseconds that an answer may take.".
+-spec timeout(erlmcp_peer:client()) -> pos_integer().
+timeout(#{settings := #{input_timeout := Timeout}}) ->
+    Timeout.
+
+-doc """
+The answers to the `inputRequests` of a result, by their names. They are asked at once, each in a
+process of its own, and all have the time of `timeout/1`.
+""".
+-spec gather(Requests :: #{binary() => term()}, erlmcp_peer:client()) ->
+    {ok, #{binary() => map()}} | {error, {input, Name :: binary(), Why :: term()}}.
+gather(Requests, #{settings := #{inputs := Inputs}} = Client) when map_size(Requests) =< ?AT_ONCE ->
+    Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
+    Asked = [{Name, spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end)}
+             || Name := Request <- Requests],
+    collect(Asked, Deadline, #{});
+gather(_, _) ->
+    {error, {input, ~"", {too_many, ?AT_ONCE}}}.
+
+collect([], _, Answers) ->
+    {ok, Answers};
+collect([{Name, {Pid, Monitor}} | Asked], Deadline, Answers) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {answer, {ok, Answer}}} ->
+            collect(Asked, Deadline, Answers#{Name => Answer});
+        {'DOWN', Monitor, process, Pid, {answer, {error, _, Why}}} ->
+            end_all(Asked, {error, {input, Name, Why}});
+        {'DOWN', Monitor, process, Pid, _} ->
+            end_all(Asked, {error, {input, Name, crashed}})
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+        end_all([{Name, {Pid, Monitor}} | Asked], {error, {input, Name, timeout}})
+    end.
+
+end_all(Asked, Outcome) ->
+    lists:foreach(fun({_, {Pid, Monitor}}) ->
+                      _ = demonitor(Monitor, [flush]),
+                      exit(Pid, kill)
+                  end, Asked),
+    Outcome.
+
+-doc """
+Answers a request that the server sent by itself, in a process of its own: its monitor is returned,
+and it ends when the answer has been taken or the calling process has ended.
+""".
+-spec start(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) -> reference().
+start({request, Id, Method, Params}, Client, Live) ->
+    Caller = self(),
+    {_, Monitor} = spawn_monitor(fun() -> serve(Id, Method, Params, {Client, Live}, Caller) end),
+    Monitor.
+
+serve(Id, Method, Params, {#{settings := #{inputs := Inputs}} = Client, Live}, Caller) ->
+    Gone = monitor(process, Caller),
+    Request = #{~"method" => Method, ~"params" => Params},
+    {Pid, Monitor} = spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end),
+    receive
+        {'DOWN', Monitor, process, Pid, {answer, Answer}} ->
+            _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
+            ok;
+        {'DOWN', Monitor, process, Pid, _} ->
+            Crashed = {error, -32603, ~"the client failed to answer"},
+            _ = erlmcp_client_attempt:answer(Id, Crashed, Client, Live),
+            ok;
+        {'DOWN', Gone, process, Caller, _} ->
+            exit(Pid, kill)
+    after timeout(Client) ->
+        exit(Pid, kill),
+        Late = {error, -32603, ~"the client had no answer in time"},
+        _ = erlmcp_client_attempt:answer(Id, Late, Client, Live),
+        ok
+    end.
+
+%% Runs in a process of its own: a fun may take its time, and may crash.
+respond(#{~"method" := Method} = Request, Inputs) ->
+    Params = maps:get(~"params", Request, #{}),
+    answer(Method, Params, Inputs);
+respond(_, _) ->
+    {error, -32600, ~"expected a request with a method"}.
+
+answer(~"ping", _, _) ->
+    {ok, #{}};
+answer(~"elicitation/create", #{~"mode" := ~"url"} = Params, #{elicit_url := Fun}) ->
+    case Fun(Params) of
+        accept -> {ok, #{~"action" => ~"accept"}};
+        Action -> refused(Action)
+    end;
+answer(~"elicitation/create", #{~"mode" := Mode}, _) when Mode =/= ~"form" ->
+    undeclared(~"elicitation/create");
+answer(~"elicitation/create", Params, #{elicit := Fun}) ->
+    case Fun(Params) of
+        {accept, Content} -> filled(Content, maps:get(~"requestedSchema", Params, #{}));
+        Action -> refused(Action)
+    end;
+answer(~"sampling/createMessage", Params, #{sample := Fun}) ->
+    case Fun(Params) of
+        {ok, #{} = Result} -> {ok, Result};
+        {error, Why} -> {error, -1, Why}
+    end;
+answer(~"roots/list", _, #{roots := Fun}) when is_function(Fun) ->
+    {ok, #{~"roots" => Fun()}};
+answer(~"roots/list", _, #{roots := Roots}) ->
+    {ok, #{~"roots" => Roots}};
+answer(Method, _, _) ->
+    undeclared(Method).
+
+refused(decline) -> {ok, #{~"action" => ~"decline"}};
+refused(cancel) -> {ok, #{~"action" => ~"cancel"}}.
+
+undeclared(Method) ->
+    {error, -32601, <<Method/binary, ": the client has not declared that it can">>}.
+
+filled(Content, Schema) ->
+    %% As it will be on the wire: atoms are strings there.
+    Given = json:decode(iolist_to_binary(json:encode(Content))),
+    Full = maps:merge(defaults(Schema), Given),
+    case erlmcp_schema:compile(Schema, #{formats => assert}) of
+        {ok, Compiled} ->
+            case erlmcp_schema:validate(Full, Compiled) of
+                ok ->
+                    {ok, #{~"action" => ~"accept", ~"content" => Full}};
+                {error, Found} ->
+                    Sentences = lists:join($\s, erlmcp_schema:explain(Found)),
+                    {error, -32603, iolist_to_binary([~"the answer does not fit: " | Sentences])}
+            end;
+        {error, _} ->
+            {error, -32602, ~"requestedSchema: expected a JSON Schema"}
+    end.
+
+defaults(#{~"properties" := #{} = Properties}) ->
+    #{Name => Default || Name := #{~"default" := Default} <- Properties};
+defaults(_) ->
+    #{}.

@@ -1,0 +1,115 @@
+-module(erlmcp_client_listen).
+-moduledoc """
+The process of one subscription of 2026-07-28: it keeps its stream open, and opens it anew, with a
+growing pause, when that ends. The subscriber is told of changes from here.
+
+Source: specification 2026-07-28, "Subscriptions".
+""".
+
+-export([run/5]).
+
+%% Milliseconds until the next attempt, growing from the one to the other.
+-define(PAUSE, 500).
+-define(LONGEST_PAUSE, 30_000).
+%% Milliseconds until the server must have acknowledged.
+-define(ACKNOWLEDGE, 30_000).
+
+-record(listen, {
+    reference :: reference(),
+    subscriber :: pid(),
+    filter :: map(),
+    client :: erlmcp_peer:client(),
+    live :: erlmcp_peer:live(),
+    id :: undefined | integer(),
+    acknowledged = false :: boolean(),
+    pause = ?PAUSE :: pos_integer()
+}).
+
+-doc "Listens until its subscriber reads no more, or the server does not offer it.".
+-spec run(reference(), pid(), erlmcp_client_subscriptions:filter(), erlmcp_peer:client(),
+          erlmcp_peer:live()) -> ok.
+run(Reference, Subscriber, Filter, Client, Live) ->
+    listen(#listen{reference = Reference, subscriber = Subscriber, client = Client, live = Live,
+                   filter = wire(Filter)}).
+
+wire(Filter) ->
+    maps:from_list([{Name, true} || {Key, Name} <- [{tools_changed, ~"toolsListChanged"},
+                                                    {prompts_changed, ~"promptsListChanged"},
+                                                    {resources_changed, ~"resourcesListChanged"}],
+                                    maps:get(Key, Filter, false)]
+                   ++ [{~"resourceSubscriptions", Uris} || #{resources := Uris} <- [Filter]]).
+
+listen(#listen{client = #{channel := {Transport, Handle}} = Client} = Listen) ->
+    #{ids := Ids, identity := Identity} = Client,
+    #listen{live = #{revision := Revision}, filter = Filter} = Listen,
+    Id = atomics:add_get(Ids, 1, 1),
+    {Message, Headers} = erlmcp_client_request:request(
+        Id, {~"subscriptions/listen", #{~"notifications" => Filter}}, #{}, {Revision, Identity}),
+    Outgoing = #{kind => stream, id => Id, message => Message, headers => Headers,
+                 session => none, deadline => erlang:monotonic_time(millisecond) + ?ACKNOWLEDGE},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} ->
+            receiving(Exchange, Listen#listen{id = Id, acknowledged = false});
+        {error, Reason} ->
+            again(Reason, Listen)
+    end.
+
+receiving(Exchange, #listen{client = #{channel := {Transport, _}}} = Listen) ->
+    receive
+        Message ->
+            case Transport:received(Message, Exchange) of
+                other -> receiving(Exchange, Listen);
+                {Events, Next} -> events(Events, Next, Listen)
+            end
+    after silence(Listen) ->
+        _ = Transport:abort(Exchange),
+        again(timeout, Listen)
+    end.
+
+silence(#listen{acknowledged = true}) -> infinity;
+silence(_) -> ?ACKNOWLEDGE.
+
+events([], Exchange, Listen) ->
+    receiving(Exchange, Listen);
+events([{message, {notification, ~"notifications/subscriptions/acknowledged", _}} | Events],
+       Exchange, Listen) ->
+    next(subscribed, Events, Exchange, Listen#listen{acknowledged = true, pause = ?PAUSE});
+events([{message, {notification, Method, Params}} | Events], Exchange, Listen) ->
+    #listen{client = #{cache := Cache}} = Listen,
+    ok = erlmcp_client_cache:changed(Method, Params, Cache),
+    case erlmcp_client_subscriptions:event(Method, Params) of
+        none -> events(Events, Exchange, Listen);
+        Event -> next(Event, Events, Exchange, Listen)
+    end;
+events([{message, {response, _, {ok, _}}} | _], _, Listen) ->
+    again(ended, Listen);
+events([{message, {response, _, {error, #{~"code" := -32601} = Error}}} | _], _, Listen) ->
+    finished({rpc, Error}, Listen);
+events([{message, {response, _, {error, Error}}} | _], _, Listen) ->
+    again({rpc, Error}, Listen);
+events([{failed, Reason} | _], _, Listen) ->
+    again(Reason, Listen);
+events([_ | Events], Exchange, Listen) ->
+    events(Events, Exchange, Listen).
+
+next(Event, Events, Exchange, Listen) ->
+    #listen{client = #{channel := {Transport, _}}, reference = Reference, subscriber = Pid} = Listen,
+    case erlmcp_client_subscriptions:deliver(Pid, Reference, Event) of
+        ok ->
+            events(Events, Exchange, Listen);
+        cut ->
+            _ = Transport:abort(Exchange),
+            ok
+    end.
+
+finished(Reason, #listen{subscriber = Pid, reference = Reference}) ->
+    _ = erlmcp_client_subscriptions:deliver(Pid, Reference, {ended, Reason}),
+    ok.
+
+%% Somebody else's server may be down for long; half of the pause is chance, so that not all come
+%% back at once.
+again(_, #listen{pause = Pause} = Listen) ->
+    receive
+    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+        listen(Listen#listen{pause = min(?LONGEST_PAUSE, Pause * 2)})
+    end.

@@ -1,0 +1,171 @@
+-module(erlmcp_client_options).
+-moduledoc """
+The options of a client as data: what each may be, and what holds where one is left out. What a
+transport wants beside them it checks itself.
+""".
+
+-export([check/3, defaults/0, limits/0]).
+
+-export_type([options/0, settings/0, limits/0]).
+
+-doc """
+The options that all transports have; those of the transport stand in the same map.
+
+- `name`, `version`, `title`: how the client calls itself.
+- `era`: `auto` finds out; `stateless`, `session` or a revision takes that one alone.
+- `inputs`: the funs that answer what servers ask, see `t:erlmcp_client_inputs:inputs/0`.
+- `capabilities`: others that the client has, such as `extensions`, as they are on the wire.
+- `log_level`: of the log messages that the server is asked for.
+- `cache`: `false` keeps no results; a map bounds their `entries` and `bytes`.
+- the numbers of `defaults/0`, and `limits`, those of `limits/0`.
+""".
+-type options() :: #{
+    name => binary(), version => binary(), title => binary(),
+    era => auto | erlmcp_revision:era() | erlmcp_revision:revision(),
+    inputs => erlmcp_client_inputs:inputs(),
+    capabilities => map(),
+    log_level => erlmcp:level(),
+    cache => false | #{entries => pos_integer(), bytes => pos_integer()},
+    timeout => pos_integer(), max_timeout => pos_integer(), connect_timeout => pos_integer(),
+    input_timeout => pos_integer(), calls => pos_integer(), subscriptions => pos_integer(),
+    limits => #{atom() => pos_integer()},
+    atom() => term()
+}.
+-type limits() :: #{
+    message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
+    pages := pos_integer(), call_heap_bytes := pos_integer()
+}.
+-doc "Options that have been checked, with the defaults of those that were left out.".
+-type settings() :: #{
+    transport := module(), target := term(), options := map(),
+    info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
+    inputs := erlmcp_client_inputs:inputs(), capabilities := map(),
+    log_level => binary(), cache := erlmcp_client_cache:options() | none,
+    timeout := pos_integer(), max_timeout := pos_integer(), connect_timeout := pos_integer(),
+    input_timeout := pos_integer(), calls := pos_integer(), subscriptions := pos_integer(),
+    limits := limits()
+}.
+
+-doc "Every number, its default, and what it bounds.".
+-spec defaults() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+defaults() ->
+    [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
+     {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
+     {connect_timeout, 10_000, ~"milliseconds until a connection stands"},
+     {input_timeout, 600_000, ~"milliseconds until what the server asks is answered"},
+     {calls, 1_000, ~"calls that run at once"},
+     {subscriptions, 100, ~"subscriptions at once"}].
+
+-doc "Every limit of what comes from a server, its default, and what it bounds.".
+-spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+limits() ->
+    [{message_bytes, 4_194_304, ~"bytes of one message from a server"},
+     {depth, 64, ~"nesting of a message's JSON"},
+     {members, 100_000, ~"object members in a message's JSON"},
+     {pages, 1_000, ~"pages of one list"},
+     {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"}].
+
+-define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
+
+-doc "The settings that the options of a transport amount to, or the first option that is wrong.".
+-spec check(Transport :: module(), Target :: term(), options()) ->
+    {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(Transport, Target, Options) when is_map(Options) ->
+    Own = [name, version, title, era, inputs, capabilities, log_level, cache, limits
+           | [Name || {Name, _, _} <- defaults()]],
+    Common = maps:with(Own, Options),
+    case first_error(maps:to_list(Common)) of
+        ok ->
+            Settings = maps:merge(#{Name => Default || {Name, Default, _} <- defaults()},
+                                  maps:without([name, version, title], Common)),
+            {ok, Settings#{
+                transport => Transport, target => Target,
+                options => maps:without(Own, Options),
+                info => info(Common),
+                era => maps:get(era, Common, auto),
+                inputs => maps:get(inputs, Common, #{}),
+                capabilities => maps:get(capabilities, Common, #{}),
+                cache => cache(maps:get(cache, Common, #{})),
+                limits => maps:merge(#{Name => Default || {Name, Default, _} <- limits()},
+                                     maps:get(limits, Common, #{}))}};
+        Error ->
+            Error
+    end;
+check(_, _, _) ->
+    {error, {bad_option, options, ~"a map"}}.
+
+info(Options) ->
+    _ = application:load(erlmcp),
+    {ok, Version} = application:get_key(erlmcp, vsn),
+    maps:from_list([{name, maps:get(name, Options, ~"erlmcp")},
+                    {version, maps:get(version, Options, list_to_binary(Version))}
+                    | [{title, Title} || #{title := Title} <- [Options]]]).
+
+cache(false) -> none;
+cache(Given) -> maps:merge(?CACHE, Given).
+
+first_error([]) -> ok;
+first_error([{Key, Value} | Rest]) ->
+    case option(Key, Value) of
+        true -> first_error(Rest);
+        {expected, Expected} -> {error, {bad_option, Key, Expected}};
+        {error, _} = Error -> Error
+    end.
+
+option(Key, Value) when Key =:= name; Key =:= version; Key =:= title ->
+    is_text(Value) orelse {expected, ~"a binary in UTF-8"};
+option(era, Era) ->
+    lists:member(Era, [auto, stateless, session | erlmcp_revision:all()])
+        orelse {expected, ~"auto, stateless, session or a revision"};
+option(inputs, Inputs) when is_map(Inputs) ->
+    first_wrong(fun input/2, inputs, Inputs);
+option(inputs, _) ->
+    {expected, ~"a map of funs"};
+option(capabilities, Value) ->
+    is_json_object(Value) orelse {expected, ~"a map that is JSON"};
+option(log_level, Level) ->
+    is_atom(Level) andalso erlmcp_meta:level(atom_to_binary(Level)) =/= error
+        orelse {expected, ~"a log level"};
+option(cache, false) -> true;
+option(cache, Bounds) when is_map(Bounds) ->
+    first_wrong(fun(Key, Value) when Key =:= entries; Key =:= bytes -> positive(Value);
+                   (_, _) -> {expected, ~"no such bound"}
+                end, cache, Bounds);
+option(cache, _) -> {expected, ~"false, or a map of entries and bytes"};
+option(limits, Limits) when is_map(Limits) ->
+    first_wrong(fun(Key, Value) ->
+                    case lists:keymember(Key, 1, limits()) of
+                        true -> positive(Value);
+                        false -> {expected, ~"no such limit"}
+                    end
+                end, limits, Limits);
+option(limits, _) -> {expected, ~"a map of limits"};
+option(_, Value) -> positive(Value).
+
+positive(Value) ->
+    is_integer(Value) andalso Value > 0 orelse {expected, ~"a positive integer"}.
+
+input(Key, Fun) when Key =:= elicit; Key =:= elicit_url; Key =:= sample ->
+    is_function(Fun, 1) orelse {expected, ~"a fun of one argument"};
+input(roots, Roots) ->
+    is_function(Roots, 0) orelse is_list(Roots) andalso lists:all(fun is_map/1, Roots)
+        orelse {expected, ~"a list of maps, or a fun that gives one"};
+input(_, _) ->
+    {expected, ~"no such input"}.
+
+first_wrong(Check, Option, Map) ->
+    case [{Key, Expected} || Key := Value <- Map, {expected, Expected} <- [Check(Key, Value)]] of
+        [] -> true;
+        [{Key, Expected} | _] -> {error, {bad_option, {Option, Key}, Expected}}
+    end.
+
+is_text(Value) ->
+    is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
+
+is_json_object(Value) ->
+    try is_map(Value) andalso json:encode(Value) of
+        false -> false;
+        _ -> true
+    catch
+        error:_ -> false
+    end.

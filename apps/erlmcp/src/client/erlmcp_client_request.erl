@@ -1,0 +1,93 @@
+-module(erlmcp_client_request).
+-moduledoc """
+A client's messages as bytes: what each era wants in a request's `_meta` and in the headers of
+HTTP. Pure.
+
+Sources: specification 2026-07-28, "Base protocol / _meta" and "Streamable HTTP / Request Metadata";
+2025-11-25, "Transports / Protocol Version Header".
+""".
+
+-export([request/4, notification/3, response/3, initialize/2]).
+
+-export_type([identity/0, extra/0]).
+
+-doc "Who a client is and what it can do, as it says it to servers.".
+-type identity() :: #{info := map(), capabilities := map()}.
+
+-doc "What a request has beside its parameters.".
+-type extra() :: #{
+    token => erlmcp_message:id(),
+    log_level => binary(),
+    meta => map(),
+    declarations => [erlmcp_header:declaration()]
+}.
+
+-define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
+-define(INFO, ~"io.modelcontextprotocol/clientInfo").
+-define(CAPABILITIES, ~"io.modelcontextprotocol/clientCapabilities").
+-define(LOG_LEVEL, ~"io.modelcontextprotocol/logLevel").
+
+-doc "A request of a revision, and its headers.".
+-spec request(erlmcp_message:id(), {Method :: binary(), Params :: map()}, extra(),
+              {erlmcp_revision:revision(), identity()}) ->
+    {iodata(), [{binary(), iodata()}]}.
+request(Id, {Method, Params}, Extra, {Revision, Identity}) ->
+    Own = maps:get(~"_meta", Params, #{}),
+    Meta = maps:merge(maps:merge(maps:get(meta, Extra, #{}), Own),
+                      meta(erlmcp_revision:era(Revision), Revision, Identity, Extra)),
+    Full = case map_size(Meta) of
+        0 -> Params;
+        _ -> Params#{~"_meta" => Meta}
+    end,
+    {erlmcp_message:request(Id, Method, Full), headers(Method, Params, Revision, Extra)}.
+
+%% What is agreed on by `initialize` no header can say before.
+headers(~"initialize", _, _, _) ->
+    [];
+headers(Method, Params, Revision, Extra) ->
+    erlmcp_request_header:version(Revision)
+        ++ case erlmcp_revision:era(Revision) of
+               session -> [];
+               stateless ->
+                   erlmcp_request_header:request(Method, Params)
+                       ++ mirrored(Params, maps:get(declarations, Extra, []))
+           end.
+
+mirrored(_, []) -> [];
+mirrored(#{~"arguments" := Arguments}, Declared) ->
+    erlmcp_request_header:arguments(Arguments, Declared);
+mirrored(_, _) -> [].
+
+meta(session, _, _, Extra) ->
+    maps:from_list([{~"progressToken", Token} || #{token := Token} <- [Extra]]);
+meta(stateless, Revision, #{info := Info, capabilities := Capabilities}, Extra) ->
+    maps:merge(#{?VERSION => erlmcp_revision:name(Revision),
+                 ?INFO => Info,
+                 ?CAPABILITIES => Capabilities},
+               maps:from_list([{~"progressToken", Token} || #{token := Token} <- [Extra]]
+                              ++ [{?LOG_LEVEL, Level}
+                                  || #{log_level := Level} <- [Extra]])).
+
+-doc "A notification of a revision, and its headers.".
+-spec notification(Method :: binary(), Params :: map(), erlmcp_revision:revision()) ->
+    {iodata(), [{binary(), iodata()}]}.
+notification(Method, Params, Revision) ->
+    {erlmcp_message:notification(Method, Params), headers(Method, Params, Revision, #{})}.
+
+-doc "The answer to a request of the server's, and its headers.".
+-spec response(erlmcp_message:id(), {ok, map()} | {error, Code :: integer(), Message :: binary()},
+               erlmcp_revision:revision()) -> {iodata(), [{binary(), iodata()}]}.
+response(Id, Answer, Revision) ->
+    Body = case Answer of
+        {ok, Result} -> #{jsonrpc => ~"2.0", id => Id, result => Result};
+        {error, Code, Message} ->
+            #{jsonrpc => ~"2.0", id => Id, error => #{code => Code, message => Message}}
+    end,
+    {json:encode(Body), erlmcp_request_header:version(Revision)}.
+
+-doc "The parameters of `initialize`.".
+-spec initialize(erlmcp_revision:revision(), identity()) -> map().
+initialize(Revision, #{info := Info, capabilities := Capabilities}) ->
+    #{~"protocolVersion" => erlmcp_revision:name(Revision),
+      ~"capabilities" => Capabilities,
+      ~"clientInfo" => Info}.

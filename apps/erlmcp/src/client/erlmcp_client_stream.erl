@@ -1,0 +1,94 @@
+-module(erlmcp_client_stream).
+-moduledoc """
+The process of a session's GET stream on HTTP, on which the server sends what belongs to no call:
+notifications go to the client's own process, requests are answered from here. Servers need not have
+one.
+
+Source: specification 2025-11-25, "Transports / Listening for Messages from the Server".
+""".
+
+-export([run/2]).
+
+-define(PAUSE, 500).
+-define(LONGEST_PAUSE, 30_000).
+%% Milliseconds until the server must have begun to answer.
+-define(OPEN, 30_000).
+%% Requests of the server's that are answered at once.
+-define(QUESTIONS, 16).
+
+-record(stream, {
+    client :: erlmcp_peer:client(),
+    live :: erlmcp_peer:live(),
+    questions = [] :: [reference()],
+    pause = ?PAUSE :: pos_integer()
+}).
+
+-doc "Keeps the stream open until the session is lost or there is no stream to have.".
+-spec run(erlmcp_peer:client(), erlmcp_peer:live()) -> ok.
+run(Client, Live) ->
+    open(#stream{client = Client, live = Live}).
+
+open(#stream{client = #{channel := {Transport, Handle}}, live = Live} = Stream) ->
+    #{session := Session, revision := Revision} = Live,
+    Outgoing = #{kind => stream, id => none, message => [], session => Session, resumes => true,
+                 headers => erlmcp_request_header:version(Revision),
+                 deadline => erlang:monotonic_time(millisecond) + ?OPEN},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} -> receiving(Exchange, Stream);
+        {error, Reason} -> failed(Reason, Stream)
+    end.
+
+receiving(Exchange, #stream{client = #{channel := {Transport, _}}, questions = Open} = Stream) ->
+    receive
+        {'DOWN', Monitor, process, _, _} = Message ->
+            case lists:member(Monitor, Open) of
+                true ->
+                    receiving(Exchange, Stream#stream{questions = lists:delete(Monitor, Open)});
+                false ->
+                    received(Transport:received(Message, Exchange), Exchange, Stream)
+            end;
+        Message ->
+            received(Transport:received(Message, Exchange), Exchange, Stream)
+    end.
+
+received(other, Exchange, Stream) -> receiving(Exchange, Stream);
+received({Events, Exchange}, _, Stream) -> events(Events, Exchange, Stream).
+
+events([], Exchange, Stream) ->
+    receiving(Exchange, Stream);
+events([{headers, _} | Events], Exchange, #stream{client = #{peer := Peer}} = Stream) ->
+    Peer ! {stream, self(), open},
+    events(Events, Exchange, Stream#stream{pause = ?PAUSE});
+events([{message, {notification, Method, Params}} | Events], Exchange, Stream) ->
+    ok = erlmcp_peer:notify(Stream#stream.client, Method, Params),
+    events(Events, Exchange, Stream);
+events([{message, {request, _, _, _} = Request} | Events], Exchange, Stream) ->
+    events(Events, Exchange, asked(Request, Stream));
+events([{failed, Reason} | _], _, Stream) ->
+    failed(Reason, Stream);
+events([_ | Events], Exchange, Stream) ->
+    events(Events, Exchange, Stream).
+
+asked(_, #stream{questions = Open} = Stream) when length(Open) >= ?QUESTIONS ->
+    Stream;
+asked(Request, #stream{client = Client, live = Live, questions = Open} = Stream) ->
+    Stream#stream{questions = [erlmcp_client_inputs:start(Request, Client, Live) | Open]}.
+
+failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when Status < 500 ->
+    Peer ! {stream, self(), refused},
+    ok;
+failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = Stream) ->
+    %% A server without sessions that has no stream either says the same.
+    case Live of
+        #{session := none} ->
+            Peer ! {stream, self(), refused},
+            ok;
+        #{} ->
+            _ = erlmcp_peer:lost(Client, Live, erlang:monotonic_time(millisecond) + ?OPEN),
+            failed(lost, Stream)
+    end;
+failed(_, #stream{pause = Pause} = Stream) ->
+    receive
+    after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
+        open(Stream#stream{pause = min(?LONGEST_PAUSE, Pause * 2)})
+    end.

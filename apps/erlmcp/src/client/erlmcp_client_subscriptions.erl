@@ -1,0 +1,266 @@
+-module(erlmcp_client_subscriptions).
+-moduledoc """
+Who of a client's users wants to hear of which changes, kept by the client's own process. In
+2026-07-28 each subscription has a stream of its own (`m:erlmcp_client_listen`); in a session all
+share what the server sends, and the resources that they watch are counted, so that the server is
+asked for each of them once.
+
+Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
+""".
+
+-export([new/0, add/4, remove/3, ended/2, renewed/2]).
+-export([heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
+-export([event/2, deliver/3]).
+
+-export_type([subscriptions/0, filter/0, event/0]).
+
+-doc """
+What to hear of: changes of the lists of tools, prompts and resources, of the contents of resources
+by their URIs, and, in a session, log messages that belong to no call.
+""".
+-type filter() :: #{
+    tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
+    resources => [binary()],
+    logs => boolean()
+}.
+-doc """
+What a subscriber is told in `{erlmcp, Reference, Event}`. `subscribed` says that changes are heard
+of from now on; when it comes again the way there was lost, and changes may have been missed. After
+`{ended, Reason}` nothing comes.
+""".
+-type event() ::
+    subscribed | tools_changed | prompts_changed | resources_changed
+    | {resource_updated, Uri :: binary()} | {log, map()} | {ended, Reason :: term()}.
+
+%% Messages that may wait for a subscriber that does not read; at one more it is cut off.
+-define(UNREAD, 1000).
+%% Requests of the server's, on no call's stream, that are answered at once.
+-define(QUESTIONS, 16).
+
+-record(subscription, {
+    pid :: pid(),
+    filter :: filter(),
+    %% What makes it heard: a stream of its own, or a process that asks for resources.
+    worker :: undefined | pid(),
+    asked = false :: boolean()
+}).
+-record(subscriptions, {
+    all = #{} :: #{reference() => #subscription{}},
+    %% The stream on which a session's server says what belongs to no call.
+    stream = none :: none | {opening | open, pid()},
+    questions = [] :: [reference()]
+}).
+
+-opaque subscriptions() :: #subscriptions{}.
+-type server() :: {erlmcp_peer:client(), undefined | erlmcp_peer:live()}.
+
+-doc "No subscriptions.".
+-spec new() -> subscriptions().
+new() ->
+    #subscriptions{}.
+
+-doc "One more, for a process that is monitored from now on.".
+-spec add(pid(), filter(), server(), subscriptions()) ->
+    {ok, reference(), subscriptions()} | {error, {overload, pos_integer()}}.
+add(Pid, Filter, {#{settings := #{subscriptions := Limit}}, _} = Server, Subscriptions) ->
+    #subscriptions{all = All} = Subscriptions,
+    case map_size(All) of
+        Limit ->
+            {error, {overload, Limit}};
+        _ ->
+            Reference = monitor(process, Pid),
+            Subscription = begun(Reference, #subscription{pid = Pid, filter = Filter}, Server),
+            {ok, Reference, announced(Subscriptions#subscriptions{
+                all = All#{Reference => Subscription}})}
+    end.
+
+%% Before the server is known, nothing; `renewed/2` comes then.
+begun(_, Subscription, {_, undefined}) ->
+    Subscription;
+begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
+    #{revision := Revision} = Live,
+    Worker = case {erlmcp_revision:era(Revision), maps:remove(logs, Filter)} of
+        {stateless, Changes} when map_size(Changes) =:= 0 ->
+            undefined;
+        {stateless, _} ->
+            spawn_link(fun() -> erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live) end);
+        {session, #{resources := [_ | _] = Uris}} ->
+            Peer = self(),
+            spawn_link(fun() ->
+                Outcome = watch(Uris, ~"resources/subscribe", Client, Live),
+                Peer ! {subscribed, self(), Outcome}
+            end);
+        {session, _} ->
+            undefined
+    end,
+    Subscription#subscription{worker = Worker, asked = Worker =:= undefined}.
+
+watch([], _, _, _) ->
+    ok;
+watch([Uri | Uris], Method, Client, Live) ->
+    case erlmcp_client_call:request({Method, #{~"uri" => Uri}}, Client, Live) of
+        {ok, _, _} -> watch(Uris, Method, Client, Live);
+        {error, _} = Error -> Error
+    end.
+
+-doc "One less: unsubscribed, or its process has ended.".
+-spec remove(reference(), server(), subscriptions()) -> subscriptions().
+remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Subscriptions) ->
+    case maps:take(Reference, All) of
+        {#subscription{worker = Worker, filter = Filter}, Left} ->
+            _ = demonitor(Reference, [flush]),
+            ok = end_worker(Worker),
+            ok = unwatch(maps:get(resources, Filter, []), Left, Server),
+            Subscriptions#subscriptions{all = Left};
+        error ->
+            Subscriptions#subscriptions{questions = lists:delete(Reference, Questions)}
+    end.
+
+end_worker(undefined) ->
+    ok;
+end_worker(Worker) ->
+    unlink(Worker),
+    exit(Worker, shutdown),
+    ok.
+
+%% What no other one watches.
+unwatch(Uris, Others, {Client, #{revision := Revision} = Live}) when Uris =/= [] ->
+    Watched = lists:append([maps:get(resources, Filter, [])
+                            || _ := #subscription{filter = Filter} <- Others]),
+    case {erlmcp_revision:era(Revision), Uris -- Watched} of
+        {session, [_ | _] = Last} ->
+            _ = spawn(fun() -> watch(Last, ~"resources/unsubscribe", Client, Live) end),
+            ok;
+        _ ->
+            ok
+    end;
+unwatch(_, _, _) ->
+    ok.
+
+-doc "A linked process has ended: a question's, a stream's, or that of a subscription.".
+-spec ended(pid(), subscriptions()) -> subscriptions().
+ended(Pid, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+    announced(Subscriptions#subscriptions{stream = none});
+ended(Pid, #subscriptions{all = All} = Subscriptions) ->
+    Subscriptions#subscriptions{all = maps:map(
+        fun(_, #subscription{worker = Worker} = Subscription) when Worker =:= Pid ->
+                Subscription#subscription{worker = undefined};
+           (_, Subscription) ->
+                Subscription
+        end, All)}.
+
+-doc "The server is known, or known anew: everything is asked for again.".
+-spec renewed({erlmcp_peer:client(), erlmcp_peer:live()}, subscriptions()) -> subscriptions().
+renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
+    ok = case Stream of
+        {_, Old} -> end_worker(Old);
+        none -> ok
+    end,
+    Again = maps:map(fun(Reference, #subscription{worker = Worker} = Subscription) ->
+                         ok = end_worker(Worker),
+                         begun(Reference, Subscription#subscription{asked = false}, Server)
+                     end, All),
+    announced(Subscriptions#subscriptions{all = Again, stream = opened(Server)}).
+
+opened({#{channel := {erlmcp_http_channel, _}} = Client, #{revision := Revision} = Live}) ->
+    case erlmcp_revision:era(Revision) of
+        session -> {opening, spawn_link(fun() -> erlmcp_client_stream:run(Client, Live) end)};
+        stateless -> none
+    end;
+opened(_) ->
+    none.
+
+-doc "What came of asking a session's server to watch resources.".
+-spec subscribed(pid(), ok | {error, term()}, subscriptions()) -> subscriptions().
+subscribed(Worker, Outcome, #subscriptions{all = All} = Subscriptions) ->
+    case [Reference || Reference := #subscription{worker = W} <- All, W =:= Worker] of
+        [Reference] when Outcome =:= ok ->
+            #{Reference := Subscription} = All,
+            announced(Subscriptions#subscriptions{
+                all = All#{Reference := Subscription#subscription{asked = true}}});
+        [Reference] ->
+            {error, Reason} = Outcome,
+            #{Reference := #subscription{pid = Pid}} = All,
+            _ = deliver(Pid, Reference, {ended, Reason}),
+            _ = demonitor(Reference, [flush]),
+            Subscriptions#subscriptions{all = maps:remove(Reference, All)};
+        [] ->
+            Subscriptions
+    end.
+
+-doc "The session's stream is open, or open anew; or there is none.".
+-spec stream(pid(), open | refused, subscriptions()) -> subscriptions().
+stream(Pid, open, #subscriptions{stream = {opening, Pid}} = Subscriptions) ->
+    announced(Subscriptions#subscriptions{stream = {open, Pid}});
+stream(Pid, open, #subscriptions{stream = {open, Pid}, all = All} = Subscriptions) ->
+    lists:foreach(fun({Reference, #subscription{pid = Subscriber}}) ->
+                      deliver(Subscriber, Reference, subscribed)
+                  end, maps:to_list(All)),
+    Subscriptions;
+stream(Pid, refused, #subscriptions{stream = {_, Pid}} = Subscriptions) ->
+    announced(Subscriptions#subscriptions{stream = none});
+stream(_, _, Subscriptions) ->
+    Subscriptions.
+
+-doc "Whether the session's stream is on its way.".
+-spec is_opening(subscriptions()) -> boolean().
+is_opening(#subscriptions{stream = {opening, _}}) -> true;
+is_opening(_) -> false.
+
+%% In a session a subscription stands when the server was asked and its stream is there.
+announced(#subscriptions{stream = {opening, _}} = Subscriptions) ->
+    Subscriptions;
+announced(#subscriptions{all = All} = Subscriptions) ->
+    Subscriptions#subscriptions{all = maps:map(
+        fun(Reference, #subscription{pid = Pid, asked = true} = Subscription) ->
+                _ = deliver(Pid, Reference, subscribed),
+                Subscription#subscription{asked = false};
+           (_, Subscription) ->
+                Subscription
+        end, All)}.
+
+-doc "Tells the subscribers of a session of a notification that came for nobody in particular.".
+-spec heard(Method :: binary(), Params :: map(), subscriptions()) -> subscriptions().
+heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
+    case event(Method, Params) of
+        none ->
+            Subscriptions;
+        Event ->
+            Cut = [Reference || Reference := #subscription{filter = Filter, pid = Pid} <- All,
+                                wants(Event, Filter), deliver(Pid, Reference, Event) =:= cut],
+            Subscriptions#subscriptions{all = maps:without(Cut, All)}
+    end.
+
+-doc "The event that a notification is; `none` for one that no subscriber is told of.".
+-spec event(Method :: binary(), Params :: map()) -> event() | none.
+event(~"notifications/tools/list_changed", _) -> tools_changed;
+event(~"notifications/prompts/list_changed", _) -> prompts_changed;
+event(~"notifications/resources/list_changed", _) -> resources_changed;
+event(~"notifications/resources/updated", #{~"uri" := Uri}) -> {resource_updated, Uri};
+event(~"notifications/message", Params) -> {log, Params};
+event(_, _) -> none.
+
+wants({resource_updated, Uri}, Filter) -> lists:member(Uri, maps:get(resources, Filter, []));
+wants({log, _}, Filter) -> maps:get(logs, Filter, false);
+wants(Kind, Filter) -> maps:get(Kind, Filter, false).
+
+-doc "Sends a subscriber an event, or cuts it off if it does not read.".
+-spec deliver(pid(), reference(), event()) -> ok | cut.
+deliver(Pid, Reference, Event) ->
+    case node(Pid) =:= node() andalso process_info(Pid, message_queue_len) of
+        {_, Unread} when Unread > ?UNREAD ->
+            Pid ! {erlmcp, Reference, {ended, slow_consumer}},
+            cut;
+        _ ->
+            Pid ! {erlmcp, Reference, Event},
+            ok
+    end.
+
+-doc "Answers a request that the server sent on no call's stream.".
+-spec asked(erlmcp_message:message(), {erlmcp_peer:client(), erlmcp_peer:live()},
+            subscriptions()) -> subscriptions().
+asked(_, _, #subscriptions{questions = Open} = Subscriptions) when length(Open) >= ?QUESTIONS ->
+    Subscriptions;
+asked(Request, {Client, Live}, #subscriptions{questions = Open} = Subscriptions) ->
+    Monitor = erlmcp_client_inputs:start(Request, Client, Live),
+    Subscriptions#subscriptions{questions = [Monitor | Open]}.

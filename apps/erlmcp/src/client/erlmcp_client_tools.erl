@@ -1,0 +1,75 @@
+-module(erlmcp_client_tools).
+-moduledoc """
+What a client has to know of its server's tools to call them: which arguments go into headers too,
+and what their structured results must fit. Learned from the lists as they come.
+
+Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool Parameters"; "Tools /
+Output Schema".
+""".
+
+-include_lib("kernel/include/logger.hrl").
+
+-export([new/0, learn/2, declarations/2, check_result/3]).
+
+%% Tools that are remembered; those beyond are called without their headers.
+-define(TOOLS, 10_000).
+
+-doc "A table of the calling process, which knows no tool.".
+-spec new() -> ets:tid().
+new() ->
+    ets:new(tools, [public, {read_concurrency, true}]).
+
+-doc """
+Learns the tools of a list, and leaves out those whose definition is invalid: their names are logged,
+and the others stay usable.
+""".
+-spec learn([map()], ets:tid()) -> [map()].
+learn(Tools, Table) ->
+    lists:filter(fun(Tool) -> is_learned(Tool, Table) end, Tools).
+
+is_learned(#{~"name" := Name} = Tool, Table) ->
+    case erlmcp_header:declared(maps:get(~"inputSchema", Tool, #{})) of
+        {ok, Declared} ->
+            case ets:info(Table, size) < ?TOOLS orelse ets:member(Table, Name) of
+                true -> ets:insert(Table, {Name, Declared, output(Tool)});
+                false -> true
+            end;
+        {error, Expected} ->
+            ?LOG_WARNING("MCP tool ~ts is left out of its list: expected ~ts",
+                         [string:slice(Name, 0, 128), Expected], #{domain => [erlmcp]}),
+            false
+    end.
+
+output(#{~"outputSchema" := Schema}) -> Schema;
+output(_) -> none.
+
+-doc "The arguments of a tool that go into headers too; `unknown` if no list had the tool.".
+-spec declarations(Name :: binary(), ets:tid()) -> [erlmcp_header:declaration()] | unknown.
+declarations(Name, Table) ->
+    ets:lookup_element(Table, Name, 2, unknown).
+
+-doc "Whether a tool's result has the structured content that its output schema promises.".
+-spec check_result(Name :: binary(), Result :: map(), ets:tid()) -> ok | {error, binary()}.
+check_result(_, #{~"isError" := true}, _) ->
+    ok;
+check_result(Name, Result, Table) ->
+    case ets:lookup_element(Table, Name, 3, none) of
+        none -> ok;
+        Schema -> fits(Schema, Result)
+    end.
+
+fits(Schema, #{~"structuredContent" := Content}) ->
+    %% What is no schema promises nothing.
+    case erlmcp_schema:compile(Schema, #{check => false}) of
+        {ok, Compiled} ->
+            case erlmcp_schema:validate(Content, Compiled) of
+                ok -> ok;
+                {error, Found} ->
+                    {error, iolist_to_binary([~"structuredContent: ",
+                                              lists:join($\s, erlmcp_schema:explain(Found))])}
+            end;
+        {error, _} ->
+            ok
+    end;
+fits(_, _) ->
+    {error, ~"structuredContent: expected what the tool's output schema says, got none"}.

@@ -1,0 +1,194 @@
+-module(erlmcp_negotiation).
+-moduledoc """
+Finds out what a server speaks: asks it as 2026-07-28 does, falls back to `initialize` where that
+tells of an older one, and opens the session then. Runs in a process of its own, which may wait.
+
+Which era an HTTP origin has is remembered on the node, so that the next client does not try the
+other one first.
+
+Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
+Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle".
+""".
+
+-export([run/2]).
+
+%% Milliseconds after which a server that does not answer a first question is an older one.
+-define(PROBE, 5000).
+%% Origins that are remembered.
+-define(ORIGINS, 1000).
+
+-doc "What is known of the client's server then.".
+-spec run(erlmcp_peer:client(), Epoch :: pos_integer()) ->
+    {ok, erlmcp_peer:live()} | {error, term()}.
+run(#{settings := #{era := Era}} = Client, Epoch) ->
+    case found(Era, Client, Epoch) of
+        {ok, Live} ->
+            ok = remember(Era, Live, Client),
+            {ok, Live};
+        {error, _} = Error ->
+            Error
+    end.
+
+found(auto, Client, Epoch) ->
+    case erlmcp_peer:remembered(Client) of
+        session ->
+            case session(erlmcp_revision:latest(session), Client, Epoch) of
+                {ok, _} = Found -> Found;
+                {error, {connect, _}} = Error -> Error;
+                {error, _} -> probe(Client, Epoch)
+            end;
+        _ ->
+            probe(Client, Epoch)
+    end;
+found(stateless, Client, Epoch) ->
+    discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, never);
+found(session, Client, Epoch) ->
+    session(erlmcp_revision:latest(session), Client, Epoch);
+found(Revision, Client, Epoch) ->
+    case erlmcp_revision:era(Revision) of
+        stateless -> found(stateless, Client, Epoch);
+        session -> session(Revision, Client, Epoch)
+    end.
+
+probe(#{channel := {Transport, _}} = Client, Epoch) ->
+    %% On HTTP silence says nothing; on a pair of pipes it is how some older servers answer.
+    Deadline = case Transport of
+        erlmcp_http_channel -> deadline(Client);
+        _ -> min(deadline(Client), now_ms() + ?PROBE)
+    end,
+    discovered(discover(Client, Epoch, Deadline), Client, Epoch, fall_back).
+
+discover(Client, Epoch, Deadline) ->
+    Live = unknown(erlmcp_revision:latest(stateless), Epoch),
+    request({~"server/discover", #{}}, Client, Live, Deadline).
+
+discovered({ok, #{~"supportedVersions" := Versions} = Result, _}, Client, Epoch, _) when
+    is_list(Versions)
+->
+    Revision = erlmcp_revision:latest(stateless),
+    case lists:member(erlmcp_revision:name(Revision), Versions) of
+        true -> {ok, known(unknown(Revision, Epoch), Result)};
+        false -> offered(Versions, Client, Epoch)
+    end;
+discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = Versions}}}},
+           Client, Epoch, Otherwise) ->
+    %% It may name the very revision that it was asked in: then it is asked again, once.
+    Revision = erlmcp_revision:latest(stateless),
+    case lists:member(erlmcp_revision:name(Revision), Versions) of
+        true when Otherwise =/= once ->
+            discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, once);
+        true ->
+            {error, {unsupported_version, Versions}};
+        false ->
+            offered(Versions, Client, Epoch)
+    end;
+discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
+    Code =:= -32020; Code =:= -32021
+->
+    Error;
+discovered({error, Reason} = Error, Client, Epoch, fall_back) ->
+    case is_old(Reason) of
+        true -> session(erlmcp_revision:latest(session), Client, Epoch);
+        false -> Error
+    end;
+discovered({error, _} = Error, _, _, _) ->
+    Error;
+discovered({ok, _, _}, Client, Epoch, fall_back) ->
+    session(erlmcp_revision:latest(session), Client, Epoch);
+discovered({ok, _, _}, _, _, _) ->
+    {error, {protocol, ~"result of server/discover: supportedVersions: expected an array"}}.
+
+%% What an older server may say to a request that it does not know.
+is_old({rpc, _}) -> true;
+is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
+is_old({timeout, _}) -> true;
+is_old({protocol, _}) -> true;
+is_old({closed, _}) -> true;
+is_old(session_lost) -> true;
+is_old(_) -> false.
+
+%% A modern server that has no revision of ours may have an older one.
+offered(Versions, Client, Epoch) ->
+    Ours = [Revision || Revision <- erlmcp_revision:all(),
+                        erlmcp_revision:era(Revision) =:= session,
+                        lists:member(erlmcp_revision:name(Revision), Versions)],
+    case Ours of
+        [Revision | _] -> session(Revision, Client, Epoch);
+        [] -> {error, {unsupported_version, Versions}}
+    end.
+
+session(Revision, #{identity := Identity} = Client, Epoch) ->
+    Params = erlmcp_client_request:initialize(Revision, Identity),
+    Deadline = deadline(Client),
+    maybe
+        {ok, Result, Headers} ?=
+            request({~"initialize", Params}, Client, unknown(Revision, Epoch), Deadline),
+        {ok, Agreed} ?= agreed(Result),
+        Session = maps:get(~"mcp-session-id", Headers, none),
+        true ?= Session =:= none orelse is_visible(Session),
+        Live = known((unknown(Agreed, Epoch))#{session := Session}, Result),
+        ok ?= erlmcp_client_attempt:tell(~"notifications/initialized", #{}, Client, Live),
+        ok ?= log_level(Client, Live, Deadline),
+        {ok, Live}
+    else
+        false -> {error, {protocol, ~"Mcp-Session-Id: expected visible ASCII characters"}};
+        {error, _} = Error -> Error
+    end.
+
+agreed(#{~"protocolVersion" := Version}) ->
+    case erlmcp_revision:parse(Version) of
+        {ok, Revision} when Revision =< '2025-11-25' -> {ok, Revision};
+        _ -> {error, {unsupported_version, [Version]}}
+    end;
+agreed(_) ->
+    {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
+
+is_visible(Session) ->
+    Session =/= ~"" andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
+
+%% A session has a level for all of its calls.
+log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,
+          Deadline) when is_map_key(~"logging", Offered) ->
+    case request({~"logging/setLevel", #{~"level" => Level}}, Client, Live, Deadline) of
+        {ok, _, _} -> ok;
+        {error, _} = Error -> Error
+    end;
+log_level(_, _, _) ->
+    ok.
+
+request(Request, Client, Live, Deadline) ->
+    Watch = #{deadline => Deadline, last_deadline => Deadline,
+              timeout => max(1, Deadline - now_ms())},
+    erlmcp_client_attempt:run(Request, #{}, {Client, Live}, Watch).
+
+unknown(Revision, Epoch) ->
+    #{epoch => Epoch, revision => Revision, session => none, capabilities => #{},
+      server_info => #{}}.
+
+known(Live, Result) ->
+    Instructions = maps:from_list([{instructions, Text}
+                                   || #{~"instructions" := Text} <- [Result], is_binary(Text)]),
+    maps:merge(Live#{capabilities := object(~"capabilities", Result),
+                     server_info := server_info(Result)}, Instructions).
+
+object(Key, Result) ->
+    case Result of
+        #{Key := #{} = Object} -> Object;
+        #{} -> #{}
+    end.
+
+%% A result of 2026-07-28 says who answers in its `_meta`.
+server_info(#{~"serverInfo" := #{} = Info}) -> Info;
+server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}}) -> Info;
+server_info(_) -> #{}.
+
+remember(auto, #{revision := Revision}, Client) ->
+    erlmcp_peer:remember(Client, erlmcp_revision:era(Revision), ?ORIGINS);
+remember(_, _, _) ->
+    ok.
+
+deadline(#{settings := #{timeout := Timeout}}) ->
+    now_ms() + Timeout.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

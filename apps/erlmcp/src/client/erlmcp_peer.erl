@@ -1,0 +1,365 @@
+-module(erlmcp_peer).
+-moduledoc """
+A client's own process: it has the channel to the server, finds out what the server speaks, opens
+the session where there are sessions, and puts what it knows where every call reads it without
+asking. Calls come here only when that is not known yet, or has turned out to be wrong.
+
+Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
+""".
+
+-behaviour(gen_statem).
+
+-export([start_link/1, stop/1, create_table/0]).
+-export([find/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
+-export([remembered/1, remember/3]).
+-export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
+
+-export_type([client/0, live/0]).
+
+-doc "What of a client never changes.".
+-type client() :: #{
+    peer := pid(),
+    channel := erlmcp_channel:channel(),
+    settings := erlmcp_client_options:settings(),
+    identity := erlmcp_client_request:identity(),
+    ids := atomics:atomics_ref(),
+    calls := ets:tid(),
+    tools := ets:tid(),
+    cache := erlmcp_client_cache:cache()
+}.
+-doc """
+What is known of the server, until it turns out to be wrong: `epoch` counts how often it was found
+out. `session` is the id of an HTTP session.
+""".
+-type live() :: #{
+    epoch := non_neg_integer(),
+    revision := erlmcp_revision:revision(),
+    session := binary() | none,
+    capabilities := map(),
+    server_info := map(),
+    instructions => binary()
+}.
+
+%% Notifications of the server that wait here; more are dropped, and counted.
+-define(UNREAD, 1000).
+%% Milliseconds between two looks for calls that died without a word.
+-define(SWEEP, 1000).
+%% Milliseconds that a session's stream may take to open before calls go without it.
+-define(STREAM, 2000).
+
+-record(peer, {
+    client :: client(),
+    channel :: pid(),
+    live :: undefined | live(),
+    epoch = 0 :: non_neg_integer(),
+    %% The process that finds out; who waits for it.
+    negotiator :: undefined | pid(),
+    waiting = [] :: [gen_statem:from()],
+    %% What is known while the session's stream is opened, without which the first answers may miss
+    %% what the server asks.
+    pending :: undefined | live(),
+    %% Whether the way is up; HTTP has none to wait for.
+    way = up :: up | down,
+    subscriptions :: erlmcp_client_subscriptions:subscriptions()
+}).
+
+-doc "The table of the node's clients; it belongs to the process that creates it.".
+-spec create_table() -> ok.
+create_table() ->
+    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
+    ok.
+
+-doc "Starts a client, linked to the calling process, with options that have been checked.".
+-spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
+start_link({none, Settings}) ->
+    gen_statem:start_link(?MODULE, Settings, []);
+start_link({Name, Settings}) ->
+    gen_statem:start_link(Name, ?MODULE, Settings, []).
+
+-doc "Ends a client in order: calls, session, channel.".
+-spec stop(pid() | atom()) -> ok.
+stop(Client) ->
+    case find(Client) of
+        {ok, #{peer := Peer}} ->
+            unlink(Peer),
+            try
+                gen_statem:stop(Peer, shutdown, infinity)
+            catch
+                exit:noproc -> ok
+            end;
+        {error, stopped} ->
+            ok
+    end.
+
+-doc "A client by its pid or name, as every call reads it.".
+-spec find(pid() | atom()) -> {ok, client()} | {error, stopped}.
+find(Name) when is_atom(Name) ->
+    case whereis(Name) of
+        undefined -> {error, stopped};
+        Pid -> find(Pid)
+    end;
+find(Peer) ->
+    case ets:whereis(?MODULE) =/= undefined andalso ets:lookup(?MODULE, Peer) of
+        [{_, Client, _}] -> {ok, Client};
+        _ -> {error, stopped}
+    end.
+
+-doc "What is known of the server; waits until that is so, or the deadline.".
+-spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+live(#{peer := Peer}, Deadline) ->
+    case ets:lookup(?MODULE, Peer) of
+        [{_, _, #{} = Live}] -> {ok, Live};
+        [{_, _, none}] -> ask(Peer, ready, Deadline);
+        [] -> {error, stopped}
+    end.
+
+-doc "Says that what was known is wrong, such as a session that has ended, and finds out anew.".
+-spec lost(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+lost(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
+    ask(Peer, {lost, Epoch}, Deadline).
+
+ask(Peer, Question, Deadline) ->
+    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    try
+        gen_statem:call(Peer, Question, {clean_timeout, Left})
+    catch
+        exit:{timeout, _} -> {error, timeout};
+        exit:_ -> {error, stopped}
+    end.
+
+-doc "Hands on a notification of the server's that no call keeps for itself.".
+-spec notify(client(), Method :: binary(), Params :: map()) -> ok.
+notify(#{peer := Peer, ids := Counters}, Method, Params) ->
+    case atomics:add_get(Counters, 2, 1) of
+        Unread when Unread > ?UNREAD ->
+            atomics:sub(Counters, 2, 1),
+            atomics:add(Counters, 3, 1);
+        _ ->
+            Peer ! {notification, Method, Params},
+            ok
+    end.
+
+-doc "Subscribes a process; see `erlmcp_client:subscribe/3`.".
+-spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
+    {ok, reference()} | {error, term()}.
+subscribe(#{peer := Peer}, Subscriber, Filter) ->
+    ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).
+
+-doc "Ends a subscription.".
+-spec unsubscribe(client(), reference()) -> ok.
+unsubscribe(#{peer := Peer}, Reference) ->
+    Peer ! {unsubscribe, Reference},
+    ok.
+
+-doc "See `erlmcp_client:info/1`.".
+-spec info(client()) -> map().
+info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
+    Known = case ets:lookup(?MODULE, Peer) of
+        [{_, _, #{revision := Revision} = Live}] ->
+            #{revision => Revision, session => maps:get(session, Live) =/= none};
+        _ ->
+            #{}
+    end,
+    Known#{calls => ets:info(Calls, size), dropped_notifications => atomics:get(Counters, 3),
+           cache => erlmcp_client_cache:info(Cache)}.
+
+-doc "The era that a server at the client's URL last had; `unknown` for other transports.".
+-spec remembered(client()) -> erlmcp_revision:era() | unknown.
+remembered(#{channel := {erlmcp_http_channel, _}, settings := #{target := Url}}) ->
+    ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
+remembered(_) ->
+    unknown.
+
+-doc "Remembers the era of a client's URL, for so many of them; then it begins anew.".
+-spec remember(client(), erlmcp_revision:era(), Most :: pos_integer()) -> ok.
+remember(#{channel := {erlmcp_http_channel, _}, settings := #{target := Url}}, Era, Most) ->
+    case ets:info(?MODULE, size) of
+        Size when Size >= Most ->
+            true = ets:match_delete(?MODULE, {{era, '_'}, '_'}),
+            ok;
+        _ ->
+            ok
+    end,
+    true = ets:insert(?MODULE, {{era, Url}, Era}),
+    ok;
+remember(_, _, _) ->
+    ok.
+
+-doc false.
+callback_mode() -> handle_event_function.
+
+-doc false.
+init(#{transport := Transport, target := Target} = Settings) ->
+    process_flag(trap_exit, true),
+    %% Ids are counted here, and so are notifications: unread, dropped.
+    Counters = atomics:new(3, []),
+    case Transport:open(Target, maps:with([limits, connect_timeout, options], Settings)) of
+        {ok, Channel, Handle} ->
+            Client = #{
+                peer => self(), channel => {Transport, Handle}, settings => Settings,
+                identity => identity(Settings), ids => Counters,
+                calls => ets:new(calls, [public, {write_concurrency, true}]),
+                tools => erlmcp_client_tools:new(),
+                cache => erlmcp_client_cache:new(maps:get(cache, Settings))
+            },
+            true = ets:insert(?MODULE, {self(), Client, none}),
+            Peer = #peer{client = Client, channel = Channel,
+                         way = first_way(Transport),
+                         subscriptions = erlmcp_client_subscriptions:new()},
+            {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
+        {error, Reason} ->
+            {stop, {shutdown, Reason}}
+    end.
+
+%% A way with an order of its own, such as a program that is started, says when it is up.
+first_way(erlmcp_http_channel) -> up;
+first_way(_) -> down.
+
+begun(#peer{way = up} = Peer) -> negotiate(Peer);
+begun(Peer) -> Peer.
+
+identity(#{info := Info, inputs := Inputs, capabilities := Given}) ->
+    #{info => Info,
+      capabilities => maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given)}.
+
+-doc false.
+handle_event({call, From}, ready, _, #peer{live = undefined} = Peer) ->
+    {keep_state, wait(From, Peer)};
+handle_event({call, From}, ready, _, #peer{live = Live}) ->
+    {keep_state_and_data, {reply, From, {ok, Live}}};
+handle_event({call, From}, {lost, Epoch}, _, #peer{live = #{epoch := Epoch}} = Peer) ->
+    {keep_state, wait(From, forget(Peer))};
+handle_event({call, From}, {lost, _}, State, Peer) ->
+    handle_event({call, From}, ready, State, Peer);
+handle_event({call, From}, {subscribe, Subscriber, Filter}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:add(Subscriber, Filter, {Client, Live}, Subscriptions) of
+        {ok, Reference, Next} ->
+            {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}};
+        {error, _} = Error ->
+            {keep_state_and_data, {reply, From, Error}}
+    end;
+handle_event(info, {unsubscribe, Reference}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Reference, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
+    negotiated(Outcome, Peer#peer{negotiator = undefined});
+handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
+    {keep_state, published(Live, Peer)};
+handle_event(info, {notification, Method, Params}, _, #peer{client = #{ids := Counters}} = Peer) ->
+    atomics:sub(Counters, 2, 1),
+    {keep_state, heard(Method, Params, Peer)};
+handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
+    way(Event, Peer);
+handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
+    {stop, {shutdown, {channel, Reason}}};
+handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
+    negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
+handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    settled(Peer#peer{subscriptions = erlmcp_client_subscriptions:ended(Pid, Subscriptions)});
+handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Monitor, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:stream(Pid, State, Subscriptions),
+    settled(Peer#peer{subscriptions = Next});
+handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
+    ok = erlmcp_client_call:sweep(Calls),
+    {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
+handle_event(_, _, _, _) ->
+    keep_state_and_data.
+
+-doc false.
+terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
+                      channel = Channel, live = Live}) ->
+    true = ets:delete(?MODULE, Self),
+    ok = erlmcp_client_call:stop_all(Calls),
+    case Live of
+        #{session := Session, revision := Revision} when Session =/= none ->
+            Headers = erlmcp_request_header:version(Revision),
+            Deadline = erlang:monotonic_time(millisecond) + 2000,
+            ok = Transport:leave(Session, Headers, Deadline, Handle);
+        _ ->
+            ok
+    end,
+    case is_process_alive(Channel) of
+        true -> Transport:close(Channel);
+        false -> ok
+    end.
+
+%% Headers and tokens are secrets of the user's.
+-doc false.
+format_status(Status) ->
+    maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
+                (_, Value) -> Value
+             end, Status).
+
+wait(From, #peer{waiting = Waiting, negotiator = undefined, pending = undefined, way = up} = Peer) ->
+    negotiate(Peer#peer{waiting = [From | Waiting]});
+wait(From, #peer{waiting = Waiting} = Peer) ->
+    Peer#peer{waiting = [From | Waiting]}.
+
+negotiate(#peer{client = Client, epoch = Epoch} = Peer) ->
+    Self = self(),
+    Next = Epoch + 1,
+    Pid = spawn_link(fun() ->
+        Self ! {negotiated, self(), erlmcp_negotiation:run(Client, Next)}
+    end),
+    Peer#peer{negotiator = Pid, epoch = Next}.
+
+forget(#peer{client = #{peer := Self}} = Peer) ->
+    true = ets:update_element(?MODULE, Self, {3, none}),
+    Peer#peer{live = undefined, pending = undefined}.
+
+negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
+    settled(Peer#peer{pending = Live, subscriptions = Next});
+negotiated({error, _} = Error, #peer{waiting = Waiting} = Peer) ->
+    gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
+    {keep_state, Peer#peer{waiting = []}}.
+
+settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
+    case erlmcp_client_subscriptions:is_opening(Subscriptions) of
+        true -> {keep_state, Peer, {{timeout, stream}, ?STREAM, late}};
+        false -> {keep_state, published(Live, Peer), {{timeout, stream}, cancel}}
+    end;
+settled(Peer) ->
+    {keep_state, Peer}.
+
+published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
+    true = ets:update_element(?MODULE, Self, {3, Live}),
+    gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
+    Peer#peer{live = Live, pending = undefined, waiting = []}.
+
+way({up, _}, #peer{negotiator = Pid} = Peer) ->
+    ok = end_negotiator(Pid),
+    {keep_state, negotiate(forget(Peer#peer{way = up}))};
+way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
+    ok = end_negotiator(Pid),
+    negotiated({error, {connect, Reason}}, (forget(Peer))#peer{way = down, negotiator = undefined});
+way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+way({message, {notification, Method, Params}}, Peer) ->
+    {keep_state, heard(Method, Params, Peer)};
+way(_, _) ->
+    keep_state_and_data.
+
+end_negotiator(undefined) ->
+    ok;
+end_negotiator(Pid) ->
+    unlink(Pid),
+    exit(Pid, kill),
+    ok.
+
+heard(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+    #{cache := Cache} = Client,
+    ok = erlmcp_client_cache:changed(Method, Params, Cache),
+    Next = erlmcp_client_subscriptions:heard(Method, Params, Subscriptions),
+    Peer#peer{subscriptions = Next}.

@@ -1,0 +1,319 @@
+-module(erlmcp_client).
+-moduledoc """
+An MCP client: a process under your supervisor that knows one server, and functions that call it.
+
+```erlang
+{ok, Client} = erlmcp_client:start_link({http, ~"http://127.0.0.1:8080/mcp", #{}}),
+{ok, Tools} = erlmcp_client:list_tools(Client),
+{ok, #{~"content" := Content}} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}).
+```
+
+It finds out which of the five revisions the server speaks, opens a session where the server has
+sessions, and opens it again when the server forgets it. A server that is not there yet, or is gone,
+costs each call `{error, {connect, Why}}` and the client nothing: it tries again at the next call.
+
+Every call has a deadline of its own (`timeout`, which the server's progress extends up to
+`max_timeout`), and all come back as `{ok, Result}`, with the JSON that came as maps with binary
+keys, or as `{error, Reason}`, see `t:reason/0`. A tool that failed is a result, with `isError`.
+
+A call is a process: it ends with the process that waits for it, and the server is told.
+""".
+
+-export([start_link/1, start_link/2, child_spec/1, stop/1]).
+-export([server/1, server/2, info/1]).
+-export([list_tools/1, list_tools/2, call_tool/3, call_tool/4]).
+-export([list_resources/1, list_resources/2, list_resource_templates/1, list_resource_templates/2]).
+-export([read_resource/2, read_resource/3]).
+-export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
+-export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
+-export([async/2, async/3, cancel/2]).
+-export([subscribe/2, unsubscribe/2]).
+-export([format_error/1]).
+
+-export_type([client/0, target/0, reason/0]).
+
+-doc "A client: its pid, or the name it was started with.".
+-type client() :: pid() | atom().
+-doc """
+Where the server is. `http` and its URL; `stdio` and the program to start, with its arguments or
+without; `tcp`, a host and a port; `server`, one of this node, by its pid or `id`, without a socket
+between. The options are `t:erlmcp_client_options:options/0` and those of the transport's page.
+""".
+-type target() ::
+    {http, Url :: binary(), erlmcp_client_options:options()}
+    | {stdio, Command :: binary() | [binary(), ...], erlmcp_client_options:options()}
+    | {tcp, Host :: binary() | inet:ip_address(), inet:port_number(),
+       erlmcp_client_options:options()}
+    | {server, erlmcp:server(), erlmcp_client_options:options()}.
+-type reason() :: erlmcp_client_call:reason().
+-type outcome() :: {ok, map()} | {error, reason()}.
+-type items() :: {ok, [map()]} | {error, reason()}.
+-type options() :: erlmcp_client_call:options().
+
+-doc """
+Starts a client, linked to the calling process. It reaches for the server at once, and does not wait
+for it.
+
+## Errors
+
+`{bad_option, Key, Expected}`: an option is unknown or of the wrong type. The caller is sent an exit
+signal too where the transport finds it, as by any `start_link`.
+""".
+-spec start_link(target()) -> {ok, pid()} | {error, term()}.
+start_link(Target) ->
+    start(none, Target).
+
+-doc "The same with a name to register it by: `{local, Name}`.".
+-spec start_link({local, atom()}, target()) -> {ok, pid()} | {error, term()}.
+start_link(Name, Target) ->
+    start(Name, Target).
+
+start(Name, Target) ->
+    maybe
+        {ok, Settings} ?= check(Target),
+        {ok, Pid} ?= erlmcp_peer:start_link({Name, Settings}),
+        {ok, Pid}
+    else
+        {error, {shutdown, Reason}} -> {error, Reason};
+        {error, _} = Error -> Error
+    end.
+
+check({http, Url, Options}) ->
+    erlmcp_client_options:check(erlmcp_http_channel, Url, Options);
+check({stdio, Command, Options}) ->
+    erlmcp_client_options:check(erlmcp_stdio_channel, {stdio, Command}, Options);
+check({tcp, Host, Port, Options}) ->
+    erlmcp_client_options:check(erlmcp_tcp_channel, {tcp, Host, Port}, Options);
+check({server, Server, Options}) ->
+    erlmcp_client_options:check(erlmcp_memory_channel, {server, Server}, Options);
+check(_) ->
+    {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
+
+-doc """
+The child specification of a client. It is told apart by its name, if it is given one, and by its
+target else.
+
+## Examples
+
+```erlang
+1> #{id := {erlmcp_client, weather}} = erlmcp_client:child_spec(
+       {{local, weather}, {http, ~"http://127.0.0.1:8080/mcp", #{}}}), ok.
+ok
+```
+""".
+-spec child_spec(target() | {{local, atom()}, target()}) -> supervisor:child_spec().
+child_spec({{local, Name}, Target}) ->
+    #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
+child_spec(Target) ->
+    #{id => {?MODULE, erlang:delete_element(tuple_size(Target), Target)},
+      start => {?MODULE, start_link, [Target]}}.
+
+-doc "Stops a client: its calls end with `stopped`, its session and its connections are closed.".
+-spec stop(client()) -> ok.
+stop(Client) ->
+    erlmcp_peer:stop(Client).
+
+-doc """
+What the server says of itself: the `revision` that was agreed on, its `server_info`,
+`capabilities` and, if it has any, `instructions`. Waits until that is known.
+""".
+-spec server(client()) -> {ok, map()} | {error, reason()}.
+server(Client) ->
+    server(Client, #{}).
+
+-doc "The same with a `timeout`.".
+-spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
+server(Client, Options) ->
+    maybe
+        {ok, #{settings := #{timeout := Default}} = Found} ?= erlmcp_peer:find(Client),
+        Timeout = maps:get(timeout, Options, Default),
+        Deadline = erlang:monotonic_time(millisecond) + Timeout,
+        {ok, Live} ?= erlmcp_peer:live(Found, Deadline),
+        {ok, maps:without([epoch, session], Live)}
+    end.
+
+-doc """
+How a client does, without asking its server: the `revision` and whether there is a `session`, as far
+as they are known, its running `calls`, how many notifications it has dropped because they came faster
+than it could hand them on, and what its cache holds.
+""".
+-spec info(client()) -> map() | {error, stopped}.
+info(Client) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> erlmcp_peer:info(Found);
+        {error, stopped} = Error -> Error
+    end.
+
+-doc "All tools of the server; all pages of the list, up to the limit `pages`.".
+-spec list_tools(client()) -> items().
+list_tools(Client) -> list_tools(Client, #{}).
+
+-doc "The same with options.".
+-spec list_tools(client(), options()) -> items().
+list_tools(Client, Options) -> run({list, tools}, Client, Options).
+
+-doc """
+Calls a tool. Its structured content is held against its output schema if the tool was listed before.
+""".
+-spec call_tool(client(), Name :: binary(), Arguments :: map()) -> outcome().
+call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
+
+-doc "The same with options.".
+-spec call_tool(client(), Name :: binary(), Arguments :: map(), options()) -> outcome().
+call_tool(Client, Name, Arguments, Options) ->
+    run({call_tool, Name, Arguments}, Client, Options).
+
+-doc "All resources of the server.".
+-spec list_resources(client()) -> items().
+list_resources(Client) -> list_resources(Client, #{}).
+
+-doc "The same with options.".
+-spec list_resources(client(), options()) -> items().
+list_resources(Client, Options) -> run({list, resources}, Client, Options).
+
+-doc "All resource templates of the server.".
+-spec list_resource_templates(client()) -> items().
+list_resource_templates(Client) -> list_resource_templates(Client, #{}).
+
+-doc "The same with options.".
+-spec list_resource_templates(client(), options()) -> items().
+list_resource_templates(Client, Options) -> run({list, resource_templates}, Client, Options).
+
+-doc "Reads a resource.".
+-spec read_resource(client(), Uri :: binary()) -> outcome().
+read_resource(Client, Uri) -> read_resource(Client, Uri, #{}).
+
+-doc "The same with options.".
+-spec read_resource(client(), Uri :: binary(), options()) -> outcome().
+read_resource(Client, Uri, Options) -> run({read_resource, Uri}, Client, Options).
+
+-doc "All prompts of the server.".
+-spec list_prompts(client()) -> items().
+list_prompts(Client) -> list_prompts(Client, #{}).
+
+-doc "The same with options.".
+-spec list_prompts(client(), options()) -> items().
+list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
+
+-doc "Gets a prompt; its arguments are strings.".
+-spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->
+    outcome().
+get_prompt(Client, Name, Arguments) -> get_prompt(Client, Name, Arguments, #{}).
+
+-doc "The same with options.".
+-spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()},
+                 options()) -> outcome().
+get_prompt(Client, Name, Arguments, Options) ->
+    run({get_prompt, Name, Arguments}, Client, Options).
+
+-doc """
+Completions of an argument of a prompt, or of a variable of a resource template, from what has been
+typed so far.
+""".
+-spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()}) ->
+    outcome().
+complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
+
+-doc "The same with options; `known` are the other arguments' values, for servers of 2025-06-18 on.".
+-spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
+               options() | #{known => #{binary() => binary()}}) -> outcome().
+complete(Client, Of, Argument, Options) ->
+    Reference = case Of of
+        {prompt, Name} -> #{type => ~"ref/prompt", name => Name};
+        {resource, Uri} -> #{type => ~"ref/resource", uri => Uri}
+    end,
+    run({complete, Reference, Argument, maps:get(known, Options, #{})}, Client,
+        maps:remove(known, Options)).
+
+-doc "Whether the server answers. 2026-07-28 has no ping: there it is asked what it is.".
+-spec ping(client()) -> {ok, pong} | {error, reason()}.
+ping(Client) -> ping(Client, #{}).
+
+-doc "The same with options.".
+-spec ping(client(), options()) -> {ok, pong} | {error, reason()}.
+ping(Client, Options) -> run(ping, Client, Options).
+
+-doc "Any request, such as those of extensions.".
+-spec request(client(), Method :: binary(), Params :: map()) -> outcome().
+request(Client, Method, Params) -> request(Client, Method, Params, #{}).
+
+-doc "The same with options.".
+-spec request(client(), Method :: binary(), Params :: map(), options()) -> outcome().
+request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
+
+run(Operation, Client, Options) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> erlmcp_client_call:run(Operation, Found, Options);
+        {error, stopped} = Error -> Error
+    end.
+
+-doc """
+Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Arguments}`,
+`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is sent
+`{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
+Reference, {ok, Result} | {error, Reason}}`.
+""".
+-spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, stopped}.
+async(Client, Operation) ->
+    async(Client, Operation, #{}).
+
+-doc "The same with options.".
+-spec async(client(), erlmcp_operation:operation(), options()) ->
+    {ok, reference()} | {error, stopped}.
+async(Client, Operation, Options) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
+        {error, stopped} = Error -> Error
+    end.
+
+-doc """
+Cancels what `async/3` started: the server is told, and the outcome is `{error, cancelled}`, unless
+it is on its way already. Of no effect afterwards.
+""".
+-spec cancel(client(), reference()) -> ok.
+cancel(Client, Reference) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> erlmcp_client_call:cancel({Found, Reference});
+        {error, stopped} -> ok
+    end.
+
+-doc """
+Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:filter/0`. It is sent
+`{erlmcp, Reference, Event}`, see `t:erlmcp_client_subscriptions:event/0`: the first one is
+`subscribed`, and from then on no change is missed until that comes again.
+
+## Errors
+
+`{overload, Limit}`: the client has as many as its option `subscriptions` allows.
+""".
+-spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
+    {ok, reference()} | {error, reason()}.
+subscribe(Client, Filter) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> erlmcp_peer:subscribe(Found, self(), Filter);
+        {error, stopped} = Error -> Error
+    end.
+
+-doc "Ends a subscription; what was sent before may still come.".
+-spec unsubscribe(client(), reference()) -> ok.
+unsubscribe(Client, Reference) ->
+    case erlmcp_peer:find(Client) of
+        {ok, Found} -> erlmcp_peer:unsubscribe(Found, Reference);
+        {error, stopped} -> ok
+    end.
+
+-doc """
+A reason as a sentence.
+
+## Examples
+
+```erlang
+1> erlmcp_client:format_error({timeout, 5000}).
+~"the server did not answer within 5000 ms"
+2> erlmcp_client:format_error({rpc, #{code => -32601, message => ~"no such method"}}).
+~"the server answered with error -32601: no such method"
+```
+""".
+-spec format_error(reason() | {bad_option, term(), binary()}) -> binary().
+format_error(Reason) ->
+    erlmcp_client_error:text(Reason).

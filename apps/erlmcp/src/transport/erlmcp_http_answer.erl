@@ -1,0 +1,127 @@
+-module(erlmcp_http_answer).
+-moduledoc """
+What an HTTP response means to the client that sent a message: which kind it is, and the messages in
+its bytes. No process.
+""".
+
+-export([fields/1, kind/3, whole/3, event/3, refusal/2]).
+
+-export_type([fields/0, kind/0, expected/0]).
+
+-type fields() :: #{binary() => binary()}.
+-doc "The id of the response that is awaited, or `none`.".
+-type expected() :: erlmcp_message:id() | none.
+-doc """
+What is to become of the body: one JSON value, events, nothing (the message was taken), or why it was
+not.
+""".
+-type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
+
+-doc "The headers by name; those that come more than once as one, as RFC 9110 joins them.".
+-spec fields([{binary(), binary()}]) -> fields().
+fields(Headers) ->
+    case maps:from_list(Headers) of
+        Fields when map_size(Fields) =:= length(Headers) -> Fields;
+        _ -> maps:map(fun(_, Values) -> iolist_to_binary(lists:join(~", ", Values)) end,
+                      maps:groups_from_list(fun({Name, _}) -> Name end,
+                                            fun({_, Value}) -> Value end, Headers))
+    end.
+
+-doc "Of a status and headers, for a message that awaits a response (`message`), a stream, or neither.".
+-spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
+kind(200, #{~"content-type" := ~"application/json"}, response) -> json;
+kind(200, #{~"content-type" := ~"text/event-stream"}, Awaited) when Awaited =/= nothing -> events;
+kind(Status, _, nothing) when Status >= 200, Status < 300 -> taken;
+kind(200, #{~"content-type" := Type}, Awaited) ->
+    case {media_type(Type), Awaited} of
+        {~"application/json", response} -> json;
+        {~"text/event-stream", _} -> events;
+        {_, response} -> protocol([~"content-type: expected application/json or text/event-stream, got ",
+                                   shown(Type)]);
+        {_, stream} -> protocol([~"content-type: expected text/event-stream, got ", shown(Type)])
+    end;
+kind(200, _, _) -> protocol(~"content-type: the header is missing");
+kind(Status, _, _) when Status < 300 ->
+    protocol([~"status: expected 200 with a response, got ", integer_to_binary(Status)]);
+kind(_, _, _) -> refused.
+
+media_type(Value) ->
+    [Type | _] = binary:split(Value, ~";"),
+    string:lowercase(string:trim(Type)).
+
+-doc "The messages of a JSON body, among which the response must be.".
+-spec whole(binary(), expected(), erlmcp_json:limits()) ->
+    {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
+whole(Body, Expected, Limits) ->
+    case event(Body, Expected, Limits) of
+        {answered, Events} -> {ok, Events};
+        {open, _} -> protocol([~"body: expected the response to id ", id(Expected), ~", got none"]);
+        {error, _} = Error -> Error
+    end.
+
+-doc "The messages of an event's data, and whether the response is one of them.".
+-spec event(binary(), expected(), erlmcp_json:limits()) ->
+    {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
+event(Data, Expected, Limits) ->
+    case erlmcp_json:decode(Data, Limits) of
+        {ok, Value} -> message(Value, Expected);
+        {error, {too_large, Limit, _}} -> {error, {too_large, Limit}};
+        {error, Reason} -> protocol(io_lib:format("expected JSON, got ~0tp in ~ts",
+                                                  [Reason, shown(Data)]))
+    end.
+
+message(Value, Expected) ->
+    case erlmcp_message:parse(Value) of
+        {response, Expected, _} = Response -> {answered, [{message, Response}]};
+        {response, Id, _} when Expected =/= none ->
+            protocol([~"id: expected ", id(Expected), ~", got ", id(Id)]);
+        {batch, Values} -> batch(Values, Expected, open, []);
+        {invalid, Id, Refusal} -> without_id(Value, Id, Refusal, Expected);
+        Message -> {open, [{message, Message}]}
+    end.
+
+batch([], _, State, Events) ->
+    {State, lists:reverse(Events)};
+batch([Value | Values], Expected, State, Events) ->
+    case message(Value, Expected) of
+        {answered, _} when State =:= answered ->
+            protocol([~"id: ", id(Expected), ~" was answered twice"]);
+        {answered, [Event]} -> batch(Values, Expected, answered, [Event | Events]);
+        {open, [Event]} -> batch(Values, Expected, State, [Event | Events]);
+        {open, _} -> protocol(~"a batch in a batch");
+        {error, _} = Error -> Error
+    end.
+
+%% Where a server could not read the id, its error is of the message that this is the response to.
+without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value, undefined, _, Id)
+  when Id =/= none, not is_map_key(~"result", Value), not is_map_key(~"method", Value) ->
+    {answered, [{message, {response, Id, {error, Error}}}]};
+without_id(_, _, Refusal, _) ->
+    protocol(erlmcp_refusal:message(Refusal)).
+
+-doc """
+The JSON-RPC error in the body of a response that is none of HTTP's successes: whose it is, if it has
+an id, and the error.
+""".
+-spec refusal(binary(), erlmcp_json:limits()) ->
+    {ok, Id :: term(), Error :: map()} | none.
+refusal(<<C, _/binary>> = Body, Limits) when C =:= ${; C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t ->
+    case erlmcp_json:decode(Body, Limits) of
+        {ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Value}
+          when is_integer(Code) ->
+            {ok, maps:get(~"id", Value, null), Error};
+        _ ->
+            none
+    end;
+refusal(_, _) ->
+    none.
+
+protocol(What) ->
+    {error, {protocol, unicode:characters_to_binary(What)}}.
+
+id(Id) -> json:encode(Id).
+
+%% Enough to find it by.
+shown(Bytes) ->
+    Text = binary_part(Bytes, 0, min(80, byte_size(Bytes))),
+    << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Text >>.

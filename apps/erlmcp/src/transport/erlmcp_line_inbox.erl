@@ -1,0 +1,167 @@
+-module(erlmcp_line_inbox).
+-moduledoc """
+What a server writes on a line channel, and whom it is for. A value of the channel's process.
+
+A line is decoded within the limits. A response goes to the exchange with its id; a notification to
+the exchange that its `progressToken` or its subscription's id names; everything else to the
+channel's owner. An error response without an id, which is how a server answers what it could not
+read, is that of the only request that waits, if there is one only. A line that is no message is
+logged and skipped: programs print where they should not, and what they print answers nobody. An
+invalid response with an id that waits ends its exchange as `protocol`.
+
+Whoever is sent notifications faster than it takes them does not get all: while more than 1000
+messages are in its mailbox they are left out, and requests of the server's to the owner are
+answered with an error.
+""".
+
+-export([new/3, push/3]).
+
+-export_type([inbox/0]).
+
+%% Messages in a process's mailbox from which on it is sent no more notifications, and how many it
+%% is sent between two looks.
+-define(MAILBOX, 1000).
+-define(LOOK, 32).
+%% Bytes of a wrong line that are logged.
+-define(SHOWN, 200).
+
+-record(inbox, {
+    owner :: pid(),
+    limits :: erlmcp_json:limits(),
+    complaints :: erlmcp_complaints:complaints(),
+    framing :: erlmcp_line:state(),
+    %% Of a process that is sent notifications: how many since the last look, or that it is full.
+    sent = #{} :: #{pid() => pos_integer() | full}
+}).
+
+-opaque inbox() :: #inbox{}.
+
+-doc "An inbox at the beginning of a connection. What goes to the owner is sent it at once.".
+-spec new(Owner :: pid(), erlmcp_json:limits(), About :: map()) -> inbox().
+new(Owner, #{message_bytes := Max} = Limits, About) ->
+    #inbox{owner = Owner, limits = Limits, complaints = erlmcp_complaints:new(About),
+           framing = erlmcp_line:new(Max)}.
+
+-doc """
+What arrived. Exchanges are told what is theirs, and those that got their response are over. Gives
+the answers that are to be written. A line over `message_bytes` is `too_large`: whose it is cannot
+be known, so the connection is of no use to anyone after it.
+""".
+-spec push(binary(), erlmcp_exchanges:exchanges(), inbox()) ->
+    {[iodata()], erlmcp_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
+push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
+    {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
+    %% A look at the mailboxes is good for one chunk.
+    lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
+
+lines([], Replies, Exchanges, Inbox) ->
+    {lists:reverse(Replies), Exchanges, Inbox};
+lines([{too_large, _} | _], _, _, #inbox{limits = #{message_bytes := Limit}}) ->
+    {too_large, Limit};
+lines([Line | Lines], Replies, Exchanges, #inbox{limits = Limits} = Inbox) ->
+    {More, NextExchanges, Next} =
+        case erlmcp_json:decode(Line, Limits) of
+            {ok, Json} ->
+                message(Json, Exchanges, Inbox);
+            {error, Reason} ->
+                Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
+                {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
+        end,
+    lines(Lines, More ++ Replies, NextExchanges, Next).
+
+message(Json, Exchanges, Inbox) ->
+    case erlmcp_message:parse(Json) of
+        {batch, Items} -> batch(Items, [], Exchanges, Inbox);
+        Message -> route(Message, Json, Exchanges, Inbox)
+    end.
+
+%% A server of 2025-03-26 may answer so.
+batch([], Replies, Exchanges, Inbox) ->
+    {Replies, Exchanges, Inbox};
+batch([Item | Items], Replies, Exchanges, Inbox) ->
+    {More, NextExchanges, Next} = route(erlmcp_message:parse(Item), Item, Exchanges, Inbox),
+    batch(Items, More ++ Replies, NextExchanges, Next).
+
+route({response, Id, _} = Message, _, Exchanges, Inbox) ->
+    case erlmcp_exchanges:by_id(Id, Exchanges) of
+        {ok, Ref} -> {[], finish(Ref, {message, Message}, Exchanges), Inbox};
+        none -> {[], Exchanges, complain(unknown_response, #{id => shown(Id)}, Inbox)}
+    end;
+route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
+    case erlmcp_exchanges:by_params(Params, Exchanges) of
+        {ok, Ref, Pid} -> {[], Exchanges, notify(Pid, Ref, {Ref, {message, Message}}, Inbox)};
+        none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message), Inbox)}
+    end;
+route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
+    case is_full(Owner) of
+        false ->
+            Owner ! to_owner(Message),
+            {[], Exchanges, Inbox};
+        true ->
+            Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"the client is busy",
+                                         #{limit => ?MAILBOX}),
+            {[erlmcp_message:error(Id, Refusal)], Exchanges,
+             complain(refused_requests, #{limit => ?MAILBOX}, Inbox)}
+    end;
+route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
+      Inbox) when not is_map_key(~"method", Json) ->
+    case erlmcp_exchanges:only_request(Exchanges) of
+        {ok, Ref, Id} ->
+            {[], finish(Ref, {message, {response, Id, {error, Error}}}, Exchanges), Inbox};
+        none ->
+            {[], Exchanges, not_a_message(Refusal, Inbox)}
+    end;
+route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
+    Id =/= undefined, not is_map_key(~"method", Json)
+->
+    case erlmcp_exchanges:by_id(Id, Exchanges) of
+        {ok, Ref} ->
+            What = erlmcp_refusal:message(Refusal),
+            {[], finish(Ref, {failed, {protocol, What}}, Exchanges), Inbox};
+        none ->
+            {[], Exchanges, not_a_message(Refusal, Inbox)}
+    end;
+route({invalid, _, Refusal}, _, Exchanges, Inbox) ->
+    {[], Exchanges, not_a_message(Refusal, Inbox)};
+route({batch, _}, _, Exchanges, Inbox) ->
+    {[], Exchanges, complain(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
+
+finish(Ref, Event, Exchanges) ->
+    {_, Rest} = erlmcp_exchanges:remove(Ref, Exchanges),
+    Ref ! {Ref, Event},
+    Rest.
+
+to_owner(Message) ->
+    {erlmcp_channel, self(), {message, Message}}.
+
+notify(Pid, To, Message, #inbox{sent = Sent} = Inbox) ->
+    case Sent of
+        #{Pid := full} ->
+            complain(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
+        #{Pid := Count} when Count < ?LOOK ->
+            To ! Message,
+            Inbox#inbox{sent = Sent#{Pid := Count + 1}};
+        #{} ->
+            case is_full(Pid) of
+                true ->
+                    notify(Pid, To, Message, Inbox#inbox{sent = Sent#{Pid => full}});
+                false ->
+                    To ! Message,
+                    Inbox#inbox{sent = Sent#{Pid => 1}}
+            end
+    end.
+
+is_full(Pid) ->
+    case process_info(Pid, message_queue_len) of
+        {message_queue_len, Length} -> Length > ?MAILBOX;
+        undefined -> false
+    end.
+
+not_a_message(Refusal, Inbox) ->
+    complain(not_a_message, #{reason => erlmcp_refusal:message(Refusal)}, Inbox).
+
+shown(Id) when is_binary(Id), byte_size(Id) > ?SHOWN -> binary:copy(binary_part(Id, 0, ?SHOWN));
+shown(Id) -> Id.
+
+complain(Kind, Details, #inbox{complaints = Complaints} = Inbox) ->
+    Inbox#inbox{complaints = erlmcp_complaints:add(Kind, Details, Complaints)}.

@@ -1,0 +1,94 @@
+-module(erlmcp_memory_channel).
+-moduledoc """
+A channel to a server of this node, without a socket (`m:erlmcp_memory`). `Target` is
+`{server, Server}`. Of the options it reads `principal`, who the server takes the client for.
+While there is no such server, `Why` of `{connect, Why}` is `no_server`.
+""".
+
+-behaviour(erlmcp_channel).
+-behaviour(erlmcp_line_channel).
+
+-export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, about/1]).
+
+-doc "Starts it; the server is looked up, and looked up again, in the background.".
+-spec open({server, erlmcp:server()}, erlmcp_channel:settings()) ->
+    {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
+open({server, _} = Target, Settings) ->
+    erlmcp_line_channel:open(?MODULE, Target, Settings).
+
+-doc "See `erlmcp_line_channel:send/2`.".
+-spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
+    {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
+send(Outgoing, Handle) ->
+    erlmcp_line_channel:send(Outgoing, Handle).
+
+-doc "See `erlmcp_line_channel:received/2`.".
+-spec received(term(), erlmcp_line_channel:exchange()) ->
+    {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
+received(Message, Exchange) ->
+    erlmcp_line_channel:received(Message, Exchange).
+
+-doc "See `erlmcp_line_channel:abort/1`.".
+-spec abort(erlmcp_line_channel:exchange()) -> false.
+abort(Exchange) ->
+    erlmcp_line_channel:abort(Exchange).
+
+-doc "See `erlmcp_line_channel:leave/4`.".
+-spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
+leave(Session, Headers, Deadline, Handle) ->
+    erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
+
+-doc "Ends the connection; what the server does for it ends too.".
+-spec close(pid()) -> ok.
+close(Pid) ->
+    erlmcp_line_channel:close(Pid).
+
+-doc false.
+connect({server, Server}, _) ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Pid, Instance} -> {ok, {Pid, Instance}};
+        error -> {error, no_server}
+    end.
+
+-doc false.
+activate({Server, Instance}, #{options := Options}) ->
+    Principal = maps:get(principal, Options, anonymous),
+    Pid = erlmcp_memory:start(Server, Instance, Principal),
+    {ok, {Pid, monitor(process, Pid)}}.
+
+-doc false.
+arrived({erlmcp_memory, Pid, Bytes}, {Pid, _} = Way) ->
+    Pid ! {erlmcp_memory, self(), taken},
+    {data, Bytes, Way};
+arrived({'DOWN', Monitor, process, _, _}, {_, Monitor} = Way) ->
+    {ended, closed, Way};
+arrived(_, _) ->
+    other.
+
+%% The connection's process answers the one that writes.
+-doc false.
+deliver(Bytes, {Pid, _}) ->
+    Monitor = monitor(process, Pid),
+    Pid ! {erlmcp_memory, self(), iolist_to_binary(Bytes)},
+    receive
+        {erlmcp_memory, Pid, taken} ->
+            true = demonitor(Monitor, [flush]),
+            ok;
+        {'DOWN', Monitor, process, _, _} ->
+            {error, closed}
+    end.
+
+-doc false.
+drop({Pid, Monitor}) ->
+    true = demonitor(Monitor, [flush]),
+    Pid ! {erlmcp_memory, self(), lost},
+    ok.
+
+-doc false.
+finish(Way) ->
+    drop(Way).
+
+-doc false.
+about({server, Server}) ->
+    #{transport => memory, server => Server}.

@@ -1,0 +1,100 @@
+-module(erlmcp_tcp_channel).
+-moduledoc """
+A channel to a server over TCP: the framing of stdio on a socket. `Target` is `{tcp, Host, Port}`.
+
+Source: specification 2026-07-28, "Transports / Custom Transports".
+""".
+
+-behaviour(erlmcp_channel).
+-behaviour(erlmcp_line_channel).
+
+-export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, about/1]).
+
+%% Packets that the socket delivers before it waits for us to ask for more, and bytes of one.
+-define(ACTIVE, 16).
+-define(BUFFER, 65_536).
+%% Milliseconds in which the server has to read what was written in one piece.
+-define(SEND_TIMEOUT, 30_000).
+
+-doc "Starts it; the server is reached, and reached again, in the background.".
+-spec open({tcp, inet:hostname() | inet:ip_address() | binary(), inet:port_number()},
+           erlmcp_channel:settings()) ->
+    {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
+open({tcp, Host, Port}, Settings) when is_binary(Host) ->
+    open({tcp, binary_to_list(Host), Port}, Settings);
+open({tcp, _, _} = Target, Settings) ->
+    erlmcp_line_channel:open(?MODULE, Target, Settings).
+
+-doc "See `erlmcp_line_channel:send/2`.".
+-spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->
+    {ok, erlmcp_line_channel:exchange()} | {error, erlmcp_channel:reason()}.
+send(Outgoing, Handle) ->
+    erlmcp_line_channel:send(Outgoing, Handle).
+
+-doc "See `erlmcp_line_channel:received/2`.".
+-spec received(term(), erlmcp_line_channel:exchange()) ->
+    {[erlmcp_channel:event()], erlmcp_line_channel:exchange()} | other.
+received(Message, Exchange) ->
+    erlmcp_line_channel:received(Message, Exchange).
+
+-doc "See `erlmcp_line_channel:abort/1`.".
+-spec abort(erlmcp_line_channel:exchange()) -> false.
+abort(Exchange) ->
+    erlmcp_line_channel:abort(Exchange).
+
+-doc "See `erlmcp_line_channel:leave/4`.".
+-spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_line_channel:handle()) -> ok.
+leave(Session, Headers, Deadline, Handle) ->
+    erlmcp_line_channel:leave(Session, Headers, Deadline, Handle).
+
+-doc "Closes the connection.".
+-spec close(pid()) -> ok.
+close(Pid) ->
+    erlmcp_line_channel:close(Pid).
+
+-doc false.
+connect({tcp, Host, Port}, #{connect_timeout := Timeout}) ->
+    gen_tcp:connect(Host, Port,
+                    [binary, {active, false}, {packet, raw}, {nodelay, true}, {keepalive, true},
+                     {buffer, ?BUFFER}, {exit_on_close, false}, {show_econnreset, true},
+                     {send_timeout, ?SEND_TIMEOUT}, {send_timeout_close, true}], Timeout).
+
+-doc false.
+activate(Socket, _) ->
+    case inet:setopts(Socket, [{active, ?ACTIVE}]) of
+        ok -> {ok, Socket};
+        {error, _} = Error -> Error
+    end.
+
+-doc false.
+arrived({tcp, Socket, Bytes}, Socket) ->
+    {data, Bytes, Socket};
+arrived({tcp_passive, Socket}, Socket) ->
+    case inet:setopts(Socket, [{active, ?ACTIVE}]) of
+        ok -> {ignore, Socket};
+        {error, Why} -> {ended, Why, Socket}
+    end;
+arrived({tcp_closed, Socket}, Socket) ->
+    {ended, closed, Socket};
+arrived({tcp_error, Socket, Why}, Socket) ->
+    {ended, Why, Socket};
+arrived(_, _) ->
+    other.
+
+-doc false.
+deliver(Bytes, Socket) ->
+    gen_tcp:send(Socket, Bytes).
+
+-doc false.
+drop(Socket) ->
+    gen_tcp:close(Socket).
+
+%% A server answers what it has read, but nobody waits for it any more.
+-doc false.
+finish(Socket) ->
+    gen_tcp:close(Socket).
+
+-doc false.
+about({tcp, Host, Port}) ->
+    #{transport => tcp, host => Host, port => Port}.

@@ -1,0 +1,234 @@
+-module(erlmcp_sse_reader).
+-moduledoc """
+Server-sent events, read as their bytes come, with a bound. Pure.
+
+Bytes go in in any portions, whole events come out; what it costs grows with the bytes alone. Of a
+stream that goes over the bound nothing more is kept or given.
+
+Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
+event stream".
+""".
+
+-export([new/1, push/2, last_id/1, retry/1]).
+
+-export_type([state/0, event/0]).
+
+-type event() :: #{
+    data := binary(),
+    event := binary(),
+    id := binary(),
+    retry => non_neg_integer()
+}.
+
+-record(state, {
+    max :: pos_integer(),
+    newline :: binary:cp(),
+    return :: binary:cp(),
+    %% The beginning of a line whose end is to come; `over` if the bound was passed.
+    held = ~"" :: binary() | over,
+    %% Whether the last byte was a CR, whose line has ended and whose LF may come.
+    returned = false :: boolean(),
+    first = true :: boolean(),
+    %% The open event. Data is a part of the chunk until a second line or the chunk's end comes.
+    name = ~"" :: binary(),
+    data = none :: none | {part | own, binary()},
+    %% What outlives an event.
+    stream = #{id => ~""} :: #{id := binary(), retry => non_neg_integer()},
+    last_id = ~"" :: binary()
+}).
+
+-opaque state() :: #state{}.
+
+%% What may stand around the data in its line: "data: ".
+-define(FIELD, 6).
+%% Milliseconds with more digits are no delay that anybody means.
+-define(RETRY_DIGITS, 15).
+
+-doc """
+A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of other
+fields and of comments too.
+""".
+-spec new(Max :: pos_integer()) -> state().
+new(Max) ->
+    #state{max = Max, newline = binary:compile_pattern(~"\n"),
+           return = binary:compile_pattern(~"\r")}.
+
+-doc """
+The events that end in these bytes, in their order. The last is `{too_large, Max}` if one is over
+the bound, and nothing comes after that.
+
+`event` is `message` where the stream gives no name. `id` and `retry` are the stream's at that
+point: they stay until another one comes, `id` is empty and `retry` absent before the first. An
+event without data and fields that nobody knows are left out. Bytes that are not UTF-8 are not
+replaced. Data is a part of the bytes where it can be, and keeps them alive.
+
+## Examples
+
+```erlang
+1> {[], S1} = erlmcp_sse_reader:push(~"id: 7\ndata: o", erlmcp_sse_reader:new(10)).
+2> {[#{data := ~"one\ntwo", id := ~"7"}], S2} = erlmcp_sse_reader:push(~"ne\ndata: two\n\n:", S1).
+3> {[{too_large, 10}], S3} = erlmcp_sse_reader:push(~"\ndata: 1\ndata: 234567890\n\n", S2).
+4> {[], _} = erlmcp_sse_reader:push(~"data: 1\n\n", S3).
+```
+""".
+-spec push(binary(), state()) -> {[event() | {too_large, pos_integer()}], state()}.
+push(_, #state{held = over} = State) ->
+    {[], State};
+push(<<>>, State) ->
+    {[], State};
+push(<<"\n", Bytes/binary>>, #state{returned = true} = State) ->
+    push(Bytes, State#state{returned = false});
+push(Bytes, #state{returned = true} = State) ->
+    push(Bytes, State#state{returned = false});
+push(Bytes, #state{held = Held, newline = Newline} = State) ->
+    case binary:split(Bytes, Newline, [global]) of
+        [Part] -> last(Part, Held, [], State);
+        [Part | Parts] -> parts(Parts, ended(Part, Held, [], State))
+    end.
+
+%% What stands between two LFs is one line, unless there are CRs in it.
+parts(_, {_, #state{held = over}} = Over) -> finish(Over);
+parts([Part], {Events, State}) -> last(Part, ~"", Events, State);
+parts([Part | Parts], {Events, State}) -> parts(Parts, ended(Part, ~"", Events, State)).
+
+ended(Part, Held, Events, #state{return = Return} = State) ->
+    case binary:match(Part, Return) of
+        nomatch ->
+            line(join(Held, Part), Events, State);
+        {At, 1} when At =:= byte_size(Part) - 1 ->
+            line(join(Held, binary_part(Part, 0, At)), Events, State);
+        _ ->
+            Size = byte_size(Part) - 1,
+            Line = case Part of
+                <<Before:Size/binary, "\r">> -> Before;
+                _ -> Part
+            end,
+            [First | Lines] = binary:split(Line, Return, [global]),
+            lines([join(Held, First) | Lines], Events, State)
+    end.
+
+lines([Line | Lines], Events, State) ->
+    case line(Line, Events, State) of
+        {_, #state{held = over}} = Over -> Over;
+        {More, Next} -> lines(Lines, More, Next)
+    end;
+lines([], Events, State) ->
+    {Events, State}.
+
+%% What follows the last LF has not ended, except at CRs.
+last(Part, Held, Events, #state{return = Return} = State) ->
+    Pieces = binary:split(Part, Return, [global]),
+    [End | Ended] = lists:reverse(Pieces),
+    case Ended of
+        [] ->
+            finish(hold(End, Held, Events, State));
+        _ ->
+            [First | Lines] = lists:reverse(Ended),
+            case lines([join(Held, First) | Lines], Events, State) of
+                {_, #state{held = over}} = Over ->
+                    finish(Over);
+                {More, Next} ->
+                    finish(hold(End, ~"", More, Next#state{returned = End =:= ~""}))
+            end
+    end.
+
+finish({Events, State}) ->
+    {lists:reverse(Events), own(State)}.
+
+%% The copy lets go of the chunk, of which this may be a small part.
+hold(~"", ~"", Events, State) ->
+    {Events, State#state{held = ~""}};
+hold(End, Held, Events, #state{max = Max} = State) ->
+    Line = case Held of
+        ~"" -> binary:copy(End);
+        _ -> join(Held, End)
+    end,
+    case data_size(State) + byte_size(Line) > Max + ?FIELD of
+        true -> over(Events, State);
+        false -> {Events, State#state{held = Line}}
+    end.
+
+own(#state{data = {part, Data}} = State) -> State#state{data = {own, binary:copy(Data)}};
+own(State) -> State.
+
+%% Appending to a binary costs what is appended, as long as nothing matches on it in between.
+join(Held, Part) when byte_size(Held) =:= 0 -> Part;
+join(Held, Part) -> <<Held/binary, Part/binary>>.
+
+over(Events, #state{max = Max} = State) ->
+    {[{too_large, Max} | Events], State#state{held = over, name = ~"", data = none}}.
+
+data_size(#state{data = none}) -> 0;
+data_size(#state{data = {_, Data}}) -> byte_size(Data) + 1.
+
+line(Line, Events, #state{first = true} = State) ->
+    line(without_bom(Line), Events, State#state{first = false});
+line(<<>>, Events, #state{data = none, stream = #{id := Id}} = State) ->
+    {Events, State#state{name = ~"", last_id = Id}};
+line(<<>>, Events, #state{data = {_, Data}, name = Name, stream = #{id := Id} = Stream} = State) ->
+    {[Stream#{data => Data, event => name(Name)} | Events],
+     State#state{data = none, name = ~"", last_id = Id}};
+line(Line, Events, #state{max = Max} = State) ->
+    case data_size(State) + byte_size(Line) > Max + ?FIELD of
+        true -> over(Events, State);
+        false -> field(Line, Events, State)
+    end.
+
+without_bom(<<16#EF, 16#BB, 16#BF, Line/binary>>) -> Line;
+without_bom(Line) -> Line.
+
+name(~"") -> ~"message";
+name(Name) -> Name.
+
+field(<<"data: ", Value/binary>>, Events, State) ->
+    data(Value, Events, State);
+field(<<":", _/binary>>, Events, State) ->
+    {Events, State};
+field(Line, Events, #state{stream = Stream} = State) ->
+    case split_field(Line) of
+        {~"data", Value} -> data(Value, Events, State);
+        {~"event", Value} -> {Events, State#state{name = binary:copy(Value)}};
+        {Field, Value} -> {Events, State#state{stream = stream(Field, Value, Stream)}}
+    end.
+
+data(Value, Events, #state{max = Max} = State) ->
+    case data_size(State) + byte_size(Value) > Max of
+        true -> over(Events, State);
+        false -> {Events, State#state{data = append(State#state.data, Value)}}
+    end.
+
+append(none, Value) -> {part, Value};
+append({_, Data}, Value) -> {own, <<Data/binary, $\n, Value/binary>>}.
+
+stream(~"id", Id, Stream) ->
+    case binary:match(Id, ~"\0") of
+        nomatch -> Stream#{id := binary:copy(Id)};
+        _ -> Stream
+    end;
+stream(~"retry", Digits, Stream) when Digits =/= ~"", byte_size(Digits) =< ?RETRY_DIGITS ->
+    case << <<D>> || <<D>> <= Digits, D >= $0, D =< $9 >> of
+        Digits -> Stream#{retry => binary_to_integer(Digits)};
+        _ -> Stream
+    end;
+stream(_, _, Stream) ->
+    Stream.
+
+split_field(Line) ->
+    case binary:split(Line, ~":") of
+        [Name, <<" ", Value/binary>>] -> {Name, Value};
+        [Name, Value] -> {Name, Value};
+        [Name] -> {Name, ~""}
+    end.
+
+-doc """
+The id of the last event that came as a whole, with data or without; empty if it has none. It is
+where a reader comes back to.
+""".
+-spec last_id(state()) -> binary().
+last_id(#state{last_id = Id}) ->
+    Id.
+
+-doc "How many milliseconds the stream asks a reader to wait before it comes back, if it does.".
+-spec retry(state()) -> {ok, non_neg_integer()} | none.
+retry(#state{stream = #{retry := Delay}}) -> {ok, Delay};
+retry(_) -> none.

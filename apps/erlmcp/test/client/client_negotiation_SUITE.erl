@@ -1,0 +1,323 @@
+-module(client_negotiation_SUITE).
+-moduledoc """
+How a client finds out what a server speaks: specification 2026-07-28, "Versioning and
+Compatibility" and the "Backward Compatibility" of its transports; 2025-11-25, "Lifecycle". The
+servers are scripts on sockets, one for each kind that there is.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
+         same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
+         bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
+         era_is_remembered/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
+         session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
+         lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
+         server_that_comes_later/1, session_ends_with_the_client/1, invisible_session_id/1,
+         log_level_is_set/1]).
+
+-import(erlmcp_test_peer, [received/1, result/2]).
+
+-define(WAIT, 5000).
+
+all() ->
+    [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
+     no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
+     every_old_answer_falls_back, silence_on_tcp_falls_back, era_is_remembered,
+     remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
+     server_may_choose_an_older_revision, unknown_revision_is_refused,
+     lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,
+     session_ends_with_the_client, invisible_session_id, log_level_is_set].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% "The server returns a DiscoverResult: the server is modern."
+modern_server_is_asked_what_it_is(_) ->
+    {Client, _} = visit(fun modern/1, #{}),
+    {ok, #{revision := '2026-07-28', server_info := #{~"name" := ~"peer"},
+           instructions := ~"be kind", capabilities := #{~"tools" := #{}}}} =
+        erlmcp_client:server(Client),
+    #{~"params" := #{~"_meta" := Meta}} = received(~"server/discover"),
+    #{~"io.modelcontextprotocol/protocolVersion" := ~"2026-07-28",
+      ~"io.modelcontextprotocol/clientInfo" := #{~"name" := ~"erlmcp", ~"version" := _},
+      ~"io.modelcontextprotocol/clientCapabilities" := #{}} = Meta,
+    {ok, []} = erlmcp_client:list_tools(Client),
+    no_more(~"initialize").
+
+%% "The client SHOULD select a mutually supported version from the `supported` list."
+supported_version_is_taken(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+                                unsupported(Message, [~"2025-06-18", ~"2025-11-25"]);
+                           (Request) ->
+                                old(Request)
+                        end, #{}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+    #{~"params" := #{~"protocolVersion" := ~"2025-11-25"}} = received(~"initialize").
+
+same_version_is_tried_once_more(_) ->
+    Seen = counters:new(1, []),
+    {Client, _} = visit(fun(#{message := Message} = Request) ->
+                            ok = counters:add(Seen, 1, 1),
+                            case counters:get(Seen, 1) of
+                                1 -> unsupported(Message, [~"2026-07-28"]);
+                                _ -> modern(Request)
+                            end
+                        end, #{}),
+    {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Client),
+    2 = counters:get(Seen, 1).
+
+no_common_version(_) ->
+    {Client, _} = visit(fun(#{message := Message}) -> unsupported(Message, [~"2031-01-01"]) end,
+                        #{}),
+    {error, {unsupported_version, [~"2031-01-01"]}} = erlmcp_client:list_tools(Client).
+
+%% "If the body contains a recognized modern JSON-RPC error, the server speaks a modern version":
+%% it is not asked to `initialize`.
+modern_error_is_no_fallback(_) ->
+    {Client, _} = visit(fun(#{message := Message}) ->
+                            {400, [], erlmcp_test_peer:error(Message, -32021, #{})}
+                        end, #{}),
+    {error, {rpc, #{code := -32021}}} = erlmcp_client:list_tools(Client),
+    no_more(~"initialize").
+
+%% "If the body is empty or is not a recognized modern JSON-RPC error, fall back to `initialize`".
+bad_request_falls_back(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"server/discover"}}) -> {400, [], none};
+                           (Request) -> old(Request)
+                        end, #{}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client).
+
+%% "The fallback MUST NOT be keyed to one specific error code."
+every_old_answer_falls_back(_) ->
+    [begin
+         {Client, _} = visit(fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+                                     Answer(Message);
+                                (Request) ->
+                                     old(Request)
+                             end, #{}),
+         {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+         ok = erlmcp_client:stop(Client)
+     end || Answer <- [fun(Message) -> {200, [], erlmcp_test_peer:error(Message, -32601, #{})} end,
+                       fun(Message) -> {200, [], erlmcp_test_peer:error(Message, -32602, #{})} end,
+                       fun(Message) -> {400, [], erlmcp_test_peer:error(Message, -32000, #{})} end,
+                       fun(Message) -> {200, [], result(Message, #{})} end,
+                       fun(_) -> {404, [], ~"not here"} end,
+                       fun(_) -> {405, [], none} end,
+                       fun(_) -> {406, [], ~"<html>"} end]].
+
+%% "does not respond within a reasonable timeout: the server is legacy".
+silence_on_tcp_falls_back(_) ->
+    #{port := Port} = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"server/discover"}) -> [];
+           (#{~"method" := ~"initialize"} = Message) -> [result(Message, initialized())];
+           (#{~"method" := ~"tools/list"} = Message) -> [result(Message, #{tools => []})];
+           (_) -> []
+        end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 300}}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
+    {ok, []} = erlmcp_client:list_tools(Client).
+
+%% "Clients SHOULD cache the result for the lifetime of the server process or origin".
+era_is_remembered(_) ->
+    {Client, #{url := Url}} = visit(fun old/1, #{}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+    _ = received(~"server/discover"),
+    {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Second),
+    no_more(~"server/discover").
+
+%% "re-probing if the cached assumption later fails".
+remembered_era_is_given_up(_) ->
+    Renewed = counters:new(1, []),
+    {Client, #{url := Url}} = visit(fun(#{message := Message} = Request) ->
+                                        case counters:get(Renewed, 1) of
+                                            0 -> old(Request);
+                                            1 -> modern_only(Message, Request)
+                                        end
+                                    end, #{}),
+    {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client),
+    ok = counters:put(Renewed, 1, 1),
+    {ok, Second} = erlmcp_client:start_link({http, Url, #{}}),
+    {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Second).
+
+modern_only(#{~"method" := ~"initialize"} = Message, _) ->
+    {400, [], erlmcp_test_peer:error(Message, -32602, #{})};
+modern_only(_, Request) ->
+    modern(Request).
+
+pinned_era_is_not_left(_) ->
+    {Modern, _} = visit(fun old/1, #{era => stateless}),
+    {error, {http, 400, _, _}} = erlmcp_client:list_tools(Modern),
+    no_more(~"initialize"),
+    {Old, _} = visit(fun old/1, #{era => '2025-06-18'}),
+    {ok, _} = erlmcp_client:server(Old),
+    #{~"params" := #{~"protocolVersion" := ~"2025-06-18"}} = received(~"initialize").
+
+%% "After successful initialization, the client MUST send an `initialized` notification"; the session
+%% and the revision are in the headers of everything that follows.
+session_is_opened(_) ->
+    Test = self(),
+    {Client, _} = visit(fun(#{message := Message, headers := Headers} = Request) ->
+                            Test ! {Message, Headers},
+                            old(Request)
+                        end, #{era => session, name => ~"me", version => ~"7"}),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    receive
+        {#{~"method" := ~"initialize", ~"params" := Params}, First} ->
+            #{~"clientInfo" := #{~"name" := ~"me", ~"version" := ~"7"}} = Params,
+            false = is_map_key(~"mcp-protocol-version", First),
+            false = is_map_key(~"mcp-session-id", First)
+    after ?WAIT -> error(no_initialize)
+    end,
+    [receive
+         {#{~"method" := Method}, #{~"mcp-session-id" := ~"s-1",
+                                    ~"mcp-protocol-version" := ~"2025-11-25"}} -> ok
+     after ?WAIT -> error({missing, Method})
+     end || Method <- [~"notifications/initialized", ~"tools/list"]].
+
+server_may_choose_an_older_revision(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
+                                Result = (initialized())#{protocolVersion := ~"2024-11-05"},
+                                {200, [], result(Message, Result)};
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    {ok, #{revision := '2024-11-05'}} = erlmcp_client:server(Client).
+
+%% "If the client does not support the version in the server's response, it SHOULD disconnect."
+unknown_revision_is_refused(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
+                            {200, [], result(Message, (initialized())#{protocolVersion := ~"1.0"})}
+                        end, #{era => session}),
+    {error, {unsupported_version, [~"1.0"]}} = erlmcp_client:list_tools(Client),
+    no_more(~"notifications/initialized").
+
+%% "When a client receives HTTP 404 in response to a request containing an Mcp-Session-Id, it MUST
+%% start a new session".
+lost_session_is_opened_again_once(_) ->
+    Sessions = counters:new(1, []),
+    {Client, _} = visit(fun(Request) -> forgetful(Request, Sessions, ~"s-2") end,
+                        #{era => session}),
+    {ok, []} = erlmcp_client:list_tools(Client),
+    2 = counters:get(Sessions, 1).
+
+session_lost_twice_is_an_error(_) ->
+    Sessions = counters:new(1, []),
+    {Client, _} = visit(fun(Request) -> forgetful(Request, Sessions, none) end, #{era => session}),
+    {error, session_lost} = erlmcp_client:list_tools(Client),
+    2 = counters:get(Sessions, 1).
+
+%% Knows only the session that it is told to know.
+forgetful(#{message := #{~"method" := ~"initialize"} = Message}, Sessions, _) ->
+    ok = counters:add(Sessions, 1, 1),
+    Id = <<"s-", (integer_to_binary(counters:get(Sessions, 1)))/binary>>,
+    {200, [{~"mcp-session-id", Id}], result(Message, initialized())};
+forgetful(#{message := #{~"method" := ~"notifications/initialized"}}, _, _) ->
+    {202, [], none};
+forgetful(#{headers := #{~"mcp-session-id" := Known}, message := #{~"id" := _} = Message}, _, Known) ->
+    {200, [], result(Message, #{tools => []})};
+forgetful(#{message := none}, _, _) ->
+    {405, [], none};
+forgetful(_, _, _) ->
+    {404, [], none}.
+
+%% A client does not need its server to start, and finds it when it is there.
+server_that_comes_later(_) ->
+    {ok, Listen} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listen),
+    ok = gen_tcp:close(Listen),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
+    {error, {connect, econnrefused}} = erlmcp_client:list_tools(Client),
+    {ok, Server} = erlmcp:start_server(#{name => ~"late", version => ~"1",
+                                         listen => [{http, #{port => Port}}]}),
+    ok = until_ok(Client, 50),
+    ok = erlmcp:stop_server(Server).
+
+until_ok(Client, Left) when Left > 0 ->
+    case erlmcp_client:server(Client) of
+        {ok, #{server_info := #{~"name" := ~"late"}}} ->
+            ok;
+        {error, {connect, _}} ->
+            %% The pause after a failure is the pool's.
+            receive after 100 -> until_ok(Client, Left - 1) end
+    end.
+
+%% "Clients that no longer need a particular session SHOULD send an HTTP DELETE".
+session_ends_with_the_client(_) ->
+    Test = self(),
+    {Client, _} = visit(fun(#{method := ~"DELETE", headers := Headers}) ->
+                                Test ! {deleted, maps:get(~"mcp-session-id", Headers)},
+                                {200, [], none};
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session}),
+    {ok, _} = erlmcp_client:server(Client),
+    ok = erlmcp_client:stop(Client),
+    receive {deleted, ~"s-1"} -> ok after ?WAIT -> error(no_delete) end.
+
+%% "The session ID MUST only contain visible ASCII characters".
+invisible_session_id(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
+                            {200, [{~"mcp-session-id", ~"a b"}], result(Message, initialized())}
+                        end, #{era => session}),
+    {error, {protocol, <<"Mcp-Session-Id", _/binary>>}} = erlmcp_client:list_tools(Client).
+
+log_level_is_set(_) ->
+    {Client, _} = visit(fun(#{message := #{~"method" := ~"initialize"} = Message}) ->
+                                Result = (initialized())#{capabilities := #{logging => #{}}},
+                                {200, [], result(Message, Result)};
+                           (Request) ->
+                                old(Request)
+                        end, #{era => session, log_level => warning}),
+    {ok, _} = erlmcp_client:server(Client),
+    #{~"params" := #{~"level" := ~"warning"}} = received(~"logging/setLevel").
+
+visit(Answer, Options) ->
+    #{url := Url} = Peer = erlmcp_test_peer:http(Answer),
+    {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
+    {Client, Peer}.
+
+modern(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+    {200, [], result(Message, #{resultType => complete, supportedVersions => [~"2026-07-28"],
+                                capabilities => #{tools => #{}}, instructions => ~"be kind",
+                                ttlMs => 0, cacheScope => public,
+                                '_meta' => #{~"io.modelcontextprotocol/serverInfo" =>
+                                                 #{name => ~"peer", version => ~"1"}}})};
+modern(#{message := #{~"method" := ~"tools/list"} = Message}) ->
+    {200, [], result(Message, #{resultType => complete, tools => [], ttlMs => 0,
+                                cacheScope => public})}.
+
+old(#{message := #{~"method" := ~"initialize"} = Message}) ->
+    {200, [{~"mcp-session-id", ~"s-1"}], result(Message, initialized())};
+old(#{message := #{~"method" := ~"tools/list", ~"params" := Params} = Message}) when
+    not is_map_key(~"_meta", Params)
+->
+    {200, [], result(Message, #{tools => []})};
+old(#{message := #{~"method" := ~"logging/setLevel"} = Message}) ->
+    {200, [], result(Message, #{})};
+old(#{message := #{~"method" := ~"notifications/initialized"}}) ->
+    {202, [], none};
+old(#{message := none}) ->
+    {405, [], none};
+old(_) ->
+    {400, [], none}.
+
+initialized() ->
+    #{protocolVersion => ~"2025-11-25", capabilities => #{tools => #{}},
+      serverInfo => #{name => ~"peer", version => ~"1"}}.
+
+unsupported(Message, Versions) ->
+    {400, [], erlmcp_test_peer:error(Message, -32022, #{supported => Versions,
+                                                        requested => ~"2026-07-28"})}.
+
+%% What should not have been sent had its time while the client was served.
+no_more(Method) ->
+    receive
+        {peer, #{~"method" := Method}} -> error({came, Method})
+    after 0 ->
+        ok
+    end.

@@ -1,0 +1,373 @@
+-module(stdio_channel_SUITE).
+-moduledoc "The channel to a child process: how it is started, read, held up, ended and started again.".
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
+         arguments_folder_and_environment/1, no_such_program/1,
+         errors_are_logged/1, errors_are_drained_and_bounded/1,
+         last_words_are_heard/1, an_ended_child_is_started_again/1,
+         a_child_that_closes_its_output/1,
+         the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
+         the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
+         floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
+         a_child_that_does_not_read/1, one_folder_each_and_none_left/1]).
+-export([killed_node/1, log/2]).
+
+-import(erlmcp_test_channel, [open/3, up/1, down/1, send/3, request/4, outcome/2, ask/4, owned/1]).
+
+-define(PATIENCE, 5000).
+
+%% Answers each request with an empty result, and ends with its input.
+-define(ANSWER, "while read -r line; do id=${line##*\\\"id\\\":}; id=${id%%[,\\}]*}; "
+                "printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\\n' \"$id\"; done").
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
+
+all() ->
+    [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,
+     arguments_folder_and_environment, no_such_program,
+     errors_are_logged, errors_are_drained_and_bounded,
+     last_words_are_heard, an_ended_child_is_started_again, a_child_that_closes_its_output,
+     the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
+     the_guard_may_be_killed, nothing_outlives_a_killed_node,
+     floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
+     a_child_that_does_not_read, one_folder_each_and_none_left].
+
+init_per_testcase(Case, Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), Case),
+    ok = filelib:ensure_path(Folder),
+    [{folder, Folder} | Config].
+
+end_per_testcase(_, _) ->
+    logger:remove_handler(?MODULE).
+
+%% What priv/erlmcp_stdio.sh relies on.
+the_runtime_makes_process_groups(_) ->
+    Port = open_port({spawn_executable, "/bin/sh"},
+                     [{args, ["-c", "ps -o pgid= -p $$"]}, binary, exit_status]),
+    {os_pid, Pid} = erlang:port_info(Port, os_pid),
+    receive
+        {Port, {data, Text}} -> Pid = binary_to_integer(string:trim(Text))
+    after ?PATIENCE ->
+        error(no_group)
+    end.
+
+a_child_answers(_) ->
+    Channel = child(?ANSWER),
+    1 = up(Channel),
+    [{ok, #{}} = ask(Channel, N, ~"ping", #{}) || N <- lists:seq(1, 100)],
+    close(Channel).
+
+our_own_server_answers(_) ->
+    Command = filename:join(root(), "bin/erlmcp"),
+    Channel = open(erlmcp_stdio_channel, {stdio, list_to_binary(Command)},
+                   #{args => ["serve", ~"everything", "--stdio"]}),
+    1 = up(Channel),
+    Discover = send(Channel, request, erlmcp_test_line:stateless(1, ~"server/discover", #{})),
+    {response, 1, {ok, #{~"supportedVersions" := _}}} = message_within(50_000, Discover),
+    Began = erlang:monotonic_time(millisecond),
+    close(Channel),
+    %% It ended with its input.
+    true = erlang:monotonic_time(millisecond) - Began < 2000.
+
+arguments_folder_and_environment(Config) ->
+    Folder = folder(Config),
+    Say = "printf '{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\\n' "
+          "\"$0|$1|$2|$PWD|$GIVEN|${HOME-none}\"; cat >/dev/null",
+    true = os:putenv("ERLMCP_TEST_HOME", "x"),
+    Channel = open(erlmcp_stdio_channel, {stdio, ["sh", "-c", list_to_binary(Say), "zero"]},
+                   #{args => ["a b", ~"*"], cd => Folder,
+                     env => #{~"GIVEN" => ~"ö $x", "HOME" => false}}),
+    {notification, Said, _} = owned(Channel),
+    [~"zero", ~"a b", ~"*", Where, ~"ö $x", ~"none"] = binary:split(Said, ~"|", [global]),
+    true = filename:basename(Where) =:= list_to_binary(filename:basename(Folder)),
+    close(Channel).
+
+no_such_program(_) ->
+    Channel = open(erlmcp_stdio_channel, {stdio, "/no/such/program"}, #{}),
+    1 = up(Channel),
+    {connect, {exit_status, 127}} = down(Channel),
+    close(Channel).
+
+errors_are_logged(_) ->
+    ok = logged(),
+    Channel = child("echo 'what I do' >&2; " ?ANSWER),
+    #{what := server_stderr, line := ~"what I do"} = next_logged(),
+    {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
+    close(Channel).
+
+%% 20 MB on standard error, which nobody would read from a pipe, and then the answer.
+errors_are_drained_and_bounded(_) ->
+    ok = logged(),
+    Channel = child("yes 0123456789012345678 | head -c 20000000 >&2; "
+                    "head -c 100000 /dev/zero | tr '\\000' x >&2; echo >&2; " ?ANSWER),
+    {{ok, #{}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
+    %% 200 a second.
+    true = length(all_logged()) < 200 * 10,
+    close(Channel).
+
+%% It answers and ends: the answer counts.
+last_words_are_heard(_) ->
+    Channel = child("read -r line; echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; exit 3"),
+    1 = up(Channel),
+    {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
+    {exit_status, 3} = down(Channel),
+    close(Channel).
+
+%% "If the server process exits unexpectedly, the client SHOULD restart it."
+an_ended_child_is_started_again(Config) ->
+    File = filename:join(folder(Config), "once"),
+    Channel = child(["if [ ! -e ", File, " ]; then : >", File, "; read -r line; exit 7; fi; ",
+                     ?ANSWER]),
+    1 = up(Channel),
+    {{failed, {closed, {exit_status, 7}}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
+    {exit_status, 7} = down(Channel),
+    2 = up(Channel),
+    {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
+    close(Channel).
+
+%% "The server MAY initiate shutdown by closing its output stream to the client and exiting."
+a_child_that_closes_its_output(_) ->
+    Channel = child("exec >&-; sleep 30"),
+    1 = up(Channel),
+    output_closed = down(Channel),
+    close(Channel).
+
+%% "Closing the input stream to the child process"; "Waiting for the server to exit".
+the_input_is_closed_first(Config) ->
+    File = filename:join(folder(Config), "said"),
+    Channel = ready(["trap 'echo term >>", File, "' TERM; echo ready; ",
+                     "while read -r line; do :; done; sleep 0.3; echo late; ",
+                     "echo end >>", File]),
+    close(Channel),
+    {ok, ~"end\n"} = file:read_file(File).
+
+then_it_is_terminated(Config) ->
+    File = filename:join(folder(Config), "said"),
+    Channel = ready(["trap 'echo term >>", File, "; exit' TERM; echo ready; ",
+                     "while :; do sleep 0.05; done"]),
+    close(Channel),
+    {ok, ~"term\n"} = file:read_file(File).
+
+%% To the whole group: what it has started ends too.
+then_it_is_killed(Config) ->
+    File = filename:join(folder(Config), "pids"),
+    Channel = ready(["trap '' TERM; sleep 100 & echo $$ $! >", File,
+                     "; echo ready; while :; do sleep 0.05; done"]),
+    Pids = pids(File),
+    2 = length(alive(Pids)),
+    close(Channel),
+    [] = await_dead(Pids, 100).
+
+the_guard_may_be_killed(Config) ->
+    File = filename:join(folder(Config), "pids"),
+    Channel = ready(["trap '' TERM; echo $$ >", File, "; echo ready; ",
+                     "while :; do sleep 0.05; done"]),
+    [Child] = pids(File),
+    [Guard] = guards(),
+    _ = os:cmd("kill -9 " ++ Guard),
+    {guard, 137} = down(Channel),
+    2 = up(Channel),
+    [] = await_dead([Child], 100),
+    close(Channel).
+
+%% A node that is killed has no say: its child and what that has started end all the same.
+nothing_outlives_a_killed_node(Config) ->
+    Folder = folder(Config),
+    File = filename:join(Folder, "pids"),
+    Paths = lists:append([["-pa", filename:absname(Path)]
+                          || Path <- code:get_path(), filelib:is_dir(Path)]),
+    Node = open_port({spawn_executable, os:find_executable("erl")},
+                     [{args, ["-noinput" | Paths]
+                       ++ ["-run", ?MODULE_STRING, "killed_node", File]},
+                      binary, exit_status, {env, [{"TMPDIR", Folder}]}]),
+    {os_pid, Pid} = erlang:port_info(Node, os_pid),
+    Pids = await_pids(File, 500),
+    2 = length(alive(Pids)),
+    _ = os:cmd("kill -9 " ++ integer_to_list(Pid)),
+    receive {Node, {exit_status, _}} -> ok after ?PATIENCE -> error(not_killed) end,
+    [] = await_dead(Pids, 400),
+    %% Nor does what guarded it.
+    [] = await_empty(Folder, 200).
+
+killed_node([File]) ->
+    _ = child(["trap '' TERM HUP; sleep 100 & echo $$ $! >", File, ".new; mv ", File, ".new ",
+               File, "; while :; do sleep 0.05; done"], #{stop_ms => 300}),
+    receive never -> ok end.
+
+%% 200 MiB without a newline: the line is too large as soon as it is, and the child is ended.
+floods_without_a_newline_cost_nothing(_) ->
+    Channel = child("head -c 209715200 /dev/zero | tr '\\000' x; sleep 30", #{}),
+    Peak = watch_memory(),
+    1 = up(Channel),
+    {{failed, {too_large, 1_000_000}}, []} = outcome(request(Channel, 1, ~"ping", #{}), []),
+    {too_large, 1_000_000} = down(Channel),
+    close(Channel),
+    Grown = Peak(),
+    ct:pal("grown by ~p bytes", [Grown]),
+    true = Grown < 16_000_000.
+
+%% 200 MiB of lines come faster than they are read. All of them are read in the end.
+floods_of_lines_are_held_up(_) ->
+    Line = ["{\"jsonrpc\":\"2.0\",\"id\":77,\"result\":\"", lists:duplicate(100, $x), "\"}"],
+    Channel = child(["read -r line; yes '", Line, "' | head -n 1500000; "
+                     "echo '{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}'; sleep 30"], #{}),
+    1 = up(Channel),
+    Peak = watch_memory(),
+    {response, 1, {ok, _}} = message_within(50_000, request(Channel, 1, ~"ping", #{})),
+    Grown = Peak(),
+    ct:pal("grown by ~p bytes", [Grown]),
+    true = Grown < 50_000_000,
+    close(Channel).
+
+a_child_that_does_not_read(_) ->
+    {_, Pid, _} = Channel = child("sleep 100", #{stop_ms => 100}),
+    1 = up(Channel),
+    Big = #{~"x" => binary:copy(~"x", 1_000_000)},
+    {error, {overload, _}} = fill(Channel, Big, 1),
+    Began = erlang:monotonic_time(millisecond),
+    ok = erlmcp_stdio_channel:close(Pid),
+    true = erlang:monotonic_time(millisecond) - Began < 3000.
+
+fill(Channel, Params, N) when N < 1000 ->
+    case request(Channel, N, ~"x", Params) of
+        {error, _} = Error -> Error;
+        _ -> fill(Channel, Params, N + 1)
+    end.
+
+one_folder_each_and_none_left(Config) ->
+    Folder = folder(Config),
+    Before = os:getenv("TMPDIR"),
+    true = os:putenv("TMPDIR", Folder),
+    Channels = [child(?ANSWER) || _ <- [1, 2, 3]],
+    [1 = up(Channel) || Channel <- Channels],
+    {ok, [_, _, _]} = file:list_dir(Folder),
+    [close(Channel) || Channel <- Channels],
+    {ok, []} = file:list_dir(Folder),
+    true = case Before of
+        false -> os:unsetenv("TMPDIR");
+        _ -> os:putenv("TMPDIR", Before)
+    end.
+
+child(Program) ->
+    child(Program, #{}).
+
+child(Program, Options) ->
+    open(erlmcp_stdio_channel, {stdio, ["sh", "-c", unicode:characters_to_binary(Program)]},
+         Options).
+
+%% A child that has said that it is ready.
+ready(Program) ->
+    Ready = "{\"jsonrpc\":\"2.0\",\"method\":\"ready\"}",
+    Channel = child(string:replace(Program, "echo ready", ["echo '", Ready, "'"]),
+                    #{stop_ms => 1000}),
+    _ = up(Channel),
+    {notification, ~"ready", _} = owned(Channel),
+    Channel.
+
+%% Longer than what others are waited for.
+message_within(Timeout, {_, {_, Ref}}) ->
+    receive
+        {Ref, {message, Message}} -> Message
+    after Timeout ->
+        error(nothing_came)
+    end.
+
+close({Module, Pid, _}) ->
+    ok = Module:close(Pid).
+
+folder(Config) ->
+    proplists:get_value(folder, Config).
+
+root() ->
+    root(filename:dirname(code:which(?MODULE))).
+
+root(Folder) ->
+    case filelib:is_file(filename:join(Folder, "bin/erlmcp")) of
+        true -> Folder;
+        false -> root(filename:dirname(Folder))
+    end.
+
+pids(File) ->
+    {ok, Text} = file:read_file(File),
+    string:lexemes(binary_to_list(Text), " \n").
+
+alive(Pids) ->
+    [Pid || Pid <- Pids, os:cmd("kill -0 " ++ Pid ++ " 2>/dev/null && echo alive") =/= "",
+            not is_zombie(Pid)].
+
+%% Dead, but its parent, which in a container may be nobody's, has not looked.
+is_zombie(Pid) ->
+    string:find(os:cmd("ps -o stat= -p " ++ Pid), "Z") =/= nomatch.
+
+await_dead(Pids, Left) ->
+    await(fun() -> alive(Pids) end, Left).
+
+await_empty(Folder, Left) ->
+    await(fun() ->
+        {ok, Names} = file:list_dir(Folder),
+        [Name || "erlmcp-" ++ _ = Name <- Names]
+    end, Left).
+
+await(Look, Left) ->
+    case Look() of
+        [] -> [];
+        _ when Left > 0 -> receive after 20 -> await(Look, Left - 1) end;
+        Found -> Found
+    end.
+
+await_pids(File, Left) ->
+    case filelib:is_file(File) of
+        true -> pids(File);
+        false when Left > 0 -> receive after 20 -> await_pids(File, Left - 1) end
+    end.
+
+%% The guards of this node's children.
+guards() ->
+    [Pid || Port <- erlang:ports(), {os_pid, Number} <- [erlang:port_info(Port, os_pid)],
+            is_integer(Number), Pid <- [integer_to_list(Number)],
+            string:find(os:cmd("ps -o args= -p " ++ Pid), "erlmcp_stdio.sh guard") =/= nomatch].
+
+%% A fun that gives by how many bytes the node's memory had grown at most.
+watch_memory() ->
+    erlang:garbage_collect(),
+    Before = erlang:memory(total),
+    Test = self(),
+    Pid = spawn_link(fun() -> sample(Test, Before, Before) end),
+    fun() ->
+        Pid ! stop,
+        receive {Pid, Most} -> Most - Before end
+    end.
+
+sample(Test, Before, Most) ->
+    receive
+        stop -> Test ! {self(), Most}
+    after 5 ->
+        sample(Test, Before, max(Most, erlang:memory(total)))
+    end.
+
+%% What the children of this test say on standard error is sent to it.
+logged() ->
+    Test = self(),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => Test}).
+
+log(#{msg := {report, #{what := server_stderr} = Report}}, #{config := Test}) ->
+    Test ! {logged, Report},
+    ok;
+log(_, _) ->
+    ok.
+
+next_logged() ->
+    receive
+        {logged, Report} -> Report
+    after ?PATIENCE ->
+        error(nothing_logged)
+    end.
+
+all_logged() ->
+    receive
+        {logged, Report} -> [Report | all_logged()]
+    after 0 ->
+        []
+    end.

@@ -1,0 +1,101 @@
+-module(erlmcp_test_channel).
+-moduledoc "A client that is nothing but a channel: it sends messages, and gives what came of them.".
+
+-export([open/2, open/3, up/1, down/1, owned/1]).
+-export([send/3, send/4, request/4, notify/3, events/2, outcome/2, ask/4]).
+-export([limits/0, patience/0]).
+
+-define(PATIENCE, 5000).
+
+patience() -> ?PATIENCE.
+
+limits() ->
+    #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
+
+-doc "A channel of this module to a target, with the options of the transport and other limits.".
+open(Module, Target) ->
+    open(Module, Target, #{}).
+
+open(Module, Target, Options) ->
+    {Limits, Rest} = case maps:take(limits, Options) of
+        error -> {#{}, Options};
+        Taken -> Taken
+    end,
+    {ok, Pid, Handle} = Module:open(Target, #{limits => maps:merge(limits(), Limits),
+                                              connect_timeout => 2000, options => Rest}),
+    {Module, Pid, Handle}.
+
+-doc "The next connection's number, or what else the owner is told.".
+up({_, Pid, _}) ->
+    receive
+        {erlmcp_channel, Pid, {up, Generation}} -> Generation
+    after ?PATIENCE ->
+        error(not_up)
+    end.
+
+down({_, Pid, _}) ->
+    receive
+        {erlmcp_channel, Pid, {down, Why}} -> Why
+    after ?PATIENCE ->
+        error(not_down)
+    end.
+
+owned({_, Pid, _}) ->
+    receive
+        {erlmcp_channel, Pid, {message, Message}} -> Message
+    after ?PATIENCE ->
+        error(no_message)
+    end.
+
+-doc "Sends a map as a message; `More` are members of what is sent.".
+send(Channel, Kind, Message) ->
+    send(Channel, Kind, Message, #{}).
+
+send({Module, _, Handle}, Kind, Message, More) ->
+    Outgoing = #{kind => Kind, id => id(Kind, Message), message => json:encode(Message),
+                 headers => [], session => none,
+                 deadline => erlang:monotonic_time(millisecond) + ?PATIENCE},
+    case Module:send(maps:merge(Outgoing, More), Handle) of
+        {ok, Exchange} -> {Module, Exchange};
+        {error, _} = Error -> Error
+    end.
+
+id(notification, _) -> none;
+id(response, _) -> none;
+id(_, #{~"id" := Id}) -> Id.
+
+request(Channel, Id, Method, Params) ->
+    send(Channel, request, erlmcp_test_line:request(Id, Method, Params)).
+
+notify(Channel, Method, Params) ->
+    send(Channel, notification, erlmcp_test_line:notification(Method, Params)).
+
+-doc "The next events of an exchange, so many of them.".
+events(_, 0) ->
+    [];
+events({Module, Exchange}, Count) ->
+    {Event, Next} = next(Module, Exchange),
+    [Event | events({Module, Next}, Count - 1)].
+
+-doc "What an exchange ends with.".
+outcome({Module, Exchange}, Seen) ->
+    case next(Module, Exchange) of
+        {{message, {response, _, Outcome}}, _} -> {Outcome, lists:reverse(Seen)};
+        {{message, Message}, Next} -> outcome({Module, Next}, [Message | Seen]);
+        {Event, _} -> {Event, lists:reverse(Seen)}
+    end.
+
+%% Channels that this process owns send it other messages, which stay.
+next(Module, {_, Ref} = Exchange) ->
+    Message = receive
+        Received when element(1, Received) =:= Ref; element(2, Received) =:= Ref -> Received
+    after ?PATIENCE ->
+        error({nothing_came_of, Exchange})
+    end,
+    {[Event], Next} = Module:received(Message, Exchange),
+    {Event, Next}.
+
+-doc "What a request ends with, and nothing before it.".
+ask(Channel, Id, Method, Params) ->
+    {Outcome, []} = outcome(request(Channel, Id, Method, Params), []),
+    Outcome.

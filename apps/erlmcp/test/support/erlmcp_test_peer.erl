@@ -1,0 +1,215 @@
+-module(erlmcp_test_peer).
+-moduledoc """
+Servers that say what a case wants them to say, over real sockets: one that answers HTTP requests,
+one that speaks lines on TCP. What they answer with is a fun of the case's, which runs in a process
+for each connection; each message that comes is sent to the test's process as `{peer, Message}`.
+""".
+
+-export([http/1, tcp/1, stop/1, received/0, received/1]).
+-export([result/2, error/3, event/1]).
+
+-type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
+-doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
+-type request() :: #{method := binary(), headers := #{binary() => binary()}, message := term()}.
+-doc "A whole answer, or the pieces of a stream of events, of which `close` ends the connection.".
+-type answer() ::
+    {Status :: pos_integer(), [{binary(), binary()}], Body :: term()}
+    | {events, [iodata() | {wait, pos_integer()} | close]}
+    | close | silence.
+
+-define(WAIT, 5000).
+
+-doc "A server of HTTP/1.1 on a free port.".
+-spec http(fun((request()) -> answer())) -> peer().
+http(Answer) ->
+    start([binary, {packet, http_bin}], fun(Socket, Test) -> serve_http(Socket, Answer, Test) end).
+
+-doc "A server of lines on a free port; the fun gives the messages to send for each that comes.".
+-spec tcp(fun((map()) -> [iodata() | map() | close])) -> peer().
+tcp(Answer) ->
+    start([binary, {packet, line}, {buffer, 1_000_000}],
+          fun(Socket, Test) -> serve_lines(Socket, Answer, Test) end).
+
+start(Options, Serve) ->
+    Test = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        {ok, Listen} = gen_tcp:listen(0, [{active, false}, {reuseaddr, true}, {nodelay, true},
+                                          {ip, {127, 0, 0, 1}} | Options]),
+        {ok, Port} = inet:port(Listen),
+        Test ! {listening, self(), Port},
+        accept(Listen, Serve, Test)
+    end),
+    receive
+        {listening, Pid, Port} ->
+            demonitor(Monitor, [flush]),
+            #{pid => Pid, port => Port,
+              url => <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>};
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            error(Reason)
+    end.
+
+accept(Listen, Serve, Test) ->
+    {ok, Socket} = gen_tcp:accept(Listen),
+    Pid = spawn_link(fun() ->
+        receive yours -> Serve(Socket, Test) end
+    end),
+    ok = gen_tcp:controlling_process(Socket, Pid),
+    Pid ! yours,
+    accept(Listen, Serve, Test).
+
+-doc "Ends a server and its connections.".
+-spec stop(peer()) -> ok.
+stop(#{pid := Pid}) ->
+    Monitor = monitor(process, Pid),
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end.
+
+-doc "The next message that a server got.".
+-spec received() -> term().
+received() ->
+    receive
+        {peer, Message} -> Message
+    after ?WAIT ->
+        error(nothing_came)
+    end.
+
+-doc "The next message of that method.".
+-spec received(Method :: binary()) -> map().
+received(Method) ->
+    receive
+        {peer, #{~"method" := Method} = Message} -> Message
+    after ?WAIT ->
+        error({did_not_come, Method})
+    end.
+
+-doc "A response with a result.".
+-spec result(Request :: map(), Result :: map()) -> map().
+result(#{~"id" := Id}, Result) ->
+    #{jsonrpc => ~"2.0", id => Id, result => Result}.
+
+-doc "A response with an error.".
+-spec error(Request :: map(), Code :: integer(), map()) -> map().
+error(#{~"id" := Id}, Code, Data) ->
+    #{jsonrpc => ~"2.0", id => Id, error => #{code => Code, message => ~"no", data => Data}}.
+
+-doc "A message as an event of a stream.".
+-spec event(map()) -> iodata().
+event(Message) ->
+    [~"data: ", json:encode(Message), ~"\n\n"].
+
+serve_lines(Socket, Answer, Test) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, Line} ->
+            Message = json:decode(string:trim(Line)),
+            Test ! {peer, Message},
+            case said(Answer(Message), Socket) of
+                ok -> serve_lines(Socket, Answer, Test);
+                close -> gen_tcp:close(Socket)
+            end;
+        {error, _} ->
+            ok
+    end.
+
+said([], _) -> ok;
+said([close | _], _) -> close;
+said([Message | Messages], Socket) ->
+    Line = case Message of
+        #{} -> [json:encode(Message), $\n];
+        _ -> Message
+    end,
+    case gen_tcp:send(Socket, Line) of
+        ok -> said(Messages, Socket);
+        {error, _} -> close
+    end.
+
+serve_http(Socket, Answer, Test) ->
+    case request(Socket) of
+        {ok, #{message := Message} = Request} ->
+            Test ! {peer, Message},
+            case answered(Answer(Request), Socket) of
+                ok ->
+                    ok = inet:setopts(Socket, [{packet, http_bin}]),
+                    serve_http(Socket, Answer, Test);
+                close ->
+                    gen_tcp:close(Socket)
+            end;
+        closed ->
+            ok
+    end.
+
+request(Socket) ->
+    maybe
+        {ok, {http_request, Method, {abs_path, _}, _}} ?= gen_tcp:recv(Socket, 0),
+        {ok, Headers} ?= headers(Socket, #{}),
+        ok = inet:setopts(Socket, [{packet, raw}]),
+        {ok, Message} ?= message(Socket, maps:get(~"content-length", Headers, ~"0")),
+        {ok, #{method => method(Method), headers => Headers, message => Message}}
+    else
+        _ -> closed
+    end.
+
+method(Method) when is_atom(Method) -> atom_to_binary(Method);
+method(Method) -> Method.
+
+headers(Socket, Headers) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, {http_header, _, _, Name, Value}} ->
+            headers(Socket, Headers#{string:lowercase(Name) => Value});
+        {ok, http_eoh} ->
+            {ok, Headers};
+        _ ->
+            closed
+    end.
+
+message(_, ~"0") ->
+    {ok, none};
+message(Socket, Length) ->
+    maybe
+        {ok, Body} ?= gen_tcp:recv(Socket, binary_to_integer(Length)),
+        {ok, json:decode(Body)}
+    end.
+
+answered(silence, Socket) ->
+    %% Until the client goes.
+    _ = gen_tcp:recv(Socket, 1),
+    close;
+answered(close, _) ->
+    close;
+answered({events, Pieces}, Socket) ->
+    ok = gen_tcp:send(Socket, [~"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n",
+                               ~"transfer-encoding: chunked\r\n\r\n"]),
+    pieces(Pieces, Socket);
+answered({Status, Headers, Body}, Socket) ->
+    Bytes = case Body of
+        #{} -> json:encode(Body);
+        none -> ~"";
+        _ -> Body
+    end,
+    Type = case Body of
+        #{} -> [{~"content-type", ~"application/json"}];
+        _ -> []
+    end,
+    Sent = gen_tcp:send(Socket, [~"HTTP/1.1 ", integer_to_binary(Status), ~" X\r\n",
+                                 [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Type ++ Headers],
+                                 ~"content-length: ", integer_to_binary(iolist_size(Bytes)),
+                                 ~"\r\n\r\n", Bytes]),
+    case Sent of
+        ok -> ok;
+        {error, _} -> close
+    end.
+
+pieces([], Socket) ->
+    _ = gen_tcp:send(Socket, ~"0\r\n\r\n"),
+    ok;
+pieces([close | _], _) ->
+    close;
+pieces([{wait, Milliseconds} | Pieces], Socket) ->
+    receive
+    after Milliseconds -> pieces(Pieces, Socket)
+    end;
+pieces([Piece | Pieces], Socket) ->
+    Size = integer_to_binary(iolist_size(Piece), 16),
+    case gen_tcp:send(Socket, [Size, ~"\r\n", Piece, ~"\r\n"]) of
+        ok -> pieces(Pieces, Socket);
+        {error, _} -> close
+    end.

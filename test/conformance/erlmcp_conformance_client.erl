@@ -1,0 +1,175 @@
+-module(erlmcp_conformance_client).
+-moduledoc """
+The client under test of the official conformance suite: a clause for each scenario, which does what
+a user of `m:erlmcp_client` would do there, and matches what that user would find in the answers.
+
+The suite names the scenario, the revision and what else the scenario needs in the environment. A
+scenario that went as it should leaves `done` on stdout, and any other says on stderr why not.
+""".
+
+-export([main/1]).
+
+%% One that hangs is the suite's last words otherwise.
+-define(LIMIT_MS, 60_000).
+-define(INFO, #{name => ~"erlmcp-conformance", version => ~"1.0.0"}).
+
+-doc "Plays the scenario against `Url` and ends the node.".
+-spec main([string()]) -> no_return().
+main([Url]) ->
+    {ok, _} = application:ensure_all_started([erlmcp, inets]),
+    Scenario = environment("MCP_CONFORMANCE_SCENARIO"),
+    {ok, Revision} = erlmcp_revision:parse(environment("MCP_CONFORMANCE_PROTOCOL_VERSION")),
+    Context = json:decode(environment("MCP_CONFORMANCE_CONTEXT")),
+    Play = fun() -> play(Scenario, list_to_binary(Url), Revision, Context) end,
+    {Player, Monitor} = spawn_monitor(Play),
+    receive
+        {'DOWN', Monitor, process, Player, normal} ->
+            io:put_chars("done\n"),
+            halt(0);
+        {'DOWN', Monitor, process, Player, Reason} ->
+            io:format(standard_error, "~tp~n", [Reason]),
+            halt(1)
+    after ?LIMIT_MS ->
+        io:format(standard_error, "no end after ~b ms~n", [?LIMIT_MS]),
+        halt(1)
+    end.
+
+%% Only some scenarios have a context.
+environment(Name) ->
+    unicode:characters_to_binary(os:getenv(Name, "{}")).
+
+play(<<"auth/", Scenario/binary>>, Url, Revision, Context) ->
+    {Auth, Expected} = erlmcp_conformance_auth:scenario(Scenario, Context),
+    Client = start(Url, Revision, #{auth => Auth}),
+    Made = use_tool(Client),
+    case {Expected, Made} of
+        {allowed, {ok, _}} -> stop(Client);
+        %% A client that was let in where it should have stopped is told so by its own program, too.
+        {refused, {error, {unauthorized, _}}} -> stop(Client)
+    end;
+play(Scenario, Url, Revision, Context) ->
+    Client = start(Url, Revision, options(Scenario)),
+    ok = scenario(Scenario, Client, Context),
+    stop(Client).
+
+use_tool(Client) ->
+    maybe
+        {ok, [#{~"name" := Name}]} ?= erlmcp_client:list_tools(Client),
+        erlmcp_client:call_tool(Client, Name, #{})
+    end.
+
+%% Both eras are found by themselves where the scenario is one of both.
+options(Scenario) when
+    Scenario =:= ~"tools_call"; Scenario =:= ~"json-schema-2020-12-preservation"
+->
+    #{era => auto};
+options(~"elicitation-sep1034-client-defaults") ->
+    #{inputs => #{elicit => fun(_) -> {accept, #{}} end}};
+options(~"request-metadata") ->
+    Refuse = fun(_) -> decline end,
+    #{inputs => #{elicit => Refuse, sample => fun(_) -> {error, ~"no model"} end, roots => []}};
+options(~"sep-2322-client-request-state") ->
+    %% What is between the rounds of a call is none of that call's.
+    Confirm = fun(_) ->
+        {ok, _} = erlmcp_client:call_tool(client, ~"test_mrtr_unrelated", #{}),
+        {accept, #{~"confirmed" => true}}
+    end,
+    #{inputs => #{elicit => Confirm}};
+options(_) ->
+    #{}.
+
+scenario(~"initialize", Client, _) ->
+    {ok, #{revision := _}} = erlmcp_client:server(Client),
+    ok;
+scenario(~"tools_call", Client, _) ->
+    {ok, [#{~"name" := Add}]} = erlmcp_client:list_tools(Client),
+    {ok, #{~"content" := [#{~"text" := ~"The sum of 2 and 3 is 5"}]}} =
+        erlmcp_client:call_tool(Client, Add, #{~"a" => 2, ~"b" => 3}),
+    ok;
+scenario(~"elicitation-sep1034-client-defaults", Client, _) ->
+    {ok, #{~"content" := [#{~"text" := <<"Elicitation completed: ", _/binary>>}]}} =
+        erlmcp_client:call_tool(Client, ~"test_client_elicitation_defaults", #{}),
+    ok;
+scenario(~"sse-retry", Client, _) ->
+    {ok, #{~"content" := [#{~"text" := ~"Reconnection test completed successfully"}]}} =
+        erlmcp_client:call_tool(Client, ~"test_reconnection", #{}),
+    ok;
+scenario(~"request-metadata", Client, _) ->
+    {ok, #{revision := _}} = erlmcp_client:server(Client),
+    {ok, _} = erlmcp_client:request(Client, ~"tools/list", #{}),
+    ok;
+scenario(~"sep-2322-client-request-state", Client, _) ->
+    [{ok, #{~"content" := [#{~"text" := Text}]}} = erlmcp_client:call_tool(Client, Tool, #{}) ||
+        {Tool, Text} <- [
+            {~"test_mrtr_echo_state", ~"echo-state-ok"},
+            {~"test_mrtr_no_state", ~"no-state-ok"},
+            {~"test_mrtr_no_result_type", ~"no-result-type-test-ok"}
+        ]],
+    ok;
+scenario(~"http-standard-headers", Client, _) ->
+    {ok, Tools} = erlmcp_client:list_tools(Client),
+    [{ok, _} = erlmcp_client:call_tool(Client, Name, #{}) || #{~"name" := Name} <- Tools],
+    {ok, Resources} = erlmcp_client:list_resources(Client),
+    [{ok, _} = erlmcp_client:read_resource(Client, Uri) || #{~"uri" := Uri} <- Resources],
+    {ok, Prompts} = erlmcp_client:list_prompts(Client),
+    [{ok, _} = erlmcp_client:get_prompt(Client, Name, #{}) || #{~"name" := Name} <- Prompts],
+    ok;
+scenario(~"http-custom-headers", Client, #{~"toolCalls" := Calls}) ->
+    {ok, _} = erlmcp_client:list_tools(Client),
+    [{ok, _} = erlmcp_client:call_tool(Client, Name, Arguments) ||
+        #{~"name" := Name, ~"arguments" := Arguments} <- Calls],
+    ok;
+scenario(~"http-invalid-tool-headers", Client, _) ->
+    {ok, [#{~"name" := ~"valid_tool"}]} = erlmcp_client:list_tools(Client),
+    {ok, _} = erlmcp_client:call_tool(Client, ~"valid_tool", #{~"region" => ~"us-west1"}),
+    ok;
+scenario(~"json-schema-ref-no-deref", Client, _) ->
+    {ok, [_]} = erlmcp_client:list_tools(Client),
+    ok;
+scenario(~"json-schema-2020-12-preservation", Client, _) ->
+    {ok, Tools} = erlmcp_client:list_tools(Client),
+    [Schema] = [
+        Schema || #{~"name" := ~"json_schema_2020_12_tool", ~"inputSchema" := Schema} <- Tools
+    ],
+    {ok, _} = erlmcp_client:call_tool(Client, ~"json_schema_echo", #{~"schema" => Schema}),
+    ok;
+scenario(~"sep-2640-client-no-prefetch", Client, _) ->
+    {ok, #{~"skills" := [_]}} = erlmcp_client:request(Client, ~"skills/list", #{}),
+    ok;
+scenario(<<"sep-2640-client-verify-", What/binary>>, Client, _) ->
+    {ok, #{~"skills" := [Skill]}} = erlmcp_client:request(Client, ~"skills/list", #{}),
+    {error, What} = load(Client, Skill),
+    ok.
+
+%% A skill is loaded when its SKILL.md is what its entry says, and then its other files are.
+load(Client, #{~"uri" := Uri, ~"resources" := Resources} = Skill) ->
+    {[Main], Others} = lists:partition(fun(#{~"uri" := One}) -> One =:= Uri end, Resources),
+    maybe
+        {ok, Text} ?= read(Client, Main),
+        true ?= frontmatter_of(Text) =:= maps:get(~"frontmatter", Skill) orelse
+            {error, ~"frontmatter"},
+        [{ok, _} = read(Client, Other) || Other <- Others],
+        ok
+    end.
+
+read(Client, #{~"uri" := Uri, ~"size" := Size, ~"digest" := Digest}) ->
+    {ok, #{~"contents" := [#{~"text" := Text}]}} = erlmcp_client:read_resource(Client, Uri),
+    Hash = binary:encode_hex(crypto:hash(sha256, Text), lowercase),
+    if
+        byte_size(Text) =/= Size -> {error, ~"size"};
+        <<"sha256:", Hash/binary>> =/= Digest -> {error, ~"digest"};
+        true -> {ok, Text}
+    end.
+
+frontmatter_of(Text) ->
+    {ok, Frontmatter} = erlmcp_frontmatter:parse(Text),
+    Frontmatter.
+
+start(Url, Revision, Options) ->
+    Defaults = maps:merge(?INFO, #{era => Revision, timeout => 30_000}),
+    Target = {http, Url, maps:merge(Defaults, Options)},
+    {ok, Client} = erlmcp_client:start_link({local, client}, Target),
+    Client.
+
+stop(Client) ->
+    ok = erlmcp_client:stop(Client).
