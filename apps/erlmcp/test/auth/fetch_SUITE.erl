@@ -5,7 +5,8 @@ followed without a bound.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
--export([only_https_is_called/1, plain_http_calls_its_own_kind/1, a_distant_server_leads_nowhere/1]).
+-export([only_https_is_called/1, plain_http_calls_its_own_kind/1]).
+-export([a_distant_server_leads_nowhere/1]).
 -export([redirects_within_the_origin/1, redirects_to_elsewhere/1, a_post_is_not_redirected/1]).
 -export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1]).
 -export([silence_has_an_end/1, a_dripping_body_has_an_end/1, nobody_listens/1]).
