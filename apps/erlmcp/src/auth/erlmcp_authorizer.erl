@@ -134,19 +134,26 @@ renewed({error, _} = Error, _, _, _) ->
 credentials(bearer, Token, _, _, _) ->
     [{~"authorization", [~"Bearer ", Token]}];
 credentials(dpop, Token, Method, Url, #handle{table = Table}) ->
-    [{key, Key}] = ets:lookup(Table, key),
-    Claims = maps:from_list([{nonce, Nonce} || {nonce, Nonce} <- ets:lookup(Table, nonce)]),
-    [{~"authorization", [~"DPoP ", Token]},
-     {~"dpop", erlmcp_dpop:proof(name(Method), Url, Claims#{access_token => Token}, Key)}].
+    Claims = case looked_up(Table, nonce) of
+                 {nonce, Nonce} -> #{access_token => Token, nonce => Nonce};
+                 _ -> #{access_token => Token}
+             end,
+    case looked_up(Table, key) of
+        {key, Key} -> [{~"authorization", [~"DPoP ", Token]},
+                       {~"dpop", erlmcp_dpop:proof(name(Method), Url, Claims, Key)}];
+        stopped -> []
+    end.
 
 name(post) -> ~"POST";
 name(get) -> ~"GET";
 name(delete) -> ~"DELETE".
 
+token(#handle{table = Table}) -> looked_up(Table, token).
+
 %% The table ends with the process.
-token(#handle{table = Table}) ->
-    try ets:lookup(Table, token) of
-        [Token] -> Token;
+looked_up(Table, Name) ->
+    try ets:lookup(Table, Name) of
+        [Row] -> Row;
         [] -> none
     catch
         error:badarg -> stopped
@@ -179,21 +186,32 @@ challenge(#{~"www-authenticate" := Field}) ->
     Params = lists:foldl(fun(Params, Above) -> maps:merge(Params, Above) end, #{}, Known),
     #{metadata => maps:get(~"resource_metadata", Params, none),
       scopes => erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~"")),
-      error => error_name(Params)};
+      error => error_name(Known, Params)};
 challenge(_) ->
     #{metadata => none, scopes => [], error => none}.
 
-error_name(Params) -> erlmcp_oauth_token:said(~"error", Params).
+%% The other scheme may name another error beside the nonce that is wanted.
+error_name(Known, Params) ->
+    Wanted = ~"use_dpop_nonce",
+    case [Wanted || #{~"error" := Error} <- Known, Error =:= Wanted] of
+        [] -> erlmcp_oauth_token:said(~"error", Params);
+        _ -> Wanted
+    end.
 
 nonce(#{~"dpop-nonce" := Nonce}) when byte_size(Nonce) =< 1024 -> Nonce;
 nonce(_) -> none.
 
 -doc "Says that the server answered with these headers: the next proof may need what they hold.".
 -spec noticed(handle(), #{binary() => binary()}) -> ok.
-noticed(#handle{pid = Pid}, Headers) ->
+noticed(#handle{pid = Pid, table = Table}, Headers) ->
     case nonce(Headers) of
-        none -> ok;
-        Nonce -> gen_server:cast(Pid, {nonce, Nonce})
+        none ->
+            ok;
+        Nonce ->
+            case looked_up(Table, nonce) of
+                {nonce, Nonce} -> ok;
+                _ -> gen_server:cast(Pid, {nonce, Nonce})
+            end
     end.
 
 -doc "Ends it.".
@@ -246,7 +264,8 @@ handle_call(handle, _, #state{table = Table, url = Url} = State) ->
 handle_call(renew, From, #state{table = Table} = State) ->
     Now = erlang:system_time(second),
     case ets:lookup(Table, token) of
-        [{token, _, _, RenewAt, _, true}] when Now >= RenewAt -> {noreply, join(renew, From, State)};
+        [{token, _, _, RenewAt, _, true}] when Now >= RenewAt ->
+            {noreply, join(renew, From, State)};
         _ -> {reply, retry, State}
     end;
 handle_call({challenged, Used, Status, Challenge, Nonce}, From, State) ->
@@ -327,13 +346,10 @@ join(Intent, From, State) ->
     #{grant := Grant} = Settings = settings(State#state.settings),
     Limit = limit(Grant),
     Recent = [At || At <- State#state.logins, Now - At < ?LOGIN_WINDOW_MS],
-    case Intent of
-        renew ->
-            State#state{flight = flight(Intent, Now, From, Settings, State)};
-        _ when length(Recent) < Limit ->
-            State#state{flight = flight(Intent, Now, From, Settings, State),
-                        logins = [Now | Recent]};
-        _ ->
+    case Intent =:= renew orelse length(Recent) < Limit of
+        true ->
+            State#state{flight = flight(Intent, Now, From, Settings, State), logins = Recent};
+        false ->
             gen_server:reply(From, {error, {too_many_logins, Limit}}),
             State
     end.
@@ -386,11 +402,16 @@ refreshable(Tokens) ->
 
 learn({client, Issuer, Client}, Kept, _) -> erlmcp_oauth_kept:learn({Issuer, Client}, Kept);
 learn({forget, Issuer}, Kept, _) -> erlmcp_oauth_kept:forget(Issuer, Kept);
-learn({issuer, _} = Issuer, _, Owner) ->
-    Owner ! {learned, self(), Issuer},
+learn(What, _, Owner) ->
+    Owner ! {learned, self(), What},
     ok.
 
-learned({issuer, Issuer}, State) -> State#state{issuer = Issuer}.
+learned({issuer, Issuer}, State) ->
+    State#state{issuer = Issuer};
+learned(login, #state{flight = #flight{intent = renew}} = State) ->
+    State;
+learned(login, #state{logins = Logins} = State) ->
+    State#state{logins = [erlang:monotonic_time(millisecond) | Logins]}.
 
 %% Whatever the stack of a crash shows may be a secret, but for its places.
 flown(Intent, Context) ->

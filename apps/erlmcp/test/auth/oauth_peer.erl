@@ -7,7 +7,8 @@ order, for `asked/2`.
 It also is the user: `browser/1` follows a login's URL up to where it leaves for the client.
 """.
 
--export([start/0, start/1, stop/1, url/1, url/2, change/3, metadata/2, resource/2, asked/1, asked/2]).
+-export([start/0, start/1, stop/1, url/1, url/2]).
+-export([change/3, metadata/2, resource/2, asked/1, asked/2]).
 -export([browser/1, logged_in/1, call/2, call/3, deadline/0, token_answer/1, json/2]).
 -export([init/2]).
 

@@ -25,6 +25,7 @@ server on real sockets. Each case quotes what it proves.
 -export([dynamic_registration_has_its_fields/1, a_refused_registration_is_named/1]).
 -export([a_metadata_document_comes_before_registration/1, pre_registered_comes_first/1]).
 -export([no_way_to_register_is_an_error/1]).
+-export([an_issuer_that_was_set_is_asked/1]).
 -export([credentials_stay_with_their_issuer/1, the_first_issuer_counts_without_a_named_one/1]).
 -export([another_authorization_server_gets_a_new_registration/1]).
 -export([the_token_is_in_every_request/1, a_token_stays_with_its_origin/1]).
@@ -421,12 +422,21 @@ credentials_stay_with_their_issuer(Config) ->
     Mine = #{client_id => ~"mine", client_secret => ~"s3cret", issuer => ~"https://as.example.com"},
     Found = oauth_peer:url(Peer, ~""),
     {error, {issuer_not_offered, ~"https://as.example.com", [Found]}} = outcome(Mine, Peer),
-    %% A server of 2025-03-26 offers nobody but itself.
-    challenge_of(Peer, ~"realm=\"x\""),
-    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
-    {error, {issuer_changed, ~"https://as.example.com", Found}} = outcome(Mine, Peer),
     [] = oauth_peer:asked(Peer, ~"/authorize"),
     [] = oauth_peer:asked(Peer, ~"/token").
+
+%% Of a server without metadata: "Abort or use pre-configured values"
+an_issuer_that_was_set_is_asked(Config) ->
+    Peer = peer(Config),
+    Other = oauth_peer:start(),
+    challenge_of(Peer, ~"realm=\"x\""),
+    oauth_peer:change(Peer, ?PRM, {404, #{}, ~""}),
+    {ok, 200} = outcome(#{client_id => ~"mine", issuer => oauth_peer:url(Other, ~"")}, Peer),
+    #{~"client_id" := ~"mine"} = authorized_with(Other),
+    Url = oauth_peer:url(Peer),
+    #{~"resource" := Url} = token_form(Other),
+    [] = oauth_peer:asked(Peer, ?METADATA),
+    oauth_peer:stop(Other).
 
 the_first_issuer_counts_without_a_named_one(Config) ->
     Peer = peer(Config),

@@ -4,7 +4,8 @@ Finds the authorization server of an MCP server: the resource's metadata (RFC 97
 authorization server's (RFC 8414, OpenID Connect Discovery). It runs in the process that asks.
 
 An MCP server that has no such metadata is one of 2025-03-26, which is its own authorization server:
-its metadata is at its origin, or else its endpoints have the names that revision gives them.
+its metadata is at its origin, or else its endpoints have the names that revision gives them. Where
+the client was told the issuer, that is asked instead.
 
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 """.
@@ -57,9 +58,9 @@ locate(ServerUrl, #{metadata := Named, issuer := Issuer}, Settings) ->
         placed(Resource, ServerUrl, Issuer, Settings)
     end.
 
-placed(none, ServerUrl, _, Settings) ->
+placed(none, ServerUrl, Issuer, Settings) ->
     maybe
-        {ok, Own} ?= own_server(erlmcp_oauth_url:under_origin(ServerUrl, ~""), Settings),
+        {ok, Own} ?= set_or_own(Issuer, ServerUrl, Settings),
         {ok, Canonical} ?= erlmcp_oauth_url:canonical(ServerUrl),
         {ok, #{resource => Canonical, scopes => none, server => Own}}
     end;
@@ -117,7 +118,9 @@ matches(Resource, ServerUrl) ->
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
-        {ok, Server} ?= described(Issuer, Settings),
+        {ok, #{token_endpoint := Url} = Server} ?= described(Issuer, Settings),
+        %% Before a user logs in, and not after.
+        true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
         {ok, Server}
     else
         missing -> {error, {no_metadata, Issuer}};
@@ -137,6 +140,11 @@ described([Url | Urls], Issuer, Settings) ->
         missing -> described(Urls, Issuer, Settings);
         {error, _} = Error -> Error
     end.
+
+set_or_own(none, ServerUrl, Settings) ->
+    own_server(erlmcp_oauth_url:under_origin(ServerUrl, ~""), Settings);
+set_or_own(Issuer, _, Settings) ->
+    server(Issuer, Settings).
 
 own_server(Origin, Settings) ->
     case described(Origin, Settings) of

@@ -21,7 +21,8 @@ another one now; what belonged to the one before is not shown to it.
 -type challenge() :: #{metadata := binary() | none, scopes := [binary()]}.
 -doc """
 What a flow knows. `tokens` are those of before. `issuer` is the one that the client's own
-credentials are for, if that is known. `known` and `learned` read and write what was registered.
+credentials are for, if that is known. `known` and `learned` read and write what was registered;
+`learned` is told, too, when a login begins.
 """.
 -type context() :: #{
     server_url := binary(),
@@ -33,7 +34,8 @@ credentials are for, if that is known. `known` and `learned` read and write what
     known := fun((Issuer :: binary()) -> {ok, erlmcp_oauth_registration:client()} | none),
     learned := fun(({client, Issuer :: binary(), erlmcp_oauth_registration:client()}
                     | {forget, Issuer :: binary()}
-                    | {issuer, binary()}) -> ok)
+                    | {issuer, binary()}
+                    | login) -> ok)
 }.
 -type reason() ::
     erlmcp_oauth_discovery:reason()

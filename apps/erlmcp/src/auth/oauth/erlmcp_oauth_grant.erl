@@ -17,9 +17,11 @@ Enterprise-Managed Authorization and Workload Identity Federation; RFC 7523; RFC
     {ok, erlmcp_oauth_token:tokens()} | {error, erlmcp_oauth_flow:reason()}.
 tokens(Place, Scopes, #{settings := #{grant := authorization_code}} = Context) ->
     login(Place, Scopes, Context);
-tokens(#{server := Server} = Place, Scopes, #{settings := #{grant := Kind}} = Context) ->
+tokens(#{server := Server} = Place, Scopes, Context) ->
+    #{settings := #{grant := Kind}, learned := Learned} = Context,
     maybe
         {ok, Client} ?= erlmcp_oauth_registration:configured(Server, Context),
+        ok = Learned(login),
         {ok, Grant} ?= grant(Kind, Place, Scopes, Context),
         erlmcp_oauth_token:request(Grant ++ scope(Scopes), Scopes, Client, Place, Context)
     end.
@@ -117,11 +119,13 @@ sent({error, Reason}) -> {error, {browser, Reason}};
 sent(_) -> {error, {browser, no_answer}}.
 
 begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
+    #{learned := Learned} = Context,
     maybe
         {ok, #{client_id := Id} = Client} ?=
             erlmcp_oauth_registration:client(Server, RedirectUri, Context),
         {ok, Pending} ?=
             erlmcp_oauth_code:pending(Place, {Id, RedirectUri}, Scopes, State, Context),
+        ok = Learned(login),
         {ok, Client, Pending}
     end.
 

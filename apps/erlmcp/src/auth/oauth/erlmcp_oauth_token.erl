@@ -61,7 +61,9 @@ request(Grant, Scopes, Client, #{resource := Resource, server := Server}, Contex
 registered(#{redirect_uri := _} = Client) -> #{client => Client};
 registered(#{}) -> #{}.
 
--doc "Asks for a new token with the refresh token of an old one, which the new one keeps or replaces.".
+-doc """
+Asks for a new token with the refresh token of an old one, which the new one keeps or replaces.
+""".
 -spec refresh(tokens(), erlmcp_oauth_registration:client(), erlmcp_oauth_flow:context()) ->
     {ok, tokens()} | {error, reason()}.
 refresh(#{refresh_token := Refresh, requested := Scopes} = Tokens, Client, Context) ->

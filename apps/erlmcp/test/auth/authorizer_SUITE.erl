@@ -1,0 +1,484 @@
+-module(authorizer_SUITE).
+-moduledoc """
+The process of a client's authorization: one flight for many callers, deadlines, renewal, what is
+kept, and that no secret is seen in a log or an error.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([one_login_for_many_callers/1, one_renewal_for_many_callers/1]).
+-export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
+-export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
+-export([a_refresh_token_is_replaced_or_kept/1, a_failing_refresh_keeps_the_token/1]).
+-export([an_end_without_a_refresh_token_leads_to_a_login/1, a_server_that_refuses_all_ends/1]).
+-export([a_slow_server_costs_no_more_than_the_deadline/1, a_login_outlives_its_caller/1]).
+-export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
+-export([it_ends_with_its_owner/1, it_can_be_stopped_in_a_login/1]).
+-export([tokens_outlive_the_process/1, a_registration_outlives_its_tokens/1]).
+-export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1]).
+-export([what_is_malformed_in_a_store_is_not_used/1, a_store_that_fails_costs_no_login/1]).
+-export([no_token_that_a_header_cannot_have/1, a_login_in_a_browser/1]).
+-export([secrets_are_nowhere/1, bad_options/1]).
+-export([log/2]).
+-export([open/1, get/2, put/3, delete/2]).
+
+-define(REDIRECT, ~"http://localhost:9/callback").
+
+all() ->
+    [Name || {Name, 1} <- ?MODULE:module_info(exports),
+             not lists:member(Name, [module_info, init_per_suite, end_per_suite, open])].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{peer, oauth_peer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    oauth_peer:stop(peer(Config)).
+
+peer(Config) -> proplists:get_value(peer, Config).
+
+start(More, Peer) ->
+    {ok, Pid} = erlmcp_authorizer:start_link(oauth_peer:logged_in(More), oauth_peer:url(Peer)),
+    {Pid, erlmcp_authorizer:handle(Pid)}.
+
+started(More, Peer) ->
+    {_, Handle} = start(More, Peer),
+    Handle.
+
+challenged(Handle) -> challenged(Handle, oauth_peer:deadline()).
+
+challenged(Handle, Deadline) ->
+    erlmcp_authorizer:challenged(Handle, [], 401, #{~"www-authenticate" => ~"Bearer"}, Deadline).
+
+soon(Ms) -> erlang:monotonic_time(millisecond) + Ms.
+
+grants(Peer) ->
+    [Type || #{form := #{~"grant_type" := Type}} <- oauth_peer:asked(Peer, ~"/token")].
+
+revoke(#{table := Table}) ->
+    true = ets:match_delete(Table, {{token, '_'}}).
+
+%% The first token ends at once, those by a refresh token do not.
+short_logins(Peer) ->
+    oauth_peer:change(Peer, ~"/token", fun(#{form := #{~"grant_type" := Type}}) ->
+        Tokens = oauth_peer:token_answer(Peer),
+        case Type of
+            ~"authorization_code" -> oauth_peer:json(200, Tokens#{~"expires_in" => 0});
+            _ -> oauth_peer:json(200, Tokens)
+        end
+    end).
+
+together(Count, Fun) ->
+    Self = self(),
+    Pids = [spawn_link(fun() -> receive go -> Self ! {self(), Fun()} end end)
+            || _ <- lists:seq(1, Count)],
+    [Pid ! go || Pid <- Pids],
+    [receive {Pid, Result} -> Result after 10_000 -> error(no_result) end || Pid <- Pids].
+
+one_login_for_many_callers(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    Results = together(50, fun() -> oauth_peer:call(Handle, Peer) end),
+    [{ok, 200}] = lists:usort(Results),
+    [_] = oauth_peer:asked(Peer, ~"/authorize"),
+    [~"authorization_code"] = grants(Peer).
+
+one_renewal_for_many_callers(Config) ->
+    Peer = peer(Config),
+    short_logins(Peer),
+    Handle = started(#{}, Peer),
+    retry = challenged(Handle),
+    Url = oauth_peer:url(Peer),
+    Results = together(50, fun() ->
+        {ok, [{_, Value}]} = erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
+        iolist_to_binary(Value)
+    end),
+    [~"Bearer token-2"] = lists:usort(Results),
+    [~"authorization_code", ~"refresh_token"] = grants(Peer).
+
+a_refused_token_is_refreshed(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    revoke(Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    [~"authorization_code", ~"refresh_token"] = grants(Peer),
+    [_, #{form := #{~"refresh_token" := ~"refresh-1", ~"client_id" := ~"client-1",
+                    ~"resource" := _}}] = oauth_peer:asked(Peer, ~"/token").
+
+a_refused_refresh_leads_to_a_login(Config) ->
+    #{table := Table} = Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    revoke(Peer),
+    true = ets:match_delete(Table, {{refresh, '_'}}),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    [~"authorization_code", ~"refresh_token", ~"authorization_code"] = grants(Peer),
+    [_] = oauth_peer:asked(Peer, ~"/register").
+
+a_token_that_is_refused_after_a_refresh_leads_to_a_login(Config) ->
+    Peer = peer(Config),
+    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+        case Headers of
+            #{~"authorization" := ~"Bearer token-3"} -> {200, #{}, ~"{}"};
+            #{} -> {401, #{~"www-authenticate" => ~"Bearer"}, ~""}
+        end
+    end),
+    {ok, 200} = oauth_peer:call(started(#{}, Peer), Peer),
+    [~"authorization_code", ~"refresh_token", ~"authorization_code"] = grants(Peer).
+
+a_refresh_token_is_replaced_or_kept(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    Answer = fun(#{form := Form}) ->
+        Tokens = (oauth_peer:token_answer(Peer))#{~"expires_in" => 0},
+        oauth_peer:json(200, case Form of
+            #{~"refresh_token" := ~"refresh-1"} -> maps:remove(~"refresh_token", Tokens);
+            #{} -> Tokens
+        end)
+    end,
+    oauth_peer:change(Peer, ~"/token", Answer),
+    retry = challenged(Handle),
+    Renewed = fun() ->
+        {ok, [_]} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer),
+                                              oauth_peer:deadline())
+    end,
+    Renewed(),
+    Renewed(),
+    [~"refresh-1", ~"refresh-1"] =
+        [Token || #{form := #{~"refresh_token" := Token}} <- oauth_peer:asked(Peer, ~"/token")],
+    oauth_peer:change(Peer, ~"/token",
+                      fun(_) -> oauth_peer:json(200, (oauth_peer:token_answer(Peer))
+                                                         #{~"expires_in" => 0}) end),
+    Renewed(),
+    Renewed(),
+    [~"refresh-1", ~"refresh-1", ~"refresh-1", ~"refresh-4"] =
+        [Token || #{form := #{~"refresh_token" := Token}} <- oauth_peer:asked(Peer, ~"/token")].
+
+a_failing_refresh_keeps_the_token(Config) ->
+    Peer = peer(Config),
+    short_logins(Peer),
+    Handle = started(#{}, Peer),
+    retry = challenged(Handle),
+    oauth_peer:change(Peer, ~"/token", {503, #{}, ~""}),
+    Url = oauth_peer:url(Peer),
+    {error, {token_refused, 503, none, none}} =
+        erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
+    short_logins(Peer),
+    {ok, [_]} = erlmcp_authorizer:headers(Handle, post, Url, oauth_peer:deadline()),
+    [_] = oauth_peer:asked(Peer, ~"/authorize").
+
+an_end_without_a_refresh_token_leads_to_a_login(Config) ->
+    Peer = peer(Config),
+    oauth_peer:change(Peer, ~"/token", fun(_) ->
+        Tokens = maps:remove(~"refresh_token", oauth_peer:token_answer(Peer)),
+        oauth_peer:json(200, Tokens#{~"expires_in" => 0})
+    end),
+    Handle = started(#{}, Peer),
+    retry = challenged(Handle),
+    {ok, []} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer), soon(1000)),
+    retry = challenged(Handle),
+    2 = length(oauth_peer:asked(Peer, ~"/authorize")).
+
+a_server_that_refuses_all_ends(Config) ->
+    Peer = peer(Config),
+    oauth_peer:change(Peer, ~"/mcp", {401, #{~"www-authenticate" => ~"Bearer"}, ~""}),
+    Handle = started(#{}, Peer),
+    Results = [oauth_peer:call(Handle, Peer) || _ <- lists:seq(1, 4)],
+    {error, {too_many_logins, 6}} = lists:last(Results),
+    true = length(oauth_peer:asked(Peer, ~"/authorize")) =< 6.
+
+a_slow_server_costs_no_more_than_the_deadline(Config) ->
+    Peer = peer(Config),
+    lists:foreach(fun(Path) ->
+        oauth_peer:change(Peer, Path, hang),
+        {Pid, Handle} = start(#{}, Peer),
+        Before = erlang:monotonic_time(millisecond),
+        {error, timeout} = oauth_peer:call(Handle, Peer, soon(200)),
+        true = erlang:monotonic_time(millisecond) - Before < 1500,
+        ok = erlmcp_authorizer:stop(Pid)
+    end, [~"/token", ~"/register", ~"/.well-known/oauth-authorization-server",
+          ~"/.well-known/oauth-protected-resource/mcp"]).
+
+%% A browser whose user agrees when the test says so.
+waiting_browser() ->
+    Test = self(),
+    fun(Url) ->
+        Test ! {browser, self()},
+        receive agree -> oauth_peer:browser(Url) end
+    end.
+
+in_the_browser() ->
+    receive {browser, Pid} -> Pid after 10_000 -> error(no_login) end.
+
+a_login_outlives_its_caller(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{browser => waiting_browser()}, Peer),
+    {error, timeout} = challenged(Handle, soon(300)),
+    Self = self(),
+    spawn_link(fun() -> Self ! {second, challenged(Handle)} end),
+    in_the_browser() ! agree,
+    receive {second, retry} -> ok after 10_000 -> error(no_answer) end,
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    [_] = oauth_peer:asked(Peer, ~"/authorize").
+
+a_login_has_an_end(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{browser => waiting_browser(), login_timeout => 300}, Peer),
+    {error, timeout} = challenged(Handle),
+    Login = monitor(process, in_the_browser()),
+    receive {'DOWN', Login, process, _, _} -> ok after 10_000 -> error(login_lives) end,
+    Self = self(),
+    spawn_link(fun() -> Self ! {second, challenged(Handle)} end),
+    in_the_browser() ! agree,
+    receive {second, retry} -> ok after 10_000 -> error(no_answer) end.
+
+%% The request was sent before the token came.
+an_older_challenge_needs_no_login(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    retry = challenged(Handle),
+    retry = challenged(Handle),
+    retry = erlmcp_authorizer:challenged(Handle, [{~"authorization", ~"Bearer older"}], 401, #{},
+                                         oauth_peer:deadline()),
+    [_] = oauth_peer:asked(Peer, ~"/authorize").
+
+it_ends_with_its_owner(Config) ->
+    Peer = peer(Config),
+    Browser = waiting_browser(),
+    Self = self(),
+    Owner = spawn(fun() -> Self ! start(#{browser => Browser}, Peer), receive die -> ok end end),
+    {Pid, Handle} = receive {_, _} = Started -> Started end,
+    spawn_link(fun() -> Self ! {answer, challenged(Handle)} end),
+    Monitors = [monitor(process, Pid), monitor(process, in_the_browser())],
+    exit(Owner, kill),
+    [receive {'DOWN', Monitor, process, _, _} -> ok after 10_000 -> error(lives) end
+     || Monitor <- Monitors],
+    receive {answer, {error, stopped}} -> ok after 10_000 -> error(no_answer) end,
+    {error, stopped} = erlmcp_authorizer:headers(Handle, post, oauth_peer:url(Peer), soon(100)),
+    {error, stopped} = challenged(Handle).
+
+it_can_be_stopped_in_a_login(Config) ->
+    Peer = peer(Config),
+    {Pid, Handle} = start(#{browser => waiting_browser()}, Peer),
+    Self = self(),
+    spawn_link(fun() -> Self ! {answer, challenged(Handle)} end),
+    Login = monitor(process, in_the_browser()),
+    ok = erlmcp_authorizer:stop(Pid),
+    receive {'DOWN', Login, process, _, _} -> ok after 10_000 -> error(login_lives) end,
+    receive {answer, {error, stopped}} -> ok after 10_000 -> error(no_answer) end.
+
+folder(Config) ->
+    {erlmcp_token_store_file, #{folder => filename:join(proplists:get_value(priv_dir, Config),
+                                                        "tokens")}}.
+
+tokens_outlive_the_process(Config) ->
+    Peer = peer(Config),
+    Options = #{store => folder(Config)},
+    {Pid, Handle} = start(Options, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    ok = erlmcp_authorizer:stop(Pid),
+    Again = started(Options, Peer),
+    {ok, 200} = oauth_peer:call(Again, Peer),
+    revoke(Peer),
+    {ok, 200} = oauth_peer:call(Again, Peer),
+    [~"authorization_code", ~"refresh_token"] = grants(Peer),
+    [_] = oauth_peer:asked(Peer, ~"/authorize").
+
+a_registration_outlives_its_tokens(Config) ->
+    Peer = peer(Config),
+    Options = #{store => folder(Config)},
+    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    {error, {token_refused, 400, ~"invalid_grant", none}} =
+        oauth_peer:call(started(Options, Peer), Peer),
+    {error, {token_refused, 400, ~"invalid_grant", none}} =
+        oauth_peer:call(started(Options, Peer), Peer),
+    [_] = oauth_peer:asked(Peer, ~"/register"),
+    [_, _] = oauth_peer:asked(Peer, ~"/authorize").
+
+an_unknown_client_registers_anew(Config) ->
+    Peer = peer(Config),
+    Handle = started(#{}, Peer),
+    oauth_peer:change(Peer, ~"/token", oauth_peer:json(401, #{~"error" => ~"invalid_client"})),
+    {error, {token_refused, 401, ~"invalid_client", none}} = oauth_peer:call(Handle, Peer),
+    {error, {token_refused, 401, ~"invalid_client", none}} = oauth_peer:call(Handle, Peer),
+    [_, _] = oauth_peer:asked(Peer, ~"/register").
+
+another_redirect_uri_registers_anew(Config) ->
+    Peer = peer(Config),
+    Options = #{store => folder(Config), grant => authorization_code},
+    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    {error, _} = oauth_peer:call(started(Options, Peer), Peer),
+    {error, _} = oauth_peer:call(started(Options#{redirect_uri => ~"http://localhost:8/other"},
+                                         Peer), Peer),
+    [_, _] = oauth_peer:asked(Peer, ~"/register").
+
+%% A store of the test's own: a table whose values it may spoil, or none at all.
+open(#{table := Table}) -> {ok, Table};
+open(_) -> {error, no_store}.
+
+get(Key, Table) ->
+    case ets:lookup(Table, Key) of
+        [{_, Value}] -> {ok, json:decode(iolist_to_binary(json:encode(Value)))};
+        [] -> none
+    end.
+
+put(Key, Value, Table) ->
+    case ets:member(Table, full) of
+        true -> {error, full};
+        false -> ets:insert(Table, {Key, Value}), ok
+    end.
+
+delete(Key, Table) -> ets:delete(Table, Key), ok.
+
+what_is_malformed_in_a_store_is_not_used(Config) ->
+    Peer = peer(Config),
+    Table = ets:new(store, [public]),
+    Store = #{store => {?MODULE, #{table => Table}}},
+    {ok, 200} = oauth_peer:call(started(Store, Peer), Peer),
+    [{Key, Value}] = [Row || {Key, _} = Row <- ets:tab2list(Table), element(1, Key) =:= tokens],
+    lists:foreach(fun(Name) ->
+        lists:foreach(fun(Spoilt) ->
+            ets:insert(Table, {Key, Spoilt}),
+            {ok, Pid} = erlmcp_authorizer:start_link(oauth_peer:logged_in(Store),
+                                                     oauth_peer:url(Peer)),
+            {ok, []} = erlmcp_authorizer:headers(erlmcp_authorizer:handle(Pid), post,
+                                                 oauth_peer:url(Peer), soon(1000)),
+            ok = erlmcp_authorizer:stop(Pid)
+        end, [maps:remove(Name, Value), Value#{Name => #{~"x" => 1}}])
+    end, [~"access_token", ~"type", ~"expires_at", ~"resource", ~"requested", ~"server"]),
+    {error, {store, no_store}} =
+        start_failing(oauth_peer:logged_in(#{store => {?MODULE, #{}}}), Peer).
+
+start_failing(Options, Peer) ->
+    process_flag(trap_exit, true),
+    erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)).
+
+a_store_that_fails_costs_no_login(Config) ->
+    Peer = peer(Config),
+    Table = ets:new(store, [public]),
+    ets:insert(Table, {full, true}),
+    Handle = started(#{store => {?MODULE, #{table => Table}}}, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    [_] = oauth_peer:asked(Peer, ~"/authorize").
+
+no_token_that_a_header_cannot_have(Config) ->
+    Peer = peer(Config),
+    Tokens = #{~"access_token" => ~"good", ~"token_type" => ~"bEARER"},
+    lists:foreach(fun({Changes, What}) ->
+        oauth_peer:change(Peer, ~"/token", oauth_peer:json(200, maps:merge(Tokens, Changes))),
+        {error, {token, What}} = challenged(started(#{}, Peer))
+    end, [{#{~"access_token" => <<"two\r\nx: y">>}, access_token},
+          {#{~"access_token" => ~"two words"}, access_token},
+          {#{~"access_token" => ~""}, access_token},
+          {#{~"access_token" => 1}, access_token},
+          {#{~"access_token" => binary:copy(~"x", 16_385)}, access_token},
+          {#{~"token_type" => ~"mac"}, token_type},
+          {#{~"token_type" => null}, token_type}]),
+    oauth_peer:change(Peer, ~"/token",
+                      oauth_peer:json(200, Tokens#{~"access_token" =>
+                                                       binary:copy(~"x", 16_384)})),
+    retry = challenged(started(#{}, Peer)).
+
+%% The listener on the loopback waits for the user's browser.
+a_login_in_a_browser(Config) ->
+    Peer = peer(Config),
+    Browser = fun(Url) ->
+        {ok, Location} = oauth_peer:browser(Url),
+        {ok, {{_, 200, _}, _, _}} = httpc:request(binary_to_list(Location)),
+        ok
+    end,
+    {ok, Pid} = erlmcp_authorizer:start_link(#{browser => Browser}, oauth_peer:url(Peer)),
+    {ok, 200} = oauth_peer:call(erlmcp_authorizer:handle(Pid), Peer),
+    [#{query := #{~"redirect_uri" := RedirectUri}}] = oauth_peer:asked(Peer, ~"/authorize"),
+    [#{body := Body}] = oauth_peer:asked(Peer, ~"/register"),
+    #{~"redirect_uris" := [RedirectUri], ~"application_type" := ~"native"} = json:decode(Body),
+    %% What goes wrong before there is a URL is an error as anywhere else.
+    oauth_peer:change(Peer, ~"/register", {500, #{}, ~""}),
+    {ok, Other} = erlmcp_authorizer:start_link(#{browser => Browser}, oauth_peer:url(Peer)),
+    {error, {registration_refused, 500, none, none}} =
+        oauth_peer:call(erlmcp_authorizer:handle(Other), Peer).
+
+log(Event, #{config := #{test := Test}}) ->
+    Test ! {logged, Event}.
+
+secrets_are_nowhere(Config) ->
+    Peer = peer(Config),
+    process_flag(trap_exit, true),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    Options = #{client_id => ~"mine", client_secret => ~"client-s3cret"},
+    oauth_peer:metadata(Peer, #{~"token_endpoint_auth_methods_supported" =>
+                                    [~"client_secret_basic"]}),
+    {Pid, Handle} = start(Options, Peer),
+    {ok, 200} = oauth_peer:call(Handle, Peer),
+    Seen = [sys:get_status(Pid), sys:get_state(Pid), process_info(Pid, messages)],
+    %% It knows no such question, and its last state is in the log.
+    {'EXIT', Reason} = crashed(Pid),
+    %% A login that crashes with its arguments in the stack.
+    {_, Other} = start(Options#{browser => fun(Url) -> binary_to_integer(Url) end}, Peer),
+    {error, {crashed, Incident}} = challenged(Other),
+    Bad = erlmcp_authorizer:start_link(Options#{tls => ~"client-s3cret"}, oauth_peer:url(Peer)),
+    {error, {bad_option, tls, _}} = Bad,
+    logger:error("last"),
+    Events = events(),
+    ok = logger:remove_handler(?MODULE),
+    Shown = iolist_to_binary(io_lib:format("~tp", [[Seen, Reason, Events, Bad]])),
+    true = binary:match(Shown, Incident) =/= nomatch,
+    [] = [Secret || Secret <- [~"client-s3cret", ~"token-1", ~"refresh-1", ~"code_challenge",
+                               base64:encode(~"mine:client-s3cret")],
+                    binary:match(Shown, Secret) =/= nomatch].
+
+crashed(Pid) ->
+    try gen_server:call(Pid, no_question)
+    catch exit:Reason -> {'EXIT', Reason}
+    end.
+
+events() ->
+    receive
+        {logged, #{msg := {string, "last"}}} -> [];
+        {logged, Event} -> [Event | events()]
+    after 10_000 -> error(no_event)
+    end.
+
+bad_options(_) ->
+    Url = ~"https://mcp.example.com/mcp",
+    lists:foreach(fun({Key, Options}) ->
+        {error, {bad_option, Key, Expected}} = erlmcp_authorizer:start_link(Options, Url),
+        true = is_binary(Expected)
+    end, [{auth, []},
+          {no_option, #{no_option => 1}},
+          {grant, #{grant => password}},
+          {client_id, #{client_id => ~""}},
+          {client_id, #{client_secret => ~"x"}},
+          {client_id, #{grant => client_credentials}},
+          {client_secret, #{grant => client_credentials, client_id => ~"x"}},
+          {client_secret, #{client_id => ~"x", client_secret => x}},
+          {issuer, #{issuer => ~"http://as.example.com"}},
+          {key, #{key => x}},
+          {algorithm, #{algorithm => ~"none"}},
+          {client_metadata_url, #{client_metadata_url => ~"http://app.example.com/c.json"}},
+          {client_metadata_url, #{client_metadata_url => ~"https://app.example.com"}},
+          {client_name, #{client_name => name}},
+          {redirect_uri, #{redirect_uri => ~"http://app.example.com/back"}},
+          {browser, #{redirect_uri => ?REDIRECT}},
+          {browser, #{browser => fun() -> ok end}},
+          {loopback, #{loopback => #{state => ~"x"}}},
+          {scope, #{scope => ~"a  b"}},
+          {scope, #{scope => <<"a\"b">>}},
+          {assertion, #{assertion => 1}},
+          {assertion, #{grant => jwt_bearer, client_id => ~"x"}},
+          {idp, #{idp => #{}}},
+          {idp, #{grant => enterprise, client_id => ~"x"}},
+          {dpop, #{dpop => yes}},
+          {store, #{store => ets}},
+          {tls, #{tls => #{}}},
+          {login_timeout, #{login_timeout => 0}}]),
+    lists:foreach(fun(Bad) ->
+        {error, {bad_option, url, _}} = erlmcp_authorizer:start_link(#{}, Bad)
+    end, [~"ftp://mcp.example.com", ~"mcp.example.com", ~"https://user@mcp.example.com/",
+          ~"https://mcp.example.com/#here", ~""]).
