@@ -127,9 +127,11 @@ server(Client, Options) ->
     maybe
         {ok, #{settings := #{timeout := Default}} = Found} ?= erlmcp_peer:find(Client),
         Timeout = maps:get(timeout, Options, Default),
-        Deadline = erlang:monotonic_time(millisecond) + Timeout,
-        {ok, Live} ?= erlmcp_peer:live(Found, Deadline),
-        {ok, maps:without([epoch, session], Live)}
+        case erlmcp_peer:live(Found, erlang:monotonic_time(millisecond) + Timeout) of
+            {ok, Live} -> {ok, maps:without([epoch, session], Live)};
+            {error, timeout} -> {error, {timeout, Timeout}};
+            {error, _} = Error -> Error
+        end
     end.
 
 -doc """
