@@ -129,9 +129,9 @@ server(Client) ->
 server(Client, Options) ->
     with_client(Client, fun(#{settings := #{timeout := Default}} = Found) ->
         Timeout = maps:get(timeout, Options, Default),
-        Deadline = erlang:monotonic_time(millisecond) + Timeout,
-        case erlmcp_peer:live(Found, Deadline) of
+        case erlmcp_peer:live(Found, erlang:monotonic_time(millisecond) + Timeout) of
             {ok, Live} -> {ok, maps:without([epoch, session], Live)};
+            {error, timeout} -> {error, {timeout, Timeout}};
             {error, _} = Error -> Error
         end
     end).

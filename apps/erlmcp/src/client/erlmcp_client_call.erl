@@ -223,8 +223,12 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
         none -> send(Request, Call)
     end.
 
-live(#call{client = Client, watch = #{deadline := Deadline}}) ->
-    erlmcp_peer:live(Client, Deadline).
+live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
+    in_time(erlmcp_peer:live(Client, Deadline), Call).
+
+%% Whatever a call waited for when its time was over, its time is what it is told.
+in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
+in_time(Outcome, _) -> Outcome.
 
 send(Request, Call) ->
     case live(Call) of
@@ -313,7 +317,7 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case erlmcp_peer:lost(Client, Live, Deadline) of
+    case in_time(erlmcp_peer:lost(Client, Live, Deadline), Call) of
         {ok, _} -> send(Request, Call);
         {error, _} = Error -> Error
     end.
