@@ -256,7 +256,7 @@ with_client(Client, Do) ->
             Do(Found);
         {ok, #{pool := _} = Pool} ->
             case erlmcp_pool_members:member(Pool) of
-                {ok, Member} -> with_client(Member, Do);
+                {ok, Member} -> Do(Member);
                 {error, _} = Error -> Error
             end;
         {error, stopped} = Error ->

@@ -20,12 +20,14 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     {Method, _} = erlmcp_operation:request(Operation),
     Repeatable = maps:get(repeatable, Options, erlmcp_operation:is_safe(Method)),
     Call = maps:without([key, repeatable], Options),
-    try_at(Operation, Call, {Key, [], Pool}, Repeatable, Retries, {error, {unavailable, 0}}).
+    Begun = erlang:monotonic_time(millisecond),
+    try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, Retries, none).
 
 try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, Left, Last) ->
     case erlmcp_pool_members:pick(Key, Tried, Pool) of
-        {ok, Index, Pid} ->
-            Outcome = at(Index, Pid, Operation, Options, Pool),
+        {ok, Index, Client} ->
+            Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
+            ok = erlmcp_pool_members:leave(Index, verdict(Outcome), Pool),
             case Left > 0 andalso is_repeated(Outcome, Repeatable) of
                 true ->
                     try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable, Left - 1,
@@ -33,35 +35,22 @@ try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, Left, Last) ->
                 false ->
                     Outcome
             end;
-        {error, _} = Unavailable when Tried =:= [] ->
+        {error, _} = Unavailable when Last =:= none ->
             Unavailable;
+        {error, _} when Tried =:= [] ->
+            Last;
         {error, _} ->
-            %% All were tried: once more from the beginning, after a pause.
-            case Left > 0 andalso erlmcp_pool_members:pick(Key, [], Pool) of
-                {ok, Index, Pid} ->
-                    receive
-                    after ?PAUSE + rand:uniform(?PAUSE) -> ok
-                    end,
-                    Outcome = at(Index, Pid, Operation, Options, Pool),
-                    case is_repeated(Outcome, Repeatable) of
-                        true ->
-                            try_at(Operation, Options, {Key, [Index], Pool}, Repeatable, Left - 1,
-                                   Outcome);
-                        false ->
-                            Outcome
-                    end;
-                _ ->
-                    Last
+            %% All were tried: they are again, after a pause.
+            receive
+            after ?PAUSE + rand:uniform(?PAUSE) ->
+                try_at(Operation, Options, {Key, [], Pool}, Repeatable, Left, Last)
             end
     end.
 
-at(Index, Pid, Operation, Options, Pool) ->
-    Outcome = case erlmcp_peer:find(Pid) of
-        {ok, Client} -> erlmcp_client_call:run(Operation, Client, Options);
-        {error, stopped} -> {error, stopped}
-    end,
-    ok = erlmcp_pool_members:leave(Index, Pid, verdict(Outcome), Pool),
-    Outcome.
+%% What is left of the call's time, which begins with its first try.
+in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
+    Timeout = maps:get(timeout, Options, Default),
+    Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
 
 %% What tells of the member, and not of the call.
 verdict({error, {connect, _}}) -> failed;
