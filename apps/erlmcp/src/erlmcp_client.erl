@@ -27,6 +27,7 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
 -export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
 -export([async/2, async/3, cancel/2]).
+-export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
 -export([format_error/1]).
 -export([settings/1]).
@@ -297,6 +298,36 @@ cancel(Client, Reference) ->
         {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
         {error, stopped} -> ok
     end.
+
+-doc """
+A task of the server's as it is now. The task is the map that a call with the option `task => handle`
+gave, or `#{~"taskId" => Id}` for one whose id was kept.
+""".
+-spec task(client(), Task :: map()) -> outcome().
+task(Client, Task) -> task(Client, Task, #{}).
+
+-doc "The same with options.".
+-spec task(client(), Task :: map(), options()) -> outcome().
+task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
+
+-doc """
+Waits for the result of a task, answers what it asks, and gives what the call would have given. A task
+that was cancelled is `{error, cancelled}`. When the wait ends before the task, the task is cancelled.
+""".
+-spec await_task(client(), Task :: map()) -> outcome().
+await_task(Client, Task) -> await_task(Client, Task, #{}).
+
+-doc "The same with options; `max_timeout` bounds the wait.".
+-spec await_task(client(), Task :: map(), options()) -> outcome().
+await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
+
+-doc "Cancels a task.".
+-spec cancel_task(client(), Task :: map()) -> outcome().
+cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
+
+-doc "The same with options.".
+-spec cancel_task(client(), Task :: map(), options()) -> outcome().
+cancel_task(Client, Task, Options) -> run({task, cancel, Task}, Client, Options).
 
 -doc """
 Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:filter/0`. It is sent

@@ -18,13 +18,13 @@ What one call may have of its own: `timeout` in milliseconds until the answer, o
 progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
 `log` are funs that get the parameters of such notifications, in the call's process; `log_level` asks
 for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what is
-cached. `key` and `repeatable` are for pools, see `m:erlmcp_pool`.
+cached; `task` says whether a call that becomes a task is waited for, or its task the result. `key` and `repeatable` are for pools, see `m:erlmcp_pool`.
 """.
 -type options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
     progress => fun((map()) -> term()), log => fun((map()) -> term()),
     log_level => erlmcp:level(), meta => map(), fresh => boolean(),
-    key => term(), repeatable => boolean()
+    task => await | handle, key => term(), repeatable => boolean()
 }.
 -doc """
 Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
@@ -180,9 +180,11 @@ perform(ping, Call) ->
         {ok, _} ?= send({Method, #{}}, Call),
         {ok, pong}
     end;
+perform({task, Operation, Task}, Call) ->
+    erlmcp_client_task:run(Operation, Task, sender(Call), Call#call.watch, Call#call.client);
 perform(Operation, #call{client = #{tools := Tools}} = Call) ->
-    Request = erlmcp_operation:request(Operation),
     maybe
+        {ok, Request} ?= as_task(erlmcp_operation:request(Operation), Call),
         {ok, Result} ?= fresh_or_kept(Request, Call),
         ok ?= fits(Operation, Result, Tools),
         {ok, Result}
@@ -191,7 +193,34 @@ perform(Operation, #call{client = #{tools := Tools}} = Call) ->
         {error, _} = Error -> Error
     end.
 
-fits({call_tool, Name, _}, #{} = Result, Tools) ->
+%% In a session the client says that a call is to be a task, and has to where the tool wants it.
+as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
+    #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
+    case Tasks andalso (maps:get(task, Options, await) =:= handle
+                        orelse erlmcp_client_tools:is_task(Name, Tools)) of
+        true ->
+            case live(Call) of
+                {ok, #{revision := '2025-11-25', capabilities := #{
+                    ~"tasks" := #{~"requests" := #{~"tools" := #{~"call" := _}}}}}} ->
+                    {ok, {~"tools/call", Params#{~"task" => #{}}}};
+                {ok, _} ->
+                    {ok, Request};
+                {error, _} = Error ->
+                    Error
+            end;
+        false ->
+            {ok, Request}
+    end;
+as_task(Request, _) ->
+    {ok, Request}.
+
+%% Requests that belong to a call.
+sender(Call) ->
+    fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end.
+
+fits(_, #{~"resultType" := ~"task"}, _) ->
+    ok;
+fits({call_tool, Name, _}, #{~"content" := _} = Result, Tools) ->
     erlmcp_client_tools:check_result(Name, Result, Tools);
 fits(_, _, _) ->
     ok.
@@ -259,8 +288,10 @@ sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
             protocol([~"result of ", Method, ~": resultType: expected one that is known"]);
-        #{~"resultType" := ~"task"} ->
-            {ok, Result};
+        #{~"resultType" := ~"task"} when Revision >= '2026-07-28' ->
+            became_task(Request, Result, Call);
+        #{~"task" := #{} = Task} when Method =:= ~"tools/call", Revision =:= '2025-11-25' ->
+            became_task(Request, Task, Call);
         _ ->
             case erlmcp_operation:check(Method, Result) of
                 ok -> {ok, kept(Request, Result, Call)};
@@ -277,6 +308,15 @@ sent(Request, {error, Reason}, Live, #call{tried = Tried} = Call) ->
         none ->
             {error, Reason}
     end.
+
+became_task({~"tools/call", _}, Task, #call{client = #{settings := #{tasks := true}}} = Call) ->
+    #call{options = Options, watch = Watch, client = Client} = Call,
+    case maps:get(task, Options, await) of
+        handle -> {ok, Task};
+        await -> erlmcp_client_task:run(await, Task, sender(Call), Watch, Client)
+    end;
+became_task({Method, _}, _, _) ->
+    protocol([~"result of ", Method, ~": expected no task, which the client has not asked for"]).
 
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.

@@ -230,9 +230,14 @@ first_way(_) -> down.
 begun(#peer{way = up} = Peer) -> negotiate(Peer);
 begun(Peer) -> Peer.
 
-identity(#{info := Info, inputs := Inputs, capabilities := Given}) ->
+identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
+    Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
+    Extensions = maps:get(~"extensions", Own, #{}),
     #{info => Info,
-      capabilities => maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given)}.
+      capabilities => case Tasks of
+          true -> Own#{~"extensions" => Extensions#{erlmcp_extension:tasks() => #{}}};
+          false -> Own
+      end}.
 
 -doc false.
 handle_event({call, From}, ready, _, #peer{live = undefined} = Peer) ->
