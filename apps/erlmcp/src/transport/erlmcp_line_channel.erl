@@ -11,8 +11,8 @@ passed its deadline by then.
 
 What is sent while a connection is being made waits for it. In the pause after a failure it fails at
 once with `{connect, Why}`. When a connection ends, what was written fails with `{closed, Why}`, and
-what was not with `{closed, unprocessed}`. The owner is told `{down, {connect, Why}}` of each attempt that
-failed, too.
+what was not with `{closed, unprocessed}`. The owner is told `{down, {connect, Why}}` of each
+attempt that failed, too.
 """.
 
 -export([open/3, send/2, received/2, abort/1, leave/4, close/1]).

@@ -53,7 +53,7 @@ counter of what is unsent; it is a fun, for what it gives may be secret.
 """.
 -spec start(Owner :: pid(), Given :: fun(() -> {module(), term(), erlmcp_channel:settings(),
                                                 atomics:atomics_ref()})) ->
-    {ok, pid()} | {error, term()}.
+    gen_server:start_ret().
 start(Owner, Given) ->
     %% It links itself: a gen_server whose parent crashes logs that as a crash of its own.
     gen_server:start(?MODULE, {Owner, Given}, []).

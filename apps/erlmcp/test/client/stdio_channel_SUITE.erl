@@ -1,5 +1,5 @@
 -module(stdio_channel_SUITE).
--moduledoc "The channel to a child process: how it is started, read, held up, ended and started again.".
+-moduledoc "The channel to a child process: how it is started, read, held up, and ended.".
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
