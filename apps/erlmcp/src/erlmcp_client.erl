@@ -131,16 +131,16 @@ server(Client, Options) ->
     with_client(Client, fun(#{settings := #{timeout := Default}} = Found) ->
         Timeout = maps:get(timeout, Options, Default),
         case erlmcp_peer:live(Found, erlang:monotonic_time(millisecond) + Timeout) of
-            {ok, Live} -> {ok, maps:without([epoch, session], Live)};
+            {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
             {error, timeout} -> {error, {timeout, Timeout}};
             {error, _} = Error -> Error
         end
     end).
 
 -doc """
-How a client does, without asking its server: the `revision` and whether there is a `session`, as far
-as they are known, its running `calls`, how many notifications it has dropped because they came faster
-than it could hand them on, and what its cache holds.
+How a client does, without asking its server: the `revision` and whether there is a `session`, as
+far as they are known, its running `calls`, how many notifications it has dropped because they came
+faster than it could hand them on, and what its cache holds.
 """.
 -spec info(client()) -> map() | {error, stopped}.
 info(Client) ->
@@ -155,7 +155,8 @@ list_tools(Client) -> list_tools(Client, #{}).
 list_tools(Client, Options) -> run({list, tools}, Client, Options).
 
 -doc """
-Calls a tool. Its structured content is held against its output schema if the tool was listed before.
+Calls a tool. Its structured content is held against its output schema if the tool was listed
+before.
 """.
 -spec call_tool(client(), Name :: binary(), Arguments :: map()) -> outcome().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
@@ -212,11 +213,11 @@ get_prompt(Client, Name, Arguments, Options) ->
 Completions of an argument of a prompt, or of a variable of a resource template, from what has been
 typed so far.
 """.
--spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()}) ->
-    outcome().
+-spec complete(client(), {prompt | resource, binary()},
+               {Argument :: binary(), Value :: binary()}) -> outcome().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
--doc "The same with options; `known` are the other arguments' values, for servers of 2025-06-18 on.".
+-doc "The same with options; `known` has other arguments' values, for servers since 2025-06-18.".
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
                options() | #{known => #{binary() => binary()}}) -> outcome().
 complete(Client, Of, Argument, Options) ->
@@ -266,8 +267,8 @@ with_client(Client, Do) ->
 
 -doc """
 Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Arguments}`,
-`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is sent
-`{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
+`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is
+sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
 Reference, {ok, Result} | {error, Reason}}`.
 """.
 -spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, stopped}.
@@ -300,8 +301,8 @@ cancel(Client, Reference) ->
     end.
 
 -doc """
-A task of the server's as it is now. The task is the map that a call with the option `task => handle`
-gave, or `#{~"taskId" => Id}` for one whose id was kept.
+A task of the server's as it is now. The task is the map that a call with the option `task =>
+handle` gave, or `#{~"taskId" => Id}` for one whose id was kept.
 """.
 -spec task(client(), Task :: map()) -> outcome().
 task(Client, Task) -> task(Client, Task, #{}).
@@ -311,8 +312,9 @@ task(Client, Task) -> task(Client, Task, #{}).
 task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
 
 -doc """
-Waits for the result of a task, answers what it asks, and gives what the call would have given. A task
-that was cancelled is `{error, cancelled}`. When the wait ends before the task, the task is cancelled.
+Waits for the result of a task, answers what it asks, and gives what the call would have given. A
+task that was cancelled is `{error, cancelled}`. When the wait ends before the task, the task is
+cancelled.
 """.
 -spec await_task(client(), Task :: map()) -> outcome().
 await_task(Client, Task) -> await_task(Client, Task, #{}).

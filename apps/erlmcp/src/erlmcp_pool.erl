@@ -1,8 +1,8 @@
 -module(erlmcp_pool).
 -moduledoc """
 Several clients as one: of one server, for more connections than one client has, or of several
-servers that do the same. A supervisor for your own tree. What it gives is a `t:erlmcp_client:client/0`
-like any other:
+servers that do the same. A supervisor for your own tree. What it gives is a
+`t:erlmcp_client:client/0` like any other:
 
 ```erlang
 {ok, Pool} = erlmcp_pool:start_link(#{targets => [{http, ~"http://10.0.0.1:8080/mcp", #{}},
@@ -11,8 +11,8 @@ like any other:
 ```
 
 A call goes to the member with the fewest running calls or, with the call option `key`, to the one
-that has that key, as long as that member works (rendezvous hashing: of the other keys none moves when
-a member goes or comes back).
+that has that key, as long as that member works (rendezvous hashing: of the other keys none moves
+when a member goes or comes back).
 
 A member whose calls fail in a row is left out for a while (a circuit breaker: closed, open, and
 half-open when one call may try it again). What failed without having been done is tried at another
@@ -28,8 +28,8 @@ member; what may have been done only if it reads, or the call option `repeatable
 - `size`: clients of each, 1.
 - `retries`: how often a call is tried again, 2.
 - `failures`: calls that fail in a row until a member is left out, 5.
-- `open_ms`: milliseconds that it is left out first, 1,000; twice as long each time that it fails again,
-  up to `longest_open_ms`, 30,000.
+- `open_ms`: milliseconds that it is left out first, 1,000; twice as long each time that it fails
+  again, up to `longest_open_ms`, 30,000.
 """.
 -type options() :: #{
     targets := [erlmcp_client:target(), ...],

@@ -16,9 +16,10 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
 -doc """
 What one call may have of its own: `timeout` in milliseconds until the answer, or until the next
 progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
-`log` are funs that get the parameters of such notifications, in the call's process; `log_level` asks
-for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what is
-cached; `task` says whether a call that becomes a task is waited for, or its task the result. `key` and `repeatable` are for pools, see `m:erlmcp_pool`.
+`log` are funs that get the parameters of such notifications, in the call's process; `log_level`
+asks for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what
+is cached; `task` says whether a call that becomes a task is waited for, or its task the result.
+`key` and `repeatable` are for pools, see `m:erlmcp_pool`.
 """.
 -type options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
@@ -30,14 +31,16 @@ cached; `task` says whether a call that becomes a task is waited for, or its tas
 Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
 
 - `{rpc, Error}`: the server answered with that error.
-- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is cancelled.
+- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is
+  cancelled.
 - `{unsupported_version, Theirs}`: there is no revision that both speak.
 - `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list that does not end.
 - `{too_many_rounds, Limit}`: a server that asks for input again and again.
 - `{input, Name, Why}`: what the server asked for under that name could not be answered.
 - `{unavailable, Milliseconds}`: no member of the pool works; one may in so many milliseconds.
 - `{too_large, heap}`: what came takes more memory than a call may use.
-- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the call's.
+- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the
+  call's.
 """.
 -type reason() ::
     erlmcp_channel:reason()
@@ -303,7 +306,8 @@ sent(Request, {error, Reason}, Live, #call{tried = Tried} = Call) ->
         Remedy when Remedy =/= none ->
             case lists:member(Remedy, Tried) of
                 true -> {error, Reason};
-                false -> remedied(Remedy, Request, {Reason, Live}, Call#call{tried = [Remedy | Tried]})
+                false ->
+                    remedied(Remedy, Request, {Reason, Live}, Call#call{tried = [Remedy | Tried]})
             end;
         none ->
             {error, Reason}

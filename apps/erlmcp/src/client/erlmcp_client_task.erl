@@ -55,7 +55,8 @@ end_task(Id, Send) ->
 look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
     ok = pause(pace(Task), Watch),
     case Send({~"tasks/get", #{~"taskId" => Id}}) of
-        {ok, #{~"status" := Status} = Now} -> went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
+        {ok, #{~"status" := Status} = Now} ->
+            went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
         {ok, _} -> {error, {protocol, ~"result of tasks/get: status: expected a string"}};
         {error, _} = Error -> Error
     end.

@@ -20,8 +20,8 @@ new() ->
     ets:new(tools, [public, {read_concurrency, true}]).
 
 -doc """
-Learns the tools of a list, and leaves out those whose definition is invalid: their names are logged,
-and the others stay usable.
+Learns the tools of a list, and leaves out those whose definition is invalid: their names are
+logged, and the others stay usable.
 """.
 -spec learn([map()], ets:tid()) -> [map()].
 learn(Tools, Table) ->

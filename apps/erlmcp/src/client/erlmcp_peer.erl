@@ -35,6 +35,7 @@ out. `session` is the id of an HTTP session.
     epoch := non_neg_integer(),
     revision := erlmcp_revision:revision(),
     session := binary() | none,
+    generation := non_neg_integer(),
     capabilities := map(),
     server_info := map(),
     instructions => binary()
@@ -60,6 +61,7 @@ out. `session` is the id of an HTTP session.
     pending :: undefined | live(),
     %% Whether the way is up; HTTP has none to wait for.
     way = up :: up | down,
+    generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions()
 }).
 
@@ -316,16 +318,16 @@ format_status(Status) ->
                 (_, Value) -> Value
              end, Status).
 
-wait(From, #peer{waiting = Waiting, negotiator = undefined, pending = undefined, way = up} = Peer) ->
-    negotiate(Peer#peer{waiting = [From | Waiting]});
+wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
+    negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});
 wait(From, #peer{waiting = Waiting} = Peer) ->
     Peer#peer{waiting = [From | Waiting]}.
 
-negotiate(#peer{client = Client, epoch = Epoch} = Peer) ->
+negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
     Self = self(),
     Next = Epoch + 1,
     Pid = spawn_link(fun() ->
-        Self ! {negotiated, self(), erlmcp_negotiation:run(Client, Next)}
+        Self ! {negotiated, self(), erlmcp_negotiation:run(Client, {Next, Generation})}
     end),
     Peer#peer{negotiator = Pid, epoch = Next}.
 
@@ -353,9 +355,9 @@ published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
     gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
     Peer#peer{live = Live, pending = undefined, waiting = []}.
 
-way({up, _}, #peer{negotiator = Pid} = Peer) ->
+way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
-    {keep_state, negotiate(forget(Peer#peer{way = up}))};
+    {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
 way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
     negotiated({error, {connect, Reason}}, (forget(Peer))#peer{way = down, negotiator = undefined});

@@ -1,11 +1,12 @@
 -module(erlmcp_pool_members).
 -moduledoc """
 The members of a pool, and which one a call goes to. No process: how many calls run at a member its
-client knows, and the state of its circuit breaker are numbers that every call reads and changes itself.
+client knows, and the state of its circuit breaker are numbers that every call reads and changes
+itself.
 
 The breaker of a member is closed; after `failures` in a row it opens, and no call goes there; when
-its time has passed it is half-open: one call may go there, and closes it again or opens it for twice
-as long.
+its time has passed it is half-open: one call may go there, and closes it again or opens it for
+twice as long.
 """.
 
 -export([new/3, joined/3, pick/3, leave/3, info/1]).
@@ -31,7 +32,8 @@ as long.
 -spec new(pid(), Targets :: [term(), ...], map()) -> pool().
 new(Pid, Targets, Options) ->
     Table = ets:new(members, [public, {read_concurrency, true}]),
-    true = ets:insert(Table, [{Index, none, Target} || {Index, Target} <- lists:enumerate(Targets)]),
+    true = ets:insert(Table,
+                      [{Index, none, Target} || {Index, Target} <- lists:enumerate(Targets)]),
     Size = length(Targets),
     #{pool => Pid, members => Table, numbers => atomics:new(?NUMBERS * Size, [{signed, true}]),
       size => Size, options => Options}.
@@ -43,9 +45,9 @@ joined(Index, Pid, #{members := Table}) ->
     ok.
 
 -doc """
-A member for a call: the one of the key, or the one with the fewest calls, of those that work and are
-not in `Except`. Without one, the milliseconds until one may be tried. What came of the call has to be
-told to `leave/3`.
+A member for a call: the one of the key, or the one with the fewest calls, of those that work and
+are not in `Except`. Without one, the milliseconds until one may be tried. What came of the call has
+to be told to `leave/3`.
 """.
 -spec pick(Key :: {key, term()} | none, Except :: [index()], pool()) ->
     {ok, index(), erlmcp_peer:client()} | {error, {unavailable, Milliseconds :: non_neg_integer()}}.

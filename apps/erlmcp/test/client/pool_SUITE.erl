@@ -1,7 +1,8 @@
 -module(pool_SUITE).
 -moduledoc """
-`m:erlmcp_pool`: which member a call goes to, what is tried again, and how a member that fails is left
-out and comes back. The servers are erlmcp's own, and scripts on sockets where they must misbehave.
+`m:erlmcp_pool`: which member a call goes to, what is tried again, and how a member that fails is
+left out and comes back. The servers are erlmcp's own, and scripts on sockets where they must
+misbehave.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
@@ -68,7 +69,8 @@ keys_move_only_from_the_lost(_) ->
     Before = [{Key, who(Pool, #{key => Key})} || Key <- Keys],
     ok = erlmcp:stop_server(Lost),
     After = [{Key, who(Pool, #{key => Key, repeatable => true})} || Key <- Keys],
-    [] = [Key || {{Key, Name}, {Key, Now}} <- lists:zip(Before, After), Name =/= ~"a", Name =/= Now],
+    [] = [Key || {{Key, Name}, {Key, Now}} <- lists:zip(Before, After),
+                 Name =/= ~"a", Name =/= Now],
     [] = [Key || {Key, ~"a"} <- After],
     ok = erlmcp_pool:stop(Pool).
 
@@ -207,11 +209,10 @@ supervised_by_name(_) ->
     ok = erlmcp_pool:stop(pool_of_mine).
 
 deadline_holds_over_tries(_) ->
-    Silent = erlmcp_test_peer:http(fun(#{message := #{~"method" := ~"server/discover"}} = Request) ->
-                                           failing(Request);
-                                      (_) ->
-                                           silence
-                                   end),
+    Silent = erlmcp_test_peer:http(
+        fun(#{message := #{~"method" := ~"server/discover"}} = Request) -> failing(Request);
+           (_) -> silence
+        end),
     Pool = pool([Silent], #{retries => 5}),
     {Time, {error, {timeout, _}}} =
         timer:tc(fun() -> erlmcp_client:call_tool(Pool, ~"who", #{}, #{timeout => 300}) end,
@@ -260,7 +261,8 @@ slowly_good(#{message := #{~"method" := ~"tools/call"} = Message}, Test) ->
     {200, [], result(Message, #{resultType => complete, content => []})}.
 
 who(Pool, Options) ->
-    {ok, #{~"content" := [#{~"text" := Name}]}} = erlmcp_client:call_tool(Pool, ~"who", #{}, Options),
+    {ok, #{~"content" := [#{~"text" := Name}]}} =
+        erlmcp_client:call_tool(Pool, ~"who", #{}, Options),
     Name.
 
 running() ->
