@@ -57,6 +57,8 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
 
 %% How often a server may ask for input before it gives the result.
 -define(ROUNDS, 20).
+%% Milliseconds to cancel a task.
+-define(CANCEL, 5000).
 %% Milliseconds until what may be repeated is.
 -define(AGAIN, 200).
 
@@ -88,15 +90,19 @@ Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Ref
 and before it `{erlmcp, Reference, {progress | log, Params}}`.
 """.
 -spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
-start(Operation, Client, Options, Receiver) ->
+start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
     Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
     Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
-    _ = spawn_opt(fun() ->
+    Pid = spawn_opt(fun() ->
+        receive {go, Reference} -> ok end,
         Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
         Receiver ! {erlmcp, Reference,
                     outcome(Operation, Client, Told, Watch, {Receiver, Reference})}
     end, bounds(Client)),
+    %% It can be cancelled from now on.
+    true = ets:insert(Calls, {Pid, {Receiver, Reference}}),
+    Pid ! {go, Reference},
     Reference.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
@@ -184,7 +190,7 @@ perform(ping, Call) ->
         {ok, pong}
     end;
 perform({task, Operation, Task}, Call) ->
-    erlmcp_client_task:run(Operation, Task, sender(Call), Call#call.watch, Call#call.client);
+    task(Operation, Task, Call);
 perform(Operation, #call{client = #{tools := Tools}} = Call) ->
     maybe
         {ok, Request} ?= as_task(erlmcp_operation:request(Operation), Call),
@@ -217,9 +223,13 @@ as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
 as_task(Request, _) ->
     {ok, Request}.
 
-%% Requests that belong to a call.
-sender(Call) ->
-    fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end.
+task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
+    Send = fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end,
+    %% What ends a task has time when the call has none any more.
+    Late = fun(Request) ->
+        send(Request, Call#call{tried = [], watch = watch(#{timeout => ?CANCEL}, Client)})
+    end,
+    erlmcp_client_task:run(Operation, Task, {Send, Late}, Watch, Client).
 
 fits(_, #{~"resultType" := ~"task"}, _) ->
     ok;
@@ -314,10 +324,10 @@ sent(Request, {error, Reason}, Live, #call{tried = Tried} = Call) ->
     end.
 
 became_task({~"tools/call", _}, Task, #call{client = #{settings := #{tasks := true}}} = Call) ->
-    #call{options = Options, watch = Watch, client = Client} = Call,
+    #call{options = Options} = Call,
     case maps:get(task, Options, await) of
         handle -> {ok, Task};
-        await -> erlmcp_client_task:run(await, Task, sender(Call), Watch, Client)
+        await -> task(await, Task, Call)
     end;
 became_task({Method, _}, _, _) ->
     protocol([~"result of ", Method, ~": expected no task, which the client has not asked for"]).

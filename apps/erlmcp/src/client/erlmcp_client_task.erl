@@ -14,43 +14,41 @@ Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25
 -define(FASTEST, 50).
 -define(SLOWEST, 60_000).
 
+-doc "How a request is sent; the second one when the call's time is over, or its caller gone.".
+-type sends() :: {send(), Late :: send()}.
 -type send() :: fun(({Method :: binary(), Params :: map()}) -> {ok, map()} | {error, term()}).
 
 -doc "Asks how a task is, waits for its result, or cancels it.".
--spec run(get | await | cancel, Task :: map(), send(), erlmcp_client_attempt:watch(),
+-spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_attempt:watch(),
           erlmcp_peer:client()) -> {ok, map()} | {error, term()}.
-run(Operation, #{~"taskId" := Id} = Task, Send, Watch, Client) when is_binary(Id) ->
+run(Operation, #{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) when is_binary(Id) ->
     case Operation of
         get -> Send({~"tasks/get", #{~"taskId" => Id}});
         cancel -> Send({~"tasks/cancel", #{~"taskId" => Id}});
-        await -> waited(Task, #{}, Send, Watch, Client)
+        await -> waited(Task, {Send, Late}, Watch, Client)
     end;
 run(_, _, _, _, _) ->
     {error, {protocol, ~"task: taskId: expected a string"}}.
 
-waited(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
+waited(#{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) ->
     try
-        look(Task, Answered, Send, Watch, Client)
+        look(Task, #{}, Send, Watch, Client)
     of
         {error, {timeout, _}} = Error ->
-            ok = end_task(Id, Send),
+            ok = end_task(Id, Late),
             Error;
         Outcome ->
             Outcome
     catch
         throw:cancelled ->
-            ok = end_task(Id, Send),
+            ok = end_task(Id, Late),
             throw(cancelled)
     end.
 
 %% What is over already is not cancelled any more, which is no matter here.
-end_task(Id, Send) ->
-    try
-        _ = Send({~"tasks/cancel", #{~"taskId" => Id}}),
-        ok
-    catch
-        throw:cancelled -> ok
-    end.
+end_task(Id, Late) ->
+    _ = Late({~"tasks/cancel", #{~"taskId" => Id}}),
+    ok.
 
 look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
     ok = pause(pace(Task), Watch),

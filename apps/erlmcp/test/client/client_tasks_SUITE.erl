@@ -1,0 +1,234 @@
+-module(client_tasks_SUITE).
+-moduledoc """
+Calls that become tasks, as a client has them: the extension `io.modelcontextprotocol/tasks`, and
+2025-11-25, "Tasks". The server is erlmcp's own, and a script where one has to misbehave.
+""".
+
+-export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
+         init_per_testcase/2, end_per_testcase/2]).
+-export([result_is_waited_for/1, error_is_the_calls/1, tool_error_is_a_result/1,
+         input_is_given_once/1, task_can_be_kept/1, cancelled_call_cancels_the_task/1,
+         dead_caller_cancels_the_task/1, deadline_cancels_the_task/1, cancelled_elsewhere/1,
+         without_tasks_there_are_none/1]).
+-export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1]).
+
+-import(erlmcp_test_peer, [result/2]).
+
+-define(WAIT, 10_000).
+
+all() ->
+    [{group, stateless}, {group, session}, {group, peers}].
+
+groups() ->
+    Cases = [result_is_waited_for, error_is_the_calls, tool_error_is_a_result, input_is_given_once,
+             task_can_be_kept, cancelled_call_cancels_the_task, dead_caller_cancels_the_task,
+             deadline_cancels_the_task, cancelled_elsewhere, without_tasks_there_are_none],
+    [{stateless, [], Cases}, {session, [], Cases},
+     {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused, pace_is_the_servers]}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Era, Config) -> [{era, Era} | Config].
+
+end_per_group(_, _) -> ok.
+
+init_per_testcase(_, Config) ->
+    case proplists:get_value(era, Config) of
+        peers -> Config;
+        Era -> started(Era, Config)
+    end.
+
+started(Era, Config) ->
+    Test = self(),
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"test", version => ~"1.0.0", listen => [{http, #{}}],
+        tools => [tool(~"slow", fun(_, _) -> wait(Test) end),
+                  tool(~"crash", fun(_, _) -> error(on_purpose) end),
+                  tool(~"fail", fun(_, _) -> {error, ~"no paper"} end),
+                  tool(~"ask", fun(_, #{input := #{~"q" := #{~"content" := #{~"n" := N}}}}) ->
+                                       integer_to_binary(N);
+                                  (_, _) ->
+                                       {input_required, #{~"q" =>
+                                           erlmcp_input:elicit(~"How many?", #{n => integer})}}
+                               end)]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    Options = #{era => Era, tasks => true, timeout => ?WAIT,
+                inputs => #{elicit => fun(_) -> Test ! asked, {accept, #{n => 7}} end}},
+    {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
+    %% A session's client learns from the list which tools are to be tasks.
+    {ok, _} = erlmcp_client:list_tools(Client),
+    [{server, Server}, {client, Client}, {url, Url} | Config].
+
+end_per_testcase(_, Config) ->
+    case proplists:get_value(server, Config) of
+        undefined ->
+            ok;
+        Server ->
+            ok = erlmcp_client:stop(proplists:get_value(client, Config)),
+            ok = erlmcp:stop_server(Server)
+    end.
+
+tool(Name, Handler) ->
+    #{name => Name, task => required, handler => Handler}.
+
+wait(Test) ->
+    Test ! {running, self()},
+    receive finish -> ~"done" end.
+
+running() ->
+    receive {running, Pid} -> Pid after ?WAIT -> error(not_called) end.
+
+ended(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok after ?WAIT -> error(runs_still) end.
+
+client(Config) -> proplists:get_value(client, Config).
+
+result_is_waited_for(Config) ->
+    {ok, Reference} = erlmcp_client:async(client(Config), {call_tool, ~"slow", #{}}),
+    running() ! finish,
+    {ok, #{~"content" := [#{~"text" := ~"done"}]}} = outcome(Reference).
+
+outcome(Reference) ->
+    receive
+        {erlmcp, Reference, {Is, _} = Outcome} when Is =:= ok; Is =:= error -> Outcome
+    after ?WAIT -> error(late)
+    end.
+
+error_is_the_calls(Config) ->
+    {error, {rpc, #{code := -32603}}} = erlmcp_client:call_tool(client(Config), ~"crash", #{}).
+
+tool_error_is_a_result(Config) ->
+    {ok, #{~"isError" := true, ~"content" := [#{~"text" := ~"no paper"}]}} =
+        erlmcp_client:call_tool(client(Config), ~"fail", #{}).
+
+%% "Clients SHOULD deduplicate `inputRequests` keys across consecutive polls".
+input_is_given_once(Config) ->
+    {ok, #{~"content" := [#{~"text" := ~"7"}]}} =
+        erlmcp_client:call_tool(client(Config), ~"ask", #{}),
+    receive asked -> ok after 0 -> error(not_asked) end,
+    receive asked -> error(asked_twice) after 0 -> ok end.
+
+%% "Clients SHOULD persist task IDs to durable storage so that polling can resume".
+task_can_be_kept(Config) ->
+    {ok, #{~"taskId" := Id, ~"status" := ~"working"}} =
+        erlmcp_client:call_tool(client(Config), ~"slow", #{}, #{task => handle}),
+    Pid = running(),
+    Kept = #{~"taskId" => Id},
+    {ok, #{~"status" := ~"working"}} = erlmcp_client:task(client(Config), Kept),
+    Pid ! finish,
+    {ok, #{~"content" := [#{~"text" := ~"done"}]}} = erlmcp_client:await_task(client(Config), Kept),
+    {ok, #{~"status" := ~"completed"}} = erlmcp_client:task(client(Config), Kept).
+
+%% "A client sends a tasks/cancel request to signal its intent to cancel an in-progress task."
+cancelled_call_cancels_the_task(Config) ->
+    Client = client(Config),
+    {Task, Pid} = kept(Client),
+    {ok, Reference} = erlmcp_client:async(Client, {task, await, Task}),
+    ok = erlmcp_client:cancel(Client, Reference),
+    {error, cancelled} = outcome(Reference),
+    ended(Pid).
+
+%% A task that the client knows of, and the process that works on it.
+kept(Client) ->
+    {ok, Task} = erlmcp_client:call_tool(Client, ~"slow", #{}, #{task => handle}),
+    {Task, running()}.
+
+dead_caller_cancels_the_task(Config) ->
+    Client = client(Config),
+    {Task, Pid} = kept(Client),
+    Caller = spawn(fun() -> erlmcp_client:await_task(Client, Task) end),
+    ok = until(fun() -> map_get(calls, erlmcp_client:info(Client)) =:= 1 end),
+    exit(Caller, kill),
+    ended(Pid).
+
+until(Is) ->
+    case Is() of
+        true -> ok;
+        false -> receive after 10 -> until(Is) end
+    end.
+
+deadline_cancels_the_task(Config) ->
+    {error, {timeout, _}} = erlmcp_client:call_tool(client(Config), ~"slow", #{},
+                                                    #{timeout => 1500, max_timeout => 1500}),
+    ended(running()).
+
+cancelled_elsewhere(Config) ->
+    Client = client(Config),
+    {ok, #{~"taskId" := Id}} =
+        erlmcp_client:call_tool(Client, ~"slow", #{}, #{task => handle}),
+    Pid = running(),
+    {ok, _} = erlmcp_client:cancel_task(Client, #{~"taskId" => Id}),
+    ended(Pid),
+    {error, cancelled} = erlmcp_client:await_task(Client, #{~"taskId" => Id}).
+
+%% "A server MUST NOT return CreateTaskResult to a client that did not include the extension".
+without_tasks_there_are_none(Config) ->
+    {ok, Client} = erlmcp_client:start_link({http, proplists:get_value(url, Config),
+                                             #{era => proplists:get_value(era, Config)}}),
+    {error, {rpc, #{code := Code}}} = erlmcp_client:call_tool(Client, ~"slow", #{}),
+    true = lists:member(Code, [-32021, -32601]),
+    ok = erlmcp_client:stop(Client).
+
+unasked_task_is_refused(_) ->
+    Client = peer(#{}, fun(Message) -> result(Message, task(~"working")) end),
+    {error, {protocol, _}} = erlmcp_client:call_tool(Client, ~"x", #{}),
+    %% "A client that receives CreateTaskResult in response to an unsupported request type MUST
+    %% interpret this as an invalid response to the request."
+    Prompts = peer(#{tasks => true}, fun(Message) -> result(Message, task(~"working")) end),
+    {error, {protocol, _}} = erlmcp_client:get_prompt(Prompts, ~"x", #{}).
+
+malformed_tasks_are_refused(_) ->
+    [begin
+         Client = peer(#{tasks => true},
+                       fun(#{~"method" := ~"tools/call"} = Message) -> result(Message, Created);
+                          (Message) -> result(Message, Now)
+                       end),
+         {error, {protocol, What}} = erlmcp_client:call_tool(Client, ~"x", #{}),
+         {_, _} = binary:match(What, Named)
+     end || {Created, Now, Named} <-
+            [{maps:remove(taskId, task(~"working")), #{}, ~"taskId"},
+             {task(~"working"), #{resultType => complete}, ~"status"},
+             {task(~"working"), (task(~"dancing"))#{resultType => complete}, ~"status"},
+             {task(~"working"), (task(~"completed"))#{resultType => complete,
+                                                      result => #{content => none}}, ~"content"}]].
+
+%% "Clients SHOULD respect the `pollIntervalMs` provided in responses".
+pace_is_the_servers(_) ->
+    Looks = counters:new(1, []),
+    Client = peer(#{tasks => true},
+                  fun(#{~"method" := ~"tools/call"} = Message) ->
+                          result(Message, (task(~"working"))#{pollIntervalMs => 300});
+                     (#{~"method" := ~"tasks/get"} = Message) ->
+                          ok = counters:add(Looks, 1, 1),
+                          Status = case counters:get(Looks, 1) of
+                              3 -> (task(~"completed"))#{result => #{content => []}};
+                              _ -> (task(~"working"))#{pollIntervalMs => 100}
+                          end,
+                          result(Message, Status#{resultType => complete})
+                  end),
+    {Time, {ok, #{~"content" := []}}} =
+        timer:tc(fun() -> erlmcp_client:call_tool(Client, ~"x", #{}) end, millisecond),
+    true = Time >= 500,
+    3 = counters:get(Looks, 1).
+
+task(Status) ->
+    #{resultType => task, taskId => ~"t-1", status => Status, createdAt => ~"2026-01-01T00:00:00Z",
+      lastUpdatedAt => ~"2026-01-01T00:00:00Z", ttlMs => null, pollIntervalMs => 50}.
+
+peer(Options, Answer) ->
+    #{url := Url} = erlmcp_test_peer:http(
+        fun(#{message := #{~"method" := ~"server/discover"} = Message}) ->
+                {200, [], result(Message, #{resultType => complete,
+                                            supportedVersions => [~"2026-07-28"],
+                                            capabilities => #{}, ttlMs => 0,
+                                            cacheScope => public})};
+           (#{message := Message}) ->
+                {200, [], Answer(Message)}
+        end),
+    {ok, Client} = erlmcp_client:start_link({http, Url, Options}),
+    Client.
