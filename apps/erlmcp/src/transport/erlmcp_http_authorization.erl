@@ -28,7 +28,10 @@ headers(none, _, _, _) ->
     {ok, []};
 headers(Authorizer, Method, {Path, Url}, Deadline) ->
     Target = erlmcp_http_target:at(Path, Url),
-    reason(erlmcp_authorizer:headers(Authorizer, Method, Target, Deadline)).
+    case erlmcp_authorizer:headers(Authorizer, Method, Target, Deadline) of
+        {ok, Headers} -> {ok, Headers};
+        {error, Why} -> {error, reason(Why)}
+    end.
 
 -doc """
 Whether a request that had the headers `Used` is sent again, now that it was refused for the time
@@ -40,11 +43,13 @@ after `Before`. Waits for a login where one is due.
 refused(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGES ->
     refused;
 refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
-    reason(erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline)).
+    case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
+        retry -> retry;
+        {error, Why} -> {error, reason(Why)}
+    end.
 
-reason({error, timeout}) -> {error, timeout};
-reason({error, Why}) -> {error, {unauthorized, Why}};
-reason(Other) -> Other.
+reason(timeout) -> timeout;
+reason(Why) -> {unauthorized, Why}.
 
 -doc "Tells of the headers of a response: the next request may need what they hold.".
 -spec noticed(authorizer(), #{binary() => binary()}) -> ok.

@@ -381,14 +381,14 @@ next(X) ->
 outcome(Answers) ->
     outcome(#{}, #{}, Answers).
 
-outcome(Options, Outgoing, Answers) when is_map(Options) ->
-    outcome(peer(Answers), Options, Outgoing);
-outcome(Peer, Options, Outgoing) ->
+outcome(#{port := _} = Peer, Options, Outgoing) ->
     with_channel(url(Peer), Options, fun(Channel) ->
         {ok, X} = erlmcp_http_channel:send(outgoing(maps:merge(#{message => ping()}, Outgoing)),
                                            Channel),
         events(X)
-    end).
+    end);
+outcome(Options, Outgoing, Answers) ->
+    outcome(peer(Answers), Options, Outgoing).
 
 %% The requests that this takes.
 requests(Options, Outgoing, Answers) ->
