@@ -86,6 +86,4 @@ outline(_) -> thrown.
 place({Module, Function, Arguments, Location}) when is_list(Arguments) ->
     {Module, Function, length(Arguments), proplists:delete(error_info, Location)};
 place({Module, Function, Arity, Location}) ->
-    {Module, Function, Arity, proplists:delete(error_info, Location)};
-place(_) ->
-    unknown.
+    {Module, Function, Arity, proplists:delete(error_info, Location)}.
