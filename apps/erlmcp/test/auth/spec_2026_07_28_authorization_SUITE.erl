@@ -510,7 +510,7 @@ a_step_up_asks_for_the_union(Config) ->
     [#{query := #{~"scope" := ~"read"}}, #{query := #{~"scope" := ~"read write"}}] =
         oauth_peer:asked(Peer, ~"/authorize").
 
-%% "When re-authorizing, clients SHOULD include these scopes alongside any previously granted scopes"
+%% "clients SHOULD include these scopes alongside any previously granted scopes"
 a_later_login_keeps_the_scopes(Config) ->
     Peer = peer(Config),
     oauth_peer:change(Peer, ~"/token", fun(_) ->
