@@ -17,10 +17,11 @@ role=$1
 dir=$2
 shift 2
 
-# Waits up to $1 milliseconds for the end of the whole group.
+# Waits up to $1 milliseconds for the end of the whole group. A group is only killed in one way that
+# all shells know: dash wants "--" after "-s TERM", and busybox does not take it.
 group_ends() {
     left=$(($1 / tick_ms))
-    while kill -s 0 -- "-$server" 2>/dev/null; do
+    while kill -0 "-$server" 2>/dev/null; do
         if [ "$left" -le 0 ]; then return 1; fi
         left=$((left - 1))
         sleep "$tick"
@@ -62,9 +63,9 @@ guard)
     if [ -e "$dir/server" ]; then
         read -r server <"$dir/server"
         if ! group_ends "$stop_ms"; then
-            kill -s TERM -- "-$server" 2>/dev/null
-            kill -s CONT -- "-$server" 2>/dev/null
-            group_ends "$stop_ms" || kill -s KILL -- "-$server" 2>/dev/null
+            kill -TERM "-$server" 2>/dev/null
+            kill -CONT "-$server" 2>/dev/null
+            group_ends "$stop_ms" || kill -KILL "-$server" 2>/dev/null
         fi
     fi
     # What a dead server has said still arrives; what others of its pipes hold open is left.

@@ -27,12 +27,14 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
 -export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
 -export([async/2, async/3, cancel/2]).
+-export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
 -export([format_error/1]).
+-export([settings/1]).
 
 -export_type([client/0, target/0, reason/0]).
 
--doc "A client: its pid, or the name it was started with.".
+-doc "A client, or a pool of them (`m:erlmcp_pool`): its pid, or the name it was started with.".
 -type client() :: pid() | atom().
 -doc """
 Where the server is. `http` and its URL; `stdio` and the program to start, with its arguments or
@@ -70,7 +72,7 @@ start_link(Name, Target) ->
 
 start(Name, Target) ->
     maybe
-        {ok, Settings} ?= check(Target),
+        {ok, Settings} ?= settings(Target),
         {ok, Pid} ?= erlmcp_peer:start_link({Name, Settings}),
         {ok, Pid}
     else
@@ -78,15 +80,17 @@ start(Name, Target) ->
         {error, _} = Error -> Error
     end.
 
-check({http, Url, Options}) ->
+-doc false.
+-spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
+settings({http, Url, Options}) ->
     erlmcp_client_options:check(erlmcp_http_channel, Url, Options);
-check({stdio, Command, Options}) ->
+settings({stdio, Command, Options}) ->
     erlmcp_client_options:check(erlmcp_stdio_channel, {stdio, Command}, Options);
-check({tcp, Host, Port, Options}) ->
+settings({tcp, Host, Port, Options}) ->
     erlmcp_client_options:check(erlmcp_tcp_channel, {tcp, Host, Port}, Options);
-check({server, Server, Options}) ->
+settings({server, Server, Options}) ->
     erlmcp_client_options:check(erlmcp_memory_channel, {server, Server}, Options);
-check(_) ->
+settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
 -doc """
@@ -124,25 +128,23 @@ server(Client) ->
 -doc "The same with a `timeout`.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
-    maybe
-        {ok, #{settings := #{timeout := Default}} = Found} ?= erlmcp_peer:find(Client),
+    with_client(Client, fun(#{settings := #{timeout := Default}} = Found) ->
         Timeout = maps:get(timeout, Options, Default),
-        Deadline = erlang:monotonic_time(millisecond) + Timeout,
-        {ok, Live} ?= erlmcp_peer:live(Found, Deadline),
-        {ok, maps:without([epoch, session], Live)}
-    end.
+        case erlmcp_peer:live(Found, erlang:monotonic_time(millisecond) + Timeout) of
+            {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
+            {error, timeout} -> {error, {timeout, Timeout}};
+            {error, _} = Error -> Error
+        end
+    end).
 
 -doc """
-How a client does, without asking its server: the `revision` and whether there is a `session`, as far
-as they are known, its running `calls`, how many notifications it has dropped because they came faster
-than it could hand them on, and what its cache holds.
+How a client does, without asking its server: the `revision` and whether there is a `session`, as
+far as they are known, its running `calls`, how many notifications it has dropped because they came
+faster than it could hand them on, and what its cache holds.
 """.
 -spec info(client()) -> map() | {error, stopped}.
 info(Client) ->
-    case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:info(Found);
-        {error, stopped} = Error -> Error
-    end.
+    with_client(Client, fun erlmcp_peer:info/1).
 
 -doc "All tools of the server; all pages of the list, up to the limit `pages`.".
 -spec list_tools(client()) -> items().
@@ -153,7 +155,8 @@ list_tools(Client) -> list_tools(Client, #{}).
 list_tools(Client, Options) -> run({list, tools}, Client, Options).
 
 -doc """
-Calls a tool. Its structured content is held against its output schema if the tool was listed before.
+Calls a tool. Its structured content is held against its output schema if the tool was listed
+before.
 """.
 -spec call_tool(client(), Name :: binary(), Arguments :: map()) -> outcome().
 call_tool(Client, Name, Arguments) -> call_tool(Client, Name, Arguments, #{}).
@@ -210,11 +213,11 @@ get_prompt(Client, Name, Arguments, Options) ->
 Completions of an argument of a prompt, or of a variable of a resource template, from what has been
 typed so far.
 """.
--spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()}) ->
-    outcome().
+-spec complete(client(), {prompt | resource, binary()},
+               {Argument :: binary(), Value :: binary()}) -> outcome().
 complete(Client, Of, Argument) -> complete(Client, Of, Argument, #{}).
 
--doc "The same with options; `known` are the other arguments' values, for servers of 2025-06-18 on.".
+-doc "The same with options; `known` has other arguments' values, for servers since 2025-06-18.".
 -spec complete(client(), {prompt | resource, binary()}, {Argument :: binary(), Value :: binary()},
                options() | #{known => #{binary() => binary()}}) -> outcome().
 complete(Client, Of, Argument, Options) ->
@@ -243,14 +246,29 @@ request(Client, Method, Params, Options) -> run({request, Method, Params}, Clien
 
 run(Operation, Client, Options) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_client_call:run(Operation, Found, Options);
+        {ok, #{peer := _} = Found} -> erlmcp_client_call:run(Operation, Found, Options);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:run(Operation, Pool, Options);
         {error, stopped} = Error -> Error
+    end.
+
+%% What is about one connection, one member of a pool does.
+with_client(Client, Do) ->
+    case erlmcp_peer:find(Client) of
+        {ok, #{peer := _} = Found} ->
+            Do(Found);
+        {ok, #{pool := _} = Pool} ->
+            case erlmcp_pool_members:member(Pool) of
+                {ok, Member} -> Do(Member);
+                {error, _} = Error -> Error
+            end;
+        {error, stopped} = Error ->
+            Error
     end.
 
 -doc """
 Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Arguments}`,
-`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is sent
-`{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
+`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is
+sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
 Reference, {ok, Result} | {error, Reason}}`.
 """.
 -spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, stopped}.
@@ -262,8 +280,12 @@ async(Client, Operation) ->
     {ok, reference()} | {error, stopped}.
 async(Client, Operation, Options) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
-        {error, stopped} = Error -> Error
+        {ok, #{peer := _} = Found} ->
+            {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
+        {ok, #{pool := _} = Pool} ->
+            {ok, erlmcp_pool_call:start(Operation, Pool, Options, self())};
+        {error, stopped} = Error ->
+            Error
     end.
 
 -doc """
@@ -273,9 +295,41 @@ it is on its way already. Of no effect afterwards.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_client_call:cancel({Found, Reference});
+        {ok, #{peer := _} = Found} -> erlmcp_client_call:cancel(Reference, Found);
+        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
         {error, stopped} -> ok
     end.
+
+-doc """
+A task of the server's as it is now. The task is the map that a call with the option `task =>
+handle` gave, or `#{~"taskId" => Id}` for one whose id was kept.
+""".
+-spec task(client(), Task :: map()) -> outcome().
+task(Client, Task) -> task(Client, Task, #{}).
+
+-doc "The same with options.".
+-spec task(client(), Task :: map(), options()) -> outcome().
+task(Client, Task, Options) -> run({task, get, Task}, Client, Options).
+
+-doc """
+Waits for the result of a task, answers what it asks, and gives what the call would have given. A
+task that was cancelled is `{error, cancelled}`. When the wait ends before the task, the task is
+cancelled.
+""".
+-spec await_task(client(), Task :: map()) -> outcome().
+await_task(Client, Task) -> await_task(Client, Task, #{}).
+
+-doc "The same with options; `max_timeout` bounds the wait.".
+-spec await_task(client(), Task :: map(), options()) -> outcome().
+await_task(Client, Task, Options) -> run({task, await, Task}, Client, Options).
+
+-doc "Cancels a task.".
+-spec cancel_task(client(), Task :: map()) -> outcome().
+cancel_task(Client, Task) -> cancel_task(Client, Task, #{}).
+
+-doc "The same with options.".
+-spec cancel_task(client(), Task :: map(), options()) -> outcome().
+cancel_task(Client, Task, Options) -> run({task, cancel, Task}, Client, Options).
 
 -doc """
 Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:filter/0`. It is sent
@@ -289,17 +343,19 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
     {ok, reference()} | {error, reason()}.
 subscribe(Client, Filter) ->
-    case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:subscribe(Found, self(), Filter);
-        {error, stopped} = Error -> Error
-    end.
+    with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end).
 
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
     case erlmcp_peer:find(Client) of
-        {ok, Found} -> erlmcp_peer:unsubscribe(Found, Reference);
-        {error, stopped} -> ok
+        {ok, #{peer := _} = Found} ->
+            erlmcp_peer:unsubscribe(Found, Reference);
+        {ok, #{pool := _} = Pool} ->
+            lists:foreach(fun(Member) -> unsubscribe(Member, Reference) end,
+                          erlmcp_pool_members:pids(Pool));
+        {error, stopped} ->
+            ok
     end.
 
 -doc """

@@ -1,7 +1,7 @@
 -module(erlmcp_sup).
 -moduledoc """
-The application's own supervisor. Servers and clients do not live here but in their users' trees; the
-table of the node's clients is its own.
+The application's own supervisor. Servers and clients do not live here but in their users' trees;
+the table of the node's clients is its own.
 """.
 
 -behaviour(supervisor).

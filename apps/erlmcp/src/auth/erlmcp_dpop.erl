@@ -43,7 +43,7 @@ proof(Method, Url, Claims, #key{private = Private, public = Public}) ->
         ~"htu" => Target,
         ~"iat" => erlang:system_time(second)
     }),
-    {_, Proof} = jose_jws:compact(jose_jwt:sign(Private, Header, Payload)),
+    {_, <<Proof/binary>>} = jose_jws:compact(jose_jwt:sign(Private, Header, Payload)),
     Proof.
 
 claims(Claims) ->
@@ -55,7 +55,8 @@ claim({access_token, Token}) -> {~"ath", encode(crypto:hash(sha256, Token))}.
 -doc "The thumbprint of the key, as `jkt` and `dpop_jkt` have it.".
 -spec thumbprint(key()) -> binary().
 thumbprint(#key{private = Private}) ->
-    jose_jwk:thumbprint(Private).
+    <<Thumbprint/binary>> = jose_jwk:thumbprint(Private),
+    Thumbprint.
 
 -doc """
 The key as a JWK with its private part, to be kept beside the refresh token that is bound to it.

@@ -101,8 +101,8 @@ counts up from 1.
 -callback open(Target :: term(), settings()) -> {ok, pid(), handle()} | {error, reason() | term()}.
 
 -doc """
-Sends. What comes of it is told to the calling process, in messages for `c:received/2`. Waits at most
-until the deadline, and only where the bytes cannot leave yet.
+Sends. What comes of it is told to the calling process, in messages for `c:received/2`. Waits at
+most until the deadline, and only where the bytes cannot leave yet.
 """.
 -callback send(outgoing(), handle()) -> {ok, exchange()} | {error, reason()}.
 

@@ -51,11 +51,11 @@ call no more; the server is told then, and when the deadline passes.
 run(Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
     #{channel := {Transport, Handle}, identity := Identity, ids := Ids} = Client,
     Id = atomics:add_get(Ids, 1, 1),
-    #{revision := Revision, session := Session} = Live,
+    #{revision := Revision, session := Session, generation := Generation} = Live,
     {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
                                                        {Revision, Identity}),
     Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
-                 session => Session, deadline => Deadline,
+                 session => Session, generation => Generation, deadline => Deadline,
                  resumes => erlmcp_revision:era(Revision) =:= session},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
@@ -218,10 +218,11 @@ tell(Method, Params, Client, #{revision := Revision} = Live) ->
 answer(Id, Answer, Client, #{revision := Revision} = Live) ->
     post(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
 
-post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, #{session := Session}) ->
+post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
+    #{session := Session, generation := Generation} = Live,
     Deadline = now_ms() + ?TELL,
     Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
-                 session => Session, deadline => Deadline},
+                 session => Session, generation => Generation, deadline => Deadline},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} -> taken(Transport, Exchange, Deadline);
         {error, _} = Error -> Error

@@ -8,7 +8,7 @@ does it, and the server is told.
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
 """.
 
--export([run/3, start/4, cancel/1, request/3]).
+-export([run/3, start/4, cancel/2, request/3]).
 -export([sweep/1, stop_all/1]).
 
 -export_type([options/0, reason/0]).
@@ -16,23 +16,42 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
 -doc """
 What one call may have of its own: `timeout` in milliseconds until the answer, or until the next
 progress, which is asked for if `progress` is there; `max_timeout` for all of it; `progress` and
-`log` are funs that get the parameters of such notifications, in the call's process; `log_level` asks
-for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what is
-cached.
+`log` are funs that get the parameters of such notifications, in the call's process; `log_level`
+asks for log messages in 2026-07-28; `meta` goes into the request's `_meta`; `fresh` leaves out what
+is cached; `task` says whether a call that becomes a task is waited for, or its task the result.
+`key` and `repeatable` are for pools, see `m:erlmcp_pool`.
 """.
 -type options() :: #{
     timeout => pos_integer(), max_timeout => pos_integer(),
     progress => fun((map()) -> term()), log => fun((map()) -> term()),
-    log_level => erlmcp:level(), meta => map(), fresh => boolean()
+    log_level => erlmcp:level(), meta => map(), fresh => boolean(),
+    task => await | handle, key => term(), repeatable => boolean()
 }.
+-doc """
+Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
+
+- `{rpc, Error}`: the server answered with that error.
+- `{timeout, Milliseconds}`: it did not answer within them; it has been told that the call is
+  cancelled.
+- `{unsupported_version, Theirs}`: there is no revision that both speak.
+- `{cursor_loop, Cursor}`, `{too_many_pages, Limit}`: a list that does not end.
+- `{too_many_rounds, Limit}`: a server that asks for input again and again.
+- `{input, Name, Why}`: what the server asked for under that name could not be answered.
+- `{unavailable, Milliseconds}`: no member of the pool works; one may in so many milliseconds.
+- `{too_large, heap}`: what came takes more memory than a call may use.
+- `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the
+  call's.
+""".
 -type reason() ::
     erlmcp_channel:reason()
+    | {too_large, heap}
     | {rpc, #{code := integer(), message := binary(), data => term()}}
     | {timeout, Milliseconds :: pos_integer()}
     | {unsupported_version, Theirs :: [binary()]}
     | {cursor_loop, Cursor :: binary()} | {too_many_pages, pos_integer()}
     | {too_many_rounds, pos_integer()}
     | {input, Name :: binary(), Why :: term()}
+    | {unavailable, Milliseconds :: non_neg_integer()}
     | {crashed, term()}
     | cancelled | stopped.
 
@@ -90,11 +109,10 @@ died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
 -doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
--spec cancel({erlmcp_peer:client(), reference()}) -> ok.
-cancel({#{calls := Calls}, Reference}) ->
-    [Pid ! {erlmcp_cancel, Reference}
-     || [Pid] <- ets:match(Calls, {'$1', {'_', Reference}})],
-    ok.
+-spec cancel(reference(), erlmcp_peer:client()) -> ok.
+cancel(Reference, #{calls := Calls}) ->
+    lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end,
+                  ets:match(Calls, {'$1', {'_', Reference}})).
 
 -doc "Sends one request of the client's own, when what its server is, is known already.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_peer:client(), erlmcp_peer:live()) ->
@@ -165,9 +183,11 @@ perform(ping, Call) ->
         {ok, _} ?= send({Method, #{}}, Call),
         {ok, pong}
     end;
+perform({task, Operation, Task}, Call) ->
+    erlmcp_client_task:run(Operation, Task, sender(Call), Call#call.watch, Call#call.client);
 perform(Operation, #call{client = #{tools := Tools}} = Call) ->
-    Request = erlmcp_operation:request(Operation),
     maybe
+        {ok, Request} ?= as_task(erlmcp_operation:request(Operation), Call),
         {ok, Result} ?= fresh_or_kept(Request, Call),
         ok ?= fits(Operation, Result, Tools),
         {ok, Result}
@@ -176,7 +196,34 @@ perform(Operation, #call{client = #{tools := Tools}} = Call) ->
         {error, _} = Error -> Error
     end.
 
-fits({call_tool, Name, _}, #{} = Result, Tools) ->
+%% In a session the client says that a call is to be a task, and has to where the tool wants it.
+as_task({~"tools/call", #{~"name" := Name} = Params} = Request, Call) ->
+    #call{client = #{tools := Tools, settings := #{tasks := Tasks}}, options = Options} = Call,
+    case Tasks andalso (maps:get(task, Options, await) =:= handle
+                        orelse erlmcp_client_tools:is_task(Name, Tools)) of
+        true ->
+            case live(Call) of
+                {ok, #{revision := '2025-11-25', capabilities := #{
+                    ~"tasks" := #{~"requests" := #{~"tools" := #{~"call" := _}}}}}} ->
+                    {ok, {~"tools/call", Params#{~"task" => #{}}}};
+                {ok, _} ->
+                    {ok, Request};
+                {error, _} = Error ->
+                    Error
+            end;
+        false ->
+            {ok, Request}
+    end;
+as_task(Request, _) ->
+    {ok, Request}.
+
+%% Requests that belong to a call.
+sender(Call) ->
+    fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end.
+
+fits(_, #{~"resultType" := ~"task"}, _) ->
+    ok;
+fits({call_tool, Name, _}, #{~"content" := _} = Result, Tools) ->
     erlmcp_client_tools:check_result(Name, Result, Tools);
 fits(_, _, _) ->
     ok.
@@ -208,8 +255,12 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
         none -> send(Request, Call)
     end.
 
-live(#call{client = Client, watch = #{deadline := Deadline}}) ->
-    erlmcp_peer:live(Client, Deadline).
+live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
+    in_time(erlmcp_peer:live(Client, Deadline), Call).
+
+%% Whatever a call waited for when its time was over, its time is what it is told.
+in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
+in_time(Outcome, _) -> Outcome.
 
 send(Request, Call) ->
     case live(Call) of
@@ -240,8 +291,10 @@ sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
         #{~"resultType" := Type} when Revision >= '2026-07-28', Type =/= ~"complete",
                                       Type =/= ~"task" ->
             protocol([~"result of ", Method, ~": resultType: expected one that is known"]);
-        #{~"resultType" := ~"task"} ->
-            {ok, Result};
+        #{~"resultType" := ~"task"} when Revision >= '2026-07-28' ->
+            became_task(Request, Result, Call);
+        #{~"task" := #{} = Task} when Method =:= ~"tools/call", Revision =:= '2025-11-25' ->
+            became_task(Request, Task, Call);
         _ ->
             case erlmcp_operation:check(Method, Result) of
                 ok -> {ok, kept(Request, Result, Call)};
@@ -253,11 +306,21 @@ sent(Request, {error, Reason}, Live, #call{tried = Tried} = Call) ->
         Remedy when Remedy =/= none ->
             case lists:member(Remedy, Tried) of
                 true -> {error, Reason};
-                false -> remedied(Remedy, Request, {Reason, Live}, Call#call{tried = [Remedy | Tried]})
+                false ->
+                    remedied(Remedy, Request, {Reason, Live}, Call#call{tried = [Remedy | Tried]})
             end;
         none ->
             {error, Reason}
     end.
+
+became_task({~"tools/call", _}, Task, #call{client = #{settings := #{tasks := true}}} = Call) ->
+    #call{options = Options, watch = Watch, client = Client} = Call,
+    case maps:get(task, Options, await) of
+        handle -> {ok, Task};
+        await -> erlmcp_client_task:run(await, Task, sender(Call), Watch, Client)
+    end;
+became_task({Method, _}, _, _) ->
+    protocol([~"result of ", Method, ~": expected no task, which the client has not asked for"]).
 
 protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
@@ -298,7 +361,7 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case erlmcp_peer:lost(Client, Live, Deadline) of
+    case in_time(erlmcp_peer:lost(Client, Live, Deadline), Call) of
         {ok, _} -> send(Request, Call);
         {error, _} = Error -> Error
     end.

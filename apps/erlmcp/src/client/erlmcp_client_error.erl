@@ -44,6 +44,8 @@ sentence({too_many_rounds, Limit}) ->
     io_lib:format("the server asked for input more than ~b times", [Limit]);
 sentence({input, Name, Why}) ->
     ["the server asked for input (", Name, "), and there was none: ", why(Why)];
+sentence({unavailable, Milliseconds}) ->
+    io_lib:format("no server of the pool works; one is tried again in ~b ms", [Milliseconds]);
 sentence({crashed, _}) ->
     "the call crashed; the log says more";
 sentence({bad_option, Key, Expected}) ->

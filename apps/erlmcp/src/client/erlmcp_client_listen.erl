@@ -41,12 +41,13 @@ wire(Filter) ->
 
 listen(#listen{client = #{channel := {Transport, Handle}} = Client} = Listen) ->
     #{ids := Ids, identity := Identity} = Client,
-    #listen{live = #{revision := Revision}, filter = Filter} = Listen,
+    #listen{live = #{revision := Revision, generation := Generation}, filter = Filter} = Listen,
     Id = atomics:add_get(Ids, 1, 1),
     {Message, Headers} = erlmcp_client_request:request(
         Id, {~"subscriptions/listen", #{~"notifications" => Filter}}, #{}, {Revision, Identity}),
     Outgoing = #{kind => stream, id => Id, message => Message, headers => Headers,
-                 session => none, deadline => erlang:monotonic_time(millisecond) + ?ACKNOWLEDGE},
+                 session => none, generation => Generation,
+                 deadline => erlang:monotonic_time(millisecond) + ?ACKNOWLEDGE},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             receiving(Exchange, Listen#listen{id = Id, acknowledged = false});
@@ -93,7 +94,8 @@ events([_ | Events], Exchange, Listen) ->
     events(Events, Exchange, Listen).
 
 next(Event, Events, Exchange, Listen) ->
-    #listen{client = #{channel := {Transport, _}}, reference = Reference, subscriber = Pid} = Listen,
+    #listen{client = #{channel := {Transport, _}}, reference = Reference,
+            subscriber = Pid} = Listen,
     case erlmcp_client_subscriptions:deliver(Pid, Reference, Event) of
         ok ->
             events(Events, Exchange, Listen);

@@ -15,6 +15,7 @@ The options that all transports have; those of the transport stand in the same m
 - `era`: `auto` finds out; `stateless`, `session` or a revision takes that one alone.
 - `inputs`: the funs that answer what servers ask, see `t:erlmcp_client_inputs:inputs/0`.
 - `capabilities`: others that the client has, such as `extensions`, as they are on the wire.
+- `tasks`: whether calls of tools may become tasks; they are waited for, see `m:erlmcp_client_task`.
 - `log_level`: of the log messages that the server is asked for.
 - `cache`: `false` keeps no results; a map bounds their `entries` and `bytes`.
 - the numbers of `defaults/0`, and `limits`, those of `limits/0`.
@@ -24,6 +25,7 @@ The options that all transports have; those of the transport stand in the same m
     era => auto | erlmcp_revision:era() | erlmcp_revision:revision(),
     inputs => erlmcp_client_inputs:inputs(),
     capabilities => map(),
+    tasks => boolean(),
     log_level => erlmcp:level(),
     cache => false | #{entries => pos_integer(), bytes => pos_integer()},
     timeout => pos_integer(), max_timeout => pos_integer(), connect_timeout => pos_integer(),
@@ -39,7 +41,7 @@ The options that all transports have; those of the transport stand in the same m
 -type settings() :: #{
     transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
-    inputs := erlmcp_client_inputs:inputs(), capabilities := map(),
+    inputs := erlmcp_client_inputs:inputs(), capabilities := map(), tasks := boolean(),
     log_level => binary(), cache := erlmcp_client_cache:options() | none,
     timeout := pos_integer(), max_timeout := pos_integer(), connect_timeout := pos_integer(),
     input_timeout := pos_integer(), calls := pos_integer(), subscriptions := pos_integer(),
@@ -71,20 +73,21 @@ limits() ->
 -spec check(Transport :: module(), Target :: term(), options()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
 check(Transport, Target, Options) when is_map(Options) ->
-    Own = [name, version, title, era, inputs, capabilities, log_level, cache, limits
+    Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits
            | [Name || {Name, _, _} <- defaults()]],
     Common = maps:with(Own, Options),
     case first_error(maps:to_list(Common)) of
         ok ->
             Settings = maps:merge(#{Name => Default || {Name, Default, _} <- defaults()},
                                   maps:without([name, version, title], Common)),
-            {ok, Settings#{
+            {ok, (log_level(Settings))#{
                 transport => Transport, target => Target,
                 options => maps:without(Own, Options),
                 info => info(Common),
                 era => maps:get(era, Common, auto),
                 inputs => maps:get(inputs, Common, #{}),
                 capabilities => maps:get(capabilities, Common, #{}),
+                tasks => maps:get(tasks, Common, false),
                 cache => cache(maps:get(cache, Common, #{})),
                 limits => maps:merge(#{Name => Default || {Name, Default, _} <- limits()},
                                      maps:get(limits, Common, #{}))}};
@@ -100,6 +103,9 @@ info(Options) ->
     maps:from_list([{name, maps:get(name, Options, ~"erlmcp")},
                     {version, maps:get(version, Options, list_to_binary(Version))}
                     | [{title, Title} || #{title := Title} <- [Options]]]).
+
+log_level(#{log_level := Level} = Settings) -> Settings#{log_level := atom_to_binary(Level)};
+log_level(Settings) -> Settings.
 
 cache(false) -> none;
 cache(Given) -> maps:merge(?CACHE, Given).
@@ -123,6 +129,8 @@ option(inputs, _) ->
     {expected, ~"a map of funs"};
 option(capabilities, Value) ->
     is_json_object(Value) orelse {expected, ~"a map that is JSON"};
+option(tasks, Value) ->
+    is_boolean(Value) orelse {expected, ~"a boolean"};
 option(log_level, Level) ->
     is_atom(Level) andalso erlmcp_meta:level(atom_to_binary(Level)) =/= error
         orelse {expected, ~"a log level"};

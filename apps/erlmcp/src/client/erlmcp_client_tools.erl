@@ -9,7 +9,7 @@ Output Schema".
 
 -include_lib("kernel/include/logger.hrl").
 
--export([new/0, learn/2, declarations/2, check_result/3]).
+-export([new/0, learn/2, declarations/2, is_task/2, check_result/3]).
 
 %% Tools that are remembered; those beyond are called without their headers.
 -define(TOOLS, 10_000).
@@ -20,8 +20,8 @@ new() ->
     ets:new(tools, [public, {read_concurrency, true}]).
 
 -doc """
-Learns the tools of a list, and leaves out those whose definition is invalid: their names are logged,
-and the others stay usable.
+Learns the tools of a list, and leaves out those whose definition is invalid: their names are
+logged, and the others stay usable.
 """.
 -spec learn([map()], ets:tid()) -> [map()].
 learn(Tools, Table) ->
@@ -31,7 +31,7 @@ is_learned(#{~"name" := Name} = Tool, Table) ->
     case erlmcp_header:declared(maps:get(~"inputSchema", Tool, #{})) of
         {ok, Declared} ->
             case ets:info(Table, size) < ?TOOLS orelse ets:member(Table, Name) of
-                true -> ets:insert(Table, {Name, Declared, output(Tool)});
+                true -> ets:insert(Table, {Name, Declared, output(Tool), is_task(Tool)});
                 false -> true
             end;
         {error, Expected} ->
@@ -47,6 +47,14 @@ output(_) -> none.
 -spec declarations(Name :: binary(), ets:tid()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).
+
+is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
+is_task(_) -> false.
+
+-doc "Whether a tool of a session is to be called as a task, as far as is known.".
+-spec is_task(Name :: binary(), ets:tid()) -> boolean().
+is_task(Name, Table) ->
+    ets:lookup_element(Table, Name, 4, false).
 
 -doc "Whether a tool's result has the structured content that its output schema promises.".
 -spec check_result(Name :: binary(), Result :: map(), ets:tid()) -> ok | {error, binary()}.

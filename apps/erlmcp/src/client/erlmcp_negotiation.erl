@@ -18,7 +18,7 @@ Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle".
 -define(ORIGINS, 1000).
 
 -doc "What is known of the client's server then.".
--spec run(erlmcp_peer:client(), Epoch :: pos_integer()) ->
+-spec run(erlmcp_peer:client(), {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
     {ok, erlmcp_peer:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch) ->
     case found(Era, Client, Epoch) of
@@ -161,9 +161,9 @@ request(Request, Client, Live, Deadline) ->
               timeout => max(1, Deadline - now_ms())},
     erlmcp_client_attempt:run(Request, #{}, {Client, Live}, Watch).
 
-unknown(Revision, Epoch) ->
-    #{epoch => Epoch, revision => Revision, session => none, capabilities => #{},
-      server_info => #{}}.
+unknown(Revision, {Epoch, Generation}) ->
+    #{epoch => Epoch, generation => Generation, revision => Revision, session => none,
+      capabilities => #{}, server_info => #{}}.
 
 known(Live, Result) ->
     Instructions = maps:from_list([{instructions, Text}

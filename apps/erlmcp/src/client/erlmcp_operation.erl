@@ -19,7 +19,8 @@ Source: `schema.json` of each revision.
     | {read_resource, Uri :: binary()}
     | {get_prompt, Name :: binary(), Arguments :: map()}
     | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
-    | {request, Method :: binary(), Params :: map()}.
+    | {request, Method :: binary(), Params :: map()}
+    | {task, get | await | cancel, Task :: map()}.
 
 -doc "The method and the parameters of an operation; of a list, those of its first page.".
 -spec request(operation()) -> {Method :: binary(), Params :: map()}.

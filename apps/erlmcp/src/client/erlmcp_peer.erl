@@ -11,7 +11,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
 
 -export([start_link/1, stop/1, create_table/0]).
 -export([find/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
--export([remembered/1, remember/3]).
+-export([remembered/1, remember/3, known_pool/1, forget_pool/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
@@ -35,6 +35,7 @@ out. `session` is the id of an HTTP session.
     epoch := non_neg_integer(),
     revision := erlmcp_revision:revision(),
     session := binary() | none,
+    generation := non_neg_integer(),
     capabilities := map(),
     server_info := map(),
     instructions => binary()
@@ -60,6 +61,7 @@ out. `session` is the id of an HTTP session.
     pending :: undefined | live(),
     %% Whether the way is up; HTTP has none to wait for.
     way = up :: up | down,
+    generation = 0 :: non_neg_integer(),
     subscriptions :: erlmcp_client_subscriptions:subscriptions()
 }).
 
@@ -91,8 +93,8 @@ stop(Client) ->
             ok
     end.
 
--doc "A client by its pid or name, as every call reads it.".
--spec find(pid() | atom()) -> {ok, client()} | {error, stopped}.
+-doc "A client, or a pool of them, by its pid or name, as every call reads it.".
+-spec find(pid() | atom()) -> {ok, client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
     case whereis(Name) of
         undefined -> {error, stopped};
@@ -103,6 +105,18 @@ find(Peer) ->
         [{_, Client, _}] -> {ok, Client};
         _ -> {error, stopped}
     end.
+
+-doc "From now on `find/1` knows this pool.".
+-spec known_pool(erlmcp_pool_members:pool()) -> ok.
+known_pool(#{pool := Pid} = Pool) ->
+    true = ets:insert(?MODULE, {Pid, Pool, none}),
+    ok.
+
+-doc "The pool of that pid has ended.".
+-spec forget_pool(pid()) -> ok.
+forget_pool(Pid) ->
+    true = ets:delete(?MODULE, Pid),
+    ok.
 
 -doc "What is known of the server; waits until that is so, or the deadline.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
@@ -218,9 +232,14 @@ first_way(_) -> down.
 begun(#peer{way = up} = Peer) -> negotiate(Peer);
 begun(Peer) -> Peer.
 
-identity(#{info := Info, inputs := Inputs, capabilities := Given}) ->
+identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
+    Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
+    Extensions = maps:get(~"extensions", Own, #{}),
     #{info => Info,
-      capabilities => maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given)}.
+      capabilities => case Tasks of
+          true -> Own#{~"extensions" => Extensions#{erlmcp_extension:tasks() => #{}}};
+          false -> Own
+      end}.
 
 -doc false.
 handle_event({call, From}, ready, _, #peer{live = undefined} = Peer) ->
@@ -299,16 +318,16 @@ format_status(Status) ->
                 (_, Value) -> Value
              end, Status).
 
-wait(From, #peer{waiting = Waiting, negotiator = undefined, pending = undefined, way = up} = Peer) ->
-    negotiate(Peer#peer{waiting = [From | Waiting]});
+wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
+    negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});
 wait(From, #peer{waiting = Waiting} = Peer) ->
     Peer#peer{waiting = [From | Waiting]}.
 
-negotiate(#peer{client = Client, epoch = Epoch} = Peer) ->
+negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
     Self = self(),
     Next = Epoch + 1,
     Pid = spawn_link(fun() ->
-        Self ! {negotiated, self(), erlmcp_negotiation:run(Client, Next)}
+        Self ! {negotiated, self(), erlmcp_negotiation:run(Client, {Next, Generation})}
     end),
     Peer#peer{negotiator = Pid, epoch = Next}.
 
@@ -336,9 +355,9 @@ published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
     gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
     Peer#peer{live = Live, pending = undefined, waiting = []}.
 
-way({up, _}, #peer{negotiator = Pid} = Peer) ->
+way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
-    {keep_state, negotiate(forget(Peer#peer{way = up}))};
+    {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
 way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
     negotiated({error, {connect, Reason}}, (forget(Peer))#peer{way = down, negotiator = undefined});

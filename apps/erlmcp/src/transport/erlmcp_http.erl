@@ -61,8 +61,8 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       inactivity_timeout => 300_000,
       max_keepalive => infinity,
       max_concurrent_streams => maps:get(calls_per_connection, Limits),
-      %% Frames, and cancelled streams, of one connection in a time that ends it: cowboy's own bounds
-      %% are below what one busy proxy sends.
+      %% Frames, and cancelled streams, of one connection in a time that ends it: cowboy's own
+      %% bounds are below what one busy proxy sends.
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => 100,

@@ -16,35 +16,46 @@ each message is an `m:erlmcp_http_exchange` in the process that sends it.
                    ~"mcp-session-id", ~"te", ~"trailer", ~"transfer-encoding", ~"upgrade"]).
 
 -doc """
-Starts the pool of connections to a URL's origin.
+Starts the pool of connections to a URL's origin, and, with the option `auth`, its authorizer.
 
 ## Errors
 
 * `{bad_option, url}`: it is no `http` or `https` URL, or has a user in it
 * `{bad_option, headers}`, `{bad_option, token}`: no headers, or some that the client sends itself
+* `{bad_option, Key, Expected}`: an option of `auth`, see `t:erlmcp_oauth_options:options/0`
 """.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
-    {ok, pid(), erlmcp_channel:handle()} | {error, {bad_option, atom()} | term()}.
+    {ok, pid(), erlmcp_channel:handle()} | {error, term()}.
 open(Target, #{options := Options, limits := Limits, connect_timeout := ConnectTimeout}) ->
     maybe
         {ok, Url} ?= url(Target),
         {ok, Own} ?= own_headers(maps:get(headers, Options, [])),
         {ok, Authorization} ?= authorization(maps:get(token, Options, none)),
+        {ok, Auth} ?= auth(Options, Own),
         Pool = (maps:with([connections, streams, idle_ms, tls, protocols], Options))
             #{origin => erlmcp_http_target:origin(Url), connect_timeout => ConnectTimeout},
-        {ok, Pid} ?= supervisor:start_link(?MODULE, Pool),
-        [PoolPid] = [Child || {pool, Child, _, _} <- supervisor:which_children(Pid)],
-        {ok, Pid, #{pool => erlmcp_http_pool:handle(PoolPid), url => Url,
+        {ok, Pid} ?= started(supervisor:start_link(?MODULE, {Pool, Target, Auth})),
+        Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
+        {ok, Pid, #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
                     path => erlmcp_http_target:path(Url), limits => Limits,
-                    headers => Authorization ++ Own}}
+                    headers => Authorization ++ Own, authorizer => authorizer(Children)}}
     end.
 
+started({error, {shutdown, {failed_to_start_child, _, Reason}}}) -> {error, Reason};
+started(Other) -> Other.
+
+authorizer(#{authorizer := Pid}) -> erlmcp_authorizer:handle(Pid);
+authorizer(#{}) -> none.
+
 -doc false.
--spec init(map()) -> {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
-init(Pool) ->
+-spec init({map(), Url :: binary(), none | fun(() -> map())}) ->
+    {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init({Pool, Url, Auth}) ->
     %% Handles are out among the calls, so nothing here can begin anew.
     {ok, {#{strategy => one_for_all, intensity => 0},
-          [#{id => pool, start => {erlmcp_http_pool, start_link, [Pool]}}]}}.
+          [#{id => pool, start => {erlmcp_http_pool, start_link, [Pool]}}
+           | [#{id => authorizer, start => {erlmcp_http_authorization, start_link, [Auth, Url]}}
+              || Auth =/= none]]}}.
 
 url(Target) ->
     case erlmcp_http_target:parse(Target) of
@@ -79,6 +90,17 @@ authorization(Token) when is_binary(Token) ->
     end;
 authorization(_) ->
     {error, {bad_option, token}}.
+
+%% In a fun: it has secrets, and would be in the supervisor's reports.
+auth(#{auth := _, token := _}, _) ->
+    {error, {bad_option, auth, ~"no token beside it"}};
+auth(#{auth := Options}, Own) ->
+    case lists:keymember(~"authorization", 1, Own) of
+        true -> {error, {bad_option, auth, ~"no header authorization beside it"}};
+        false -> {ok, fun() -> Options end}
+    end;
+auth(#{}, _) ->
+    {ok, none}.
 
 -doc "Sends a message, or asks for a session's stream.".
 -spec send(erlmcp_channel:outgoing(), erlmcp_http_exchange:route()) ->

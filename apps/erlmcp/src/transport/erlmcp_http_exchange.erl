@@ -17,7 +17,8 @@ the response is taken up again where it ended.
     url := uri_string:uri_map(),
     path := binary(),
     headers := [{binary(), iodata()}],
-    limits := erlmcp_json:limits()
+    limits := erlmcp_json:limits(),
+    authorizer := erlmcp_http_authorization:authorizer()
 }.
 
 -record(exchange, {
@@ -41,6 +42,9 @@ the response is taken up again where it ended.
     %% How often it was sent anew: after a connection that did nothing, and elsewhere.
     repeats = 0 :: non_neg_integer(),
     redirects = 0 :: non_neg_integer(),
+    %% The headers that the authorizer gave, and how often they were refused.
+    authorization = [] :: [{binary(), iodata()}],
+    challenges = 0 :: non_neg_integer(),
     %% Where to come back to, after how many milliseconds, and how often in a row that failed.
     last_id = ~"" :: binary(),
     retry = 1000 :: non_neg_integer(),
@@ -73,10 +77,14 @@ start(#{kind := Kind, id := Id, message := Message} = Outgoing, #{path := Path} 
     request(#exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
                       body = iolist_to_binary(Message)}).
 
-request(#exchange{route = #{pool := Pool}, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
-    case erlmcp_http_pool:checkout(Pool, lane(Kind), Deadline) of
-        {ok, Lease} -> {ok, request(Lease, X)};
-        {error, _} = Error -> Error
+request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
+    #exchange{method = Method, path = Path} = X,
+    #{pool := Pool, url := Url, authorizer := Authorizer} = Route,
+    maybe
+        {ok, Authorization} ?=
+            erlmcp_http_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
+        {ok, Lease} ?= erlmcp_http_pool:checkout(Pool, lane(Kind), Deadline),
+        {ok, request(Lease, X#exchange{authorization = Authorization})}
     end.
 
 request(Lease, #exchange{method = Method, path = Path} = X) ->
@@ -87,7 +95,8 @@ request(Lease, #exchange{method = Method, path = Path} = X) ->
         get -> {~"GET", ~""};
         delete -> {~"DELETE", ~""}
     end,
-    Stream = gun:request(Connection, Name, Path, headers(X), Body, #{flow => ?FLOW}),
+    Headers = X#exchange.authorization ++ headers(X),
+    Stream = gun:request(Connection, Name, Path, Headers, Body, #{flow => ?FLOW}),
     X#exchange{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream,
                unread = 0, at = head}.
 
@@ -146,7 +155,8 @@ allowed(nofin, #exchange{unread = Unread, connection = Connection, stream = Stre
 allowed(_, #exchange{unread = Unread} = X) ->
     X#exchange{unread = Unread + 1}.
 
-response(IsFin, Status, Fields, X) ->
+response(IsFin, Status, Fields, #exchange{route = #{authorizer := Authorizer}} = X) ->
+    ok = erlmcp_http_authorization:noticed(Authorizer, Fields),
     case erlmcp_http_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(IsFin, Fields, X, {body, json, ~""});
         events -> accepted(IsFin, Fields, X, {events, reader(X)});
@@ -228,15 +238,27 @@ refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
         {404, _} when Session =/= none ->
             lost_session(Error, Id, X);
         {401, _} ->
-            gone({unauthorized, Reason}, X);
+            unauthorized(Status, Fields, Reason, X);
         {403, _} when Error =:= none; is_map_key(~"www-authenticate", Fields) ->
-            gone({unauthorized, Reason}, X);
+            unauthorized(Status, Fields, Reason, X);
         {_, _} when X#exchange.last_id =/= ~"" ->
             not_resumed(Status, Reason, X);
         {_, {ok, _, Told}} when Id =/= none ->
             {[{message, {response, Id, {error, Told}}}], X#exchange{at = over}};
         _ ->
             gone(Reason, X)
+    end.
+
+%% A session that is left is not worth a login.
+unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
+    gone({unauthorized, Reason}, X);
+unauthorized(Status, Fields, Reason, #exchange{route = #{authorizer := Authorizer}} = X) ->
+    #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
+    Response = {Status, Fields, Deadline},
+    case erlmcp_http_authorization:refused(Authorizer, Used, Before, Response) of
+        retry -> again(X#exchange{challenges = Before + 1});
+        refused -> gone({unauthorized, Reason}, X);
+        {error, Why} -> gone(Why, X)
     end.
 
 %% A server in trouble may know the stream later.

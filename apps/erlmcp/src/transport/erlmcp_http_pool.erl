@@ -153,6 +153,13 @@ milliseconds the server is left alone because it could not be reached.
 -spec info(handle()) -> #{open := non_neg_integer(), busy := non_neg_integer(),
                           waiting := non_neg_integer(), ejected := non_neg_integer()}.
 info({_, Slots, _}) ->
+    try numbers(Slots)
+    catch
+        %% The tables end with the pool.
+        error:badarg -> #{open => 0, busy => 0, waiting => 0, ejected => 0}
+    end.
+
+numbers(Slots) ->
     Ejected = case erlmcp_http_slots:refused(now_ms(), Slots) of
         {true, _, Left} -> Left;
         false -> 0

@@ -229,12 +229,19 @@ used(Place, #slots{numbers = Numbers}) ->
 -spec open(slots()) -> non_neg_integer().
 open(#slots{connections = Connections}) ->
     %% One row is the reason of a refusal.
-    ets:info(Connections, size) - 1.
+    rows(Connections) - 1.
 
 -doc "How many leases there are.".
 -spec busy(slots()) -> non_neg_integer().
 busy(#slots{leases = Leases}) ->
-    ets:info(Leases, size).
+    rows(Leases).
+
+%% A table that ended with its pool is a badarg here as everywhere.
+rows(Table) ->
+    case ets:info(Table, size) of
+        Size when is_integer(Size) -> Size;
+        undefined -> error(badarg)
+    end.
 
 -doc "So many wait.".
 -spec wait(kind(), non_neg_integer(), slots()) -> ok.

@@ -1,7 +1,7 @@
 -module(erlmcp_http_target).
 -moduledoc "The URL of a server: what of it a connection needs, and whether another one is of its origin.".
 
--export([parse/1, origin/1, path/1, redirected/3]).
+-export([parse/1, origin/1, path/1, at/2, redirected/3]).
 
 -doc "The parts of an absolute `http` or `https` URL, without fragment; none has a user in it.".
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
@@ -42,14 +42,19 @@ path(#{path := Path} = Url) ->
         #{} -> Absolute
     end.
 
+-doc "The URL of a path of a URL's origin.".
+-spec at(Path :: binary(), uri_string:uri_map()) -> binary().
+at(Path, Url) ->
+    Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),
+    <<Root/binary, Path/binary>>.
+
 -doc """
 Where a `Location` leads from a path of a URL's origin: to another path there, `elsewhere`, or nowhere.
 """.
 -spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.
 redirected(Location, Path, Url) ->
-    Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),
-    case uri_string:resolve(Location, <<Root/binary, Path/binary>>) of
+    case uri_string:resolve(Location, at(Path, Url)) of
         Resolved when is_binary(Resolved) ->
             case parse(Resolved) of
                 {ok, Next} ->

@@ -47,8 +47,10 @@ log(Line, #lines{second = Second, count = Count, command = Command} = Lines) ->
             log(Line, Lines#lines{second = Next, count = 0})
     end.
 
-shown({too_large, _}) -> <<"(a line of more than ", (integer_to_binary(?LINE_BYTES))/binary, " bytes)">>;
-shown(Line) -> Line.
+shown({too_large, _}) ->
+    <<"(a line of more than ", (integer_to_binary(?LINE_BYTES))/binary, " bytes)">>;
+shown(Line) ->
+    Line.
 
 notice(Report) ->
     logger:notice(Report, #{domain => [erlmcp, client, stderr]}).

@@ -156,8 +156,8 @@ pinned_era_is_not_left(_) ->
     {ok, _} = erlmcp_client:server(Old),
     #{~"params" := #{~"protocolVersion" := ~"2025-06-18"}} = received(~"initialize").
 
-%% "After successful initialization, the client MUST send an `initialized` notification"; the session
-%% and the revision are in the headers of everything that follows.
+%% "After successful initialization, the client MUST send an `initialized` notification"; the
+%% session and the revision are in the headers of everything that follows.
 session_is_opened(_) ->
     Test = self(),
     {Client, _} = visit(fun(#{message := Message, headers := Headers} = Request) ->
@@ -217,7 +217,8 @@ forgetful(#{message := #{~"method" := ~"initialize"} = Message}, Sessions, _) ->
     {200, [{~"mcp-session-id", Id}], result(Message, initialized())};
 forgetful(#{message := #{~"method" := ~"notifications/initialized"}}, _, _) ->
     {202, [], none};
-forgetful(#{headers := #{~"mcp-session-id" := Known}, message := #{~"id" := _} = Message}, _, Known) ->
+forgetful(#{headers := #{~"mcp-session-id" := Known}, message := #{~"id" := _} = Message}, _,
+          Known) ->
     {200, [], result(Message, #{tools => []})};
 forgetful(#{message := none}, _, _) ->
     {405, [], none};

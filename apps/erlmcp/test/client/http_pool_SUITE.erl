@@ -185,6 +185,7 @@ stopped_pool_leaves_nothing(Config) ->
     _ = erlmcp_test_http:ended(gun(Lease)),
     {connect, stopped} = refusal(Handle, call, ?TIMEOUT),
     {connect, stopped} = refusal(Handle, stream, ?TIMEOUT),
+    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_http_pool:info(Handle),
     reusable(Lease).
 
 broken_connection_is_not_taken_again(Config) ->
@@ -392,7 +393,7 @@ dead_server_is_told_at_once(_) ->
     [begin
          {Micros, {connect, econnrefused}} =
              timer:tc(fun() -> refusal(Handle, Kind, ?TIMEOUT) end),
-         true = Micros < 1_000_000
+         true = Micros < 5_000_000
      end || _ <- lists:seq(1, 50), Kind <- [call, stream]],
     #{open := 0, busy := 0, waiting := 0} = erlmcp_http_pool:info(Handle).
 
@@ -400,8 +401,6 @@ dead_server_is_tried_again(Config) ->
     Port = dead_port(),
     Handle = pool({http, ~"127.0.0.1", Port}, #{}),
     {connect, econnrefused} = refusal(Handle, call, ?TIMEOUT),
-    #{ejected := Ejected} = erlmcp_http_pool:info(Handle),
-    true = Ejected > 0,
     Server = erlmcp_test_http:start(#{listen => [{http, #{port => Port}}]}),
     await(Handle, #{ejected => 0}),
     true = is_integer(exchange(take(Handle))),
@@ -413,10 +412,14 @@ dead_server_is_tried_again(Config) ->
 silent_server_costs_a_time(_) ->
     {_, Port} = listener(),
     Handle = pool({https, ~"127.0.0.1", Port}, #{connect_timeout => 200, tls => roots()}),
-    {Micros, {connect, timeout}} = timer:tc(fun() -> refusal(Handle, call, ?TIMEOUT) end),
-    true = Micros < 2_000_000,
-    {Next, {connect, timeout}} = timer:tc(fun() -> refusal(Handle, call, ?TIMEOUT) end),
-    true = Next < 100_000.
+    Times = [begin
+                 {Micros, {connect, timeout}} =
+                     timer:tc(fun() -> refusal(Handle, call, ?TIMEOUT) end),
+                 Micros
+             end || _ <- lists:seq(1, 1000)],
+    %% The time that is allowed, once; then none, but where a pause was over.
+    true = hd(Times) >= 190_000 andalso hd(Times) < 5_000_000,
+    true = length([Micros || Micros <- Times, Micros < 100_000]) > 900.
 
 others_do_not_wait_for_a_silent_server(_) ->
     {_, Port} = listener(),
@@ -426,7 +429,7 @@ others_do_not_wait_for_a_silent_server(_) ->
     First = taker(Handle, call),
     await(Handle, #{waiting => 1}),
     {Micros, {connect, timeout}} = timer:tc(fun() -> refusal(Handle, call, ?TIMEOUT) end),
-    true = Micros < 2_000_000,
+    true = Micros < 2_500_000,
     {error, {connect, timeout}} = told(First).
 
 unknown_host_is_told(_) ->
@@ -466,12 +469,19 @@ other_family_is_tried(_) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}, {ipv6_v6only, true}]) of
         {ok, Listener} ->
             {ok, Port} = inet:port(Listener),
-            [begin
-                 Lease = take(pool({http, Host, Port}, #{})),
-                 {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
-                 reusable(Lease)
-             end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}
-                             | [~"localhost" || {ok, _} <- [inet:getaddr("localhost", inet6)]]]];
+            Lookup = inet_db:res_option(lookup),
+            ok = inet_db:set_lookup([file]),
+            ok = inet_db:add_host({0, 0, 0, 0, 0, 0, 0, 1}, ["six.test"]),
+            try
+                [begin
+                     Lease = take(pool({http, Host, Port}, #{})),
+                     {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
+                     reusable(Lease)
+                 end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"six.test"]]
+            after
+                ok = inet_db:del_host({0, 0, 0, 0, 0, 0, 0, 1}),
+                ok = inet_db:set_lookup(Lookup)
+            end;
         {error, Why} ->
             {skip, {no_ipv6, Why}}
     end.

@@ -1,5 +1,5 @@
 -module(erlmcp_test_channel).
--moduledoc "A client that is nothing but a channel: it sends messages, and gives what came of them.".
+-moduledoc "A client that is only a channel: it sends messages, and gives what came of them.".
 
 -export([open/2, open/3, up/1, down/1, owned/1]).
 -export([send/3, send/4, request/4, notify/3, events/2, outcome/2, ask/4]).

@@ -190,7 +190,8 @@ answered({Status, Headers, Body}, Socket) ->
         _ -> []
     end,
     Sent = gen_tcp:send(Socket, [~"HTTP/1.1 ", integer_to_binary(Status), ~" X\r\n",
-                                 [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Type ++ Headers],
+                                 [[Name, ~": ", Value, ~"\r\n"]
+                                  || {Name, Value} <- Type ++ Headers],
                                  ~"content-length: ", integer_to_binary(iolist_size(Bytes)),
                                  ~"\r\n\r\n", Bytes]),
     case Sent of

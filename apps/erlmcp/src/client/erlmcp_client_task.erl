@@ -1,0 +1,109 @@
+-module(erlmcp_client_task).
+-moduledoc """
+A call that has become a task on the server: asked how it is at the pace that the server names, its
+questions answered, until there is the result that the call would have had. Runs in the call's
+process; when the call ends before the task, the task is cancelled.
+
+Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
+""".
+
+-export([run/5]).
+
+%% Milliseconds between two looks, unless the server names another pace, which is bounded too.
+-define(PACE, 1000).
+-define(FASTEST, 50).
+-define(SLOWEST, 60_000).
+
+-type send() :: fun(({Method :: binary(), Params :: map()}) -> {ok, map()} | {error, term()}).
+
+-doc "Asks how a task is, waits for its result, or cancels it.".
+-spec run(get | await | cancel, Task :: map(), send(), erlmcp_client_attempt:watch(),
+          erlmcp_peer:client()) -> {ok, map()} | {error, term()}.
+run(Operation, #{~"taskId" := Id} = Task, Send, Watch, Client) when is_binary(Id) ->
+    case Operation of
+        get -> Send({~"tasks/get", #{~"taskId" => Id}});
+        cancel -> Send({~"tasks/cancel", #{~"taskId" => Id}});
+        await -> waited(Task, #{}, Send, Watch, Client)
+    end;
+run(_, _, _, _, _) ->
+    {error, {protocol, ~"task: taskId: expected a string"}}.
+
+waited(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
+    try
+        look(Task, Answered, Send, Watch, Client)
+    of
+        {error, {timeout, _}} = Error ->
+            ok = end_task(Id, Send),
+            Error;
+        Outcome ->
+            Outcome
+    catch
+        throw:cancelled ->
+            ok = end_task(Id, Send),
+            throw(cancelled)
+    end.
+
+%% What is over already is not cancelled any more, which is no matter here.
+end_task(Id, Send) ->
+    try
+        _ = Send({~"tasks/cancel", #{~"taskId" => Id}}),
+        ok
+    catch
+        throw:cancelled -> ok
+    end.
+
+look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
+    ok = pause(pace(Task), Watch),
+    case Send({~"tasks/get", #{~"taskId" => Id}}) of
+        {ok, #{~"status" := Status} = Now} ->
+            went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
+        {ok, _} -> {error, {protocol, ~"result of tasks/get: status: expected a string"}};
+        {error, _} = Error -> Error
+    end.
+
+went(~"working", Task, Answered, Send, Watch, Client) ->
+    look(Task, Answered, Send, Watch, Client);
+went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
+     Client) ->
+    #{~"taskId" := Id} = Task,
+    maybe
+        New = maps:without(maps:keys(Answered), Requests),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Client),
+        {ok, _} ?= updated(Id, Answers, Send),
+        look(Task, maps:merge(Answered, Answers), Send, Watch, Client)
+    end;
+went(~"completed", #{~"result" := Result}, _, _, _, _) ->
+    case erlmcp_operation:check(~"tools/call", Result) of
+        ok -> {ok, Result};
+        {error, What} -> {error, {protocol, What}}
+    end;
+went(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}, _, _, _, _) ->
+    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
+                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
+went(~"cancelled", _, _, _, _, _) ->
+    {error, cancelled};
+%% A session's server asks, and gives the result or the error, in answer to one more request.
+went(Status, #{~"taskId" := Id}, _, Send, _, _) when
+    Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
+->
+    Send({~"tasks/result", #{~"taskId" => Id}});
+went(_, _, _, _, _, _) ->
+    {error, {protocol, ~"result of tasks/get: status: expected one that is known"}}.
+
+updated(_, Answers, _) when map_size(Answers) =:= 0 ->
+    {ok, none};
+updated(Id, Answers, Send) ->
+    Send({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}).
+
+pace(#{~"pollIntervalMs" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
+pace(#{~"pollInterval" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
+pace(_) -> ?PACE.
+
+pause(Milliseconds, Watch) ->
+    Caller = maps:get(caller, Watch, none),
+    Cancel = maps:get(cancel, Watch, none),
+    receive
+        {'DOWN', Caller, process, _, _} -> throw(cancelled);
+        {erlmcp_cancel, Cancel} -> throw(cancelled)
+    after Milliseconds -> ok
+    end.

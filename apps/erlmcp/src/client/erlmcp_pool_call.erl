@@ -1,0 +1,112 @@
+-module(erlmcp_pool_call).
+-moduledoc """
+A call of a pool: at one member and, where it may be tried again, at others, within one deadline.
+Runs in the process that calls.
+""".
+
+-export([run/3, start/4, cancel/2]).
+
+%% Milliseconds of the first pause where no other member is left to try.
+-define(PAUSE, 50).
+
+-doc "Runs an operation at a member. The call options `key` and `repeatable` are the pool's.".
+-spec run(erlmcp_operation:operation(), erlmcp_pool_members:pool(), map()) ->
+    {ok, term()} | {error, erlmcp_client_call:reason()}.
+run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
+    Key = case Options of
+        #{key := Value} -> {key, Value};
+        #{} -> none
+    end,
+    {Method, _} = erlmcp_operation:request(Operation),
+    Repeatable = maps:get(repeatable, Options, erlmcp_operation:is_safe(Method)),
+    Call = maps:without([key, repeatable], Options),
+    Begun = erlang:monotonic_time(millisecond),
+    try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, Retries, none).
+
+try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, Left, Last) ->
+    case erlmcp_pool_members:pick(Key, Tried, Pool) of
+        {ok, Index, Client} ->
+            Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
+            ok = erlmcp_pool_members:leave(Index, verdict(Outcome), Pool),
+            case Left > 0 andalso is_repeated(Outcome, Repeatable) of
+                true ->
+                    try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable, Left - 1,
+                           Outcome);
+                false ->
+                    Outcome
+            end;
+        {error, _} = Unavailable when Last =:= none ->
+            Unavailable;
+        {error, _} when Tried =:= [] ->
+            Last;
+        {error, _} ->
+            %% All were tried: they are again, after a pause.
+            receive
+            after ?PAUSE + rand:uniform(?PAUSE) ->
+                try_at(Operation, Options, {Key, [], Pool}, Repeatable, Left, Last)
+            end
+    end.
+
+%% What is left of the call's time, which begins with its first try.
+in_time({Options, Begun}, #{settings := #{timeout := Default}}) ->
+    Timeout = maps:get(timeout, Options, Default),
+    Options#{timeout => max(1, Begun + Timeout - erlang:monotonic_time(millisecond))}.
+
+%% What tells of the member, and not of the call.
+verdict({error, {connect, _}}) -> failed;
+verdict({error, {closed, _}}) -> failed;
+verdict({error, {timeout, _}}) -> failed;
+verdict({error, timeout}) -> failed;
+verdict({error, {http, Status, _, _}}) when Status >= 500 -> failed;
+verdict({error, {protocol, _}}) -> failed;
+verdict({error, stopped}) -> failed;
+verdict(_) -> served.
+
+is_repeated({error, {connect, _}}, _) -> true;
+is_repeated({error, {closed, unprocessed}}, _) -> true;
+is_repeated({error, {overload, _}}, _) -> true;
+is_repeated({error, stopped}, Repeatable) -> Repeatable;
+is_repeated({error, {http, 503, _, _}}, _) -> true;
+is_repeated({error, {http, 429, _, _}}, _) -> true;
+is_repeated({error, {closed, _}}, Repeatable) -> Repeatable;
+is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso Repeatable;
+is_repeated(_, _) -> false.
+
+-doc "The same without waiting, see `erlmcp_client:async/3`.".
+-spec start(erlmcp_operation:operation(), erlmcp_pool_members:pool(), map(), pid()) -> reference().
+start(Operation, #{members := Table} = Pool, Options, Receiver) ->
+    Reference = make_ref(),
+    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
+    Pid = spawn(fun() ->
+        Outcome = waited(fun() -> run(Operation, Pool, Told) end, Receiver, Reference),
+        true = ets:delete(Table, Reference),
+        Receiver ! {erlmcp, Reference, Outcome}
+    end),
+    true = ets:insert(Table, {Reference, Pid}),
+    Pid ! {go, Reference},
+    Reference.
+
+%% The call ends with the process that runs it.
+waited(Run, Receiver, Reference) ->
+    receive {go, Reference} -> ok end,
+    Gone = monitor(process, Receiver),
+    {Pid, Monitor} = spawn_monitor(fun() -> exit({outcome, Run()}) end),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
+            Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, {crashed, Reason}};
+        {'DOWN', Gone, process, Receiver, _} ->
+            exit(Pid, kill),
+            {error, cancelled};
+        {erlmcp_cancel, Reference} ->
+            exit(Pid, kill),
+            {error, cancelled}
+    end.
+
+-doc "Cancels what `start/4` started.".
+-spec cancel(reference(), erlmcp_pool_members:pool()) -> ok.
+cancel(Reference, #{members := Table}) ->
+    lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,
+                  ets:lookup(Table, Reference)).

@@ -1,0 +1,48 @@
+-module(erlmcp_pool_sup).
+-moduledoc "The supervisor of a pool's clients; they are started again, each by itself.".
+
+-behaviour(supervisor).
+
+-export([start_link/3, stop/1]).
+-export([init/1, start_member/3]).
+
+-doc "Starts so many clients of each server.".
+-spec start_link(none | {local, atom()}, [erlmcp_client_options:settings(), ...], map()) ->
+    supervisor:startlink_ret().
+start_link(none, Settings, Options) ->
+    supervisor:start_link(?MODULE, {Settings, Options});
+start_link(Name, Settings, Options) ->
+    supervisor:start_link(Name, ?MODULE, {Settings, Options}).
+
+-doc "Stops the pool and waits for its end.".
+-spec stop(pid() | atom()) -> ok.
+stop(Pool) ->
+    case erlmcp_peer:find(Pool) of
+        {ok, #{pool := Pid}} ->
+            unlink(Pid),
+            ok = proc_lib:stop(Pid, shutdown, infinity),
+            erlmcp_peer:forget_pool(Pid);
+        {error, stopped} ->
+            ok
+    end.
+
+-doc false.
+init({Settings, #{size := Size} = Options}) ->
+    Members = [One || One <- Settings, _ <- lists:seq(1, Size)],
+    Pool = erlmcp_pool_members:new(self(), [Target || #{target := Target} <- Members], Options),
+    ok = erlmcp_peer:known_pool(Pool),
+    {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
+          [#{id => Index, start => {?MODULE, start_member, [Pool, Index, One]}, shutdown => 10_000}
+           || {Index, One} <- lists:enumerate(Members)]}}.
+
+-doc false.
+-spec start_member(erlmcp_pool_members:pool(), pos_integer(), erlmcp_client_options:settings()) ->
+    gen_statem:start_ret().
+start_member(Pool, Index, Settings) ->
+    case erlmcp_peer:start_link({none, Settings}) of
+        {ok, Pid} ->
+            ok = erlmcp_pool_members:joined(Index, Pid, Pool),
+            {ok, Pid};
+        Other ->
+            Other
+    end.
