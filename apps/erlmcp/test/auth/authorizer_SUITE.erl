@@ -352,11 +352,8 @@ what_is_malformed_in_a_store_is_not_used(Config) ->
         end, [maps:remove(Name, Value), Value#{Name => #{~"x" => 1}}])
     end, [~"access_token", ~"type", ~"expires_at", ~"resource", ~"requested", ~"server"]),
     {error, {store, no_store}} =
-        start_failing(oauth_peer:logged_in(#{store => {?MODULE, #{}}}), Peer).
-
-start_failing(Options, Peer) ->
-    process_flag(trap_exit, true),
-    erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)).
+        erlmcp_authorizer:start_link(oauth_peer:logged_in(#{store => {?MODULE, #{}}}),
+                                     oauth_peer:url(Peer)).
 
 a_store_that_fails_costs_no_login(Config) ->
     Peer = peer(Config),

@@ -29,6 +29,7 @@ server on real sockets. Each case quotes what it proves.
 -export([credentials_stay_with_their_issuer/1, the_first_issuer_counts_without_a_named_one/1]).
 -export([another_authorization_server_gets_a_new_registration/1]).
 -export([the_token_is_in_every_request/1, a_token_stays_with_its_origin/1]).
+-export([a_later_login_keeps_the_scopes/1]).
 -export([a_step_up_asks_for_the_union/1, a_step_up_for_nothing_more_ends/1]).
 -export([a_step_up_is_bounded/1, another_403_is_no_step_up/1]).
 
@@ -507,6 +508,26 @@ a_step_up_asks_for_the_union(Config) ->
     oauth_peer:resource(Peer, #{~"scopes_supported" => [~"decoy"]}),
     {ok, 200} = outcome(Peer),
     [#{query := #{~"scope" := ~"read"}}, #{query := #{~"scope" := ~"read write"}}] =
+        oauth_peer:asked(Peer, ~"/authorize").
+
+%% "clients SHOULD include these scopes alongside any previously granted scopes"
+a_later_login_keeps_the_scopes(Config) ->
+    Peer = peer(Config),
+    oauth_peer:change(Peer, ~"/token", fun(_) ->
+        oauth_peer:json(200, maps:remove(~"refresh_token", oauth_peer:token_answer(Peer)))
+    end),
+    oauth_peer:change(Peer, ~"/mcp", fun(#{headers := Headers}) ->
+        case Headers of
+            #{~"authorization" := ~"Bearer token-1"} ->
+                {401, #{~"www-authenticate" => ~"Bearer scope=\"list\""}, ~""};
+            #{~"authorization" := _} ->
+                {200, #{}, ~"{}"};
+            #{} ->
+                {401, #{~"www-authenticate" => ~"Bearer scope=\"read\""}, ~""}
+        end
+    end),
+    {ok, 200} = outcome(Peer),
+    [#{query := #{~"scope" := ~"read"}}, #{query := #{~"scope" := ~"read list"}}] =
         oauth_peer:asked(Peer, ~"/authorize").
 
 insufficient(Scope) ->

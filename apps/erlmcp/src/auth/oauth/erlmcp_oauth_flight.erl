@@ -1,0 +1,89 @@
+-module(erlmcp_oauth_flight).
+-moduledoc """
+A flow in a process of its own, linked to the one that starts it, which is told what comes of it:
+`{learned, Pid, {issuer, Issuer} | login}` while it goes on and `{landed, Pid, Result}` at its end.
+Tokens are in a fun, so that no message prints them, and a crash is a result like others.
+""".
+
+-export([start/3]).
+
+-export_type([before/0, result/0]).
+
+-doc "What is known before. `tokens` and `dpop` are funs, for what they hold is secret.".
+-type before() :: #{
+    server_url := binary(),
+    settings := erlmcp_oauth_options:settings(),
+    tokens := none | fun(() -> erlmcp_oauth_token:tokens()),
+    issuer := binary() | none,
+    dpop := fun(() -> erlmcp_dpop:key() | none),
+    kept := erlmcp_oauth_kept:kept()
+}.
+-type result() ::
+    {ok, fun(() -> erlmcp_oauth_token:tokens())}
+    | {error, erlmcp_oauth_flow:reason() | {crashed, Incident :: binary()}}.
+
+%% A token that is refused so soon after it was refreshed is not one that ended.
+-define(NEW_SECONDS, 30).
+
+-doc "Starts it. `Deadline` is in milliseconds of `erlang:monotonic_time/1`.".
+-spec start(erlmcp_oauth_flow:intent(), before(), Deadline :: integer()) -> pid().
+start(Intent, Before, Deadline) ->
+    Owner = self(),
+    spawn_link(fun() ->
+        process_flag(sensitive, true),
+        Owner ! {landed, self(), flown(Intent, Before, Deadline, Owner)}
+    end).
+
+context(Intent, #{server_url := Url, settings := #{tls := Tls}, tokens := Tokens, dpop := Dpop,
+                  kept := Kept} = Before, Deadline, Owner) ->
+    (maps:with([server_url, settings, issuer], Before))#{
+        fetch => #{deadline => Deadline, tls => Tls,
+                   plain => erlmcp_oauth_url:plain_hosts(Url)},
+        tokens => usable(Tokens, Intent),
+        dpop => Dpop(),
+        known => fun(Issuer) -> erlmcp_oauth_kept:client(Issuer, Kept) end,
+        learned => fun(What) -> learned(What, Kept, Owner) end
+    }.
+
+usable(none, _) -> none;
+usable(Tokens, {login, _}) -> refreshable(Tokens());
+usable(Tokens, _) -> Tokens().
+
+%% What was just refreshed is not refreshed again: the server does not want it.
+refreshable(#{refreshed_at := At} = Tokens) ->
+    case erlang:system_time(second) - At < ?NEW_SECONDS of
+        true -> maps:remove(refresh_token, Tokens);
+        false -> Tokens
+    end;
+refreshable(Tokens) ->
+    Tokens.
+
+learned({client, Issuer, Client}, Kept, _) ->
+    erlmcp_oauth_kept:learn({Issuer, Client}, Kept);
+learned({forget, Issuer}, Kept, _) ->
+    erlmcp_oauth_kept:forget(Issuer, Kept);
+learned(What, _, Owner) ->
+    Owner ! {learned, self(), What},
+    ok.
+
+%% Whatever the stack of a crash shows may be a secret, but for its places.
+flown(Intent, Before, Deadline, Owner) ->
+    try erlmcp_oauth_flow:run(Intent, context(Intent, Before, Deadline, Owner)) of
+        {ok, Tokens} -> {ok, fun() -> Tokens end};
+        {error, Reason} -> {error, Reason}
+    catch
+        Class:Reason:Stack ->
+            Incident = erlmcp_incident:log(#{what => authorization_crashed, class => Class,
+                                             reason => outline(Reason),
+                                             stacktrace => [place(Entry) || Entry <- Stack]}),
+            {error, {crashed, Incident}}
+    end.
+
+outline(Reason) when is_atom(Reason) -> Reason;
+outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1, Reason);
+outline(_) -> thrown.
+
+place({Module, Function, Arguments, Location}) when is_list(Arguments) ->
+    {Module, Function, length(Arguments), proplists:delete(error_info, Location)};
+place({Module, Function, Arity, Location}) ->
+    {Module, Function, Arity, proplists:delete(error_info, Location)}.
