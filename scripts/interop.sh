@@ -1,8 +1,19 @@
 #!/bin/sh
-# Runs the official clients against the everything server, over HTTP, stdio and HTTP+SSE; its lists
-# have several pages. Needs scripts/env.sh.
+# Both directions: the official clients against the everything server, over HTTP, stdio and
+# HTTP+SSE, and erlmcp's client against it and the servers of the official SDKs. Its lists have
+# several pages. Needs scripts/env.sh.
+#
+#   scripts/interop.sh [clients | servers]    one direction only
 set -eu
 cd "$(dirname -- "$0")/.."
-run='exec test/interop/run.sh "$ERLMCP_URL" "$1 serve everything --stdio --page-size 7" \
-    "sse+$ERLMCP_SSE_URL"'
-exec scripts/with_server.sh --page-size 7 sh -c "$run" - "'$PWD/bin/erlmcp'"
+run='
+status=0
+command="$1 serve everything --stdio --page-size 7"
+case $2 in clients | both)
+    test/interop/run.sh "$ERLMCP_URL" "$command" "sse+$ERLMCP_SSE_URL" || status=1 ;;
+esac
+case $2 in servers | both)
+    test/interop/servers.sh "http=$ERLMCP_URL" "stdio=$command" || status=1 ;;
+esac
+exit "$status"'
+exec scripts/with_server.sh --page-size 7 sh -c "$run" - "'$PWD/bin/erlmcp'" "${1:-both}"

@@ -8,11 +8,11 @@
 # there already is used as it is: then nothing is asked of any network. The default is all of them.
 #
 #   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
-#   FOLDER/typescript/node_modules      @modelcontextprotocol/client
+#   FOLDER/typescript/node_modules      @modelcontextprotocol/client, server, server-everything
 #   FOLDER/conformance/node_modules     @modelcontextprotocol/conformance
 #   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
-#   FOLDER/go/client                    test/interop/go, built with github.com/.../go-sdk
-#   FOLDER/rust/client                  test/interop/rust, built with the crate rmcp
+#   FOLDER/go/client, server            test/interop/go, built with github.com/.../go-sdk
+#   FOLDER/rust/client, server          test/interop/rust, built with the crate rmcp
 #
 #   ERLMCP_CACHE     where it goes (default: $XDG_CACHE_HOME/erlmcp or ~/.cache/erlmcp)
 #   ERLMCP_PYTHON    the Python (3.10 or later) to make the virtual environments with
@@ -42,7 +42,7 @@ fits() {
     read -r made <"$folder/$1.complete" || return 1
     case $1 in
         node) [ -x "$folder/bin/node" ] ;;
-        go | rust) [ -x "$folder/$1/client" ] && [ "$made" = "$made_with" ] ;;
+        go | rust) [ -x "$folder/$1/server" ] && [ "$made" = "$made_with" ] ;;
         # A Python that is gone, or is another one now, takes its environments with it.
         python?) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
     esac
@@ -78,7 +78,7 @@ pip_install() {
 # program PART TOOL: what the part is built with.
 program() {
     command -v "$2" >/dev/null 2>&1 ||
-        refuse "$1 needs $2, and there is none here. ERLMCP_PEERS leaves a client out; see" \
+        refuse "$1 needs $2, and there is none here. ERLMCP_PEERS leaves one out; see" \
             'test/interop/run.sh.'
     rm -rf "${folder:?}/$1"
     mkdir -p "$folder/$1"
@@ -87,7 +87,8 @@ program() {
 go_build() {
     program go go
     (cd "$root/test/interop/go" &&
-        CGO_ENABLED=0 go build -mod=readonly -trimpath -buildvcs=false -o "$folder/go/client" .) \
+        export CGO_ENABLED=0 GOFLAGS='-mod=readonly -trimpath -buildvcs=false' &&
+        go build -o "$folder/go/client" . && go build -o "$folder/go/server" ./server) \
         >"$folder/go.log" 2>&1 || failed go 'go (1.25 or later) could not build' test/interop/go
 }
 
@@ -98,6 +99,7 @@ cargo_build() {
         >"$folder/rust.log" 2>&1 ||
         failed rust 'cargo (Rust 1.88 or later) could not build' test/interop/rust
     mv "$folder/rust/target/debug/erlmcp-interop" "$folder/rust/client"
+    mv "$folder/rust/target/debug/erlmcp-catalogue" "$folder/rust/server"
     rm -rf "$folder/rust/target"
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
-# that suite against our client. A case that was skipped counts as failed. Needs scripts/env.sh. The
-# last line says `N passed, N failed`.
+# our client against the official servers and that suite. A case that was skipped counts as failed.
+# Needs scripts/env.sh. The last line says `N passed, N failed`.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
@@ -48,7 +48,8 @@ add() {
 
 if scripts/build.sh; then
     suites
-    peers scripts/interop.sh
+    peers scripts/interop.sh clients
+    peers scripts/interop.sh servers
     peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
     peers scripts/conformance.sh
 else
