@@ -136,7 +136,7 @@ tcp_is_served_too(Config) ->
                                    [binary, {active, false}, {packet, line}]),
     ok = gen_tcp:send(Socket, discover()),
     {ok, Line} = gen_tcp:recv(Socket, 0, 10000),
-    #{~"id" := 1, ~"result" := #{}} = json:decode(Line),
+    [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Line),
     ok = gen_tcp:close(Socket),
     0 = stop("TERM", Server).
 
@@ -183,15 +183,13 @@ served_on_ipv6(Config) ->
 
 stdio_is_served(Config) ->
     {0, Out, _} = piped(discover(), Config),
-    [Line, ""] = string:split(Out, "\n", all),
-    #{~"id" := 1, ~"result" := #{}} = json:decode(unicode:characters_to_binary(Line)).
+    [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Out).
 
 stdio_stdout_is_clean(Config) ->
     %% A crash is logged; the log goes elsewhere.
-    {0, Out, Log} = piped([call_line(1, crash), call_line(2, echo)], Config),
-    Answers = [json:decode(unicode:characters_to_binary(Line))
-               || Line <- string:split(string:trim(Out), "\n", all)],
-    [1, 2] = lists:sort([Id || #{~"id" := Id} <- Answers]),
+    Calls = [call_line(1, crash), call_line(2, echo)],
+    {0, Out, Log} = piped(Calls, Config),
+    [1, 2] = lists:sort([Id || #{~"id" := Id} <- answers(Calls, Out)]),
     {match, _} = re:run(Log, "asked_to_crash").
 
 other_folder_is_kept(Config) ->
@@ -308,6 +306,14 @@ url(Config) -> proplists:get_value(url, Config).
 one_line(Text) -> ?assertMatch([[_ | _], []], string:split(Text, "\n", all)).
 
 discover() -> line(1, ~"server/discover", #{}).
+
+%% The messages in these lines, which answer those, checked by their revision's schema.
+answers(Asked, Lines) ->
+    Exchange = make_ref(),
+    [ok = erlmcp_test_wire:sent(Exchange, #{}, Line)
+     || Line <- binary:split(iolist_to_binary(Asked), ~"\n", [global, trim])],
+    [erlmcp_test_wire:received(Exchange, json:decode(Line))
+     || Line <- binary:split(unicode:characters_to_binary(Lines), ~"\n", [global, trim])].
 
 call_line(Id, Tool) -> line(Id, ~"tools/call", #{name => Tool, arguments => #{}}).
 
