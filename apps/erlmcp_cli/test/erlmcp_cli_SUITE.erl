@@ -205,8 +205,9 @@ pasted_curl_works(Config) ->
     {match, [Curl]} = re:run(proplists:get_value(said, Config), "^ *(curl (?:.*\\\\\n)*.*)$",
                              [multiline, {capture, all_but_first, list}]),
     {0, Out, _} = run("/bin/sh", ["-c", Curl], Config),
-    #{~"result" := #{~"content" := [#{~"text" := ~"hello"}]}} =
-        json:decode(unicode:characters_to_binary(Out)).
+    Answer = json:decode(unicode:characters_to_binary(Out)),
+    #{~"result" := #{~"content" := [#{~"text" := ~"hello"}]}} = Answer,
+    ok = erlmcp_test_schema:result(Answer, ~"tools/call", ~"2026-07-28").
 
 pasted_commands_work(Config) ->
     {match, Commands} = re:run(proplists:get_value(said, Config), "^ *(.*/bin/erlmcp .*)$",
@@ -265,13 +266,19 @@ call_prints_structure(Config) ->
 call_json_is_the_result(Config) ->
     {0, Out, ""} = erlmcp(["call", url(Config), "add", "{\"a\":1,\"b\":2.5}", "--json"], Config),
     #{~"content" := [#{~"type" := ~"text", ~"text" := ~"3.5"}], ~"resultType" := ~"complete"} =
-        json:decode(unicode:characters_to_binary(Out)).
+        Result = json:decode(unicode:characters_to_binary(Out)),
+    is_result(Result).
 
 tool_error_exits_1(Config) ->
     {1, "", "This tool intentionally returns an error for testing\n"} =
         erlmcp(["call", url(Config), "test_error_handling"], Config),
     {1, Out, ""} = erlmcp(["call", url(Config), "test_error_handling", "--json"], Config),
-    #{~"isError" := true} = json:decode(unicode:characters_to_binary(Out)).
+    #{~"isError" := true} = Result = json:decode(unicode:characters_to_binary(Out)),
+    is_result(Result).
+
+is_result(Result) ->
+    Message = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"result" => Result},
+    erlmcp_test_schema:result(Message, ~"tools/call", ~"2026-07-28").
 
 crash_exits_1(Config) ->
     {1, "", Why} = erlmcp(["call", url(Config), "crash"], Config),

@@ -127,7 +127,8 @@ pointers_are_escaped(_Config) ->
 several_errors(_Config) ->
     Schema = compiled(#{items => #{type => ~"null"}}, #{max_errors => 3}),
     {error, Errors} = erlmcp_schema:validate(lists:seq(1, 10), Schema),
-    ?assertEqual([~"/0", ~"/1", ~"/2"], [Path || #{instance_path := Path} <- erlmcp_schema:details(Errors)]),
+    ?assertEqual([~"/0", ~"/1", ~"/2"],
+                 [Path || #{instance_path := Path} <- erlmcp_schema:details(Errors)]),
     {error, Ten} = erlmcp_schema:validate(lists:seq(1, 100), compiled(#{items => false}, #{})),
     ?assertEqual(10, length(Ten)).
 
