@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # Validations per second of CPU time: erlmcp_schema, PyPI jsonschema and Ajv (compiled JavaScript)
 # on the same schemas and instances (bench/schema/cases.json), in one run on one machine,
-# interleaved; the medians of the rounds, and how many times as fast the one is as the other. The
-# `invalid` ones are refused, by each with a sentence for every error (ours: for the first ten).
+# interleaved; the medians of the rounds, and how many times as fast the one is as the other.
+#
+#   valid      a value that fits: yes or no
+#   refused    one that does not, up to the first thing that is wrong: is_valid/2, is_valid,
+#              Ajv as it is by default
+#   errors     all that is wrong (ours: the first ten), as each validator has it: the terms of
+#              validate/2, the objects of Ajv's allErrors and of iter_errors
+#   sentences  the same, and of each error a text with its place and what is wrong (explain/1)
 #
 #   bench/schema.sh [SECONDS [ROUNDS]]     default: 0.5 seconds a measurement, 5 rounds
 #
@@ -56,13 +62,13 @@ awk '
         return list[int((count + 1) / 2)]
     }
     END {
-        printf "%-16s %12s %12s %12s %14s %14s\n", "validations/s", "erlmcp", "PyPI", "Ajv", \
+        printf "%-18s %12s %12s %12s %14s %14s\n", "validations/s", "erlmcp", "PyPI", "Ajv", \
             "erlmcp/PyPI", "Ajv/erlmcp"
         for (i = 1; i <= n; i++) {
             ours = median(speeds[order[i], "erlmcp"])
             pypi = median(speeds[order[i], "pypi"])
             ajv = median(speeds[order[i], "ajv"])
-            printf "%-16s %12d %12d %12d %14.1f %14.2f\n", order[i], ours, pypi, ajv, \
+            printf "%-18s %12d %12d %12d %14.1f %14.2f\n", order[i], ours, pypi, ajv, \
                 ours / pypi, ajv / ours
         }
     }' "$work/said"

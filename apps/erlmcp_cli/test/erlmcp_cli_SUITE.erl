@@ -136,7 +136,7 @@ tcp_is_served_too(Config) ->
                                    [binary, {active, false}, {packet, line}]),
     ok = gen_tcp:send(Socket, discover()),
     {ok, Line} = gen_tcp:recv(Socket, 0, 10000),
-    #{~"id" := 1, ~"result" := #{}} = json:decode(Line),
+    [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Line),
     ok = gen_tcp:close(Socket),
     0 = stop("TERM", Server).
 
@@ -183,15 +183,13 @@ served_on_ipv6(Config) ->
 
 stdio_is_served(Config) ->
     {0, Out, _} = piped(discover(), Config),
-    [Line, ""] = string:split(Out, "\n", all),
-    #{~"id" := 1, ~"result" := #{}} = json:decode(unicode:characters_to_binary(Line)).
+    [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Out).
 
 stdio_stdout_is_clean(Config) ->
     %% A crash is logged; the log goes elsewhere.
-    {0, Out, Log} = piped([call_line(1, crash), call_line(2, echo)], Config),
-    Answers = [json:decode(unicode:characters_to_binary(Line))
-               || Line <- string:split(string:trim(Out), "\n", all)],
-    [1, 2] = lists:sort([Id || #{~"id" := Id} <- Answers]),
+    Calls = [call_line(1, crash), call_line(2, echo)],
+    {0, Out, Log} = piped(Calls, Config),
+    [1, 2] = lists:sort([Id || #{~"id" := Id} <- answers(Calls, Out)]),
     {match, _} = re:run(Log, "asked_to_crash").
 
 other_folder_is_kept(Config) ->
@@ -207,8 +205,9 @@ pasted_curl_works(Config) ->
     {match, [Curl]} = re:run(proplists:get_value(said, Config), "^ *(curl (?:.*\\\\\n)*.*)$",
                              [multiline, {capture, all_but_first, list}]),
     {0, Out, _} = run("/bin/sh", ["-c", Curl], Config),
-    #{~"result" := #{~"content" := [#{~"text" := ~"hello"}]}} =
-        json:decode(unicode:characters_to_binary(Out)).
+    Answer = json:decode(unicode:characters_to_binary(Out)),
+    #{~"result" := #{~"content" := [#{~"text" := ~"hello"}]}} = Answer,
+    ok = erlmcp_test_schema:result(Answer, ~"tools/call", ~"2026-07-28").
 
 pasted_commands_work(Config) ->
     {match, Commands} = re:run(proplists:get_value(said, Config), "^ *(.*/bin/erlmcp .*)$",
@@ -267,13 +266,19 @@ call_prints_structure(Config) ->
 call_json_is_the_result(Config) ->
     {0, Out, ""} = erlmcp(["call", url(Config), "add", "{\"a\":1,\"b\":2.5}", "--json"], Config),
     #{~"content" := [#{~"type" := ~"text", ~"text" := ~"3.5"}], ~"resultType" := ~"complete"} =
-        json:decode(unicode:characters_to_binary(Out)).
+        Result = json:decode(unicode:characters_to_binary(Out)),
+    is_result(Result).
 
 tool_error_exits_1(Config) ->
     {1, "", "This tool intentionally returns an error for testing\n"} =
         erlmcp(["call", url(Config), "test_error_handling"], Config),
     {1, Out, ""} = erlmcp(["call", url(Config), "test_error_handling", "--json"], Config),
-    #{~"isError" := true} = json:decode(unicode:characters_to_binary(Out)).
+    #{~"isError" := true} = Result = json:decode(unicode:characters_to_binary(Out)),
+    is_result(Result).
+
+is_result(Result) ->
+    Message = #{~"jsonrpc" => ~"2.0", ~"id" => 1, ~"result" => Result},
+    erlmcp_test_schema:result(Message, ~"tools/call", ~"2026-07-28").
 
 crash_exits_1(Config) ->
     {1, "", Why} = erlmcp(["call", url(Config), "crash"], Config),
@@ -308,6 +313,14 @@ url(Config) -> proplists:get_value(url, Config).
 one_line(Text) -> ?assertMatch([[_ | _], []], string:split(Text, "\n", all)).
 
 discover() -> line(1, ~"server/discover", #{}).
+
+%% The messages in these lines, which answer those, checked by their revision's schema.
+answers(Asked, Lines) ->
+    Exchange = make_ref(),
+    [ok = erlmcp_test_wire:sent(Exchange, #{}, Line)
+     || Line <- binary:split(iolist_to_binary(Asked), ~"\n", [global, trim])],
+    [erlmcp_test_wire:received(Exchange, json:decode(Line))
+     || Line <- binary:split(unicode:characters_to_binary(Lines), ~"\n", [global, trim])].
 
 call_line(Id, Tool) -> line(Id, ~"tools/call", #{name => Tool, arguments => #{}}).
 

@@ -168,8 +168,10 @@ call(Name, Arguments, Config) ->
 ask(Method, Params, Config) ->
     Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
              ~"io.modelcontextprotocol/clientCapabilities" => #{}},
-    Body = json:encode(#{jsonrpc => ~"2.0", id => 1, method => Method,
-                         params => Params#{~"_meta" => Meta}}),
+    Body = iolist_to_binary(json:encode(#{jsonrpc => ~"2.0", id => 1, method => Method,
+                                          params => Params#{~"_meta" => Meta}})),
+    Exchange = make_ref(),
+    ok = erlmcp_test_wire:sent(Exchange, #{}, Body),
     Headers = [{"accept", "application/json, text/event-stream"},
                {"mcp-protocol-version", "2026-07-28"},
                {"mcp-method", binary_to_list(Method)}
@@ -177,7 +179,8 @@ ask(Method, Params, Config) ->
                   || Key <- [name, uri], {ok, Name} <- [maps:find(Key, Params)]]],
     {ok, {{_, 200, _}, _, Answer}} =
         httpc:request(post, {proplists:get_value(url, Config), Headers, "application/json",
-                             iolist_to_binary(Body)},
+                             Body},
                       [{timeout, 10000}], [{body_format, binary}]),
-    #{~"id" := 1, ~"result" := Result} = json:decode(Answer),
+    #{~"id" := 1, ~"result" := Result} =
+        erlmcp_test_wire:received(Exchange, json:decode(Answer)),
     Result.

@@ -73,12 +73,13 @@ its `instancePath`, a JSON pointer, and its `message`.
 """.
 -spec unfit(iodata(), [erlmcp_schema:error(), ...] | budget) -> erlmcp_refusal:refusal().
 unfit(Field, Found) ->
+    [First | _] = Sentences = erlmcp_schema:explain(Found),
     Errors = case Found of
-        budget -> [#{message => Text} || Text <- erlmcp_schema:explain(budget)];
+        budget -> [#{message => Text} || Text <- Sentences];
         _ -> [#{instancePath => Path, message => Text}
-              || #{instance_path := Path, message := Text} <- Found]
+              || #{instance_path := Path, message := Text} <- erlmcp_schema:details(Found)]
     end,
-    erlmcp_refusal:new(invalid_params, [Field, ~": ", hd(erlmcp_schema:explain(Found))],
+    erlmcp_refusal:new(invalid_params, [Field, ~": ", First],
                        #{code => -32602, data => #{~"errors" => Errors}}).
 
 -doc "The refusal for bytes that are no JSON, or more of it than the limits allow.".

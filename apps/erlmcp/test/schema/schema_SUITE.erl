@@ -127,7 +127,8 @@ pointers_are_escaped(_Config) ->
 several_errors(_Config) ->
     Schema = compiled(#{items => #{type => ~"null"}}, #{max_errors => 3}),
     {error, Errors} = erlmcp_schema:validate(lists:seq(1, 10), Schema),
-    ?assertEqual([~"/0", ~"/1", ~"/2"], [Path || #{instance_path := Path} <- Errors]),
+    ?assertEqual([~"/0", ~"/1", ~"/2"],
+                 [Path || #{instance_path := Path} <- erlmcp_schema:details(Errors)]),
     {error, Ten} = erlmcp_schema:validate(lists:seq(1, 100), compiled(#{items => false}, #{})),
     ?assertEqual(10, length(Ten)).
 
@@ -269,7 +270,8 @@ given_schemas(_Config) ->
     {ok, Schema} = erlmcp_schema:compile(
         #{~"$id" => ~"https://example.com/a", ~"items" => #{~"$ref" => ~"c#e"}}, Options),
     ok = erlmcp_schema:validate([null], Schema),
-    {error, [#{schema_path := Path}]} = erlmcp_schema:validate([1], Schema),
+    {error, Errors} = erlmcp_schema:validate([1], Schema),
+    [#{schema_path := Path}] = erlmcp_schema:details(Errors),
     ?assertEqual(~"/items/$ref/$ref/type", Path),
     %% The published meta-schemas are always there.
     ok = validate(#{~"type" => ~"null"},
@@ -381,7 +383,8 @@ formats_when_asked(_Config) ->
     Schema = #{~"format" => ~"email"},
     ok = validate(~"nobody", Schema),
     {ok, Asserted} = erlmcp_schema:compile(Schema, #{formats => assert}),
-    {error, [#{message := Message}]} = erlmcp_schema:validate(~"nobody", Asserted),
+    {error, Errors} = erlmcp_schema:validate(~"nobody", Asserted),
+    [Message] = erlmcp_schema:explain(Errors),
     ?assertEqual(~B'The value must have the format email, not be the string "nobody".', Message),
     ok = erlmcp_schema:validate(3, Asserted),
     {ok, Unknown} = erlmcp_schema:compile(#{~"format" => ~"colour"}, #{formats => assert}),
@@ -406,8 +409,8 @@ validate(Value, Schema) ->
     erlmcp_schema:validate(Value, Compiled).
 
 first(Value, Schema) ->
-    {error, [Error | _]} = erlmcp_schema:validate(json(Value), compiled(Schema, #{})),
-    Error.
+    {error, Errors} = erlmcp_schema:validate(json(Value), compiled(Schema, #{})),
+    hd(erlmcp_schema:details(Errors)).
 
 message(Value, Schema) ->
     map_get(message, first(Value, Schema)).

@@ -712,7 +712,9 @@ session_pids(Sessions) ->
 
 session(Url) ->
     {200, Headers, #{~"result" := #{}}} = http(Url, [], initialize_request()),
-    proplists:get_value("mcp-session-id", Headers).
+    Id = proplists:get_value("mcp-session-id", Headers),
+    ok = erlmcp_test_wire:session(list_to_binary(Id), ~"2025-11-25"),
+    Id.
 
 in_session(Url, Id) ->
     http(Url, [{"mcp-session-id", Id}, {"mcp-protocol-version", "2025-11-25"}],
@@ -722,11 +724,14 @@ initialize_request() ->
     erlmcp_test_line:initialize_request(1, ~"2025-11-25").
 
 http(Url, Headers, Message) ->
+    Exchange = make_ref(),
+    Known = #{list_to_binary(Name) => list_to_binary(Value) || {Name, Value} <- Headers},
+    ok = erlmcp_test_wire:sent(Exchange, Known, iolist_to_binary(json:encode(Message))),
     {ok, {{_, Status, _}, Answered, Body}} =
         httpc:request(post, {Url, [{"accept", "application/json, text/event-stream"} | Headers],
                              "application/json", iolist_to_binary(json:encode(Message))},
                       [{timeout, ?PATIENCE}], [{body_format, binary}]),
-    {Status, Answered, json:decode(Body)}.
+    {Status, Answered, erlmcp_test_wire:received(Exchange, json:decode(Body))}.
 
 %% `sessions`: "open HTTP sessions". At the limit and one more, whatever TCP's clients do.
 sessions_on_tcp_are_no_http_sessions(_) ->

@@ -15,10 +15,10 @@ and no pattern can take long.
 
 -include("erlmcp_schema.hrl").
 
--export([compile/1, compile/2, validate/2]).
--export([reason/1, explain/1, metaschemas/0]).
+-export([compile/1, compile/2, validate/2, is_valid/2]).
+-export([explain/1, details/1, reason/1, metaschemas/0]).
 
--export_type([compiled/0, options/0, reason/0, error/0]).
+-export_type([compiled/0, options/0, reason/0, error/0, detail/0]).
 
 -record(compiled, {
     table :: tuple(),
@@ -43,7 +43,7 @@ and no pattern can take long.
 -type reason() ::
     {unsupported_dialect, Uri :: binary()}
     | {unsupported_vocabulary, Uri :: binary()}
-    | {invalid_schema, [error()]}
+    | {invalid_schema, [detail()]}
     | {invalid_keyword, Path :: binary(), Keyword :: binary()}
     | {invalid_pattern, Path :: binary(), Pattern :: binary()}
     | {pattern_too_long, Path :: binary(), Limit :: pos_integer()}
@@ -53,11 +53,8 @@ and no pattern can take long.
     | {too_deep, Limit :: pos_integer()}
     | {too_many_subschemas, Limit :: pos_integer()}
     | budget.
--type error() :: #{
-    instance_path := binary(),
-    schema_path := binary(),
-    message := binary()
-}.
+-opaque error() :: erlmcp_schema_error:error().
+-type detail() :: erlmcp_schema_error:detail().
 
 -define(DEFAULTS, #{
     dialect => ~"https://json-schema.org/draft/2020-12/schema",
@@ -123,10 +120,8 @@ compile(Schema, Options) ->
     end.
 
 no_schema(Schema) ->
-    Text = fun() ->
-        [~"must be an object or a boolean, not ", erlmcp_schema_text:value(Schema)]
-    end,
-    {invalid_schema, [erlmcp_schema_run:error({[], [~"type"]}, Text)]}.
+    Error = {~"type", [~"object", ~"boolean"], Schema, [], [~"type"]},
+    {invalid_schema, details([Error])}.
 
 check(_, _, #{check := false}) ->
     ok;
@@ -141,7 +136,7 @@ check(Schema, Index, #{schemas := Documents} = Options) ->
     case validate(Schema, Compiled) of
         ok -> ok;
         {error, budget} -> throw(budget);
-        {error, Errors} -> throw({invalid_schema, Errors})
+        {error, Errors} -> throw({invalid_schema, details(Errors)})
     end.
 
 metaschema(Document, Documents) ->
@@ -162,10 +157,8 @@ metaschemas() ->
 
 -doc """
 Whether a value is valid. The errors come in the order of the schema's keywords, at most as many as
-`max_errors` says; `{error, budget}` is a validation that took more than `max_steps`.
-
-An error has the value's place (`instance_path`) and that of the keyword it breaks (`schema_path`,
-as the validation came to it, through references), both JSON pointers, and a sentence.
+`max_errors` says; `{error, budget}` is a validation that took more than `max_steps`. An error is a
+small term that holds what is wrong and where; `explain/1` and `details/1` tell it.
 
 ## Examples
 
@@ -177,10 +170,11 @@ as the validation came to it, through references), both JSON pointers, and a sen
    }).
 2> erlmcp_schema:validate(#{~"days" => 3}, Schema).
 ok
-3> erlmcp_schema:validate(#{~"days" => 0}, Schema).
-{error, [#{instance_path => ~"/days",
-           schema_path => ~"/properties/days/minimum",
-           message => ~"/days must be at least 1, not 0."}]}
+3> {error, Errors} = erlmcp_schema:validate(#{~"days" => 0}, Schema).
+4> erlmcp_schema:details(Errors).
+[#{instance_path => ~"/days",
+   schema_path => ~"/properties/days/minimum",
+   message => ~"/days must be at least 1, not 0."}]
 ```
 """.
 -spec validate(json_term(), compiled()) -> ok | {error, [error(), ...] | budget}.
@@ -196,22 +190,36 @@ validate(Value, #compiled{table = Table, max_steps = Steps} = Compiled) ->
 
 errors(Value, #compiled{table = Table, max_steps = Steps, max_errors = Room}) ->
     Find = element(tuple_size(Table) div 2 + 1, Table),
-    try Find(Value, {[], []}, #run{table = Table, budget = Steps, room = Room}) of
-        {_, Run} -> erlmcp_schema_run:errors(Run)
+    try Find(Value, [], [], #run{table = Table, budget = Steps, room = Room}) of
+        Run -> erlmcp_schema_run:errors(Run)
     catch
         throw:{full, Run} -> erlmcp_schema_run:errors(Run);
         throw:{halt, Error} -> [Error];
         %% Where a schema is only asked whether the value passes (`not`, `contains`).
-        throw:pattern ->
-            Text = fun() -> ~"cannot be checked: a pattern took too long" end,
-            [erlmcp_schema_run:error({[], []}, Text)];
+        throw:pattern -> [{halted, none, Value, [], []}];
         throw:budget -> budget
     end.
 
--doc "Why a schema cannot be compiled, in a sentence.".
--spec reason(reason()) -> binary().
-reason(Reason) ->
-    erlmcp_schema_text:reason(Reason).
+-doc """
+The same where nothing is asked but yes or no; a validation that takes too long says no.
+
+## Examples
+
+```erlang
+1> {ok, Schema} = erlmcp_schema:compile(#{~"items" => #{~"type" => ~"integer"}}).
+2> erlmcp_schema:is_valid([1, ~"2"], Schema).
+false
+```
+""".
+-spec is_valid(json_term(), compiled()) -> boolean().
+is_valid(Value, #compiled{table = Table, max_steps = Steps}) ->
+    Check = element(1, Table),
+    try
+        Check(Value, Table, Steps) >= 0
+    catch
+        throw:budget -> false;
+        throw:pattern -> false
+    end.
 
 -doc """
 What `validate/2` found wrong, a sentence each.
@@ -229,4 +237,17 @@ What `validate/2` found wrong, a sentence each.
 explain(budget) ->
     [~"The value takes too long to check."];
 explain(Errors) ->
-    [Message || #{message := Message} <- Errors].
+    [erlmcp_schema_error:sentence(Error) || Error <- Errors].
+
+-doc """
+The same with both places: the value's (`instance_path`) and that of the keyword it breaks
+(`schema_path`, as the validation came to it, through references), as JSON pointers.
+""".
+-spec details([error(), ...]) -> [detail(), ...].
+details(Errors) ->
+    [erlmcp_schema_error:detail(Error) || Error <- Errors].
+
+-doc "Why a schema cannot be compiled, in a sentence.".
+-spec reason(reason()) -> binary().
+reason(Reason) ->
+    erlmcp_schema_text:reason(Reason).

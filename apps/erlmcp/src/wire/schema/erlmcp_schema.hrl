@@ -14,10 +14,10 @@
 -record(run, {
     table :: tuple(),
     budget :: non_neg_integer(),
-    errors = [] :: [{erlmcp_schema_run:at(), erlmcp_schema_run:text()}],
+    errors = [] :: [erlmcp_schema_error:error()],
     room :: non_neg_integer(),
     %% A branch (of anyOf, say) that is full goes on; the whole validation ends.
     branch = false :: boolean(),
-    %% Whether some schema around asks what was evaluated.
-    annotate = false :: boolean()
+    %% Of the value that is looked at, if a schema around asks for it.
+    evaluated = unasked :: unasked | erlmcp_schema_run:evaluated()
 }).

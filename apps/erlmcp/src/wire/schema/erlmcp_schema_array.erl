@@ -8,8 +8,7 @@ in `items`) and the rest are one check. Pure.
 
 -export([parts/2, has_items/1]).
 
--import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, down/3, under/2, fail/3]).
--import(erlmcp_schema_text, [count/2]).
+-import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3, evaluated/2, fail/6]).
 
 -doc "The parts of a schema that these keywords are.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
@@ -44,9 +43,10 @@ items(Schema, #{place := #place{dialect = Dialect}} = Context) ->
     end,
     case has_items(Schema) of
         false -> [];
-        true -> [{[check([Check || {Check, _} <- Prefix], Others, Schema)],
-               [first(First, [Find || {_, Find} <- Prefix]),
-                rest(length(Prefix), [{Keyword, Find} || {Keyword, {_, Find}} <- Others])]}]
+        true ->
+            Only = maps:get(~"type", Schema, any) =:= ~"array",
+            [{[check([Check || {Check, _} <- Prefix], Others, Schema)],
+              [finder(First, [Find || {_, Find} <- Prefix], Others, Only)]}]
     end.
 
 check(Prefix, Others, Schema) ->
@@ -89,36 +89,39 @@ each([Item | Items], Check, Table, Budget) when Budget > 0 ->
 each([], _, _, Budget) -> Budget;
 each(_, _, _, _) -> throw(budget).
 
-first(Keyword, Finds) ->
+finder(First, Finds, Rest, Only) ->
+    Last = case Rest of
+        [{Keyword, {_, Find}}] -> {Keyword, Find};
+        [] -> none
+    end,
     fun
-        (V, At, Sum) when is_list(V) ->
-            Pairs = lists:zip(lists:sublist(V, length(Finds)),
-                              lists:sublist(Finds, length(V))),
-            lists:foldl(fun({N, {Item, Find}}, {Evaluated, Run}) ->
-                {_, Found} =
-                    Find(Item, down(N, [Keyword, integer_to_binary(N)], At), spent(1, Run)),
-                {with(N, Evaluated), Found}
-            end, Sum, lists:enumerate(0, Pairs));
-        (_, _, Sum) ->
-            Sum
+        (V, I, S, #run{evaluated = unasked} = Run) when is_list(V) ->
+            first(V, 0, Finds, I, First, S, Last, spent(length(V), Run));
+        (V, I, S, Run) when is_list(V) ->
+            Each = fun(Before) -> first(V, 0, Finds, I, First, S, Last, Before) end,
+            inside(Each, parts(length(Finds), V, Last), spent(length(V), Run));
+        (V, I, S, Run) when Only ->
+            fail(~"type", [~"array"], V, I, [~"type" | S], Run);
+        (_, _, _, Run) ->
+            Run
     end.
 
-rest(_, []) ->
-    fun(_, _, Sum) -> Sum end;
-rest(Skipped, [{Keyword, Find}]) ->
-    fun
-        (V, At, {_, Run}) when is_list(V) ->
-            Left = [Item || {N, _} = Item <- lists:enumerate(0, V), N >= Skipped],
-            {all, lists:foldl(fun({N, Item}, Sum) ->
-                {_, Found} = Find(Item, down(N, [Keyword], At), spent(1, Sum)),
-                Found
-            end, Run, Left)};
-        (_, _, Sum) ->
-            Sum
-    end.
+%% Which items these keywords evaluate.
+parts(First, V, none) -> maps:from_keys(lists:seq(0, min(First, length(V)) - 1), true);
+parts(_, _, _) -> all.
 
-with(_, all) -> all;
-with(N, Evaluated) -> Evaluated#{N => true}.
+first([Item | Items], N, [Find | Finds], I, First, S, Last, Run) ->
+    Found = Find(Item, [N | I], [integer_to_binary(N), First | S], Run),
+    first(Items, N + 1, Finds, I, First, S, Last, Found);
+first([_ | _] = Items, N, [], I, _, S, {Keyword, Find}, Run) ->
+    rest(Items, N, Find, I, [Keyword | S], Run);
+first(_, _, _, _, _, _, _, Run) ->
+    Run.
+
+rest([Item | Items], N, Find, I, S, Run) ->
+    rest(Items, N + 1, Find, I, S, Find(Item, [N | I], S, Run));
+rest([], _, _, _, _, Run) ->
+    Run.
 
 part(~"minItems", Value, _, Context) ->
     Limit = erlmcp_schema_value:integral({~"minItems", Value}, Context),
@@ -132,9 +135,7 @@ part(~"minItems", Value, _, Context) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"minItems", Check, fun(V) ->
-        [~"must have at least ", count(Limit, ~"item"), ~", not ", integer_to_binary(length(V))]
-    end);
+    leaf(~"minItems", Check, Limit);
 part(~"maxItems", Value, _, Context) ->
     Limit = erlmcp_schema_value:integral({~"maxItems", Value}, Context),
     Check = fun
@@ -147,9 +148,7 @@ part(~"maxItems", Value, _, Context) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"maxItems", Check, fun(V) ->
-        [~"must have at most ", count(Limit, ~"item"), ~", not ", integer_to_binary(length(V))]
-    end);
+    leaf(~"maxItems", Check, Limit);
 part(~"uniqueItems", false, _, _) ->
     {[], []};
 part(~"uniqueItems", true, _, _) ->
@@ -164,11 +163,7 @@ part(~"uniqueItems", true, _, _) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"uniqueItems", Check, fun(V) ->
-        {First, Second} = same(lists:sort([{Item, N} || {N, Item} <- lists:enumerate(0, V)])),
-        [~"must not have an item twice, as its items ", integer_to_binary(First), ~" and ",
-         integer_to_binary(Second), ~" are"]
-    end);
+    leaf(~"uniqueItems", Check, true);
 part(~"contains", Sub, Schema, #{place := #place{dialect = Dialect}} = Context) ->
     {Check, _} = erlmcp_schema_compile:child([~"contains"], Sub, Context, ~"contains"),
     Least = erlmcp_schema_value:integral(
@@ -205,45 +200,33 @@ less(N) -> N - 1.
 
 contains_finder(Check, Least, Most, Evaluates) ->
     fun
-        (V, At, {Evaluated, Run0}) when is_list(V) ->
+        (V, I, S, Run0) when is_list(V) ->
             {Found, Run} = lists:foldl(fun({N, Item}, {Sum, Before}) ->
                 case erlmcp_schema_run:passes(Check, Item, spent(1, Before)) of
                     {true, Left} -> {[N | Sum], Left};
                     {false, Left} -> {Sum, Left}
                 end
             end, {[], Run0}, lists:enumerate(0, V)),
-            Count = length(Found),
-            Failed = if
-                Count < Least, Least =:= 1 ->
-                    fail(under([~"contains"], At), fun() ->
-                        ~"must have an item that matches the schema in contains"
-                    end, Run);
-                Count < Least ->
-                    Few = fun() -> few(~"at least ", Least, Count) end,
-                    fail(under([~"minContains"], At), Few, Run);
-                Count > Most ->
-                    Many = fun() -> few(~"at most ", Most, Count) end,
-                    fail(under([~"maxContains"], At), Many, Run);
-                true ->
+            Failed = case length(Found) of
+                Few when Few < Least, Least =:= 1 ->
+                    fail(~"contains", true, V, I, [~"contains" | S], Run);
+                Few when Few < Least ->
+                    fail(~"minContains", {Least, Few}, V, I, [~"minContains" | S], Run);
+                Many when Many > Most ->
+                    fail(~"maxContains", {Most, Many}, V, I, [~"maxContains" | S], Run);
+                _ ->
                     Run
             end,
             case Evaluates of
-                true -> {erlmcp_schema_run:merge(Evaluated, #{N => true || N <- Found}), Failed};
-                false -> {Evaluated, Failed}
+                true -> evaluated(#{N => true || N <- Found}, Failed);
+                false -> Failed
             end;
-        (_, _, Sum) ->
-            Sum
+        (_, _, _, Run) ->
+            Run
     end.
-
-few(Text, Limit, Count) ->
-    [~"must have ", Text, count(Limit, ~"item"),
-     ~" that match the schema in contains, not ", integer_to_binary(Count)].
 
 %% What looking at all of a term costs.
 weight([Item | Items], N) when is_list(Item); is_map(Item) -> weight(Items, weight(Item, N));
 weight([_ | Items], N) -> weight(Items, N + 1);
 weight(#{} = Map, N) -> weight(maps:values(Map), N + map_size(Map));
 weight(_, N) -> N + 1.
-
-same([{A, First}, {B, Second} | _]) when A == B -> {First, Second};
-same([_ | Rest]) -> same(Rest).

@@ -97,27 +97,25 @@ pair(#place{schema = Whole, dialect = Dialect} = Place, Context0) ->
         [reference(Keyword, Context)
          || Keyword <- erlmcp_schema_place:references(Schema, Dialect)]
     ])),
+    Find = erlmcp_schema_run:in_turn(Finders),
     case erlmcp_schema_unevaluated:finders(Sought, Context) of
         [] ->
-            {erlmcp_schema_run:all(Checks), unless_passed(finder(Finders), Schema, Context)};
+            {erlmcp_schema_run:all(Checks), unless_passed(Find, Schema, Context)};
         Last ->
             %% These need to know what the others evaluated, and only finders do.
-            Find = finder(Finders ++ Last),
-            Finder = fun(V, At, #run{annotate = Before} = Run) ->
-                {Evaluated, Found} = Find(V, At, Run#run{annotate = true}),
-                {Evaluated, Found#run{annotate = Before}}
-            end,
+            Finder = asking(erlmcp_schema_run:in_turn([Find | Last])),
             Check = fun(V, Table, Budget) ->
-                Holds = fun(Run) -> Finder(V, {[], []}, Run) end,
+                Holds = fun(Run) -> Finder(V, [], [], Run) end,
                 erlmcp_schema_run:holds(Holds, Table, erlmcp_schema_run:spend(1, Budget))
             end,
             {Check, Finder}
     end.
 
-finder(Finders) ->
-    Cost = length(Finders),
-    fun(V, At, Run) ->
-        erlmcp_schema_run:find(Finders, V, At, erlmcp_schema_run:spent(Cost, Run))
+%% Schemas beside this one count for nothing in it; it counts for those around.
+asking(Find) ->
+    fun(V, I, S, #run{evaluated = Before} = Run) ->
+        #run{evaluated = Evaluated} = Found = Find(V, I, S, Run#run{evaluated = #{}}),
+        erlmcp_schema_run:evaluated(Evaluated, Found#run{evaluated = Before})
     end.
 
 %% Where nobody asks what was evaluated there is nothing to find in what passes; and looking for it
@@ -126,13 +124,13 @@ unless_passed(Find, Schema, #{place := Place} = Context)
         when is_map_key(~"anyOf", Schema); is_map_key(~"oneOf", Schema) ->
     {Check, _} = numbered(number(Place, Context), Context),
     fun
-        (V, At, #run{annotate = false} = Run) ->
+        (V, I, S, #run{evaluated = unasked} = Run) ->
             case erlmcp_schema_run:passes(Check, V, Run) of
-                {true, Left} -> {#{}, Left};
-                {false, Left} -> Find(V, At, Left)
+                {true, Left} -> Left;
+                {false, Left} -> Find(V, I, S, Left)
             end;
-        (V, At, Run) ->
-            Find(V, At, Run)
+        (V, I, S, Run) ->
+            Find(V, I, S, Run)
     end;
 unless_passed(Find, _, _) ->
     Find.
@@ -144,7 +142,7 @@ number(Place, #{numbers := Numbers}) ->
 numbered(N, #{numbers := Numbers}) ->
     Half = map_size(Numbers),
     {fun(V, Table, Budget) -> (element(N, Table))(V, Table, Budget) end,
-     fun(V, At, #run{table = Table} = Run) -> (element(Half + N, Table))(V, At, Run) end}.
+     fun(V, I, S, #run{table = Table} = Run) -> (element(Half + N, Table))(V, I, S, Run) end}.
 
 reference(Keyword, #{place := Place, index := Index} = Context) ->
     N = number(erlmcp_schema_place:reference(Keyword, Place, Index), Context),
@@ -153,9 +151,7 @@ reference(Keyword, #{place := Place, index := Index} = Context) ->
         (V, Table, Budget) when Budget > 0 -> (element(N, Table))(V, Table, Budget - 1);
         (_, _, _) -> throw(budget)
     end,
-    Finder = fun(V, At, {Evaluated, Run}) ->
-        Spent = erlmcp_schema_run:spent(1, Run),
-        {More, Found} = Find(V, erlmcp_schema_run:under([Keyword], At), Spent),
-        {erlmcp_schema_run:merge(Evaluated, More), Found}
+    Finder = fun(V, I, S, Run) ->
+        Find(V, I, [Keyword | S], erlmcp_schema_run:spent(1, Run))
     end,
     {[Check], [Finder]}.

@@ -8,8 +8,7 @@ Pure.
 
 -export([parts/2]).
 
--import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, under/2, fail/3, branch/1, join/2, merge/2]).
--import(erlmcp_schema_text, [value/1]).
+-import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, fail/6, branch/1, join/2]).
 
 -doc "The parts of a schema that these keywords are.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
@@ -23,61 +22,30 @@ part(~"allOf", Of, _, Context) ->
     Check = erlmcp_schema_run:all([Check || {_, {Check, _}} <- Pairs]),
     Finds = finds(Pairs),
     {[charged(length(Pairs), Check)],
-     [fun(V, At, Sum) ->
-          lists:foldl(fun({Token, Find}, {Evaluated, Run}) ->
-              {More, Found} = Find(V, under([~"allOf", Token], At), spent(1, Run)),
-              {merge(Evaluated, More), Found}
-          end, Sum, Finds)
+     [fun(V, I, S, Run) ->
+          lists:foldl(fun({Token, Find}, Sum) ->
+              Find(V, I, [Token, ~"allOf" | S], spent(1, Sum))
+          end, Run, Finds)
       end]};
 part(~"anyOf", Of, _, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"anyOf", Of, list, Context),
-    Finds = finds(Pairs),
-    {[choice(~"anyOf", Of, Pairs, Context)],
-     [fun(V, At, {Evaluated, Run}) ->
-          case branches(~"anyOf", Finds, V, At, Run) of
-              {[], Failed, Left} ->
-                  Text = fun() -> none(~"anyOf", V, Failed) end,
-                  {Evaluated, fail(under([~"anyOf"], At), Text, Left)};
-              {Passed, _, Left} ->
-                  {merged(Passed, Evaluated), Left}
-          end
-      end]};
+    choice(~"anyOf", Of, Context);
 part(~"oneOf", Of, _, Context) ->
-    Pairs = erlmcp_schema_compile:children(~"oneOf", Of, list, Context),
-    Finds = finds(Pairs),
-    {[choice(~"oneOf", Of, Pairs, Context)],
-     [fun(V, At, {Evaluated, Run}) ->
-          case branches(~"oneOf", Finds, V, At, Run) of
-              {[], Failed, Left} ->
-                  Text = fun() -> none(~"oneOf", V, Failed) end,
-                  {Evaluated, fail(under([~"oneOf"], At), Text, Left)};
-              {[_] = Passed, _, Left} ->
-                  {merged(Passed, Evaluated), Left};
-              {Passed, _, Left} ->
-                  Text = fun() -> several(V, Passed) end,
-                  {Evaluated, fail(under([~"oneOf"], At), Text, Left)}
-          end
-      end]};
+    choice(~"oneOf", Of, Context);
 part(~"not", Sub, _, Context) ->
     {Refused, _} = erlmcp_schema_compile:child([~"not"], Sub, Context, ~"not"),
-    Check = fun(V, Table, Budget) -> bnot Refused(V, Table, spend(1, Budget)) end,
-    leaf(~"not", Check, fun(V) ->
-        [~"must not match the schema in not, and is ", value(V)]
-    end);
+    leaf(~"not", fun(V, Table, Budget) -> bnot Refused(V, Table, spend(1, Budget)) end, true);
 part(~"if", Sub, Schema, Context) ->
     {If, FindIf} = erlmcp_schema_compile:child([~"if"], Sub, Context, ~"if"),
     {Then, FindThen} = branch_of(~"then", Schema, Context),
     {Else, FindElse} = branch_of(~"else", Schema, Context),
     {[conditional(If, Then, Else)],
-     [fun(V, At, {Evaluated, Run}) ->
-          {More, #run{errors = Errors} = Tried} =
-              FindIf(V, under([~"if"], At), branch(spent(1, Run))),
-          {Keyword, Find, Before} = case Errors of
-              [] -> {~"then", FindThen, merge(Evaluated, More)};
-              _ -> {~"else", FindElse, Evaluated}
-          end,
-          {Also, Found} = Find(V, under([Keyword], At), spent(1, join(Run, Tried))),
-          {merge(Before, Also), Found}
+     [fun(V, I, S, Run) ->
+          #run{errors = Errors} = Tried = FindIf(V, I, [~"if" | S], branch(spent(1, Run))),
+          Left = spent(1, join(Run, Tried)),
+          case Errors of
+              [] -> FindThen(V, I, [~"then" | S], Left);
+              _ -> FindElse(V, I, [~"else" | S], Left)
+          end
       end]}.
 
 branch_of(Keyword, Schema, Context) ->
@@ -96,18 +64,24 @@ charged(Cost, Check) ->
         (_, _, _) -> throw(budget)
     end.
 
-choice(Keyword, Of, Pairs, #{place := Place, index := Index}) ->
+%% anyOf and oneOf.
+choice(Keyword, Of, #{place := Place, index := Index} = Context) ->
+    Pairs = erlmcp_schema_compile:children(Keyword, Of, list, Context),
     Checks = [Check || {_, {Check, _}} <- Pairs],
+    Finds = finds(Pairs),
     Places = [erlmcp_schema_place:child([Keyword, Token], Sub, Place, Index)
               || {{Token, _}, Sub} <- lists:zip(Pairs, Of)],
     Cost = length(Checks),
     case {erlmcp_schema_tag:find(Places, Index), Keyword} of
         {{Name, Numbers}, _} ->
-            tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers}, Cost);
+            {[tagged(Name, #{Tag => lists:nth(N + 1, Checks) || Tag := N <- Numbers}, Cost)],
+             [find_tagged(Keyword, Name, Numbers, list_to_tuple(Finds))]};
         {none, ~"anyOf"} ->
-            charged(Cost, fun(V, Table, Budget) -> any(Checks, V, Table, Budget) end);
+            {[charged(Cost, fun(V, Table, Budget) -> any(Checks, V, Table, Budget) end)],
+             [find_choice(Keyword, Finds)]};
         {none, ~"oneOf"} ->
-            charged(Cost, fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end)
+            {[charged(Cost, fun(V, Table, Budget) -> one(Checks, V, Table, Budget) end)],
+             [find_choice(Keyword, Finds)]}
     end.
 
 tagged(Name, ByTag, Cost) ->
@@ -152,36 +126,42 @@ conditional(If, Then, Else) ->
         end
     end.
 
-%% Which schemas the value passes, with what they evaluated, and the errors that the others found.
-branches(Keyword, Finds, V, At, Run0) ->
-    {Tried, Run} = lists:mapfoldl(fun({Token, Find}, Before) ->
-        {Evaluated, #run{errors = Errors} = After} =
-            Find(V, under([Keyword, Token], At), branch(spent(1, Before))),
-        {{Token, Evaluated, lists:reverse(Errors)}, join(Before, After)}
-    end, Run0, Finds),
-    {Passed, Failed} = lists:partition(fun({_, _, Errors}) -> Errors =:= [] end, Tried),
-    {Passed, [Errors || {_, _, Errors} <- Failed], Run}.
+%% The tag tells which schema was meant: the others fail by it.
+find_tagged(Keyword, Name, Numbers, Finds) ->
+    Count = tuple_size(Finds),
+    fun
+        (#{Name := Tag} = V, I, S, Run) when is_map_key(Tag, Numbers) ->
+            {Token, Find} = element(map_get(Tag, Numbers) + 1, Finds),
+            case Find(V, I, [Token, Keyword | S], branch(spent(Count, Run))) of
+                #run{errors = []} = Tried ->
+                    join(Run, Tried);
+                #run{errors = Errors} = Tried ->
+                    fail(Keyword, {Count, Errors}, V, I, [Keyword | S], join(Run, Tried))
+            end;
+        (V, I, S, Run) ->
+            choose(Keyword, tuple_to_list(Finds), V, I, [Keyword | S], Run)
+    end.
 
-merged(Passed, Evaluated0) ->
-    lists:foldl(fun({_, More, _}, Evaluated) -> merge(Evaluated, More) end, Evaluated0, Passed).
+find_choice(Keyword, Finds) ->
+    fun(V, I, S, Run) -> choose(Keyword, Finds, V, I, [Keyword | S], Run) end.
 
-%% The schema that was meant is most likely the one that goes wrong furthest inside of the value.
-none(Keyword, V, []) ->
-    [~"must match a schema in ", Keyword, ~", which has none, and is ", value(V)];
-none(Keyword, _, Failed) ->
-    Errors = [Error || [Error | _] <- Failed],
-    {{Instance, _}, Text} = lists:foldl(fun({At, _} = Error, {Best, _} = Nearest) ->
-        case depth(At) > depth(Best) of
-            true -> Error;
-            false -> Nearest
-        end
-    end, hd(Errors), Errors),
-    Field = erlmcp_schema_text:field(erlmcp_schema_place:pointer(Instance)),
-    [~"must match a schema in ", Keyword, ~"; by the nearest of ",
-     integer_to_binary(length(Failed)), ~", ", Field, $\s, Text()].
+choose(Keyword, Finds, V, I, S, Run) ->
+    case branches(Finds, V, I, S, Run, [], []) of
+        {[], Errors, Left} ->
+            fail(Keyword, {length(Errors), Errors}, V, I, S, Left);
+        {[_, _ | _] = Passed, _, Left} when Keyword =:= ~"oneOf" ->
+            fail(Keyword, {passed, lists:reverse(Passed)}, V, I, S, Left);
+        {_, _, Left} ->
+            Left
+    end.
 
-depth({Instance, _}) -> length(Instance).
-
-several(V, Passed) ->
-    [~"must match exactly one schema in oneOf, but ", value(V), ~" matches ",
-     erlmcp_schema_text:list([Token || {Token, _, _} <- Passed], ~"and")].
+%% Which schemas the value passes, and the first error of each other.
+branches([{Token, Find} | Finds], V, I, S, Run, Passed, Failed) ->
+    case Find(V, I, [Token | S], branch(spent(1, Run))) of
+        #run{errors = []} = Tried ->
+            branches(Finds, V, I, S, join(Run, Tried), [Token | Passed], Failed);
+        #run{errors = [Error]} = Tried ->
+            branches(Finds, V, I, S, join(Run, Tried), Passed, [Error | Failed])
+    end;
+branches([], _, _, _, Run, Passed, Failed) ->
+    {Passed, lists:reverse(Failed), Run}.

@@ -6,10 +6,9 @@ The members of an object: `properties`, `patternProperties`, what is said of the
 
 -include("erlmcp_schema.hrl").
 
--export([part/2, has_check/1, missing/2]).
+-export([part/2, has_check/1]).
 
--import(erlmcp_schema_run, [spend/2, spent/2, down/3, under/2, fail/3]).
--import(erlmcp_schema_text, [literal/1]).
+-import(erlmcp_schema_run, [spend/2, spent/2, inside/3, fail/6]).
 
 %% Up to here OTP keeps the members of a map in a list.
 -define(SMALL, 32).
@@ -36,12 +35,9 @@ part(Schema, Context) ->
         {~"required", maps:get(~"required", Schema, [])}, Context),
     Rest = rest(Schema, Context),
     {[check(Properties, Required, Patterns, Rest, Schema) || has_check(Schema)],
-     [properties_finder([{Name, Find} || {Name, {_, Find}} <- Properties]),
-      required_finder(Required)]
-         ++ [erlmcp_schema_pattern:halting(~"patternProperties", Text,
-                                           pattern_finder(Pattern, Text, Find))
-             || {Pattern, Text, {_, Find}} <- Patterns]
-         ++ rest_finders(Rest, names(Properties), [Pattern || {Pattern, _, _} <- Patterns])}.
+     finders([{Name, Find} || {Name, {_, Find}} <- Properties], Required, Patterns,
+             rest_finder(Rest, names(Properties), [Pattern || {Pattern, _, _} <- Patterns]),
+             Schema)}.
 
 names(Properties) ->
     #{Name => true || {Name, _} <- Properties}.
@@ -222,102 +218,114 @@ matching([{Pattern, Check} | Patterns], Name, Value, Table, Budget, Evaluated) -
 matching([], _, _, _, Budget, Evaluated) ->
     {Evaluated, Budget}.
 
-%% The finders, a keyword each.
-properties_finder(Properties) ->
-    Cost = length(Properties),
+%% The finders. The first one refuses what is no object if `type` does.
+finders(Properties, Required, [], Rest, Schema) ->
+    [finder(Properties, Required, Rest, Schema) || has_check(Schema)];
+finders(Properties, Required, Patterns, Rest, Schema) ->
+    Last = erlmcp_schema_run:in_turn([]),
+    [finder(Properties, Required, Last, Schema)]
+        ++ [erlmcp_schema_pattern:halting(~"patternProperties", Text,
+                                          pattern_finder(Pattern, Text, Find))
+            || {Pattern, Text, {_, Find}} <- Patterns]
+        ++ [Rest].
+
+finder(Properties, Required, Rest, Schema) ->
+    Cost = length(Properties) + length(Required),
+    Only = maps:get(~"type", Schema, any) =:= ~"object",
     fun
-        (V, At, {Evaluated0, Run0}) when is_map(V) ->
-            lists:foldl(fun({Name, Find}, {Evaluated, Run}) ->
-                case V of
-                    #{Name := Value} ->
-                        {_, Found} = Find(Value, down(Name, [~"properties", Name], At), Run),
-                        {with(Name, Evaluated), Found};
-                    #{} ->
-                        {Evaluated, Run}
-                end
-            end, {Evaluated0, spent(Cost, Run0)}, Properties);
-        (_, _, Sum) ->
-            Sum
+        (V, I, S, #run{evaluated = unasked} = Run) when is_map(V) ->
+            properties(Properties, V, map_size(V), I, [~"properties" | S], Required, Rest,
+                       spent(Cost, Run));
+        (V, I, S, Run) when is_map(V) ->
+            Parts = #{Name => true || {Name, _} <- Properties, is_map_key(Name, V)},
+            Find = fun(Before) ->
+                properties(Properties, V, 0, I, [~"properties" | S], Required, none, Before)
+            end,
+            Rest(V, I, S, inside(Find, Parts, spent(Cost, Run)));
+        (V, I, S, Run) when Only ->
+            fail(~"type", [~"object"], V, I, [~"type" | S], Run);
+        (_, _, _, Run) ->
+            Run
     end.
 
-required_finder(Required) ->
-    Cost = length(Required),
-    fun
-        (V, At, {Evaluated, Run}) when is_map(V) ->
-            Missing = [Name || Name <- Required, not is_map_key(Name, V)],
-            {Evaluated, lists:foldl(fun(Name, Sum) ->
-                fail(under([~"required"], At), fun() -> missing(Name, V) end, Sum)
-            end, spent(Cost, Run), Missing)};
-        (_, _, Sum) ->
-            Sum
-    end.
+%% Other is how many members have not been found among the properties.
+properties([{Name, Find} | Properties], V, Other, I, S, Required, Rest, Run) ->
+    case V of
+        #{Name := Value} ->
+            properties(Properties, V, Other - 1, I, S, Required, Rest,
+                       Find(Value, [Name | I], [Name | S], Run));
+        #{} ->
+            properties(Properties, V, Other, I, S, Required, Rest, Run)
+    end;
+properties([], V, Other, I, [_ | S], Required, Rest, Run) when Other > 0 ->
+    Rest(V, I, S, required(Required, V, I, S, Run));
+properties([], V, _, I, [_ | S], Required, _, Run) ->
+    required(Required, V, I, S, Run).
 
--doc "That an object has not a member that it must have.".
--spec missing(binary(), map()) -> iodata().
-missing(Name, V) ->
-    [~"must have the property ", literal(Name), ~", but has ", has(V)].
-
-has(V) when map_size(V) =:= 0 -> ~"none";
-has(V) -> erlmcp_schema_text:list([literal(Name) || Name <- lists:sort(maps:keys(V))], ~"and").
+required([Name | Names], V, I, S, Run) when is_map_key(Name, V) ->
+    required(Names, V, I, S, Run);
+required([Name | Names], V, I, S, Run) ->
+    required(Names, V, I, S, fail(~"required", Name, V, I, [~"required" | S], Run));
+required([], _, _, _, Run) ->
+    Run.
 
 pattern_finder(Pattern, Text, Find) ->
     fun
-        (V, At, {Evaluated0, Run0}) when is_map(V) ->
-            lists:foldl(fun({Name, Value}, {Evaluated, Run}) ->
-                case matches(Name, Pattern, Run) of
+        (V, I, S, Run) when is_map(V) ->
+            Below = [Text, ~"patternProperties" | S],
+            lists:foldl(fun({Name, Value}, Sum) ->
+                case matches(Name, Pattern, Sum) of
                     {true, Left} ->
-                        {_, Found} =
-                            Find(Value, down(Name, [~"patternProperties", Text], At), Left),
-                        {with(Name, Evaluated), Found};
+                        Inside = fun(Before) -> Find(Value, [Name | I], Below, Before) end,
+                        inside(Inside, #{Name => true}, Left);
                     {false, Left} ->
-                        {Evaluated, Left}
+                        Left
                 end
-            end, {Evaluated0, spent(map_size(V), Run0)}, sorted(V));
-        (_, _, Sum) ->
-            Sum
+            end, spent(map_size(V), Run), sorted(V));
+        (_, _, _, Run) ->
+            Run
     end.
 
 matches(Name, Pattern, Run) ->
     Check = fun(Text, _, Budget) -> erlmcp_schema_pattern:match(Text, Pattern, Budget) end,
     erlmcp_schema_run:passes(Check, Name, Run).
 
-rest_finders([], _, _) ->
-    [];
-rest_finders([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
-    Closed = Sub =:= false,
-    [fun
-        (V, At, {_, Run}) when is_map(V) ->
-            {all, lists:foldl(fun({Name, Value}, Sum) ->
-                case evaluated(Name, Known, Patterns, Sum) of
-                    {true, Left} ->
-                        Left;
-                    {false, Left} when Closed ->
-                        fail(under([Keyword], At), fun() -> other(Name, Known) end, Left);
-                    {false, Left} ->
-                        {_, Found} = Find(Value, down(Name, [Keyword], At), Left),
-                        Found
-                end
-            end, spent(map_size(V), Run), sorted(V))};
-        (_, _, Sum) ->
-            Sum
-    end].
+rest_finder([], _, _) ->
+    erlmcp_schema_run:in_turn([]);
+rest_finder([{Keyword, Sub, {_, Find}}], Known, Patterns) ->
+    Names = lists:sort(maps:keys(Known)),
+    Other = case Sub of
+        false -> fun(V, [Name | I], S, Run) -> fail(closed, {Name, Names}, V, I, S, Run) end;
+        _ -> Find
+    end,
+    fun
+        (V, I, S, Run) when is_map(V) ->
+            Each = fun(Before) ->
+                Unnamed = [Member || {Name, _} = Member <- maps:to_list(V),
+                                     not is_map_key(Name, Known)],
+                unnamed(lists:sort(Unnamed), Patterns, Other, I, [Keyword | S], Before)
+            end,
+            inside(Each, all, spent(map_size(V), Run));
+        (_, _, _, Run) ->
+            Run
+    end.
 
-evaluated(Name, Known, _, Run) when is_map_key(Name, Known) ->
-    {true, Run};
-evaluated(Name, Known, [Pattern | Patterns], Run) ->
+unnamed([{Name, Value} | Members], Patterns, Find, I, S, Run) ->
+    case is_matched(Name, Patterns, Run) of
+        {true, Left} ->
+            unnamed(Members, Patterns, Find, I, S, Left);
+        {false, Left} ->
+            unnamed(Members, Patterns, Find, I, S, Find(Value, [Name | I], S, Left))
+    end;
+unnamed([], _, _, _, _, Run) ->
+    Run.
+
+is_matched(Name, [Pattern | Patterns], Run) ->
     case matches(Name, Pattern, Run) of
         {true, Left} -> {true, Left};
-        {false, Left} -> evaluated(Name, Known, Patterns, Left)
+        {false, Left} -> is_matched(Name, Patterns, Left)
     end;
-evaluated(_, _, [], Run) ->
+is_matched(_, [], Run) ->
     {false, Run}.
 
-other(Name, Known) when map_size(Known) =:= 0 ->
-    [~"must not have the property ", literal(Name)];
-other(Name, Known) ->
-    [~"must not have the property ", literal(Name), ~", only ", has(Known)].
-
 sorted(V) -> lists:sort(maps:to_list(V)).
-
-with(_, all) -> all;
-with(Name, Evaluated) -> Evaluated#{Name => true}.

@@ -6,8 +6,7 @@ needed beside which. Pure.
 
 -export([parts/2]).
 
--import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, down/3, under/2]).
--import(erlmcp_schema_text, [count/2, literal/1]).
+-import(erlmcp_schema_run, [leaf/3, spend/2, spent/2, inside/3]).
 
 -doc "The parts of a schema that these keywords are.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
@@ -23,18 +22,14 @@ part(~"minProperties", Value, Context) ->
         (V, _, Budget) when is_map(V), map_size(V) < Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"minProperties", Check, fun(V) ->
-        [~"must have at least ", count(Limit, ~"member"), ~", not ", integer_to_binary(map_size(V))]
-    end);
+    leaf(~"minProperties", Check, Limit);
 part(~"maxProperties", Value, Context) ->
     Limit = erlmcp_schema_value:integral({~"maxProperties", Value}, Context),
     Check = fun
         (V, _, Budget) when is_map(V), map_size(V) > Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"maxProperties", Check, fun(V) ->
-        [~"must have at most ", count(Limit, ~"member"), ~", not ", integer_to_binary(map_size(V))]
-    end);
+    leaf(~"maxProperties", Check, Limit);
 part(~"propertyNames", Sub, Context) ->
     {Check, Find} =
         erlmcp_schema_compile:child([~"propertyNames"], Sub, Context, ~"propertyNames"),
@@ -45,13 +40,15 @@ part(~"propertyNames", Sub, Context) ->
             Budget
     end,
     Finder = fun
-        (V, At, {Evaluated, Run}) when is_map(V) ->
-            {Evaluated, lists:foldl(fun(Name, Sum) ->
-                {_, Found} = Find(Name, down(Name, [~"propertyNames"], At), Sum),
-                Found
-            end, spent(map_size(V), Run), lists:sort(maps:keys(V)))};
-        (_, _, Sum) ->
-            Sum
+        (V, I, S, Run) when is_map(V) ->
+            Each = fun(Before) ->
+                lists:foldl(fun(Name, Sum) ->
+                    Find(Name, [Name | I], [~"propertyNames" | S], Sum)
+                end, spent(map_size(V), Before), lists:sort(maps:keys(V)))
+            end,
+            inside(Each, #{}, Run);
+        (_, _, _, Run) ->
+            Run
     end,
     {[Names], [Finder]};
 part(~"dependentRequired", Of, Context) when is_map(Of) ->
@@ -96,18 +93,14 @@ dependent_names(Keyword, Name, Names, Context) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(Keyword, Check, fun(V) ->
-        Missing = [Other || Other <- Needed, not is_map_key(Other, V)],
-        [erlmcp_schema_members:missing(hd(Missing), V), ~"; it is needed beside ", literal(Name)]
-    end).
+    leaf(Keyword, Check, {Name, Needed}).
 
 dependent_schema(Keyword, Name, {Check, Find}) ->
     Finder = fun
-        (V, At, {Evaluated, Run}) when is_map_key(Name, V) ->
-            {More, Found} = Find(V, under([Keyword, Name], At), spent(1, Run)),
-            {erlmcp_schema_run:merge(Evaluated, More), Found};
-        (_, _, Sum) ->
-            Sum
+        (V, I, S, Run) when is_map_key(Name, V) ->
+            Find(V, I, [Name, Keyword | S], spent(1, Run));
+        (_, _, _, Run) ->
+            Run
     end,
     {[fun
           (V, Table, Budget) when is_map_key(Name, V) -> Check(V, Table, spend(1, Budget));

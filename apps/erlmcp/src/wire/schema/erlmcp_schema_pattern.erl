@@ -146,15 +146,17 @@ is_long(Counts) ->
     re:run(Counts, "^[0-9]*(?:,[}]|,?[0-9]{3})", [{capture, none}]) =:= match.
 
 -doc "The finder of a keyword with a pattern, which says so when that takes too long.".
--spec halting(binary(), binary(), erlmcp_schema_run:keyword_finder()) ->
-    erlmcp_schema_run:keyword_finder().
+-spec halting(binary(), binary(), erlmcp_schema_run:finder()) -> erlmcp_schema_run:finder().
 halting(Keyword, Text, Finder) ->
-    fun(V, At, Sum) ->
-        try Finder(V, At, Sum) catch throw:pattern ->
-            Message = fun() ->
-                [~"cannot be checked: the pattern ", erlmcp_schema_text:literal(Text),
-                 ~" took too long"]
-            end,
-            throw({halt, erlmcp_schema_run:error(erlmcp_schema_run:under([Keyword], At), Message)})
-        end
+    case erlmcp_schema_shape:compile(Text) of
+        {ok, _} ->
+            Finder;
+        error ->
+            fun(V, I, S, Run) ->
+                try
+                    Finder(V, I, S, Run)
+                catch
+                    throw:pattern -> throw({halt, {halted, Text, V, I, [Keyword | S]}})
+                end
+            end
     end.

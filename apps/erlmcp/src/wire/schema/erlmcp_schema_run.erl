@@ -10,44 +10,41 @@ items were evaluated.
 
 -include("erlmcp_schema.hrl").
 
--export([pass/0, refuse/0, all/1, either/2]).
--export([leaf/3, fail/3, error/2, errors/1, find/4, both/2]).
+-export([pass/0, refuse/0, all/1, either/2, in_turn/1]).
+-export([leaf/3, fail/6, errors/1, both/2]).
 -export([spend/2, spent/2, passes/3, holds/3]).
--export([down/3, under/2, merge/2]).
+-export([inside/3, evaluated/2]).
 -export([branch/1, join/2]).
 
--compile({no_auto_import, [error/2]}).
-
--export_type([check/0, finder/0, node_pair/0, keyword_finder/0, part/0]).
--export_type([at/0, text/0, evaluated/0, run/0]).
+-export_type([check/0, finder/0, node_pair/0, part/0]).
+-export_type([token/0, path/0, evaluated/0, run/0]).
 
 -type check() ::
     fun((Value :: term(), Table :: tuple(), Budget :: non_neg_integer()) -> integer()).
--type finder() :: fun((Value :: term(), at(), run()) -> {evaluated(), run()}).
+-type finder() :: fun((Value :: term(), Instance :: path(), Schema :: path(), run()) -> run()).
 -type node_pair() :: {check(), finder()}.
--type keyword_finder() :: fun((term(), at(), {evaluated(), run()}) -> {evaluated(), run()}).
 
 %% A check that cannot say yes or no throws: `budget` when nothing is left of it, `pattern` when a
 %% pattern takes too long. A finder then throws `{halt, Error}`.
 
 %% What one or a few keywords of a schema that belong together come to.
--type part() :: {[check()], [keyword_finder()]}.
+-type part() :: {[check()], [finder()]}.
 -type token() :: binary() | non_neg_integer().
--type at() :: {Instance :: [token()], Schema :: [token()]}.
--type text() :: fun(() -> iodata()).
+%% The last token first.
+-type path() :: [token()].
 -type evaluated() :: all | #{token() => true}.
 -type run() :: #run{}.
 
 -doc "The schema `true`.".
 -spec pass() -> node_pair().
 pass() ->
-    {fun(_, _, Budget) -> Budget end, fun(_, _, Run) -> {#{}, Run} end}.
+    {fun(_, _, Budget) -> Budget end, in_turn([])}.
 
 -doc "The schema `false`.".
 -spec refuse() -> node_pair().
 refuse() ->
     {fun(_, _, Budget) -> bnot Budget end,
-     fun(_, At, Run) -> {#{}, fail(At, fun() -> ~"must not be there" end, Run)} end}.
+     fun(V, I, S, Run) -> fail(false, none, V, I, S, Run) end}.
 
 -doc "The check that all of these pass.".
 -spec all([check()]) -> check().
@@ -87,14 +84,27 @@ either(A, B) ->
         end
     end.
 
--doc "A keyword that looks at nothing but the value. The message goes on after the value's name.".
--spec leaf(binary(), check(), fun((term()) -> iodata())) -> part().
-leaf(Keyword, Check, Message) ->
-    Finder = fun(V, At, {Evaluated, Run}) ->
-        case passes(Check, V, Run) of
-            {true, Left} -> {Evaluated, Left};
-            {false, Left} ->
-                {Evaluated, fail(under([Keyword], At), fun() -> Message(V) end, Left)}
+-doc "The finder that is these, one after the other.".
+-spec in_turn([finder()]) -> finder().
+in_turn([]) ->
+    fun(_, _, _, Run) -> Run end;
+in_turn([A]) ->
+    A;
+in_turn([A, B]) ->
+    fun(V, I, S, Run) -> B(V, I, S, A(V, I, S, Run)) end;
+in_turn([A, B, C]) ->
+    fun(V, I, S, Run) -> C(V, I, S, B(V, I, S, A(V, I, S, Run))) end;
+in_turn([A, B, C | Rest]) ->
+    in_turn([in_turn([A, B, C]), in_turn(Rest)]).
+
+-doc "A keyword that looks at nothing but the value, and what it expects of that.".
+-spec leaf(binary(), check(), Expected :: term()) -> part().
+leaf(Keyword, Check, Expected) ->
+    Finder = fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
+        case Check(V, Table, Budget) of
+            Budget -> Run;
+            Left when Left >= 0 -> Run#run{budget = Left};
+            Failed -> fail(Keyword, Expected, V, I, [Keyword | S], Run#run{budget = bnot Failed})
         end
     end,
     {[Check], [Finder]}.
@@ -103,51 +113,36 @@ leaf(Keyword, Check, Message) ->
 -spec passes(check(), term(), run()) -> {boolean(), run()}.
 passes(Check, V, #run{table = Table, budget = Budget} = Run) ->
     case Check(V, Table, Budget) of
+        Budget -> {true, Run};
         Left when Left >= 0 -> {true, Run#run{budget = Left}};
         Failed -> {false, Run#run{budget = bnot Failed}}
     end.
 
 -doc "A check, of a schema that has to know what was evaluated: its finder, up to the first error.".
--spec holds(fun((run()) -> {evaluated(), run()}), tuple(), non_neg_integer()) -> integer().
+-spec holds(fun((run()) -> run()), tuple(), non_neg_integer()) -> integer().
 holds(Find, Table, Budget) ->
     try Find(#run{table = Table, budget = Budget, room = 1}) of
-        {_, #run{budget = Left}} -> Left
+        #run{budget = Left} -> Left
     catch
         throw:{full, #run{budget = Left}} -> bnot Left
     end.
 
--doc """
-One error more; its text, which goes on after the value's name, is made if it is to be reported.
-Throws `{full, Run}` when no other has room.
-""".
--spec fail(at(), text(), run()) -> run().
-fail(_, _, #run{room = 0} = Run) ->
+-doc "One error more. Throws `{full, Run}` when no other has room.".
+-spec fail(erlmcp_schema_error:kind(), Expected :: term(), Value :: term(), Instance :: path(),
+           Schema :: path(), run()) -> run().
+fail(_, _, _, _, _, #run{room = 0} = Run) ->
     Run;
-fail(At, Text, #run{errors = Errors, room = Room, branch = Branch} = Run) ->
-    case Run#run{errors = [{At, Text} | Errors], room = Room - 1} of
-        #run{room = 0} = Full when not Branch -> throw({full, Full});
-        More -> More
+fail(Kind, Expected, V, I, S, #run{errors = Errors, room = Room, branch = Branch} = Run) ->
+    More = Run#run{errors = [{Kind, Expected, V, I, S} | Errors], room = Room - 1},
+    case Room of
+        1 when not Branch -> throw({full, More});
+        _ -> More
     end.
 
 -doc "The errors of a run, in their order.".
--spec errors(run()) -> [erlmcp_schema:error()].
-errors(#run{errors = Errors}) ->
-    [error(At, Text) || {At, Text} <- lists:reverse(Errors)].
-
--doc "The error that something is wrong there.".
--spec error(at(), text()) -> erlmcp_schema:error().
-error({Instance, Schema}, Text) ->
-    Pointer = erlmcp_schema_place:pointer(Instance),
-    #{
-        instance_path => Pointer,
-        schema_path => erlmcp_schema_place:pointer(Schema),
-        message => iolist_to_binary([erlmcp_schema_text:field(Pointer), " ", Text(), "."])
-    }.
-
--doc "The errors of a schema's keywords, one after the other.".
--spec find([keyword_finder()], term(), at(), run()) -> {evaluated(), run()}.
-find(Finders, V, At, Run) ->
-    lists:foldl(fun(Finder, Sum) -> Finder(V, At, Sum) end, {#{}, Run}, Finders).
+-spec errors(run()) -> [erlmcp_schema_error:error()].
+errors(#run{errors = [_] = Errors}) -> Errors;
+errors(#run{errors = Errors}) -> lists:reverse(Errors).
 
 -doc "Two parts as one.".
 -spec both(part(), part()) -> part().
@@ -164,28 +159,34 @@ spend(_, _) -> throw(budget).
 spent(Cost, #run{budget = Budget} = Run) ->
     Run#run{budget = spend(Cost, Budget)}.
 
--doc "A part of the instance, under these tokens of the schema.".
--spec down(token(), [token()], at()) -> at().
-down(Token, Tokens, {Instance, Schema}) ->
-    {[Token | Instance], lists:reverse(Tokens, Schema)}.
+-doc "What is found in parts of the value, whose own evaluation is another.".
+-spec inside(fun((run()) -> run()), Parts :: evaluated(), run()) -> run().
+inside(Find, _, #run{evaluated = unasked} = Run) ->
+    Find(Run);
+inside(Find, Parts, #run{evaluated = Evaluated} = Run) ->
+    Found = Find(Run#run{evaluated = unasked}),
+    Found#run{evaluated = merge(Evaluated, Parts)}.
 
--doc "The same instance, under these tokens of the schema.".
--spec under([token()], at()) -> at().
-under(Tokens, {Instance, Schema}) ->
-    {Instance, lists:reverse(Tokens, Schema)}.
+-doc "That these were evaluated too.".
+-spec evaluated(evaluated(), run()) -> run().
+evaluated(_, #run{evaluated = unasked} = Run) -> Run;
+evaluated(More, #run{evaluated = Evaluated} = Run) -> Run#run{evaluated = merge(Evaluated, More)}.
 
--doc "What is evaluated when both are.".
--spec merge(evaluated(), evaluated()) -> evaluated().
 merge(all, _) -> all;
 merge(_, all) -> all;
 merge(A, B) -> maps:merge(A, B).
 
--doc "A run whose errors do not count for the value, yet.".
+-doc "A run whose errors do not count for the value, yet; the first is enough.".
 -spec branch(run()) -> run().
 branch(Run) ->
-    Run#run{errors = [], room = 4, branch = true}.
+    Run#run{errors = [], room = 1, branch = true}.
 
--doc "The run goes on after a branch: with its own errors, with the branch's budget.".
+-doc """
+The run goes on after a branch, with its own errors and the branch's budget; and, if the value
+passed that, with what it evaluated.
+""".
 -spec join(run(), Branch :: run()) -> run().
+join(Run, #run{budget = Left, errors = [], evaluated = Evaluated}) ->
+    Run#run{budget = Left, evaluated = Evaluated};
 join(Run, #run{budget = Left}) ->
     Run#run{budget = Left}.

@@ -9,8 +9,10 @@ or `^\d{4}-\d{2}$`. They are matched in one pass, several times as fast as by `m
 
 -export_type([shape/0]).
 
-%% Which of the 128 characters, and how many of them.
--opaque shape() :: [{Class :: tuple(), Least :: non_neg_integer(), Most :: non_neg_integer()}].
+%% Which characters, and how many of them.
+-opaque shape() :: [{class(), Least :: non_neg_integer(), Most :: non_neg_integer()}].
+%% A bit for each of the 128: three integers that need no more than a word each.
+-type class() :: {From0 :: integer(), From48 :: integer(), From96 :: integer()}.
 
 %% No text is as long.
 -define(ANY_NUMBER, (1 bsl 50)).
@@ -21,6 +23,12 @@ or `^\d{4}-\d{2}$`. They are matched in one pass, several times as fast as by `m
     (C =:= $^ orelse C =:= $$ orelse C =:= $\\ orelse C =:= $. orelse C =:= $* orelse C =:= $+
         orelse C =:= $? orelse C =:= $( orelse C =:= $) orelse C =:= $[ orelse C =:= $]
         orelse C =:= ${ orelse C =:= $} orelse C =:= $|)
+).
+
+-define(IS_IN(C, A, B, D),
+    (C >= 96 andalso C < 128 andalso (D bsr (C - 96)) band 1 =:= 1
+        orelse C >= 48 andalso C < 96 andalso (B bsr (C - 48)) band 1 =:= 1
+        orelse C < 48 andalso (A bsr C) band 1 =:= 1)
 ).
 
 -doc """
@@ -129,13 +137,17 @@ first([{Set, _, _} | _]) -> ordsets:from_list(Set);
 first([]) -> [].
 
 class(Set) ->
-    list_to_tuple([lists:member(C, Set) || C <- lists:seq(0, 127)]).
+    {bits(Set, 0, 48), bits(Set, 48, 96), bits(Set, 96, 128)}.
+
+bits(Set, From, To) ->
+    lists:foldl(fun(C, Bits) -> Bits bor (1 bsl (C - From)) end, 0,
+                [C || C <- Set, C >= From, C < To]).
 
 -doc "Whether the whole text has the shape.".
 -spec match(binary(), shape()) -> boolean().
-match(Text, [{Class, Least, Most}]) ->
+match(Text, [{{A, B, D}, Least, Most}]) ->
     N = byte_size(Text),
-    N >= Least andalso N =< Most andalso are(Text, Class);
+    N >= Least andalso N =< Most andalso are(Text, A, B, D);
 match(Text, [{Class, N, N} | Items]) ->
     exactly(Text, N, Class, Items);
 match(Text, [{Class, Least, Most} | Items]) ->
@@ -143,22 +155,18 @@ match(Text, [{Class, Least, Most} | Items]) ->
 match(Text, []) ->
     Text =:= <<>>.
 
-are(<<A, B, C, D, Rest/binary>>, Class)
-        when element(A + 1, Class), element(B + 1, Class), element(C + 1, Class),
-             element(D + 1, Class) ->
-    are(Rest, Class);
-are(<<C, Rest/binary>>, Class) when element(C + 1, Class) -> are(Rest, Class);
-are(Rest, _) -> Rest =:= <<>>.
+are(<<C, Rest/binary>>, A, B, D) when ?IS_IN(C, A, B, D) -> are(Rest, A, B, D);
+are(Rest, _, _, _) -> Rest =:= <<>>.
 
 exactly(Text, 0, _, Items) ->
     match(Text, Items);
-exactly(<<C, Rest/binary>>, N, Class, Items) when element(C + 1, Class) ->
+exactly(<<C, Rest/binary>>, N, {A, B, D} = Class, Items) when ?IS_IN(C, A, B, D) ->
     exactly(Rest, N - 1, Class, Items);
 exactly(_, _, _, _) ->
     false.
 
 %% All that there are: what comes next is none of them.
-span(<<C, Rest/binary>>, N, Class, Least, Most, Items) when element(C + 1, Class) ->
+span(<<C, Rest/binary>>, N, {A, B, D} = Class, Least, Most, Items) when ?IS_IN(C, A, B, D) ->
     span(Rest, N + 1, Class, Least, Most, Items);
 span(Rest, N, _, Least, Most, Items) ->
     N >= Least andalso N =< Most andalso match(Rest, Items).

@@ -4,6 +4,8 @@
 it applies to the same value, has evaluated. Pure.
 """.
 
+-include("erlmcp_schema.hrl").
+
 -export([resolved/2, finders/2]).
 
 -define(HERE, [~"$ref", ~"$dynamicRef", ~"$recursiveRef", ~"allOf", ~"anyOf", ~"oneOf", ~"if",
@@ -27,7 +29,7 @@ resolved(Schema, _) ->
     {Schema, #{}}.
 
 -doc "The last finders of a schema that has such keywords.".
--spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:keyword_finder()].
+-spec finders(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:finder()].
 finders(Schema, Context) ->
     [finder(Keyword, Child)
      || Keyword <- [~"unevaluatedProperties", ~"unevaluatedItems"],
@@ -36,22 +38,20 @@ finders(Schema, Context) ->
 
 finder(Keyword, Find) ->
     fun
-        (V, At, {Evaluated, Run})
+        (V, I, S, #run{evaluated = Evaluated} = Run)
                 when is_map(V), Keyword =:= ~"unevaluatedProperties", Evaluated =/= all ->
             Left = lists:sort(maps:to_list(maps:without(maps:keys(Evaluated), V))),
-            {all, each(Left, Find, Keyword, At, Run)};
-        (V, At, {Evaluated, Run})
+            (each(Left, Find, I, [Keyword | S], Run#run{evaluated = unasked}))#run{evaluated = all};
+        (V, I, S, #run{evaluated = Evaluated} = Run)
                 when is_list(V), Keyword =:= ~"unevaluatedItems", Evaluated =/= all ->
             Left = [Item || {N, _} = Item <- lists:enumerate(0, V),
                             not is_map_key(N, Evaluated)],
-            {all, each(Left, Find, Keyword, At, Run)};
-        (_, _, Sum) ->
-            Sum
+            (each(Left, Find, I, [Keyword | S], Run#run{evaluated = unasked}))#run{evaluated = all};
+        (_, _, _, Run) ->
+            Run
     end.
 
-each(Members, Find, Keyword, At, Run) ->
+each(Members, Find, I, S, Run) ->
     lists:foldl(fun({Token, Value}, Sum) ->
-        {_, Found} = Find(Value, erlmcp_schema_run:down(Token, [Keyword], At),
-                          erlmcp_schema_run:spent(1, Sum)),
-        Found
+        Find(Value, [Token | I], S, erlmcp_schema_run:spent(1, Sum))
     end, Run, Members).

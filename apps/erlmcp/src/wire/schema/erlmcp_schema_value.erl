@@ -4,11 +4,12 @@ The keywords that look at a value alone: its type, the values it may have, what 
 is like. Pure.
 """.
 
+-include("erlmcp_schema.hrl").
+
 -export([parts/2]).
--export([integral/2, names/2]).
+-export([integral/2, names/2, characters/1]).
 
 -import(erlmcp_schema_run, [leaf/3, spend/2]).
--import(erlmcp_schema_text, [value/1, literal/1]).
 
 -doc "The parts of a schema that these keywords are.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
@@ -18,11 +19,37 @@ parts(Schema, Context) ->
                             ~"maximum", ~"exclusiveMaximum", ~"multipleOf", ~"minLength",
                             ~"maxLength", ~"pattern", ~"format"],
                 #{Keyword := Value} <- [Schema]],
-    {Check, Covered} = fused(Schema),
-    [{Check, []} | [case lists:member(Keyword, Covered) of
-                        true -> {[], Finders};
-                        false -> Part
-                    end || {Keyword, {_, Finders} = Part} <- Parts]].
+    {Fused, Covered} = fused(Schema),
+    Uncovered = [Part || {Keyword, Part} <- Parts, not lists:member(Keyword, Covered)],
+    Checks = Fused ++ lists:append([Of || {Of, _} <- Uncovered]),
+    case {Fused, Covered} of
+        {[], [~"type"]} -> [{Checks, finders(Uncovered, Checks, Schema)}];
+        _ -> [{Checks, finders(Parts, Checks, Schema)}]
+    end.
+
+%% Most values are as they should be: one check says so for all keywords.
+finders(Parts, Checks, Schema) ->
+    case {lists:append([Finders || {_, {_, Finders}} <- Parts]), Schema} of
+        {[], _} ->
+            [];
+        {Finders, #{~"pattern" := Text}} ->
+            [erlmcp_schema_pattern:halting(~"pattern", Text, finder(Finders, Checks))];
+        {Finders, _} ->
+            [finder(Finders, Checks)]
+    end.
+
+finder([Finder], _) -> Finder;
+finder(Finders, Checks) ->
+    unless_passed(erlmcp_schema_run:all(Checks), erlmcp_schema_run:in_turn(Finders)).
+
+unless_passed(Check, Find) ->
+    fun(V, I, S, #run{table = Table, budget = Budget} = Run) ->
+        case Check(V, Table, Budget) of
+            Budget -> Run;
+            Left when Left >= 0 -> Run#run{budget = Left};
+            Failed -> Find(V, I, S, Run#run{budget = bnot Failed})
+        end
+    end.
 
 %% The check that stands for the type and what is most often said beside it.
 fused(#{~"type" := ~"object"} = Schema) ->
@@ -74,39 +101,35 @@ part(~"type", Types, Context) ->
         _ -> [Types]
     end,
     Checks = [type(Name, Context) || Name <- Names],
-    Expected = erlmcp_schema_text:list([erlmcp_schema_text:type(Name) || Name <- Names], ~"or"),
-    leaf(~"type", any(Checks), fun(V) -> [~"must be ", Expected, ~", not ", value(V)] end);
+    leaf(~"type", any(Checks), Names);
 part(~"enum", Values, _) when is_list(Values) ->
-    Expected = erlmcp_schema_text:list([literal(Value) || Value <- Values], ~"or"),
-    leaf(~"enum", enum(Values),
-         fun(V) -> [~"must be one of ", Expected, ~", not ", value(V)] end);
+    leaf(~"enum", enum(Values), Values);
 part(~"const", Value, _) ->
-    Expected = literal(Value),
-    leaf(~"const", enum([Value]), fun(V) -> [~"must be ", Expected, ~", not ", value(V)] end);
+    leaf(~"const", enum([Value]), Value);
 part(~"minimum", Limit, _) when is_number(Limit) ->
     Check = fun
         (V, _, Budget) when is_number(V), V < Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"minimum", Check, bound(~"must be at least ", Limit));
+    leaf(~"minimum", Check, Limit);
 part(~"maximum", Limit, _) when is_number(Limit) ->
     Check = fun
         (V, _, Budget) when is_number(V), V > Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"maximum", Check, bound(~"must be at most ", Limit));
+    leaf(~"maximum", Check, Limit);
 part(~"exclusiveMinimum", Limit, _) when is_number(Limit) ->
     Check = fun
         (V, _, Budget) when is_number(V), V =< Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"exclusiveMinimum", Check, bound(~"must be more than ", Limit));
+    leaf(~"exclusiveMinimum", Check, Limit);
 part(~"exclusiveMaximum", Limit, _) when is_number(Limit) ->
     Check = fun
         (V, _, Budget) when is_number(V), V >= Limit -> bnot Budget;
         (_, _, Budget) -> Budget
     end,
-    leaf(~"exclusiveMaximum", Check, bound(~"must be less than ", Limit));
+    leaf(~"exclusiveMaximum", Check, Limit);
 part(~"multipleOf", Of, _) when is_number(Of), Of > 0 ->
     Step = erlmcp_schema_number:to_integer(Of),
     Check = fun
@@ -123,7 +146,7 @@ part(~"multipleOf", Of, _) when is_number(Of), Of > 0 ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"multipleOf", Check, bound(~"must be a multiple of ", Of));
+    leaf(~"multipleOf", Check, Of);
 part(~"minLength", Value, Context) ->
     Limit = integral({~"minLength", Value}, Context),
     Check = fun
@@ -137,7 +160,7 @@ part(~"minLength", Value, Context) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"minLength", Check, measure(~"must have at least ", Limit));
+    leaf(~"minLength", Check, Limit);
 part(~"maxLength", Value, Context) ->
     Limit = integral({~"maxLength", Value}, Context),
     Check = fun
@@ -150,17 +173,14 @@ part(~"maxLength", Value, Context) ->
         (_, _, Budget) ->
             Budget
     end,
-    leaf(~"maxLength", Check, measure(~"must have at most ", Limit));
+    leaf(~"maxLength", Check, Limit);
 part(~"pattern", Text, Context) when is_binary(Text) ->
     Pattern = erlmcp_schema_pattern:compile(Text, [~"pattern"], Context),
     Check = fun
         (V, _, Budget) when is_binary(V) -> erlmcp_schema_pattern:match(V, Pattern, Budget);
         (_, _, Budget) -> Budget
     end,
-    {Checks, [Finder]} = leaf(~"pattern", Check, fun(V) ->
-        [~"must match the pattern ", literal(Text), ~", not ", value(V)]
-    end),
-    {Checks, [erlmcp_schema_pattern:halting(~"pattern", Text, Finder)]};
+    leaf(~"pattern", Check, Text);
 part(~"format", Name, Context) when is_binary(Name) ->
     case erlmcp_schema_compile:asserts_formats(Context) of
         true -> format(Name);
@@ -184,8 +204,7 @@ format(Name) ->
                 (_, _, Budget) ->
                     Budget
             end,
-            leaf(~"format", Check,
-                 fun(V) -> [~"must have the format ", Name, ~", not be ", value(V)] end)
+            leaf(~"format", Check, Name)
     end.
 
 type(~"string", _) ->
@@ -236,19 +255,15 @@ enum(Values) ->
             end
     end.
 
-%% Bytes that begin a character, so that what is not UTF-8 has a length too.
+-doc "The length of a text in characters. What is not UTF-8 has a length too.".
+-spec characters(binary()) -> non_neg_integer().
+characters(Text) ->
+    characters(Text, 0).
+
+%% Bytes that begin a character.
 characters(<<C, Rest/binary>>, N) when C band 16#C0 =/= 16#80 -> characters(Rest, N + 1);
 characters(<<_, Rest/binary>>, N) -> characters(Rest, N);
 characters(<<>>, N) -> N.
-
-bound(Text, Limit) ->
-    fun(V) -> [Text, literal(Limit), ~", not ", literal(V)] end.
-
-measure(Text, Limit) ->
-    fun(V) ->
-        [Text, erlmcp_schema_text:count(Limit, ~"character"), ~", not ",
-         integer_to_binary(characters(V, 0))]
-    end.
 
 -doc "The number of things that a keyword has as its value.".
 -spec integral({binary(), term()}, erlmcp_schema_compile:context()) -> non_neg_integer().
