@@ -190,7 +190,7 @@ resumes(_) ->
     Peer = peer([First, Second, Third]),
     ?assertMatch([{headers, _}, {message, {notification, _, #{~"n" := 1}}},
                   {headers, _}, {message, {notification, _, #{~"n" := 2}}},
-                  {headers, _}, {message, {response, 1, _}}], outcome(Peer, #{}, Resuming)),
+                  {headers, _}, {message, {response, 1, _}}], told(Peer, #{}, Resuming)),
     ?assert(erlang:monotonic_time(millisecond) - Begun >= 200),
     [_, Get, Again] = asked(Peer),
     ?assertMatch(#{line := ~"GET /mcp?a=b HTTP/1.1", body := ~"",
@@ -291,11 +291,11 @@ batch(_) ->
 unprocessed(_) ->
     Peer = peer([{json(200, result(1)), close}, json(200, result(1))]),
     with_channel(url(Peer), #{}, fun(Channel) ->
-        [begin
-             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
-             [_, {message, {response, 1, _}}] = events(X),
-             ok = closed(Peer, 1)
-         end || _ <- [1, 2]]
+        {ok, First} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+        [_, {message, {response, 1, _}}] = events(First),
+        ok = closed(Peer, 1),
+        {ok, Second} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+        [_, {message, {response, 1, _}}] = events(Second)
     end).
 
 %% A server, and a channel to it.
@@ -377,13 +377,13 @@ next(X) ->
     end.
 
 %% A server that gives these answers to the requests that come, whatever they are.
-
 outcome(Answers) ->
     outcome(#{}, #{}, Answers).
 
-outcome(Options, Outgoing, Answers) when is_map(Options) ->
-    outcome(peer(Answers), Options, Outgoing);
-outcome(Peer, Options, Outgoing) ->
+outcome(Options, Outgoing, Answers) ->
+    told(peer(Answers), Options, Outgoing).
+
+told(Peer, Options, Outgoing) ->
     with_channel(url(Peer), Options, fun(Channel) ->
         {ok, X} = erlmcp_http_channel:send(outgoing(maps:merge(#{message => ping()}, Outgoing)),
                                            Channel),
@@ -393,7 +393,7 @@ outcome(Peer, Options, Outgoing) ->
 %% The requests that this takes.
 requests(Options, Outgoing, Answers) ->
     Peer = peer(Answers),
-    [_, {message, {response, 1, _}}] = outcome(Peer, Options, Outgoing),
+    [_, {message, {response, 1, _}}] = told(Peer, Options, Outgoing),
     asked(Peer).
 
 ping() ->
