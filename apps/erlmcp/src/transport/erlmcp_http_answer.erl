@@ -4,7 +4,7 @@ What an HTTP response means to the client that sent a message: which kind it is,
 its bytes. No process.
 """.
 
--export([fields/1, kind/3, whole/3, event/3, refusal/2]).
+-export([fields/1, closes/1, kind/3, whole/3, event/3, refusal/2]).
 
 -export_type([fields/0, kind/0, expected/0]).
 
@@ -26,6 +26,14 @@ fields(Headers) ->
                       maps:groups_from_list(fun({Name, _}) -> Name end,
                                             fun({_, Value}) -> Value end, Headers))
     end.
+
+-doc "Whether the connection of HTTP/1.1 ends with the response.".
+-spec closes(fields()) -> boolean().
+closes(#{~"connection" := Options}) ->
+    lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
+              binary:split(Options, ~",", [global]));
+closes(_) ->
+    false.
 
 -doc "Of a status and headers, for a message that awaits a response (`message`), a stream, or neither.".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().

@@ -32,6 +32,8 @@ the response is taken up again where it ended.
     connection = none :: none | pid(),
     monitor = none :: none | reference(),
     stream = none :: none | gun:stream_ref(),
+    %% Whether the server ends the connection with the response.
+    closes = false :: boolean(),
     %% Messages of gun's that were read and not yet allowed again.
     unread = 0 :: non_neg_integer(),
     at = head :: head
@@ -98,7 +100,7 @@ request(Lease, #exchange{method = Method, path = Path} = X) ->
     Headers = X#exchange.authorization ++ headers(X),
     Stream = gun:request(Connection, Name, Path, Headers, Body, #{flow => ?FLOW}),
     X#exchange{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream,
-               unread = 0, at = head}.
+               unread = 0, closes = false, at = head}.
 
 lane(stream) -> stream;
 lane(_) -> call.
@@ -155,8 +157,9 @@ allowed(nofin, #exchange{unread = Unread, connection = Connection, stream = Stre
 allowed(_, #exchange{unread = Unread} = X) ->
     X#exchange{unread = Unread + 1}.
 
-response(IsFin, Status, Fields, #exchange{route = #{authorizer := Authorizer}} = X) ->
+response(IsFin, Status, Fields, #exchange{route = #{authorizer := Authorizer}} = Before) ->
     ok = erlmcp_http_authorization:noticed(Authorizer, Fields),
+    X = Before#exchange{closes = erlmcp_http_answer:closes(Fields)},
     case erlmcp_http_answer:kind(Status, Fields, awaited(X)) of
         json -> accepted(IsFin, Fields, X, {body, json, ~""});
         events -> accepted(IsFin, Fields, X, {events, reader(X)});
@@ -315,14 +318,18 @@ drain(#exchange{connection = Connection, stream = Stream, monitor = Monitor} = X
 
 %% The connection did not bring the response. What it never took is sent on another one.
 broken(Reason, #exchange{at = head, repeats = Repeats} = X) ->
-    Released = release(broken, X),
+    Released = release(after_error(Reason), X),
     case is_unprocessed(Reason) of
         true when Repeats < ?REPEATS -> again(Released#exchange{repeats = Repeats + 1});
         true -> gone({closed, unprocessed}, Released);
         false -> ended([], Reason, Released)
     end;
 broken(Reason, X) ->
-    ended([], Reason, release(broken, X)).
+    ended([], Reason, release(after_error(Reason), X)).
+
+%% With HTTP/2 a stream may fail alone.
+after_error({stream_error, _, _}) -> reset;
+after_error(_) -> broken.
 
 %% gun tells a stream of its end before it ends itself: one that was told nothing was never begun.
 down(noproc) -> unprocessed;
@@ -392,18 +399,28 @@ failed(Reason, Left, X) ->
 over(Events, Left, X) ->
     {Events, (release(Left, X))#exchange{at = over}}.
 
-%% `cut` is a stream that goes on.
+%% `cut` is a stream that goes on, `reset` one that the server broke off. HTTP/2 has others beside it.
 release(_, #exchange{lease = none} = X) ->
     X;
 release(cut, #exchange{connection = Connection, stream = Stream} = X) ->
     ok = gun:cancel(Connection, Stream),
-    Released = release(broken, X),
+    Released = release(reset, X),
     ok = gun:flush(Stream),
     Released;
 release(Left, #exchange{lease = Lease, monitor = Monitor} = X) ->
     true = demonitor(Monitor, [flush]),
-    ok = erlmcp_http_pool:give_back(Lease, Left),
+    ok = erlmcp_http_pool:give_back(Lease, state_of(Left, X)),
     X#exchange{lease = none, connection = none, monitor = none, stream = none}.
+
+state_of(_, #exchange{closes = true}) ->
+    broken;
+state_of(reset, #exchange{lease = Lease}) ->
+    case erlmcp_http_pool:protocol(Lease) of
+        http -> broken;
+        http2 -> reusable
+    end;
+state_of(Left, _) ->
+    Left.
 
 -doc "Ends it. `true` if that tells the server that the request is cancelled: it has no session.".
 -spec abort(exchange()) -> boolean().

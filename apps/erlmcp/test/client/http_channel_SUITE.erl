@@ -8,16 +8,23 @@ sockets that answer byte by byte what a case says.
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
--export([answers_with_json/1, answers_with_events/1, session/1, session_stream/1]).
--export([headers/1, options/1, refusals/1, odd_answers/1, ends_early/1, redirects/1, sessions_lost/1,
-         taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1, reuses/1, aborts/1, batch/1,
-         unprocessed/1]).
+-export([all/0, groups/0, suite/0]).
+-export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([answers_with_json/1, answers_with_events/1, session/1, session_stream/1,
+         aborts_alone/1]).
+-export([headers/1, options/1, refusals/1, odd_answers/1, ends_early/1, redirects/1,
+         sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1, reuses/1,
+         closes/1, aborts/1, batch/1, unprocessed/1]).
 
 all() ->
-    [answers_with_json, answers_with_events, session, session_stream, headers, options, refusals,
-     odd_answers, ends_early, redirects, sessions_lost, taken, resumes, resumes_with_pauses, large,
-     flood, reuses, aborts, batch, unprocessed].
+    [{group, http}, {group, http2}, {group, scripted}].
+
+groups() ->
+    Both = [answers_with_json, answers_with_events, session, session_stream, aborts_alone],
+    [{http, Both}, {http2, Both},
+     {scripted, [headers, options, refusals, odd_answers, ends_early, redirects, sessions_lost,
+                 taken, resumes, resumes_with_pauses, large, flood, reuses, closes, aborts, batch,
+                 unprocessed]}].
 
 suite() ->
     [{timetrap, {seconds, 30}}].
@@ -28,16 +35,25 @@ init_per_suite(Config) ->
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
-answers_with_json(_) ->
-    with_server(fun(Channel) ->
+init_per_group(scripted, Config) -> Config;
+init_per_group(Protocol, Config) -> [{protocols, [Protocol]} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+protocols(Config) ->
+    proplists:get_value(protocols, Config).
+
+answers_with_json(Config) ->
+    with_server(Config, fun(Channel) ->
         X = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}}, #{}),
         [{headers, #{~"content-type" := ~"application/json"}},
          {message, {response, 1, {ok, #{~"content" := [#{~"text" := ~"hi"}]}}}}] = events(X),
         ok
     end).
 
-answers_with_events(_) ->
-    with_server(fun(Channel) ->
+answers_with_events(Config) ->
+    with_server(Config, fun(Channel) ->
         X = send(Channel, ~"tools/call",
                  #{name => ~"progress", '_meta' => #{progressToken => 1}}, #{}),
         [{headers, #{~"content-type" := ~"text/event-stream"}} | Messages] = events(X),
@@ -47,8 +63,8 @@ answers_with_events(_) ->
                       {message, {response, 1, {ok, #{}}}}], Messages)
     end).
 
-session(_) ->
-    with_server(fun(Channel) ->
+session(Config) ->
+    with_server(Config, fun(Channel) ->
         Session = initialize(Channel),
         X = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}},
                  #{session => Session}),
@@ -58,13 +74,30 @@ session(_) ->
         [{failed, session_lost}] = events(Lost)
     end).
 
-session_stream(_) ->
-    with_server(fun(Channel) ->
+session_stream(Config) ->
+    with_server(Config, fun(Channel) ->
         Session = initialize(Channel),
         {ok, X} = erlmcp_http_channel:send(outgoing(#{kind => stream, id => none, message => ~"",
                                                       session => Session}), Channel),
         {[{headers, #{~"content-type" := ~"text/event-stream"}}], Open} = next(X),
         _ = erlmcp_http_channel:abort(Open)
+    end).
+
+%% Closing a stream of HTTP/2 leaves the others beside it; one of HTTP/1.1 has its connection alone.
+aborts_alone(Config) ->
+    with_server(Config, fun(#{pool := Pool} = Channel) ->
+        X = send(Channel, ~"tools/call", #{name => ~"wait"}, #{}),
+        {Tool, _} = erlmcp_test_http:running(),
+        Monitor = monitor(process, Tool),
+        ?assert(erlmcp_http_channel:abort(X)),
+        receive {'DOWN', Monitor, process, _, _} -> ok end,
+        Open = case protocols(Config) of
+            [http2] -> 1;
+            [http] -> 0
+        end,
+        ?assertMatch(#{open := Open, busy := 0}, erlmcp_http_pool:info(Pool)),
+        Echo = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}}, #{}),
+        [{headers, _}, {message, {response, 1, {ok, _}}}] = events(Echo)
     end).
 
 %% What is sent beside the body.
@@ -284,6 +317,19 @@ reuses(_) ->
     end),
     ?assertMatch([1, 1, 1, 1], [Connection || #{connection := Connection} <- asked(Peer)]).
 
+closes(_) ->
+    Closing = answer(200, [{"Content-Type", "application/json"}, {"Connection", "x, Close"}],
+                     result(1)),
+    Peer = peer([Closing, json(200, result(1))]),
+    with_channel(url(Peer), #{}, fun(#{pool := Pool} = Channel) ->
+        [begin
+             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             [_, {message, {response, 1, _}}] = events(X),
+             ?assertMatch(#{open := Open, busy := 0}, erlmcp_http_pool:info(Pool))
+         end || Open <- [0, 1]]
+    end),
+    ?assertMatch([1, 2], [Connection || #{connection := Connection} <- asked(Peer)]).
+
 aborts(_) ->
     [begin
          Peer = peer([head(200, [{"Content-Type", "text/event-stream"}]), json(200, result(1))]),
@@ -317,9 +363,9 @@ unprocessed(_) ->
     end).
 
 %% A server, and a channel to it.
-with_server(Fun) ->
+with_server(Config, Fun) ->
     Server = #{url := Url} = erlmcp_test_http:start(erlmcp_test_http:definitions(self())),
-    with_channel(Url, #{}, Fun),
+    with_channel(Url, #{protocols => protocols(Config)}, Fun),
     erlmcp_test_http:stop(Server).
 
 with_channel(Url, Options, Fun) ->
