@@ -57,6 +57,8 @@ the response is taken up again where it ended.
 
 %% gun sends so many messages ahead of those that were read.
 -define(FLOW, 16).
+%% What gun would look at in each header, byte by byte, has been looked at.
+-define(GUN, #{flow => ?FLOW, invalid_request_headers => ignore}).
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
 -define(FAILURES, 10).
@@ -98,7 +100,7 @@ request(Lease, #exchange{method = Method, path = Path} = X) ->
         delete -> {~"DELETE", ~""}
     end,
     Headers = X#exchange.authorization ++ headers(X),
-    Stream = gun:request(Connection, Name, Path, Headers, Body, #{flow => ?FLOW}),
+    Stream = gun:request(Connection, Name, Path, Headers, Body, ?GUN),
     X#exchange{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream,
                unread = 0, closes = false, at = head}.
 

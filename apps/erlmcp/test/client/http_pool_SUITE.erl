@@ -478,7 +478,7 @@ other_family_is_tried(_) ->
                      {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
                      reusable(Lease)
                  end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"localhost",
-                             ~"six.test"]]
+                                ~"six.test"]]
             after
                 ok = inet_db:del_host({0, 0, 0, 0, 0, 0, 0, 1}),
                 ok = inet_db:set_lookup(Lookup)
