@@ -59,7 +59,7 @@ received(Message, Exchange) ->
     erlmcp_http_exchange:received(Message, Exchange).
 
 -doc "Closes the stream.".
--spec abort(erlmcp_http_exchange:exchange()) -> boolean().
+-spec abort(erlmcp_http_exchange:exchange()) -> true.
 abort(Exchange) ->
     erlmcp_http_exchange:abort(Exchange).
 
