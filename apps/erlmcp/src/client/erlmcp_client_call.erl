@@ -62,6 +62,9 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
 %% Milliseconds until what may be repeated is.
 -define(AGAIN, 200).
 
+%% Words of a call's heap at its beginning.
+-define(HEAP_WORDS, 2048).
+
 -record(call, {
     client :: erlmcp_peer:client(),
     options :: options(),
@@ -106,9 +109,11 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
-    %% Without a report: the caller is told.
-    [{max_heap_size, #{size => Bytes div erlang:system_info(wordsize), kill => true,
-                       error_logger => false, include_shared_binaries => false}}].
+    Words = Bytes div erlang:system_info(wordsize),
+    %% Most calls are over before they have to collect garbage. Without a report: the caller is told.
+    [{min_heap_size, min(?HEAP_WORDS, Words)},
+     {max_heap_size, #{size => Words, kill => true, error_logger => false,
+                       include_shared_binaries => false}}].
 
 died(killed) -> {too_large, heap};
 died(shutdown) -> stopped;

@@ -101,9 +101,11 @@ find(Name) when is_atom(Name) ->
         Pid -> find(Pid)
     end;
 find(Peer) ->
-    case ets:whereis(?MODULE) =/= undefined andalso ets:lookup(?MODULE, Peer) of
-        [{_, Client, _}] -> {ok, Client};
-        _ -> {error, stopped}
+    %% Of what is published only this is copied. The table is there while the application runs.
+    try ets:lookup_element(?MODULE, Peer, 2) of
+        Client -> {ok, Client}
+    catch
+        error:badarg -> {error, stopped}
     end.
 
 -doc "From now on `find/1` knows this pool.".
@@ -121,10 +123,10 @@ forget_pool(Pid) ->
 -doc "What is known of the server; waits until that is so, or the deadline.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
-    case ets:lookup(?MODULE, Peer) of
-        [{_, _, #{} = Live}] -> {ok, Live};
-        [{_, _, none}] -> ask(Peer, ready, Deadline);
-        [] -> {error, stopped}
+    case ets:lookup_element(?MODULE, Peer, 3, stopped) of
+        #{} = Live -> {ok, Live};
+        none -> ask(Peer, ready, Deadline);
+        stopped -> {error, stopped}
     end.
 
 -doc "Says that what was known is wrong, such as a session that has ended, and finds out anew.".

@@ -4,7 +4,8 @@ What an HTTP response means to the client that sent a message: which kind it is,
 its bytes. No process.
 """.
 
--export([fields/1, kind/3, whole/3, event/3, refusal/2]).
+-export([fields/1, closes/1, kind/3, whole/3, event/3]).
+-export([refused/3, refusal/3, kept/0]).
 
 -export_type([fields/0, kind/0, expected/0]).
 
@@ -26,6 +27,14 @@ fields(Headers) ->
                       maps:groups_from_list(fun({Name, _}) -> Name end,
                                             fun({_, Value}) -> Value end, Headers))
     end.
+
+-doc "Whether the connection of HTTP/1.1 ends with the response.".
+-spec closes(fields()) -> boolean().
+closes(#{~"connection" := Options}) ->
+    lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
+              binary:split(Options, ~",", [global]));
+closes(_) ->
+    false.
 
 -doc "Of a status and headers, for a message that awaits a response (`message`), a stream, or neither.".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
@@ -99,13 +108,45 @@ without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value,
 without_id(_, _, Refusal, _) ->
     protocol(erlmcp_refusal:message(Refusal)).
 
+-doc "Bytes that are kept of a body that is no message.".
+-spec kept() -> pos_integer().
+kept() ->
+    4096.
+
+-doc "HTTP's own refusal, as a reason.".
+-spec refused(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
+refused(Status, Fields, Body) ->
+    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept(), byte_size(Body))))}.
+
 -doc """
-The JSON-RPC error in the body of a response that is none of HTTP's successes: whose it is, if it has
-an id, and the error.
+What a response means that is none of HTTP's successes, for the message with this session and id: the
+session is lost, authorization is due, the JSON-RPC error that answers the message, or no more than the
+status says.
 """.
--spec refusal(binary(), erlmcp_json:limits()) ->
-    {ok, Id :: term(), Error :: map()} | none.
-refusal(<<C, _/binary>> = Body, Limits) when C =:= ${; C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t ->
+-spec refusal({100..999, fields(), Body :: binary()},
+              {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->
+    session_lost | unauthorized | {error, map()} | none.
+refusal({404, _, Body}, {Session, Id}, Limits) when Session =/= none ->
+    case error_of(Body, Limits) of
+        %% A server that knows the session says whose the error is.
+        {ok, Id, #{~"code" := Code} = Error} when Code =/= -32001, Code =/= -32600, Code =/= 1016 ->
+            {error, Error};
+        _ ->
+            session_lost
+    end;
+refusal({401, _, _}, _, _) ->
+    unauthorized;
+refusal({403, #{~"www-authenticate" := _}, _}, _, _) ->
+    unauthorized;
+refusal({Status, _, Body}, {_, Id}, Limits) ->
+    case error_of(Body, Limits) of
+        {ok, _, Error} when Id =/= none -> {error, Error};
+        none when Status =:= 403 -> unauthorized;
+        _ -> none
+    end.
+
+error_of(<<C, _/binary>> = Body, Limits)
+  when C =:= ${; C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t ->
     case erlmcp_json:decode(Body, Limits) of
         {ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Value}
           when is_integer(Code) ->
@@ -113,7 +154,7 @@ refusal(<<C, _/binary>> = Body, Limits) when C =:= ${; C =:= $\s; C =:= $\n; C =
         _ ->
             none
     end;
-refusal(_, _) ->
+error_of(_, _) ->
     none.
 
 protocol(What) ->

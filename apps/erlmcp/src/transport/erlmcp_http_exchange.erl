@@ -27,13 +27,10 @@ the response is taken up again where it ended.
     body :: binary(),
     path :: binary(),
     method :: post | get | delete,
-    %% Of the request that runs.
-    lease = none :: none | erlmcp_http_pool:lease(),
-    connection = none :: none | pid(),
-    monitor = none :: none | reference(),
-    stream = none :: none | gun:stream_ref(),
-    %% Messages of gun's that were read and not yet allowed again.
-    unread = 0 :: non_neg_integer(),
+    %% How many milliseconds the server has to begin its answer.
+    patience :: integer(),
+    %% The request that runs.
+    loan = none :: none | erlmcp_http_loan:loan(),
     at = head :: head
         | {body, json | taken | {refused, 100..999, erlmcp_http_answer:fields()}, binary()}
         | {events, erlmcp_sse_reader:state()}
@@ -45,115 +42,88 @@ the response is taken up again where it ended.
     %% The headers that the authorizer gave, and how often they were refused.
     authorization = [] :: [{binary(), iodata()}],
     challenges = 0 :: non_neg_integer(),
-    %% Where to come back to, after how many milliseconds, and how often in a row that failed.
-    last_id = ~"" :: binary(),
-    retry = 1000 :: non_neg_integer(),
-    failures = 0 :: non_neg_integer()
+    resumption = erlmcp_http_resumption:new() :: erlmcp_http_resumption:resumption()
 }).
 
 -opaque exchange() :: #exchange{}.
 
-%% gun sends so many messages ahead of those that were read.
--define(FLOW, 16).
 -define(REPEATS, 3).
 -define(REDIRECTS, 3).
--define(FAILURES, 10).
--define(PAUSE, 30_000).
-%% What is kept of a body that is no message.
--define(KEPT, 4096).
-%% An event id that is longer is nothing to send as a header.
--define(LAST_ID, 4096).
-%% Milliseconds for the end of a stream whose answer has come.
--define(DRAIN, 20).
 
 -doc "Sends. What comes of it is told to this process.".
 -spec start(erlmcp_channel:outgoing(), route()) ->
     {ok, exchange()} | {error, erlmcp_channel:reason()}.
-start(#{kind := Kind, id := Id, message := Message} = Outgoing, #{path := Path} = Route) ->
+start(#{kind := Kind, id := Id} = Outgoing, Route) ->
     Method = case {Kind, Id} of
         {stream, none} -> get;
         _ -> post
     end,
-    request(#exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
-                      body = iolist_to_binary(Message)}).
+    request(exchange(Method, Outgoing, Route)).
+
+exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path := Path} = Route) ->
+    #exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
+              patience = Deadline - erlang:monotonic_time(millisecond),
+              body = iolist_to_binary(Message)}.
 
 request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
-    #exchange{method = Method, path = Path} = X,
-    #{pool := Pool, url := Url, authorizer := Authorizer} = Route,
+    #exchange{method = Method, path = Path, body = Body} = X,
+    #{pool := Pool, url := Url, authorizer := Authorizer, headers := Constant} = Route,
     maybe
         {ok, Authorization} ?=
             erlmcp_http_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
+        Own = Authorization ++ session(X) ++ headers(X),
+        ok ?= sendable(Own),
         {ok, Lease} ?= erlmcp_http_pool:checkout(Pool, lane(Kind), Deadline),
-        {ok, request(Lease, X#exchange{authorization = Authorization})}
+        Sent = case Method of
+            post -> Body;
+            _ -> ~""
+        end,
+        Loan = erlmcp_http_loan:request(Lease, {Method, Path},
+                                        {accepting(Method, Own ++ Constant), Sent}),
+        {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
     end.
-
-request(Lease, #exchange{method = Method, path = Path} = X) ->
-    Connection = erlmcp_http_pool:connection(Lease),
-    Monitor = monitor(process, Connection),
-    {Name, Body} = case Method of
-        post -> {~"POST", X#exchange.body};
-        get -> {~"GET", ~""};
-        delete -> {~"DELETE", ~""}
-    end,
-    Headers = X#exchange.authorization ++ headers(X),
-    Stream = gun:request(Connection, Name, Path, Headers, Body, #{flow => ?FLOW}),
-    X#exchange{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream,
-               unread = 0, at = head}.
 
 lane(stream) -> stream;
 lane(_) -> call.
 
-headers(#exchange{method = post, route = #{headers := Constant}, outgoing = Outgoing}) ->
+accepting(post, Headers) ->
     [{~"accept", ~"application/json, text/event-stream"}, {~"content-type", ~"application/json"}
-     | own(Outgoing, Constant)];
-headers(#exchange{method = get, last_id = ~"", route = #{headers := Constant}} = X) ->
-    [{~"accept", ~"text/event-stream"} | own(X#exchange.outgoing, Constant)];
-headers(#exchange{method = get, last_id = Id} = X) ->
-    [{~"last-event-id", Id} | headers(X#exchange{last_id = ~""})];
-headers(#exchange{method = delete, route = #{headers := Constant}, outgoing = Outgoing}) ->
-    own(Outgoing, Constant).
+     | Headers];
+accepting(get, Headers) -> [{~"accept", ~"text/event-stream"} | Headers];
+accepting(delete, Headers) -> Headers.
 
-own(#{session := none, headers := Headers}, Constant) -> Headers ++ Constant;
-own(#{session := Session, headers := Headers}, Constant) ->
-    [{~"mcp-session-id", Session} | Headers ++ Constant].
+session(#exchange{outgoing = #{session := none}}) -> [];
+session(#exchange{outgoing = #{session := Session}}) -> [{~"mcp-session-id", Session}].
+
+headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = Resumption}) ->
+    erlmcp_http_resumption:headers(Resumption) ++ Headers;
+headers(#exchange{outgoing = #{headers := Headers}}) ->
+    Headers.
+
+%% Names of methods, sessions and tokens come from elsewhere, and none may become a header of its own.
+sendable([{Name, Value} | Headers]) ->
+    case erlmcp_http_options:is_value(Value) of
+        true -> sendable(Headers);
+        false -> {error, {protocol, <<"header ", Name/binary, ": expected no line end in it">>}}
+    end;
+sendable([]) ->
+    ok.
 
 -doc "What a message in the mailbox means.".
 -spec received(Message :: term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
-received({gun_data, Connection, Stream, IsFin, Data},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    data(IsFin, Data, allowed(IsFin, X));
-received({gun_response, Connection, Stream, IsFin, Status, Headers},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    response(IsFin, Status, erlmcp_http_answer:fields(Headers), X);
-received({gun_trailers, Connection, Stream, _},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    data(fin, ~"", X);
-received({gun_inform, Connection, Stream, _, _},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    {[], X};
-received({gun_push, Connection, Stream, Pushed, _, _, _},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    ok = gun:cancel(Connection, Pushed),
-    {[], X};
-received({gun_error, Connection, Stream, Reason},
-         #exchange{connection = Connection, stream = Stream} = X) ->
-    broken(Reason, X);
-%% The connection reports its streams' ends itself; what it says of itself comes before.
-received({gun_error, Connection, _}, #exchange{connection = Connection} = X) ->
-    {[], X};
-received({'DOWN', Monitor, process, _, Reason}, #exchange{monitor = Monitor} = X) ->
-    broken(down(Reason), X);
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
-received(_, _) ->
-    other.
-
-allowed(nofin, #exchange{unread = Unread, connection = Connection, stream = Stream} = X)
-  when Unread + 1 >= ?FLOW div 2 ->
-    ok = gun:update_flow(Connection, Stream, Unread + 1),
-    X#exchange{unread = 0};
-allowed(_, #exchange{unread = Unread} = X) ->
-    X#exchange{unread = Unread + 1}.
+received(_, #exchange{loan = none}) ->
+    other;
+received(Message, #exchange{loan = Loan} = X) ->
+    case erlmcp_http_loan:received(Message, Loan) of
+        {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
+        {head, IsFin, Status, Fields, Next} ->
+            response(IsFin, Status, Fields, X#exchange{loan = Next});
+        {broken, Reason, Left} -> broken(Reason, X, release(Left, X));
+        nothing -> {[], X};
+        other -> other
+    end.
 
 response(IsFin, Status, Fields, #exchange{route = #{authorizer := Authorizer}} = X) ->
     ok = erlmcp_http_authorization:noticed(Authorizer, Fields),
@@ -173,11 +143,15 @@ awaited(_) -> response.
 reader(#exchange{route = #{limits := #{message_bytes := Max}}}) ->
     erlmcp_sse_reader:new(Max).
 
-accepted(nofin, Fields, X, At) ->
-    {[{headers, Fields}], X#exchange{at = At, failures = 0}};
-accepted(fin, Fields, X, At) ->
-    {Events, Next} = data(fin, ~"", X#exchange{at = At, failures = 0}),
-    {[{headers, Fields} | Events], Next}.
+accepted(IsFin, Fields, #exchange{resumption = Resumption} = X, At) ->
+    Begun = X#exchange{at = At, resumption = erlmcp_http_resumption:begun(Resumption)},
+    case IsFin of
+        nofin ->
+            {[{headers, Fields}], Begun};
+        fin ->
+            {Events, Next} = data(fin, ~"", Begun),
+            {[{headers, Fields} | Events], Next}
+    end.
 
 data(IsFin, Data, #exchange{at = {events, Reader}} = X) ->
     {Read, Next} = erlmcp_sse_reader:push(Data, Reader),
@@ -201,7 +175,7 @@ body(IsFin, Data, X, {body, What, Held}) ->
 
 most(json, #exchange{route = #{limits := #{message_bytes := Max}}}) -> Max;
 most({refused, _, #{~"content-type" := <<"application/json", _/binary>>}}, X) -> most(json, X);
-most(_, _) -> ?KEPT.
+most(_, _) -> erlmcp_http_answer:kept().
 
 over_bound(json, _, IsFin, X) ->
     failed({too_large, most(json, X)}, left(IsFin), X);
@@ -231,23 +205,22 @@ refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 4
             gone({redirect, Location}, X)
     end;
 refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
-    #exchange{outgoing = #{session := Session, id := Id}} = X,
-    Error = erlmcp_http_answer:refusal(Body, Limits),
-    Reason = plain(Status, Fields, Body),
-    case {Status, Error} of
-        {404, _} when Session =/= none ->
-            lost_session(Error, Id, X);
-        {401, _} ->
-            unauthorized(Status, Fields, Reason, X);
-        {403, _} when Error =:= none; is_map_key(~"www-authenticate", Fields) ->
-            unauthorized(Status, Fields, Reason, X);
-        {_, _} when X#exchange.last_id =/= ~"" ->
-            not_resumed(Status, Reason, X);
-        {_, {ok, _, Told}} when Id =/= none ->
-            {[{message, {response, Id, {error, Told}}}], X#exchange{at = over}};
-        _ ->
-            gone(Reason, X)
+    #exchange{outgoing = #{session := Session, id := Id}, resumption = Resumption} = X,
+    Reason = erlmcp_http_answer:refused(Status, Fields, Body),
+    case erlmcp_http_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
+        unauthorized -> unauthorized(Status, Fields, Reason, X);
+        session_lost -> gone(session_lost, X);
+        {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
+        Refusal ->
+            case {erlmcp_http_resumption:is_placed(Resumption), Refusal} of
+                {true, _} -> not_resumed(Status, Reason, X);
+                {false, {error, Error}} -> answered(Error, X);
+                {false, none} -> gone(Reason, X)
+            end
     end.
+
+answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
+    {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}}.
 
 %% A session that is left is not worth a login.
 unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
@@ -269,16 +242,6 @@ not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
         _ -> gone({closed, Reason}, X)
     end.
 
-%% A server that knows the session says whose the error is.
-lost_session({ok, Id, #{~"code" := Code} = Error}, Id, X)
-  when Code =/= -32001, Code =/= -32600, Code =/= 1016 ->
-    {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}};
-lost_session(_, _, X) ->
-    gone(session_lost, X).
-
-plain(Status, Fields, Body) ->
-    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(?KEPT, byte_size(Body))))}.
-
 events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Data =/= ~"" ->
     #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X,
     case erlmcp_http_answer:event(Data, Id, Limits) of
@@ -295,79 +258,49 @@ events([], Events, nofin, X) ->
 events([], Events, fin, X) ->
     ended(lists:flatten(Events), ended, release(reusable, X)).
 
-%% A connection of HTTP/1.1 is free only when the stream has ended, which a server lets happen right
-%% after the response.
-drained(fin, _) ->
-    reusable;
-drained(nofin, X) ->
-    drain(X, erlang:monotonic_time(millisecond) + ?DRAIN).
-
-drain(#exchange{connection = Connection, stream = Stream, monitor = Monitor} = X, Until) ->
-    receive
-        {gun_data, Connection, Stream, fin, _} -> reusable;
-        {gun_data, Connection, Stream, nofin, _} -> drain(X, Until);
-        {gun_trailers, Connection, Stream, _} -> reusable;
-        {gun_error, Connection, Stream, _} -> broken;
-        {'DOWN', Monitor, process, _, _} -> broken
-    after max(0, Until - erlang:monotonic_time(millisecond)) ->
-        cut
-    end.
+drained(fin, _) -> reusable;
+drained(nofin, #exchange{loan = Loan}) -> erlmcp_http_loan:drained(Loan).
 
 %% The connection did not bring the response. What it never took is sent on another one.
-broken(Reason, #exchange{at = head, repeats = Repeats} = X) ->
-    Released = release(broken, X),
-    case is_unprocessed(Reason) of
-        true when Repeats < ?REPEATS -> again(Released#exchange{repeats = Repeats + 1});
-        true -> gone({closed, unprocessed}, Released);
-        false -> ended([], Reason, Released)
-    end;
-broken(Reason, X) ->
-    ended([], Reason, release(broken, X)).
+broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
+    again(Released#exchange{repeats = Repeats + 1});
+broken(unprocessed, #exchange{at = head}, Released) ->
+    gone({closed, unprocessed}, Released);
+broken(unprocessed, _, Released) ->
+    ended([], ended, Released);
+broken(Reason, _, Released) ->
+    ended([], Reason, Released).
 
-%% gun tells a stream of its end before it ends itself: one that was told nothing was never begun.
-down(noproc) -> unprocessed;
-down({shutdown, _}) -> unprocessed;
-down(Reason) -> Reason.
-
-is_unprocessed(unprocessed) -> true;
-is_unprocessed(closing) -> true;
-is_unprocessed({goaway, _, _}) -> true;
-is_unprocessed({stream_error, refused_stream, _}) -> true;
-is_unprocessed(_) -> false.
-
-ended(Events, Why, #exchange{at = At} = X) ->
-    Next = came_to(At, X),
+ended(Events, Why, X) ->
+    Next = came_to(X),
     case is_resumable(Next) of
         true -> wait(Events, Next);
         false -> {Events ++ [{failed, {closed, Why}}], Next#exchange{at = over}}
     end.
 
-%% How far the stream came.
-came_to({events, Reader}, X) ->
-    Id = case erlmcp_sse_reader:last_id(Reader) of
-        New when byte_size(New) =< ?LAST_ID, New =/= ~"" -> New;
-        _ -> X#exchange.last_id
-    end,
-    case erlmcp_sse_reader:retry(Reader) of
-        {ok, Retry} -> X#exchange{last_id = Id, retry = Retry};
-        none -> X#exchange{last_id = Id}
-    end;
-came_to(_, X) ->
+came_to(#exchange{at = {events, Reader}, resumption = Resumption} = X) ->
+    X#exchange{resumption = erlmcp_http_resumption:came_to(Reader, Resumption)};
+came_to(X) ->
     X.
 
-%% A GET stream that has no place to come back to begins anew.
-is_resumable(#exchange{outgoing = #{resumes := true}, failures = Failures} = X) ->
-    Failures < ?FAILURES andalso (X#exchange.last_id =/= ~"" orelse X#exchange.method =:= get);
+is_resumable(#exchange{outgoing = #{resumes := true}, method = Method, resumption = Resumption}) ->
+    erlmcp_http_resumption:may_resume(Method, Resumption);
 is_resumable(_) ->
     false.
 
-%% Only upward from what the server asks, and longer each time that it fails.
-wait(Events, #exchange{retry = Retry, failures = Failures, outgoing = #{deadline := Deadline}} = X) ->
-    Delay = max(Retry, min(?PAUSE, (Retry + 100) bsl Failures - 100)),
+wait(Events, #exchange{resumption = Resumption} = X) ->
+    {Delay, Next} = erlmcp_http_resumption:delay(Resumption),
+    #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
     Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
-    Jittered = min(Left, Delay + rand:uniform(Delay div 4 + 1) - 1),
-    Timer = erlang:start_timer(Jittered, self(), resume),
-    {Events, X#exchange{at = {waiting, Timer}, method = get, failures = Failures + 1}}.
+    Timer = erlang:start_timer(min(Left, Delay), self(), resume),
+    {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
+
+%% A stream lives as long as it does; its deadline is for each beginning of it.
+renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
+    Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
+    X#exchange{outgoing = Outgoing#{deadline := Deadline}};
+renewed(_, X) ->
+    X.
 
 resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
     case erlang:monotonic_time(millisecond) >= Deadline of
@@ -378,9 +311,13 @@ resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
 again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
-        {error, {connect, _} = Reason} when X#exchange.failures > 0 ->
-            ended([], Reason, X#exchange{at = head});
-        {error, Reason} -> gone(Reason, X)
+        {error, {connect, _} = Reason} ->
+            case erlmcp_http_resumption:has_failed(X#exchange.resumption) of
+                true -> ended([], Reason, X#exchange{at = head});
+                false -> gone(Reason, X)
+            end;
+        {error, Reason} ->
+            gone(Reason, X)
     end.
 
 gone(Reason, X) ->
@@ -392,51 +329,41 @@ failed(Reason, Left, X) ->
 over(Events, Left, X) ->
     {Events, (release(Left, X))#exchange{at = over}}.
 
-%% `cut` is a stream that goes on.
-release(_, #exchange{lease = none} = X) ->
+release(_, #exchange{loan = none} = X) ->
     X;
-release(cut, #exchange{connection = Connection, stream = Stream} = X) ->
-    ok = gun:cancel(Connection, Stream),
-    Released = release(broken, X),
-    ok = gun:flush(Stream),
-    Released;
-release(Left, #exchange{lease = Lease, monitor = Monitor} = X) ->
-    true = demonitor(Monitor, [flush]),
-    ok = erlmcp_http_pool:give_back(Lease, Left),
-    X#exchange{lease = none, connection = none, monitor = none, stream = none}.
+release(Left, #exchange{loan = Loan} = X) ->
+    ok = erlmcp_http_loan:give_back(Left, Loan),
+    X#exchange{loan = none}.
 
--doc "Ends it. `true` if that tells the server that the request is cancelled: it has no session.".
--spec abort(exchange()) -> boolean().
-abort(#exchange{at = over}) ->
-    false;
+-doc "Ends it, by closing its stream, of which the server hears.".
+-spec abort(exchange()) -> true.
 abort(#exchange{at = {waiting, Timer}}) ->
     _ = erlang:cancel_timer(Timer),
-    false;
-abort(#exchange{outgoing = #{session := Session} = Outgoing} = X) ->
+    true;
+abort(X) ->
     _ = release(cut, X),
-    Session =:= none andalso not maps:get(resumes, Outgoing, false).
+    true.
 
 -doc "Ends a session on the server, and waits until that says something or the deadline passes.".
 -spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
-delete(Session, Headers, Deadline, #{path := Path} = Route) ->
+delete(Session, Headers, Deadline, Route) ->
     Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,
                  session => Session, deadline => Deadline},
-    case request(#exchange{route = Route, outgoing = Outgoing, path = Path, method = delete,
-                           body = ~""}) of
+    case request(exchange(delete, Outgoing, Route)) of
         {ok, X} -> deleted(X);
         {error, _} -> ok
     end.
 
-deleted(#exchange{at = over}) ->
+deleted(#exchange{loan = none}) ->
     ok;
-deleted(#exchange{connection = Connection, stream = Stream, monitor = Monitor,
-                  outgoing = #{deadline := Deadline}} = X) ->
-    receive
-        Message when element(2, Message) =:= Connection, element(3, Message) =:= Stream;
-                     element(2, Message) =:= Monitor ->
-            {_, Next} = received(Message, X),
-            deleted(Next)
-    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
-        _ = abort(X),
-        ok
+deleted(#exchange{loan = Loan, outgoing = #{deadline := Deadline}} = X) ->
+    case erlmcp_http_loan:next(Loan, Deadline) of
+        {ok, Message} ->
+            case received(Message, X) of
+                {_, Next} -> deleted(Next);
+                other -> deleted(X)
+            end;
+        timeout ->
+            _ = abort(X),
+            ok
     end.

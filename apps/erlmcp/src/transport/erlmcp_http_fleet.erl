@@ -182,7 +182,7 @@ seats(Settings) ->
 
 opened(Gun, #connection{id = Id, place = Place} = Connection, Protocol, Seats, Fleet) ->
     cancel(Connection),
-    ok = erlmcp_http_slots:publish(Place, Id, Gun, Seats, Fleet#fleet.slots),
+    ok = erlmcp_http_slots:publish(Place, Id, Gun, Seats, Protocol, Fleet#fleet.slots),
     Opened = Connection#connection{stage = open, protocol = Protocol, seats = Seats,
                                    timer = none, since = now_ms()},
     {opened, put(Gun, Opened, Fleet#fleet{protocol = Protocol})}.

@@ -2,6 +2,7 @@
 -moduledoc """
 How a connection to an origin is opened: the options of gun, and the ways to try one after the
 other. A host's name may stand for addresses of both families, and gun looks in one at a time.
+`localhost` is both loopback addresses, whatever the system has under that name (RFC 6761, 6.3).
 """.
 
 -export([new/1, protocols/1, ways/1, open/2]).
@@ -85,8 +86,12 @@ open(#{host := Host, port := Port, gun := Options} = Opening, Way) ->
         {ok, Transport} ?= transport(Opening),
         Tcp = [Way, {send_timeout, 15_000}, {send_timeout_close, true}, {nodelay, true},
                {keepalive, true}],
-        gun:open(Host, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport))
+        gun:open(address(Host, Way), Port, maps:merge(Options#{tcp_opts => Tcp}, Transport))
     end.
+
+address("localhost", inet) -> {127, 0, 0, 1};
+address("localhost", inet6) -> {0, 0, 0, 0, 0, 0, 0, 1};
+address(Host, _) -> Host.
 
 transport(#{secure := false}) ->
     {ok, #{transport => tcp}};

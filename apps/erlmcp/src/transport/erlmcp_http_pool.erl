@@ -20,7 +20,7 @@ takes no more streams. One whose holder dies is found within a second.
 
 -behaviour(gen_server).
 
--export([start_link/1, handle/1, checkout/3, connection/1, give_back/2, info/1]).
+-export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, give_back/2, info/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([options/0, handle/0, lease/0]).
@@ -134,6 +134,11 @@ refused(Slots) ->
 -spec connection(lease()) -> pid().
 connection({Lease, _}) ->
     erlmcp_http_slots:connection(Lease).
+
+-doc "What is spoken on the connection.".
+-spec protocol(lease()) -> http | http2.
+protocol({Lease, _}) ->
+    erlmcp_http_slots:protocol(Lease).
 
 -doc "Gives a lease back, once.".
 -spec give_back(lease(), reusable | broken) -> ok.

@@ -10,8 +10,8 @@ is counted beside them says where to look first, and is set right by the pool's 
 """.
 
 -export([new/2]).
--export([claim/3, connection/1, release/2]).
--export([publish/5, withdraw/3, rate/4]).
+-export([claim/3, connection/1, protocol/1, release/2]).
+-export([publish/6, withdraw/3, rate/4]).
 -export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
 -export([kind/2, used/2, open/1, busy/1]).
 -export([wait/3, waiting/2, refuse/3, admit/1, refused/2]).
@@ -30,7 +30,7 @@ is counted beside them says where to look first, and is set right by the pool's 
     calls :: pos_integer(),
     streams :: pos_integer()
 }).
--record(lease, {seat :: seat(), place :: place(), gun :: pid()}).
+-record(lease, {seat :: seat(), place :: place(), gun :: pid(), protocol :: http | http2}).
 
 -opaque slots() :: #slots{}.
 -opaque lease() :: #lease{}.
@@ -89,10 +89,10 @@ least(Place, Last, #slots{numbers = Numbers} = Slots, Tried, Best) ->
 
 take(Place, Pid, Kind, #slots{connections = Connections} = Slots) ->
     case ets:lookup(Connections, Place) of
-        [{Place, Id, Gun, Seats}] when Seats > 0 ->
+        [{Place, Id, Gun, Seats, Protocol}] when Seats > 0 ->
             case is_process_alive(Gun) of
-                true -> sit(erlang:phash2(Pid, Seats), Seats, Seats, {Place, Id, Gun}, Pid, Kind,
-                            Slots);
+                true -> sit(erlang:phash2(Pid, Seats), Seats, Seats, {Place, Id, Gun, Protocol},
+                            Pid, Kind, Slots);
                 false -> none
             end;
         _ ->
@@ -101,7 +101,7 @@ take(Place, Pid, Kind, #slots{connections = Connections} = Slots) ->
 
 sit(_, 0, _, _, _, _, _) ->
     none;
-sit(At, Left, Seats, {Place, Id, Gun} = Connection, Pid, Kind, Slots) ->
+sit(At, Left, Seats, {Place, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) ->
     #slots{connections = Connections, leases = Leases, numbers = Numbers} = Slots,
     Seat = {Id, At + 1},
     case ets:insert_new(Leases, {Seat, Pid, Kind, Place}) of
@@ -112,8 +112,8 @@ sit(At, Left, Seats, {Place, Id, Gun} = Connection, Pid, Kind, Slots) ->
             %% The pool withdraws a connection before it looks whether anyone has a seat; so one of
             %% the two sees the other.
             case ets:lookup(Connections, Place) of
-                [{Place, Id, _, _}] ->
-                    {ok, #lease{seat = Seat, place = Place, gun = Gun}};
+                [{Place, Id, _, _, _}] ->
+                    {ok, #lease{seat = Seat, place = Place, gun = Gun, protocol = Protocol}};
                 _ ->
                     _ = vacate(Seat, Place, Slots),
                     none
@@ -131,6 +131,11 @@ vacate(Seat, Place, #slots{leases = Leases, numbers = Numbers}) ->
 connection(#lease{gun = Gun}) ->
     Gun.
 
+-doc "What the connection of a lease speaks.".
+-spec protocol(lease()) -> http | http2.
+protocol(#lease{protocol = Protocol}) ->
+    Protocol.
+
 -doc """
 Gives a seat back. A `broken` connection is withdrawn first, so that nobody takes it any more; the
 pool has to be told, and it is told of every one for which somebody waits.
@@ -140,7 +145,7 @@ release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
     #slots{connections = Connections, numbers = Numbers} = Slots,
     case How of
         reusable -> ok = atomics:put(Numbers, used_at(Place), now_ms());
-        broken -> _ = ets:match_delete(Connections, {Place, Id, '_', '_'})
+        broken -> _ = ets:match_delete(Connections, {Place, Id, '_', '_', '_'})
     end,
     ok = vacate(Seat, Place, Slots),
     Awaited = atomics:get(Numbers, ?WAITING_CALLS) + atomics:get(Numbers, ?WAITING_STREAMS),
@@ -150,25 +155,25 @@ release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
     end.
 
 -doc "A place has this connection from now on.".
--spec publish(place(), integer(), pid(), Seats :: non_neg_integer(), slots()) -> ok.
-publish(Place, Id, Gun, Seats, #slots{connections = Connections, numbers = Numbers}) ->
+-spec publish(place(), integer(), pid(), Seats :: non_neg_integer(), http | http2, slots()) -> ok.
+publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, load(Place), 0),
     ok = atomics:put(Numbers, used_at(Place), ?NEVER),
-    true = ets:insert(Connections, {Place, Id, Gun, Seats}),
+    true = ets:insert(Connections, {Place, Id, Gun, Seats, Protocol}),
     atomics:put(Numbers, seats(Place), Seats).
 
 -doc "A place has this connection no longer.".
 -spec withdraw(place(), integer(), slots()) -> ok.
 withdraw(Place, Id, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, seats(Place), 0),
-    true = ets:match_delete(Connections, {Place, Id, '_', '_'}),
+    true = ets:match_delete(Connections, {Place, Id, '_', '_', '_'}),
     ok.
 
 -doc "The server allows another number of streams.".
 -spec rate(place(), integer(), non_neg_integer(), slots()) -> ok.
 rate(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
     case ets:lookup(Connections, Place) of
-        [{Place, Id, _, _}] ->
+        [{Place, Id, _, _, _}] ->
             _ = ets:update_element(Connections, Place, {4, Seats}),
             atomics:put(Numbers, seats(Place), Seats);
         _ ->

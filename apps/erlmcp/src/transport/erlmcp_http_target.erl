@@ -1,7 +1,7 @@
 -module(erlmcp_http_target).
 -moduledoc "The URL of a server: what of it a connection needs, and whether another one is of its origin.".
 
--export([parse/1, origin/1, path/1, at/2, redirected/3]).
+-export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
 
 -doc "The parts of an absolute `http` or `https` URL, without fragment; none has a user in it.".
 -spec parse(term()) -> {ok, uri_string:uri_map()} | error.
@@ -29,6 +29,19 @@ origin(#{scheme := ~"https", host := Host} = Url) -> {https, Host, port(Url, 443
 
 port(#{port := Port}, _) when is_integer(Port) -> Port;
 port(_, Default) -> Default.
+
+-doc "Who is asked: what the `host` header has.".
+-spec authority(uri_string:uri_map()) -> binary().
+authority(#{host := Host} = Url) ->
+    Name = case binary:match(Host, ~":") of
+        nomatch -> Host;
+        _ -> <<"[", Host/binary, "]">>
+    end,
+    case origin(Url) of
+        {http, _, 80} -> Name;
+        {https, _, 443} -> Name;
+        {_, _, Port} -> <<Name/binary, ":", (integer_to_binary(Port))/binary>>
+    end.
 
 -doc "What stands in a request's first line.".
 -spec path(uri_string:uri_map()) -> binary().

@@ -477,7 +477,8 @@ other_family_is_tried(_) ->
                      Lease = take(pool({http, Host, Port}, #{})),
                      {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT),
                      reusable(Lease)
-                 end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"six.test"]]
+                 end || Host <- [~"::1", ~"[::1]", {0, 0, 0, 0, 0, 0, 0, 1}, ~"localhost",
+                                ~"six.test"]]
             after
                 ok = inet_db:del_host({0, 0, 0, 0, 0, 0, 0, 1}),
                 ok = inet_db:set_lookup(Lookup)
