@@ -43,7 +43,10 @@ it may not take the place of calls.
     headers := [{binary(), iodata()}],
     session := binary() | none,
     deadline := integer(),
-    resumes => boolean()
+    resumes => boolean(),
+    token => binary() | integer(),
+    generation => non_neg_integer(),
+    named => boolean()
 }.
 
 -doc """
@@ -121,3 +124,12 @@ that the request is cancelled, as closing a stream of HTTP does in 2026-07-28.
 
 -doc "Ends the channel in the order that its transport's page prescribes.".
 -callback close(pid()) -> ok.
+
+-doc """
+Changes to an older way of the same transport, and gives the generation of the connection that it has
+there; from then on the owner is told of others.
+""".
+-callback fall_back(handle(), Deadline :: integer()) ->
+    {ok, Generation :: pos_integer()} | {error, reason()}.
+
+-optional_callbacks([fall_back/2]).

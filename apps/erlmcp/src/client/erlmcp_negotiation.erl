@@ -7,7 +7,8 @@ Which era an HTTP origin has is remembered on the node, so that the next client 
 other one first.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
-Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle".
+Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
+Compatibility".
 """.
 
 -export([run/2]).
@@ -21,14 +22,28 @@ Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle".
 -spec run(erlmcp_peer:client(), {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
     {ok, erlmcp_peer:live()} | {error, term()}.
 run(#{settings := #{era := Era}} = Client, Epoch) ->
-    case found(Era, Client, Epoch) of
-        {ok, Live} ->
-            ok = remember(Era, Live, Client),
-            {ok, Live};
-        {error, _} = Error ->
-            Error
+    maybe
+        {ok, Placed} ?= placed(Client, Epoch),
+        {ok, Live} ?= found(Era, Client, Placed),
+        ok = remember(Era, Live, Client),
+        {ok, Live}
     end.
 
+%% Who knows that the server is one of HTTP+SSE may say so.
+placed(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
+       {Epoch, 0}) ->
+    maybe
+        {ok, Generation} ?= Transport:fall_back(Handle, deadline(Client)),
+        {ok, {Epoch, Generation}}
+    end;
+placed(_, Epoch) ->
+    {ok, Epoch}.
+
+%% HTTP+SSE is the transport of sessions.
+found(auto, #{channel := {erlmcp_http_channel, _}} = Client, {_, Generation} = Epoch) when
+    Generation > 0
+->
+    session(erlmcp_revision:latest(session), Client, Epoch);
 found(auto, Client, Epoch) ->
     case erlmcp_peer:remembered(Client) of
         session ->
@@ -117,7 +132,26 @@ offered(Versions, Client, Epoch) ->
         [] -> {error, {unsupported_version, Versions}}
     end.
 
-session(Revision, #{identity := Identity} = Client, Epoch) ->
+session(Revision, Client, Epoch) ->
+    case initialized(Revision, Client, Epoch) of
+        {error, {http, Status, _, _}} = Error when Status =:= 400; Status =:= 404; Status =:= 405 ->
+            fallen_back(Revision, Client, Epoch, Error);
+        Outcome ->
+            Outcome
+    end.
+
+%% "Issue a GET request to the server URL, expecting that this will open an SSE stream and return an
+%% `endpoint` event as the first event."
+fallen_back(Revision, #{channel := {erlmcp_http_channel = Transport, Handle}} = Client, {Epoch, 0},
+            Error) ->
+    case Transport:fall_back(Handle, deadline(Client)) of
+        {ok, Generation} -> initialized(Revision, Client, {Epoch, Generation});
+        {error, _} -> Error
+    end;
+fallen_back(_, _, _, Error) ->
+    Error.
+
+initialized(Revision, #{identity := Identity} = Client, Epoch) ->
     Params = erlmcp_client_request:initialize(Revision, Identity),
     Deadline = deadline(Client),
     maybe

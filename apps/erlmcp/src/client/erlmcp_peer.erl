@@ -45,6 +45,8 @@ out. `session` is the id of an HTTP session.
 -define(UNREAD, 1000).
 %% Milliseconds between two looks for calls that died without a word.
 -define(SWEEP, 1000).
+%% Settings that the channel is told.
+-define(OPENING, [limits, connect_timeout, calls, subscriptions, options]).
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
@@ -209,7 +211,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
     %% Ids are counted here, and so are notifications: unread, dropped.
     Counters = atomics:new(3, []),
-    case Transport:open(Target, maps:with([limits, connect_timeout, options], Settings)) of
+    case Transport:open(Target, maps:with(?OPENING, Settings)) of
         {ok, Channel, Handle} ->
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,

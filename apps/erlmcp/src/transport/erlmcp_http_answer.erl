@@ -138,6 +138,9 @@ refusal({401, _, _}, _, _) ->
     unauthorized;
 refusal({403, #{~"www-authenticate" := _}, _}, _, _) ->
     unauthorized;
+refusal({405, _, _}, _, _) ->
+    %% Of the URL, whatever else it says: messages are not posted there.
+    none;
 refusal({Status, _, Body}, {_, Id}, Limits) ->
     case error_of(Body, Limits) of
         {ok, _, Error} when Id =/= none -> {error, Error};

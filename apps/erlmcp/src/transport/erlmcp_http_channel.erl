@@ -1,14 +1,24 @@
 -module(erlmcp_http_channel).
 -moduledoc """
 The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs, and
-each message is an `m:erlmcp_http_exchange` in the process that sends it.
+each message is an `m:erlmcp_http_exchange` in the process that sends it. Where the server turns out to
+be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_sse_exchange`.
 """.
 
 -behaviour(erlmcp_channel).
 -behaviour(supervisor).
 
--export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
+-export([open/2, send/2, received/2, abort/1, leave/4, close/1, fall_back/2]).
 -export([init/1]).
+
+-export_type([handle/0, exchange/0]).
+
+-type handle() :: erlmcp_http_exchange:route().
+-type exchange() :: {http, erlmcp_http_exchange:exchange()} | {sse, erlmcp_sse_exchange:exchange()}.
+
+%% What may be open at once where nobody says how much.
+-define(CALLS, 1000).
+-define(SUBSCRIPTIONS, 100).
 
 -doc """
 Starts the pool of connections to a URL's origin, and, with the option `auth`, its authorizer. The
@@ -17,17 +27,19 @@ options are those of `erlmcp_http_options:check/2`.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
     | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
-open(Target, #{options := Options, limits := Limits, connect_timeout := ConnectTimeout}) ->
+open(Target, #{options := Options, limits := Limits, connect_timeout := Timeout} = Settings) ->
     maybe
         {ok, #{url := Url, headers := Headers, pool := Own, auth := Auth}} ?=
             erlmcp_http_options:check(Target, Options),
-        Pool = Own#{origin => erlmcp_http_target:origin(Url), connect_timeout => ConnectTimeout},
+        Pool = Own#{origin => erlmcp_http_target:origin(Url), connect_timeout => Timeout},
         {ok, Pid} ?= started(supervisor:start_link(?MODULE, {Pool, Target, Auth})),
         Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
-        {ok, Pid, #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
-                    path => erlmcp_http_target:path(Url), limits => Limits,
-                    headers => [{~"host", erlmcp_http_target:authority(Url)} | Headers],
-                    authorizer => authorizer(Children)}}
+        Route = #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
+                  path => erlmcp_http_target:path(Url), limits => Limits,
+                  headers => [{~"host", erlmcp_http_target:authority(Url)} | Headers],
+                  authorizer => authorizer(Children)},
+        {ok, Stream} ?= supervisor:start_child(Pid, stream(Pid, Route, Settings)),
+        {ok, Pid, Route#{sse => Stream}}
     end.
 
 started({error, {shutdown, {failed_to_start_child, _, Reason}}}) -> {error, Reason};
@@ -35,6 +47,13 @@ started(Other) -> Other.
 
 authorizer(#{authorizer := Pid}) -> erlmcp_authorizer:handle(Pid);
 authorizer(#{}) -> none.
+
+%% It has nothing to end in order, and may be waiting for a connection.
+stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
+    Most = maps:get(calls, Settings, ?CALLS) + maps:get(subscriptions, Settings, ?SUBSCRIPTIONS),
+    #{id => sse, shutdown => brutal_kill,
+      start => {erlmcp_sse_process, start_link,
+                [{self(), Channel}, fun() -> Route end, {Timeout, Most}]}}.
 
 -doc false.
 -spec init({map(), Url :: binary(), none | fun(() -> map())}) ->
@@ -46,25 +65,45 @@ init({Pool, Url, Auth}) ->
            | [#{id => authorizer, start => {erlmcp_http_authorization, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 
--doc "Sends a message, or asks for a session's stream.".
--spec send(erlmcp_channel:outgoing(), erlmcp_http_exchange:route()) ->
-    {ok, erlmcp_http_exchange:exchange()} | {error, erlmcp_channel:reason()}.
+-doc """
+Sends a message, or asks for a session's stream. What has a `generation` goes to the stream of
+HTTP+SSE that has it.
+""".
+-spec send(erlmcp_channel:outgoing(), handle()) -> {ok, exchange()} | {error, erlmcp_channel:reason()}.
+send(#{generation := Generation} = Outgoing, #{sse := Stream} = Route) when Generation > 0 ->
+    sent(sse, erlmcp_sse_exchange:start(Outgoing, {Stream, Route}));
 send(Outgoing, Route) ->
-    erlmcp_http_exchange:start(Outgoing, Route).
+    sent(http, erlmcp_http_exchange:start(Outgoing, Route)).
 
--doc "What a message of gun's means.".
--spec received(term(), erlmcp_http_exchange:exchange()) ->
-    {[erlmcp_channel:event()], erlmcp_http_exchange:exchange()} | other.
-received(Message, Exchange) ->
-    erlmcp_http_exchange:received(Message, Exchange).
+sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
+sent(_, {error, _} = Error) -> Error.
 
--doc "Closes the stream.".
--spec abort(erlmcp_http_exchange:exchange()) -> true.
-abort(Exchange) ->
-    erlmcp_http_exchange:abort(Exchange).
+-doc "What a message of gun's means, or one of the stream's process.".
+-spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
+received(Message, {http, Exchange}) ->
+    happened(http, erlmcp_http_exchange:received(Message, Exchange));
+received(Message, {sse, Exchange}) ->
+    happened(sse, erlmcp_sse_exchange:received(Message, Exchange)).
+
+happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
+happened(_, other) -> other.
+
+-doc "Closes the stream of a request; HTTP+SSE has none for each, so that `false` is the answer there.".
+-spec abort(exchange()) -> boolean().
+abort({http, Exchange}) -> erlmcp_http_exchange:abort(Exchange);
+abort({sse, Exchange}) -> erlmcp_sse_exchange:abort(Exchange).
+
+-doc """
+Opens a stream of HTTP+SSE at the URL, and gives its generation: what is sent with that goes there.
+When the stream ends it is opened again, and the owner is told.
+""".
+-spec fall_back(handle(), Deadline :: integer()) ->
+    {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
+fall_back(#{sse := Stream}, Deadline) ->
+    erlmcp_sse_process:open(Stream, Deadline).
 
 -doc "Ends a session by DELETE, whatever the server says to it.".
--spec leave(binary() | none, [{binary(), iodata()}], integer(), erlmcp_http_exchange:route()) -> ok.
+-spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
 leave(none, _, _, _) ->
     ok;
 leave(Session, Headers, Deadline, Route) ->

@@ -9,17 +9,21 @@ the response is taken up again where it ended.
 
 -export([start/2, received/2, abort/1, delete/4]).
 
--export_type([route/0, exchange/0]).
+-export_type([route/0, exchange/0, event/0]).
 
--doc "Where a channel's messages go, and with what.".
+-doc "Where a channel's messages go, and with what; `sse` is the process of the older transport.".
 -type route() :: #{
     pool := erlmcp_http_pool:handle(),
     url := uri_string:uri_map(),
     path := binary(),
     headers := [{binary(), iodata()}],
     limits := erlmcp_json:limits(),
-    authorizer := erlmcp_http_authorization:authorizer()
+    authorizer := erlmcp_http_authorization:authorizer(),
+    sse => pid()
 }.
+
+-doc "Of a stream that was asked for with `named`, an event of any name, with its data as it is.".
+-type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
 
 -record(exchange, {
     route :: route(),
@@ -110,7 +114,7 @@ sendable([]) ->
     ok.
 
 -doc "What a message in the mailbox means.".
--spec received(Message :: term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
+-spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
 received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
     resume(X);
 received(_, #exchange{loan = none}) ->
@@ -242,6 +246,9 @@ not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
         _ -> gone({closed, Reason}, X)
     end.
 
+events([#{event := Name, data := Data} | Read], Events, IsFin,
+       #exchange{outgoing = #{named := true}} = X) ->
+    events(Read, [Events, {named, Name, Data}], IsFin, X);
 events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Data =/= ~"" ->
     #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X,
     case erlmcp_http_answer:event(Data, Id, Limits) of

@@ -33,6 +33,8 @@ The settings that a URL and options amount to, or the first of them that is wron
   client sends itself
 - `token`: of the `authorization` header, as it is; `auth`: options of OAuth, see
   `m:erlmcp_authorizer`
+- `transport`: `sse` for a server of HTTP+SSE, the transport of 2024-11-05, whose stream is at the
+  URL; without it one is recognized, by what it says to messages there
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_http_pool:options/0`
 """.
 -spec check(Url :: term(), map()) ->
@@ -70,6 +72,8 @@ option(auth, Auth) ->
 option(Key, Value) when Key =:= connections; Key =:= streams ->
     is_integer(Value) andalso Value > 0 andalso Value =< ?PLACES
         orelse ~"an integer from 1 to 10000";
+option(transport, Value) ->
+    Value =:= sse orelse ~"sse";
 option(idle_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
 option(tls, Value) ->

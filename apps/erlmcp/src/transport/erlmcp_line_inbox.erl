@@ -14,7 +14,7 @@ messages are in its mailbox they are left out, and requests of the server's to t
 answered with an error.
 """.
 
--export([new/3, push/3]).
+-export([new/3, push/3, take/3]).
 
 -export_type([inbox/0]).
 
@@ -27,6 +27,8 @@ answered with an error.
 
 -record(inbox, {
     owner :: pid(),
+    %% Who it is that the owner hears of.
+    channel :: pid(),
     limits :: erlmcp_json:limits(),
     complaints :: erlmcp_complaints:complaints(),
     framing :: erlmcp_line:state(),
@@ -37,9 +39,9 @@ answered with an error.
 -opaque inbox() :: #inbox{}.
 
 -doc "An inbox at the beginning of a connection. What goes to the owner is sent it at once.".
--spec new(Owner :: pid(), erlmcp_json:limits(), About :: map()) -> inbox().
-new(Owner, #{message_bytes := Max} = Limits, About) ->
-    #inbox{owner = Owner, limits = Limits, complaints = erlmcp_complaints:new(About),
+-spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
+new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
+    #inbox{owner = Owner, channel = Channel, limits = Limits, complaints = erlmcp_complaints:new(About),
            framing = erlmcp_line:new(Max)}.
 
 -doc """
@@ -54,20 +56,28 @@ push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
     %% A look at the mailboxes is good for one chunk.
     lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
 
+-doc "The same of one message that is known to be whole, such as an event's data.".
+-spec take(binary(), erlmcp_exchanges:exchanges(), inbox()) ->
+    {[iodata()], erlmcp_exchanges:exchanges(), inbox()}.
+take(Bytes, Exchanges, Inbox) ->
+    line(Bytes, Exchanges, Inbox#inbox{sent = #{}}).
+
 lines([], Replies, Exchanges, Inbox) ->
     {lists:reverse(Replies), Exchanges, Inbox};
 lines([{too_large, _} | _], _, _, #inbox{limits = #{message_bytes := Limit}}) ->
     {too_large, Limit};
-lines([Line | Lines], Replies, Exchanges, #inbox{limits = Limits} = Inbox) ->
-    {More, NextExchanges, Next} =
-        case erlmcp_json:decode(Line, Limits) of
-            {ok, Json} ->
-                message(Json, Exchanges, Inbox);
-            {error, Reason} ->
-                Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
-                {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
-        end,
+lines([Line | Lines], Replies, Exchanges, Inbox) ->
+    {More, NextExchanges, Next} = line(Line, Exchanges, Inbox),
     lines(Lines, More ++ Replies, NextExchanges, Next).
+
+line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
+    case erlmcp_json:decode(Line, Limits) of
+        {ok, Json} ->
+            message(Json, Exchanges, Inbox);
+        {error, Reason} ->
+            Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
+            {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
+    end.
 
 message(Json, Exchanges, Inbox) ->
     case erlmcp_message:parse(Json) of
@@ -90,12 +100,12 @@ route({response, Id, _} = Message, _, Exchanges, Inbox) ->
 route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
     case erlmcp_exchanges:by_params(Params, Exchanges) of
         {ok, Ref, Pid} -> {[], Exchanges, notify(Pid, Ref, {Ref, {message, Message}}, Inbox)};
-        none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message), Inbox)}
+        none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message, Inbox), Inbox)}
     end;
 route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
     case is_full(Owner) of
         false ->
-            Owner ! to_owner(Message),
+            Owner ! to_owner(Message, Inbox),
             {[], Exchanges, Inbox};
         true ->
             Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"the client is busy",
@@ -131,8 +141,8 @@ finish(Ref, Event, Exchanges) ->
     Ref ! {Ref, Event},
     Rest.
 
-to_owner(Message) ->
-    {erlmcp_channel, self(), {message, Message}}.
+to_owner(Message, #inbox{channel = Channel}) ->
+    {erlmcp_channel, Channel, {message, Message}}.
 
 notify(Pid, To, Message, #inbox{sent = Sent} = Inbox) ->
     case Sent of

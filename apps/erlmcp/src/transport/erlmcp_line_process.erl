@@ -145,7 +145,7 @@ up(Way, #state{module = Module, target = Target, settings = #{limits := Limits}}
     write_next(State#state{
         phase = up, way = Way, writer = Writer, generation = Generation,
         since = erlang:monotonic_time(millisecond),
-        inbox = erlmcp_line_inbox:new(Owner, Limits, Module:about(Target))}).
+        inbox = erlmcp_line_inbox:new({Owner, Channel}, Limits, Module:about(Target))}).
 
 writer(Module, Way, Channel) ->
     receive

@@ -27,7 +27,8 @@ groups() ->
              changes_are_heard, calls_do_not_wait_for_each_other, stop_ends_calls],
     [{Group, [], Cases}
      || Group <- [http, http_2025_11_25, http_2025_06_18, http_2025_03_26, http_2024_11_05,
-                  http2, http2_session, tcp, tcp_session, server, server_session]].
+                  http2, http2_session, sse, sse_found, sse_stateless, tcp, tcp_session, server,
+                  server_session]].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -49,6 +50,9 @@ way(http_2025_03_26) -> {http, '2025-03-26', #{}};
 way(http_2024_11_05) -> {http, '2024-11-05', #{}};
 way(http2) -> {http, stateless, #{protocols => [http2]}};
 way(http2_session) -> {http, session, #{protocols => [http2]}};
+way(sse) -> {sse, session, #{transport => sse}};
+way(sse_found) -> {sse, session, #{}};
+way(sse_stateless) -> {sse, stateless, #{transport => sse}};
 way(tcp) -> {tcp, stateless, #{}};
 way(tcp_session) -> {tcp, session, #{}};
 way(server) -> {server, stateless, #{}};
@@ -62,7 +66,7 @@ init_per_testcase(_, Config) ->
         prompts := [#{name => ~"hello", arguments => [#{name => ~"who", required => true}],
                       complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"]},
                       handler => fun(#{~"who" := Who}, _) -> <<"Greet ", Who/binary>> end}],
-        listen => [{http, #{}}, {tcp, #{}}]}),
+        listen => [{http, #{sse => #{}}}, {tcp, #{}}]}),
     Client = client(Server, #{}, Config),
     [{server, Server}, {client, Client} | Config].
 
@@ -77,6 +81,9 @@ client(Server, Own, Config) ->
         http ->
             [#{url := Url}] = [L || #{transport := http} = L <- erlmcp:listeners(Server)],
             {http, Url, Options};
+        sse ->
+            [#{url := Url}] = [L || #{transport := http} = L <- erlmcp:listeners(Server)],
+            {http, uri_string:resolve(~"/sse", Url), Options};
         tcp ->
             [Port] = [P || #{transport := tcp, port := P} <- erlmcp:listeners(Server)],
             {tcp, ~"127.0.0.1", Port, Options};

@@ -11,10 +11,13 @@ for each connection; each message that comes is sent to the test's process as `{
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
 -type request() :: #{method := binary(), headers := #{binary() => binary()}, message := term()}.
--doc "A whole answer, or the pieces of a stream of events, of which `close` ends the connection.".
+-doc """
+A whole answer, or the pieces of a stream of events, of which `close` ends the connection, and `follow`
+sends what comes as `{say, Piece}` to the connection's process.
+""".
 -type answer() ::
     {Status :: pos_integer(), [{binary(), binary()}], Body :: term()}
-    | {events, [iodata() | {wait, pos_integer()} | close]}
+    | {events, [iodata() | {wait, pos_integer()} | follow | close]}
     | close | silence.
 
 -define(WAIT, 5000).
@@ -207,6 +210,10 @@ pieces([close | _], _) ->
 pieces([{wait, Milliseconds} | Pieces], Socket) ->
     receive
     after Milliseconds -> pieces(Pieces, Socket)
+    end;
+pieces([follow | _] = Pieces, Socket) ->
+    receive
+        {say, Piece} -> pieces([Piece | Pieces], Socket)
     end;
 pieces([Piece | Pieces], Socket) ->
     Size = integer_to_binary(iolist_size(Piece), 16),
