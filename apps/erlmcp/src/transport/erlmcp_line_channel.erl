@@ -24,6 +24,8 @@ attempt that failed, too.
 -type way() :: term().
 -type prepared() :: term().
 
+-doc "Whether an option of the way's own has such a value; what is expected, if not.".
+-callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Reaches the server, at most within `connect_timeout`. Runs in a process that ends after it.".
 -callback connect(Target :: term(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
@@ -48,12 +50,26 @@ attempt that failed, too.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 
 -doc """
-Starts the channel of a way. Of `options` it reads `calls` and `streams`, whose sum is how many
-exchanges may be open.
+Starts the channel of a way, whose options are checked before. The sum of the settings `calls` and
+`subscriptions` is how many exchanges may be open.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, term()}.
-open(Module, Target, Settings) ->
+open(Module, Target, #{options := Options} = Settings) ->
+    case first_wrong(Module, maps:to_list(Options)) of
+        ok -> started(Module, Target, Settings);
+        {error, _} = Error -> Error
+    end.
+
+first_wrong(_, []) ->
+    ok;
+first_wrong(Module, [{Key, Value} | Options]) ->
+    case Module:option(Key, Value) of
+        true -> first_wrong(Module, Options);
+        Expected -> {error, {bad_option, Key, Expected}}
+    end.
+
+started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
     %% Commands and environments have secrets: a fun hides them from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,

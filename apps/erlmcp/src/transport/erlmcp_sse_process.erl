@@ -82,7 +82,7 @@ handle_info({abort, Ref}, #state{exchanges = Exchanges} = State) ->
 handle_info({lost, Generation}, #state{phase = {up, _}, generation = Generation} = State) ->
     {noreply, ended({closed, session_lost}, State)};
 handle_info({timeout, Timer, endpoint}, #state{phase = {opening, Timer}} = State) ->
-    {noreply, ended(timeout, State)};
+    {noreply, ended({connect, timeout}, State)};
 handle_info({timeout, _, open}, #state{phase = paused} = State) ->
     {noreply, opening(State)};
 handle_info({'DOWN', Monitor, process, _, _} = Message, #state{exchanges = Exchanges} = State) ->

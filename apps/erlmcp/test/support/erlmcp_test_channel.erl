@@ -21,8 +21,11 @@ open(Module, Target, Options) ->
         error -> {#{}, Options};
         Taken -> Taken
     end,
-    {ok, Pid, Handle} = Module:open(Target, #{limits => maps:merge(limits(), Limits),
-                                              connect_timeout => 2000, options => Rest}),
+    Bounds = [calls, subscriptions],
+    Settings = (maps:with(Bounds, Rest))#{limits => maps:merge(limits(), Limits),
+                                          connect_timeout => 2000,
+                                          options => maps:without(Bounds, Rest)},
+    {ok, Pid, Handle} = Module:open(Target, Settings),
     {Module, Pid, Handle}.
 
 -doc "The next connection's number, or what else the owner is told.".

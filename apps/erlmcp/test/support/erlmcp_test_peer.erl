@@ -10,10 +10,11 @@ for each connection; each message that comes is sent to the test's process as `{
 
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
--type request() :: #{method := binary(), headers := #{binary() => binary()}, message := term()}.
+-type request() :: #{method := binary(), path := binary(), headers := #{binary() => binary()},
+                     message := term()}.
 -doc """
-A whole answer, or the pieces of a stream of events, of which `close` ends the connection, and `follow`
-sends what comes as `{say, Piece}` to the connection's process.
+A whole answer, or the pieces of a stream of events, of which `close` ends the connection, and
+`follow` sends what comes as `{say, Piece}` to its process, until the client closes it.
 """.
 -type answer() ::
     {Status :: pos_integer(), [{binary(), binary()}], Body :: term()}
@@ -142,11 +143,11 @@ serve_http(Socket, Answer, Test) ->
 
 request(Socket) ->
     maybe
-        {ok, {http_request, Method, {abs_path, _}, _}} ?= gen_tcp:recv(Socket, 0),
+        {ok, {http_request, Method, {abs_path, Path}, _}} ?= gen_tcp:recv(Socket, 0),
         {ok, Headers} ?= headers(Socket, #{}),
         ok = inet:setopts(Socket, [{packet, raw}]),
         {ok, Message} ?= message(Socket, maps:get(~"content-length", Headers, ~"0")),
-        {ok, #{method => method(Method), headers => Headers, message => Message}}
+        {ok, #{method => method(Method), path => Path, headers => Headers, message => Message}}
     else
         _ -> closed
     end.
@@ -212,8 +213,10 @@ pieces([{wait, Milliseconds} | Pieces], Socket) ->
     after Milliseconds -> pieces(Pieces, Socket)
     end;
 pieces([follow | _] = Pieces, Socket) ->
+    _ = inet:setopts(Socket, [{active, once}]),
     receive
-        {say, Piece} -> pieces([Piece | Pieces], Socket)
+        {say, Piece} -> pieces([Piece | Pieces], Socket);
+        {tcp_closed, Socket} -> close
     end;
 pieces([Piece | Pieces], Socket) ->
     Size = integer_to_binary(iolist_size(Piece), 16),
