@@ -32,7 +32,8 @@ What a channel is opened with beside its own options: the bounds of what comes
 -doc """
 What is sent. `id` is the request's, or `none` for notifications and responses. `headers` are those
 of HTTP, with lower-case names, and so is `session`, the id of the session that it belongs to.
-`deadline` is in milliseconds of `erlang:monotonic_time/1`. `stream` says that the exchange lives
+`deadline` is in milliseconds of `erlang:monotonic_time/1`; whoever sends may wait longer
+once something has come, up to `last_deadline`. `stream` says that the exchange lives
 long and has no response of its own soon (`subscriptions/listen`, a session's GET stream), so that
 it may not take the place of calls.
 """.
@@ -43,6 +44,7 @@ it may not take the place of calls.
     headers := [{binary(), iodata()}],
     session := binary() | none,
     deadline := integer(),
+    last_deadline => integer(),
     resumes => boolean(),
     token => binary() | integer(),
     generation => non_neg_integer(),

@@ -48,7 +48,7 @@ call no more; the server is told then, and when the deadline passes.
 """.
 -spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
           {erlmcp_peer:client(), erlmcp_peer:live()}, watch()) -> outcome().
-run(Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
+run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Last} = Watch) ->
     #{channel := {Transport, Handle}, identity := Identity, ids := Ids} = Client,
     Id = atomics:add_get(Ids, 1, 1),
     #{revision := Revision, session := Session, generation := Generation} = Live,
@@ -56,7 +56,7 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline} = Watch) ->
                                                        {Revision, Identity}),
     Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
                  session => Session, generation => Generation, deadline => Deadline,
-                 resumes => erlmcp_revision:era(Revision) =:= session},
+                 last_deadline => Last, resumes => erlmcp_revision:era(Revision) =:= session},
     case Transport:send(Outgoing, Handle) of
         {ok, Exchange} ->
             await(#attempt{client = Client, live = Live, id = Id, exchange = Exchange,

@@ -244,20 +244,24 @@ fits(_, _, _) ->
     ok.
 
 pages({Method, Params}, Items, Call, Seen, Pages) ->
-    #call{client = #{settings := #{limits := #{pages := Limit}}}} = Call,
+    #call{client = #{settings := #{limits := #{pages := Limit}}}, options = Options} = Call,
     case fresh_or_kept({Method, Params}, Call) of
         {ok, #{Items := Page} = Result} ->
             case Result of
                 #{~"nextCursor" := Cursor} when is_map_key(Cursor, Seen) ->
                     {error, {cursor_loop, Cursor}};
-                #{~"nextCursor" := _} when length(Pages) + 1 >= Limit ->
+                #{~"nextCursor" := Cursor} when Cursor =/= null, length(Pages) + 1 >= Limit ->
                     {error, {too_many_pages, Limit}};
-                #{~"nextCursor" := Cursor} ->
+                #{~"nextCursor" := Cursor} when Cursor =/= null ->
                     pages({Method, #{~"cursor" => Cursor}}, Items, Call, Seen#{Cursor => []},
                           [Page | Pages]);
                 #{} ->
                     {ok, lists:append(lists:reverse([Page | Pages]))}
             end;
+        {error, {rpc, #{code := -32602}}} when is_map_key(~"cursor", Params),
+                                               not is_map_key(fresh, Options) ->
+            %% A page that was kept may have a cursor that the server does not know any more.
+            pages({Method, #{}}, Items, Call#call{options = Options#{fresh => true}}, #{}, []);
         {error, _} = Error ->
             Error
     end.
@@ -312,7 +316,7 @@ sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
             became_task(Request, Task, Call);
         _ ->
             case erlmcp_operation:check(Method, Result) of
-                ok -> {ok, kept(Request, Result, Call)};
+                ok -> {ok, kept(Request, Result, Revision, Call)};
                 {error, What} -> protocol(What)
             end
     end;
@@ -341,14 +345,15 @@ protocol(What) ->
     {error, {protocol, iolist_to_binary(What)}}.
 
 %% What came of answers is not what everybody would get.
-kept(_, Result, #call{rounds = Rounds}) when Rounds > 0 ->
+kept(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
-kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Call) ->
-    #call{client = #{cache := Cache, tools := Tools}} = Call,
-    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Tools)},
+kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
+    #call{client = #{cache := Cache, tools := Tools, channel := {Transport, _}}} = Call,
+    Mirrors = Transport =:= erlmcp_http_channel andalso Revision >= '2026-07-28',
+    Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(Request, Learned, Cache),
     Learned;
-kept(Request, Result, #call{client = #{cache := Cache}}) ->
+kept(Request, Result, _, #call{client = #{cache := Cache}}) ->
     ok = erlmcp_client_cache:keep(Request, Result, Cache),
     Result.
 
@@ -384,6 +389,10 @@ remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Dea
 %% The state is the server's, and is sent back with this very request or not at all.
 asked(_, _, #call{rounds = ?ROUNDS}) ->
     {error, {too_many_rounds, ?ROUNDS}};
+asked({Method, _}, Result, _) when
+    not is_map_key(~"inputRequests", Result), not is_map_key(~"requestState", Result)
+->
+    protocol([~"result of ", Method, ~": expected inputRequests or requestState"]);
 asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
     maybe

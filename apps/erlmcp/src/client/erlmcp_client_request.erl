@@ -55,7 +55,9 @@ headers(Method, Params, Revision, Extra) ->
 
 mirrored(_, []) -> [];
 mirrored(#{~"arguments" := Arguments}, Declared) ->
-    erlmcp_request_header:arguments(Arguments, Declared);
+    %% As they will be in the body: atoms are strings there.
+    Sent = json:decode(iolist_to_binary(json:encode(Arguments))),
+    erlmcp_request_header:arguments(Sent, Declared);
 mirrored(_, _) -> [].
 
 meta(session, _, _, Extra) ->

@@ -9,7 +9,7 @@ Output Schema".
 
 -include_lib("kernel/include/logger.hrl").
 
--export([new/0, learn/2, declarations/2, is_task/2, check_result/3]).
+-export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).
 
 %% Tools that are remembered; those beyond are called without their headers.
 -define(TOOLS, 10_000).
@@ -20,24 +20,29 @@ new() ->
     ets:new(tools, [public, {read_concurrency, true}]).
 
 -doc """
-Learns the tools of a list, and leaves out those whose definition is invalid: their names are
-logged, and the others stay usable.
+Learns the tools of a list. Where arguments go into headers, tools whose definition is invalid are
+left out: their names are logged, and the others stay usable.
 """.
--spec learn([map()], ets:tid()) -> [map()].
-learn(Tools, Table) ->
-    lists:filter(fun(Tool) -> is_learned(Tool, Table) end, Tools).
+-spec learn([map()], Mirrors :: boolean(), ets:tid()) -> [map()].
+learn(Tools, Mirrors, Table) ->
+    lists:filter(fun(Tool) -> is_learned(Tool, Mirrors, Table) end, Tools).
 
-is_learned(#{~"name" := Name} = Tool, Table) ->
+is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
     case erlmcp_header:declared(maps:get(~"inputSchema", Tool, #{})) of
         {ok, Declared} ->
-            case ets:info(Table, size) < ?TOOLS orelse ets:member(Table, Name) of
-                true -> ets:insert(Table, {Name, Declared, output(Tool), is_task(Tool)});
-                false -> true
-            end;
+            learned(Tool, Declared, Table);
+        {error, _} when not Mirrors ->
+            learned(Tool, [], Table);
         {error, Expected} ->
             ?LOG_WARNING("MCP tool ~ts is left out of its list: expected ~ts",
                          [string:slice(Name, 0, 128), Expected], #{domain => [erlmcp]}),
             false
+    end.
+
+learned(#{~"name" := Name} = Tool, Declared, Table) ->
+    case ets:info(Table, size) < ?TOOLS orelse ets:member(Table, Name) of
+        true -> ets:insert(Table, {Name, Declared, output(Tool), is_task(Tool)});
+        false -> true
     end.
 
 output(#{~"outputSchema" := Schema}) -> Schema;

@@ -45,7 +45,11 @@ request({complete, Reference, {Argument, Value}, Known}) ->
          _ -> Params#{~"context" => #{~"arguments" => Known}}
      end};
 request({request, Method, Params}) ->
-    {Method, Params}.
+    %% Names of parameters are looked for, and an atom is the string that it will be.
+    {Method, #{name(Key) => Value || Key := Value <- Params}}.
+
+name(Key) when is_atom(Key) -> atom_to_binary(Key);
+name(Key) -> Key.
 
 -doc "The method of a list, and the member of its results that has the items.".
 -spec pages(list_kind()) -> {Method :: binary(), Items :: binary()}.
@@ -97,7 +101,7 @@ check(_, _) -> ok.
 
 items(Method, Member, Keys, Result) ->
     case Result of
-        #{~"nextCursor" := Cursor} when not is_binary(Cursor) ->
+        #{~"nextCursor" := Cursor} when not is_binary(Cursor), Cursor =/= null ->
             wrong(Method, ~"nextCursor", ~"a string");
         #{Member := Items} when is_list(Items) ->
             case lists:all(fun(Item) -> has_strings(Keys, Item) end, Items) of

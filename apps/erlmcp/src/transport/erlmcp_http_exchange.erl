@@ -306,6 +306,9 @@ wait(Events, #exchange{resumption = Resumption} = X) ->
 renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
     Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
     X#exchange{outgoing = Outgoing#{deadline := Deadline}};
+%% A call that was told of progress has more time, and ends by itself when that is over.
+renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
+    X#exchange{outgoing = Outgoing#{deadline := Last}};
 renewed(_, X) ->
     X.
 
