@@ -13,7 +13,7 @@ case $2 in clients | both)
     test/interop/run.sh "$ERLMCP_URL" "$command" "sse+$ERLMCP_SSE_URL" || status=1 ;;
 esac
 case $2 in servers | both)
-    test/interop/servers.sh "http=$ERLMCP_URL" "stdio=$command" || status=1 ;;
+    test/interop/servers.sh "http=$ERLMCP_URL" "sse=$ERLMCP_SSE_URL" "stdio=$command" || status=1 ;;
 esac
 exit "$status"'
 exec scripts/with_server.sh --page-size 7 sh -c "$run" - "'$PWD/bin/erlmcp'" "${1:-both}"

@@ -2,7 +2,7 @@
 # Visits servers with erlmcp's client: those of the official SDKs, which serve one catalogue, npm's
 # server-everything, and our own everything server if it is said where that is.
 #
-#   test/interop/servers.sh [http=URL 'stdio=COMMAND']
+#   test/interop/servers.sh [http=URL sse=URL 'stdio=COMMAND']
 #
 # Every check is a line; a table of features and servers follows them, and the last line is
 # `N passed, N failed`. The exit status is 1 when one failed, or when a visit made another number of
@@ -38,10 +38,12 @@ failed=0
 : >"$work/log"
 # visit SERVER TARGET...
 visit() {
+    visited=$1
+    shift
     status=0
     timeout -k 5 300 erl -noinput -pa "$work" -pa "$root"/_build/default/lib/*/ebin \
         -eval 'visit:main(init:get_plain_arguments()).' -extra \
-        "$1" "$here/servers.eterm" "$2" "$3" >"$work/out" 2>"$work/err" || status=$?
+        "$visited" "$here/servers.eterm" "$@" >"$work/out" 2>"$work/err" || status=$?
     sed '$d' "$work/out" | tee -a "$work/all"
     count=$(tail -n 1 "$work/out")
     case $count in
@@ -49,7 +51,7 @@ visit() {
         # It died on the way: whatever it said before, this is a failure.
         *)
             echo "$count"
-            echo "not ok - $1: ended with status $status before its last line"
+            echo "not ok - $visited: ended with status $status before its last line"
             count="$(grep -c '^ok - ' "$work/out") passed, $(($(grep -c '^not ok - ' \
                 "$work/out") + 1)) failed" || :
             ;;
@@ -58,7 +60,7 @@ visit() {
     now=${now% failed}
     passed=$((passed + ${count%% passed*}))
     failed=$((failed + now))
-    [ "$now" -eq 0 ] || awk -v name="$1" '{ print "# " name ": " $0 }' "$work/err" "$work/log" |
+    [ "$now" -eq 0 ] || awk -v name="$visited" '{ print "# " name ": " $0 }' "$work/err" "$work/log" |
         tail -n 40
 }
 
@@ -73,7 +75,7 @@ listens() {
     done
 }
 
-# sdk NAME COMMAND...: its server, over HTTP and on stdio.
+# sdk NAME COMMAND...: its server, over HTTP, HTTP+SSE where the plan has that, and on stdio.
 sdk() {
     name=$1
     shift
@@ -81,7 +83,8 @@ sdk() {
     "$@" --http >"$work/said" 2>"$work/log" </dev/null &
     server=$!
     listens '^http:'
-    visit "$name" "http=$(head -n 1 "$work/said")" "stdio=$*"
+    url=$(head -n 1 "$work/said")
+    visit "$name" "http=$url" "sse=${url%/mcp}/sse" "stdio=$*"
     stop
 }
 
@@ -110,7 +113,7 @@ for sdk in $sdks; do
     esac
 done
 : >"$work/log"
-[ $# -ne 2 ] || visit erlmcp "$1" "$2"
+[ $# -eq 0 ] || visit erlmcp "$@"
 
 # A cell is what held in all revisions and over all transports in which it was checked.
 awk '

@@ -1,7 +1,8 @@
 """The catalogue, served by version 1 of the official Python SDK.
 
     python server1.py           on stdio
-    python server1.py --http    over HTTP on a free port, whose URL is the first line of stdout
+    python server1.py --http    over HTTP on a free port, whose URL is the first line of stdout;
+                                HTTP+SSE is there too, at /sse
 
 CATALOGUE names the file of what is served.
 """
@@ -19,11 +20,13 @@ import mcp.types as types
 import uvicorn
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.lowlevel.helper_types import ReadResourceContents
+from mcp.server.sse import SseServerTransport
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import McpError
 from starlette.applications import Starlette
-from starlette.routing import Route
+from starlette.responses import Response
+from starlette.routing import Mount, Route
 
 with open(os.environ["CATALOGUE"], encoding="utf-8") as file:
     CATALOGUE = json.load(file)
@@ -237,7 +240,19 @@ def http():
         async with manager.run():
             yield
 
-    app = Starlette(routes=[Route("/mcp", Endpoint(manager))], lifespan=lifespan)
+    older = SseServerTransport("/messages/")
+
+    async def sse(request):
+        async with older.connect_sse(request.scope, request.receive, request._send) as streams:
+            await SERVER.run(*streams, SERVER.create_initialization_options())
+        return Response()
+
+    routes = [
+        Route("/mcp", Endpoint(manager)),
+        Route("/sse", sse),
+        Mount("/messages/", app=older.handle_post_message),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan)
     listener = socket.create_server(("127.0.0.1", 0))
     print(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])

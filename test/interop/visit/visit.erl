@@ -17,7 +17,7 @@ A plan (`test/interop/servers.eterm`) has these terms:
 -define(LIMIT_MS, 20_000).
 
 -doc """
-`SERVER`, the plan's file, and where the server is: `http=URL` and `stdio=COMMAND`, which `sh` runs.
+`SERVER`, the plan's file, and where the server is: `http=URL`, `sse=URL` and `stdio=COMMAND`, which `sh` runs.
 A transport without a target is left out.
 """.
 -spec main([string()]) -> no_return().
@@ -36,6 +36,9 @@ main([Server, File | Targets]) ->
 
 target(http, "http=" ++ Url) ->
     fun(Options) -> {http, list_to_binary(Url), Options} end;
+%% What it is, the client finds out.
+target(sse, "sse=" ++ Url) ->
+    target(http, "http=" ++ Url);
 target(stdio, "stdio=" ++ Command) ->
     Line = unicode:characters_to_binary(["exec " | Command]),
     fun(Options) -> {stdio, [~"/bin/sh", ~"-c", Line], Options} end.

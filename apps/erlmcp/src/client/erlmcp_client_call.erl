@@ -180,9 +180,11 @@ tell({Receiver, Reference}, Outcome) ->
     Receiver ! {erlmcp, Reference, Outcome},
     ok.
 
-perform({list, List}, Call) ->
-    {Method, Items} = erlmcp_operation:pages(List),
-    pages({Method, #{}}, Items, Call, #{}, []);
+perform({list, List}, #call{client = #{settings := #{limits := #{pages := Limit}}}} = Call) ->
+    erlmcp_client_pages:all(erlmcp_operation:pages(List), Limit,
+                            fun(Request, kept) -> fresh_or_kept(Request, Call);
+                               (Request, fresh) -> send(Request, Call)
+                            end);
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; this asks as little.
     maybe
@@ -242,29 +244,6 @@ fits({call_tool, Name, _}, #{~"content" := _} = Result, Tools) ->
     erlmcp_client_tools:check_result(Name, Result, Tools);
 fits(_, _, _) ->
     ok.
-
-pages({Method, Params}, Items, Call, Seen, Pages) ->
-    #call{client = #{settings := #{limits := #{pages := Limit}}}, options = Options} = Call,
-    case fresh_or_kept({Method, Params}, Call) of
-        {ok, #{Items := Page} = Result} ->
-            case Result of
-                #{~"nextCursor" := Cursor} when is_map_key(Cursor, Seen) ->
-                    {error, {cursor_loop, Cursor}};
-                #{~"nextCursor" := Cursor} when Cursor =/= null, length(Pages) + 1 >= Limit ->
-                    {error, {too_many_pages, Limit}};
-                #{~"nextCursor" := Cursor} when Cursor =/= null ->
-                    pages({Method, #{~"cursor" => Cursor}}, Items, Call, Seen#{Cursor => []},
-                          [Page | Pages]);
-                #{} ->
-                    {ok, lists:append(lists:reverse([Page | Pages]))}
-            end;
-        {error, {rpc, #{code := -32602}}} when is_map_key(~"cursor", Params),
-                                               not is_map_key(fresh, Options) ->
-            %% A page that was kept may have a cursor that the server does not know any more.
-            pages({Method, #{}}, Items, Call#call{options = Options#{fresh => true}}, #{}, []);
-        {error, _} = Error ->
-            Error
-    end.
 
 fresh_or_kept(Request, #call{options = #{fresh := true}} = Call) ->
     send(Request, Call);

@@ -481,7 +481,8 @@ result_of_rounds_is_not_kept(Config) ->
     Client = visit(Config, #{}, #{~"resources/read" => Read}),
     2 = nth_read(Client, ~"a:1", #{}),
     4 = nth_read(Client, ~"a:1", #{}),
-    4 = Count().
+    4 = Count(),
+    #{cache := #{entries := 0}} = erlmcp_client:info(Client).
 
 cache_is_bounded(Config) ->
     {Read, _} = counted(fun(Call, N) -> read(Call, N, 60_000) end),
