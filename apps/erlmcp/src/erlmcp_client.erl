@@ -25,6 +25,7 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([list_resources/1, list_resources/2, list_resource_templates/1, list_resource_templates/2]).
 -export([read_resource/2, read_resource/3]).
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
+-export([list_skills/1, list_skills/2]).
 -export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
 -export([async/2, async/3, cancel/2]).
 -export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
@@ -197,6 +198,14 @@ list_prompts(Client) -> list_prompts(Client, #{}).
 -doc "The same with options.".
 -spec list_prompts(client(), options()) -> items().
 list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
+
+-doc "The entries of all skills of the server, whose files `m:erlmcp_skills` reads.".
+-spec list_skills(client()) -> items().
+list_skills(Client) -> list_skills(Client, #{}).
+
+-doc "The same with options.".
+-spec list_skills(client(), options()) -> items().
+list_skills(Client, Options) -> run({list, skills}, Client, Options).
 
 -doc "Gets a prompt; its arguments are strings.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->

@@ -10,7 +10,7 @@ Source: `schema.json` of each revision.
 
 -export_type([operation/0, list_kind/0]).
 
--type list_kind() :: tools | resources | resource_templates | prompts.
+-type list_kind() :: tools | resources | resource_templates | prompts | skills.
 -doc "An operation, for `erlmcp_client:async/3` and the functions that are named after them.".
 -type operation() ::
     ping
@@ -52,7 +52,8 @@ request({request, Method, Params}) ->
 pages(tools) -> {~"tools/list", ~"tools"};
 pages(resources) -> {~"resources/list", ~"resources"};
 pages(resource_templates) -> {~"resources/templates/list", ~"resourceTemplates"};
-pages(prompts) -> {~"prompts/list", ~"prompts"}.
+pages(prompts) -> {~"prompts/list", ~"prompts"};
+pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
 Whether a request may be sent again when it is not known whether the server has served it: those
@@ -73,6 +74,7 @@ is_cacheable(~"prompts/list") -> true;
 is_cacheable(~"resources/list") -> true;
 is_cacheable(~"resources/templates/list") -> true;
 is_cacheable(~"resources/read") -> true;
+is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
@@ -87,6 +89,7 @@ check(~"prompts/list" = Method, Result) -> items(Method, ~"prompts", [~"name"], 
 check(~"resources/list" = Method, Result) -> items(Method, ~"resources", [~"uri"], Result);
 check(~"resources/templates/list" = Method, Result) ->
     items(Method, ~"resourceTemplates", [~"uriTemplate"], Result);
+check(~"skills/list" = Method, Result) -> items(Method, ~"skills", [~"uri"], Result);
 check(~"tools/call" = Method, Result) -> items(Method, ~"content", [~"type"], Result);
 check(~"resources/read" = Method, Result) -> items(Method, ~"contents", [~"uri"], Result);
 check(~"prompts/get" = Method, Result) -> items(Method, ~"messages", [~"role"], Result);
