@@ -43,7 +43,7 @@ request(Method, Params) ->
     end,
     case Name of
         _ when is_binary(Name) -> [{~"mcp-method", Method}, {~"mcp-name", encode(Name)}];
-        none -> [{~"mcp-method", Method}]
+        _ -> [{~"mcp-method", Method}]
     end.
 
 -doc """

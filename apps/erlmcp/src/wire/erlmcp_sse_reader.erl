@@ -143,7 +143,7 @@ hold(End, Held, Events, #state{max = Max} = State) ->
         ~"" -> binary:copy(End);
         _ -> join(Held, End)
     end,
-    case data_size(State) + byte_size(Line) > Max + ?FIELD of
+    case data_size(State) + byte_size(Line) > Max + ?FIELD + bom_size(State) of
         true -> over(Events, State);
         false -> {Events, State#state{held = Line}}
     end.
@@ -173,6 +173,10 @@ line(Line, Events, #state{max = Max} = State) ->
         true -> over(Events, State);
         false -> field(Line, Events, State)
     end.
+
+%% A mark may stand before the first line; to look would cost a copy of what is held.
+bom_size(#state{first = true}) -> 3;
+bom_size(_) -> 0.
 
 without_bom(<<16#EF, 16#BB, 16#BF, Line/binary>>) -> Line;
 without_bom(Line) -> Line.
