@@ -110,7 +110,7 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
-    %% Most calls are over before they have to collect garbage. Without a report: the caller is told.
+    %% Most calls are over before they need more. Without a report: the caller is told.
     [{min_heap_size, min(?HEAP_WORDS, Words)},
      {max_heap_size, #{size => Words, kill => true, error_logger => false,
                        include_shared_binaries => false}}].

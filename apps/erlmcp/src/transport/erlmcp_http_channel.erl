@@ -1,7 +1,7 @@
 -module(erlmcp_http_channel).
 -moduledoc """
-The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs, and
-each message is an `m:erlmcp_http_exchange` in the process that sends it.
+The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
+and each message is an `m:erlmcp_http_exchange` in the process that sends it.
 """.
 
 -behaviour(erlmcp_channel).

@@ -60,7 +60,7 @@ first_wrong([{Key, Value} | Options]) ->
     end.
 
 option(headers, Headers) ->
-    is_list(Headers) andalso length_of(Headers) =/= improper andalso lists:all(fun is_own/1, Headers)
+    is_proper(Headers) andalso lists:all(fun is_own/1, Headers)
         orelse ~"a list of names and values of headers that the client does not send itself";
 option(token, Token) ->
     is_binary(Token) andalso Token =/= ~"" andalso is_value(Token)
@@ -73,8 +73,7 @@ option(Key, Value) when Key =:= connections; Key =:= streams ->
 option(idle_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
 option(tls, Value) ->
-    is_list(Value) andalso length_of(Value) =/= improper
-        orelse ~"a list of options of ssl";
+    is_proper(Value) orelse ~"a list of options of ssl";
 option(protocols, Value) ->
     lists:member(Value, [[http], [http2], [http, http2], [http2, http]])
         orelse ~"a list of http and http2, each at most once";
@@ -90,12 +89,8 @@ one_authorization(Options) ->
         _ -> ok
     end.
 
-length_of(List) ->
-    try
-        length(List)
-    catch
-        error:badarg -> improper
-    end.
+is_proper([_ | Rest]) -> is_proper(Rest);
+is_proper(Rest) -> Rest =:= [].
 
 own(Headers) ->
     [{string:lowercase(iolist_to_binary(Name)), iolist_to_binary(Value)}

@@ -2,8 +2,8 @@
 -moduledoc """
 Where a stream of a session that ended too early is taken up again, and when. Pure, but for chance.
 
-Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "The client MUST respect
-the retry field".
+Source: specification 2025-11-25, "Transports / Resumability and Redelivery": "The client MUST
+respect the retry field".
 """.
 
 -export([new/0, came_to/2, begun/1, is_placed/1, has_failed/1, may_resume/2, headers/1, delay/1]).
@@ -67,8 +67,8 @@ headers(#resumption{last_id = ~""}) -> [];
 headers(#resumption{last_id = Id}) -> [{~"last-event-id", Id}].
 
 -doc """
-Milliseconds until the next attempt: only upward from what the server asks, and longer each time that
-it fails.
+Milliseconds until the next attempt: only upward from what the server asks, and longer each time
+that it fails.
 """.
 -spec delay(resumption()) -> {non_neg_integer(), resumption()}.
 delay(#resumption{retry = Retry, failures = Failures} = Resumption) ->

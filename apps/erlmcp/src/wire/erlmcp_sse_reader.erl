@@ -45,8 +45,8 @@ event stream".
 -define(RETRY_DIGITS, 15).
 
 -doc """
-A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of other
-fields and of comments too.
+A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of
+other fields and of comments too.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->

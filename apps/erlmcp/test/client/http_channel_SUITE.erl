@@ -346,8 +346,8 @@ aborts(_) ->
 %% 2025-03-26
 batch(_) ->
     Body = [$[, notification(1), $,, result(1), $]],
-    [?assertMatch([{headers, _}, {message, {notification, _, _}}, {message, {response, 1, {ok, _}}}],
-                  outcome([Answer]))
+    [?assertMatch([{headers, _}, {message, {notification, _, _}},
+                   {message, {response, 1, {ok, _}}}], outcome([Answer]))
      || Answer <- [json(200, Body), stream([event(Body)])]].
 
 %% A connection that the server closed while nothing ran on it: the request goes by another one.

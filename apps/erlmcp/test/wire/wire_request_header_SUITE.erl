@@ -22,7 +22,7 @@ examples(_) ->
         {error, _} -> {skip, "no ct_doctest before OTP 29"}
     end.
 
-%% "the client MUST include the MCP-Protocol-Version header", since 2025-06-18.
+%% For everything that follows `initialize`, since 2025-06-18.
 versions(_) ->
     [?assertEqual([{~"mcp-protocol-version", erlmcp_revision:name(Revision)}],
                   erlmcp_request_header:version(Revision))
@@ -52,12 +52,12 @@ odd_names(_) ->
                   erlmcp_request_header:request(~"tools/call", Params))
      || Params <- [#{}, #{~"name" => 5}, #{~"name" => null}]].
 
-%% "printable ASCII" as it is.
+%% Printable ASCII, as it is.
 plain(_) ->
     [?assertEqual(Text, erlmcp_request_header:encode(Text))
      || Text <- [~"", ~"a", ~"us west 1", ~"~!@#", ~"=?base64?", ~"a=?base64?eA==?=", ~"?="]].
 
-%% "non-ASCII characters", "leading or trailing whitespace", control characters, and what looks encoded.
+%% What is not ASCII, spaces at the ends, control characters, and what looks encoded.
 encoded(_) ->
     [?assertEqual(<<"=?base64?", (base64:encode(Text))/binary, "?=">>,
                   erlmcp_request_header:encode(Text))

@@ -1,7 +1,7 @@
 -module(wire_sse_reader_SUITE).
 -moduledoc """
-WHATWG HTML, "Server-sent events", read from bytes that come in portions: `m:erlmcp_sse_reader`. What
-the paragraphs say of whole streams is in `m:wire_sse_SUITE`.
+WHATWG HTML, "Server-sent events", read from bytes that come in portions: `m:erlmcp_sse_reader`.
+What the paragraphs say of whole streams is in `m:wire_sse_SUITE`.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -80,7 +80,8 @@ data_in_one_piece_is_not_copied(_) ->
 lets_go_of_the_chunk(_) ->
     Big = binary:copy(~"data: 0123456\n\n", 1 bsl 16),
     Tail = binary:copy(~"r", 100),
-    {_, State} = erlmcp_sse_reader:push(<<Big/binary, "id: ", Tail/binary, "\ndata: ", Tail/binary>>,
+    Begun = <<"id: ", Tail/binary, "\ndata: ", Tail/binary>>,
+    {_, State} = erlmcp_sse_reader:push(<<Big/binary, Begun/binary>>,
                                         erlmcp_sse_reader:new(1000)),
     {[#{data := Data, id := Id}], _} = erlmcp_sse_reader:push(~"\n\n", State),
     [?assert(binary:referenced_byte_size(Kept) < 1000) || Kept <- [Data, Id]].
