@@ -114,7 +114,15 @@ headers(_) ->
                    ~"authorization" := ~"Bearer secret", ~"mcp-session-id" := ~"s1",
                    ~"mcp-method" := ~"ping"}, Headers),
     ?assertEqual(iolist_to_binary([~"127.0.0.1:", integer_to_binary(maps:get(port, Peer))]),
-                 maps:get(~"host", Headers)).
+                 maps:get(~"host", Headers)),
+    %% A session's id, and a method, come from elsewhere.
+    with_channel(url(Peer), #{}, fun(Channel) ->
+        [{error, {protocol, <<"header ", Name:Size/binary, ":", _/binary>>}} =
+             erlmcp_http_channel:send(outgoing(Bad#{message => ping()}), Channel)
+         || {Name, Bad} <- [{~"mcp-session-id", #{session => ~"a\r\nb: c"}},
+                            {~"mcp-method", #{headers => [{~"mcp-method", ~"a\nb"}]}}],
+            Size <- [byte_size(Name)]]
+    end).
 
 %% `{bad_option, Key, Expected}`.
 options(_) ->
@@ -267,7 +275,13 @@ resumes_with_pauses(_) ->
                  outcome(#{}, Stream, [cut_stream([~"retry: 10\n", event(notification(1))]),
                                        cut_stream([~"retry: 10\n", event(notification(2))]),
                                        answer(404, [], ~"")])),
-    ?assertMatch([{failed, {http, 405, _, _}}], outcome(#{}, Stream, [answer(405, [], ~"")])).
+    ?assertMatch([{failed, {http, 405, _, _}}], outcome(#{}, Stream, [answer(405, [], ~"")])),
+    %% Its deadline is for each beginning of it, however long it lasted.
+    Soon = Stream#{deadline => erlang:monotonic_time(millisecond) + 300},
+    Peer = peer([cut_stream([~"id: a1\nretry: 400\n\n"]), cut_stream([~"retry: 0\n\n"]),
+                 answer(404, [], ~"")]),
+    ?assertMatch([{headers, _}, {headers, _}, {failed, session_lost}], told(Peer, #{}, Soon)),
+    [_, #{headers := #{~"last-event-id" := ~"a1"}}, _] = asked(Peer).
 
 %% `message_bytes` is 1,000,000.
 large(_) ->
