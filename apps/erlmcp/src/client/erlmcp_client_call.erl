@@ -79,10 +79,10 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
     {ok, term()} | {error, reason()}.
 run(Operation, Client, Options) ->
     Caller = self(),
-    {Pid, Monitor} = spawn_opt(fun() ->
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
         Watch = watch(Options#{caller => monitor(process, Caller)}, Client),
-        exit({outcome, outcome(Operation, Client, Options, Watch, none)})
-    end, [monitor | bounds(Client)]),
+        outcome(Operation, Client, Options, Watch, none)
+    end, bounds(Client)),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
         {'DOWN', Monitor, process, Pid, Reason} -> {error, died(Reason)}

@@ -6,7 +6,11 @@
 -doc "A sentence without its full stop.".
 -spec text(erlmcp_client_call:reason() | {bad_option, term(), binary()}) -> binary().
 text(Reason) ->
-    unicode:characters_to_binary(sentence(Reason)).
+    %% What a server has in it may be no text at all.
+    case unicode:characters_to_binary(sentence(Reason)) of
+        Text when is_binary(Text) -> Text;
+        {_, Text, _} -> Text
+    end.
 
 sentence({rpc, #{code := Code, message := Message}}) ->
     io_lib:format("the server answered with error ~b: ~ts", [Code, Message]);

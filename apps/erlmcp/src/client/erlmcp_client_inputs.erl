@@ -51,7 +51,7 @@ process of its own, and all have the time of `timeout/1`.
     {ok, #{binary() => map()}} | {error, {input, Name :: binary(), Why :: term()}}.
 gather(Requests, #{settings := #{inputs := Inputs}} = Client) when map_size(Requests) =< ?AT_ONCE ->
     Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
-    Asked = [{Name, spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end)}
+    Asked = [{Name, erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, [])}
              || Name := Request <- Requests],
     collect(Asked, Deadline, #{});
 gather(_, _) ->
@@ -61,9 +61,9 @@ collect([], _, Answers) ->
     {ok, Answers};
 collect([{Name, {Pid, Monitor}} | Asked], Deadline, Answers) ->
     receive
-        {'DOWN', Monitor, process, Pid, {answer, {ok, Answer}}} ->
+        {'DOWN', Monitor, process, Pid, {outcome, {ok, Answer}}} ->
             collect(Asked, Deadline, Answers#{Name => Answer});
-        {'DOWN', Monitor, process, Pid, {answer, {error, _, Why}}} ->
+        {'DOWN', Monitor, process, Pid, {outcome, {error, _, Why}}} ->
             end_all(Asked, {error, {input, Name, Why}});
         {'DOWN', Monitor, process, Pid, _} ->
             end_all(Asked, {error, {input, Name, crashed}})
@@ -91,9 +91,9 @@ start({request, Id, Method, Params}, Client, Live) ->
 serve(Id, Method, Params, {#{settings := #{inputs := Inputs}} = Client, Live}, Caller) ->
     Gone = monitor(process, Caller),
     Request = #{~"method" => Method, ~"params" => Params},
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end),
+    {Pid, Monitor} = erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, []),
     receive
-        {'DOWN', Monitor, process, Pid, {answer, Answer}} ->
+        {'DOWN', Monitor, process, Pid, {outcome, Answer}} ->
             _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
             ok;
         {'DOWN', Monitor, process, Pid, _} ->

@@ -15,7 +15,7 @@ Output Schema".
 -define(TOOLS, 10_000).
 
 -doc "A table of the calling process, which knows no tool.".
--spec new() -> ets:tid().
+-spec new() -> ets:table().
 new() ->
     ets:new(tools, [public, {read_concurrency, true}]).
 
@@ -23,7 +23,7 @@ new() ->
 Learns the tools of a list, and leaves out those whose definition is invalid: their names are
 logged, and the others stay usable.
 """.
--spec learn([map()], ets:tid()) -> [map()].
+-spec learn([map()], ets:table()) -> [map()].
 learn(Tools, Table) ->
     lists:filter(fun(Tool) -> is_learned(Tool, Table) end, Tools).
 
@@ -44,7 +44,7 @@ output(#{~"outputSchema" := Schema}) -> Schema;
 output(_) -> none.
 
 -doc "The arguments of a tool that go into headers too; `unknown` if no list had the tool.".
--spec declarations(Name :: binary(), ets:tid()) -> [erlmcp_header:declaration()] | unknown.
+-spec declarations(Name :: binary(), ets:table()) -> [erlmcp_header:declaration()] | unknown.
 declarations(Name, Table) ->
     ets:lookup_element(Table, Name, 2, unknown).
 
@@ -52,12 +52,12 @@ is_task(#{~"execution" := #{~"taskSupport" := ~"required"}}) -> true;
 is_task(_) -> false.
 
 -doc "Whether a tool of a session is to be called as a task, as far as is known.".
--spec is_task(Name :: binary(), ets:tid()) -> boolean().
+-spec is_task(Name :: binary(), ets:table()) -> boolean().
 is_task(Name, Table) ->
     ets:lookup_element(Table, Name, 4, false).
 
 -doc "Whether a tool's result has the structured content that its output schema promises.".
--spec check_result(Name :: binary(), Result :: map(), ets:tid()) -> ok | {error, binary()}.
+-spec check_result(Name :: binary(), Result :: map(), ets:table()) -> ok | {error, binary()}.
 check_result(_, #{~"isError" := true}, _) ->
     ok;
 check_result(Name, Result, Table) ->

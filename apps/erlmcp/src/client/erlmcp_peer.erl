@@ -24,7 +24,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
     calls := ets:tid(),
-    tools := ets:tid(),
+    tools := ets:table(),
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
