@@ -86,8 +86,8 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
     Code =:= -32020; Code =:= -32021
 ->
     Error;
-discovered({error, Reason} = Error, Client, Epoch, fall_back) ->
-    case is_old(Reason) of
+discovered({error, Reason} = Error, #{channel := {Transport, _}} = Client, Epoch, fall_back) ->
+    case is_old(Reason) orelse Transport =/= erlmcp_http_channel andalso is_mute(Reason) of
         true -> session(erlmcp_revision:latest(session), Client, Epoch);
         false -> Error
     end;
@@ -101,11 +101,14 @@ discovered({ok, _, _}, _, _, _) ->
 %% What an older server may say to a request that it does not know.
 is_old({rpc, _}) -> true;
 is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
-is_old({timeout, _}) -> true;
 is_old({protocol, _}) -> true;
-is_old({closed, _}) -> true;
 is_old(session_lost) -> true;
 is_old(_) -> false.
+
+%% What one on a pair of pipes may do instead. On HTTP it tells of a server in trouble.
+is_mute({timeout, _}) -> true;
+is_mute({closed, _}) -> true;
+is_mute(_) -> false.
 
 %% A modern server that has no revision of ours may have an older one.
 offered(Versions, Client, Epoch) ->
