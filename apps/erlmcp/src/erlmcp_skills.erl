@@ -1,7 +1,7 @@
 -module(erlmcp_skills).
 -moduledoc """
-Skills of a server, read by a client (`m:erlmcp_client`): files that are what their skill's entry said
-when the user saw it. Nothing is read before it is asked for.
+Skills of a server, read by a client (`m:erlmcp_client`): files that are what their skill's entry
+said when the user saw it. Nothing is read before it is asked for.
 
 ```erlang
 {ok, [#{~"frontmatter" := #{~"description" := _}} = Skill | _]} = erlmcp_client:list_skills(Client),
@@ -16,8 +16,8 @@ Source: the extension `io.modelcontextprotocol/skills`.
 -export_type([skill/0, reason/0]).
 
 -doc """
-An entry as it came: `uri`, that of its `SKILL.md`, the `frontmatter` of that, and `resources`, every
-file with its `uri`, `size` in bytes and `digest` (`sha256:` and hexadecimal digits).
+An entry as it came: `uri`, that of its `SKILL.md`, the `frontmatter` of that, and `resources`,
+every file with its `uri`, `size` in bytes and `digest` (`sha256:` and hexadecimal digits).
 """.
 -type skill() :: #{binary() => term()}.
 -doc """
@@ -30,8 +30,8 @@ file that the entry tells of.
     | {unverified, size | digest | frontmatter, Uri :: binary()}.
 
 -doc """
-The `SKILL.md` of a skill, whose size, digest and frontmatter are those of the entry. Whoever gets an
-error must not use the skill, nor read its other files.
+The `SKILL.md` of a skill, whose size, digest and frontmatter are those of the entry. Whoever gets
+an error must not use the skill, nor read its other files.
 """.
 -spec load(erlmcp_client:client(), skill()) -> {ok, binary()} | {error, reason()}.
 load(Client, Skill) ->

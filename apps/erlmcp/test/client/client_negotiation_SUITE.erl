@@ -23,7 +23,8 @@ servers are scripts on sockets, one for each kind that there is.
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
-     every_old_answer_falls_back, silence_on_tcp_falls_back, trouble_on_http_is_no_era, era_is_remembered,
+     every_old_answer_falls_back, silence_on_tcp_falls_back, trouble_on_http_is_no_era,
+     era_is_remembered,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,

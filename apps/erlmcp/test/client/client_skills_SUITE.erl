@@ -1,7 +1,7 @@
 -module(client_skills_SUITE).
 -moduledoc """
-`m:erlmcp_skills`: the extension `io.modelcontextprotocol/skills`, as a client has it. A file that is
-not what its entry says is not given to anybody.
+`m:erlmcp_skills`: the extension `io.modelcontextprotocol/skills`, as a client has it. A file that
+is not what its entry says is not given to anybody.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
