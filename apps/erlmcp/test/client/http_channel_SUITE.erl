@@ -115,6 +115,13 @@ headers(_) ->
                    ~"mcp-method" := ~"ping"}, Headers),
     ?assertEqual(iolist_to_binary([~"127.0.0.1:", integer_to_binary(maps:get(port, Peer))]),
                  maps:get(~"host", Headers)),
+    [begin
+         {ok, Parts} = erlmcp_http_target:parse(Url),
+         ?assertEqual(Authority, erlmcp_http_target:authority(Parts))
+     end || {Authority, Url} <- [{~"a.example", ~"http://A.example"}, {~"a", ~"http://a:80/"},
+                                 {~"a", ~"https://a:443/"}, {~"a:80", ~"https://a:80"},
+                                 {~"[::1]:8080", ~"http://[::1]:8080/mcp"},
+                                 {~"[::1]", ~"http://[::1]/"}]],
     %% A session's id, and a method, come from elsewhere.
     with_channel(url(Peer), #{}, fun(Channel) ->
         [{error, {protocol, <<"header ", Name:Size/binary, ":", _/binary>>}} =
