@@ -68,7 +68,9 @@ nowhere.
 -spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.
 redirected(Location, Path, Url) ->
-    case uri_string:resolve(Location, at(Path, Url)) of
+    %% uri_string takes text; these are bytes.
+    case unicode:characters_to_binary(Location) =:= Location
+             andalso uri_string:resolve(Location, at(Path, Url)) of
         Resolved when is_binary(Resolved) ->
             case parse(Resolved) of
                 {ok, Next} ->
