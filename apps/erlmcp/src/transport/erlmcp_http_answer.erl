@@ -38,6 +38,10 @@ closes(_) ->
 
 -doc "Of a status and headers, for a message that awaits a response, a stream, or neither.".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
+kind(200, #{~"content-encoding" := Encoding}, Awaited) when
+    Awaited =/= nothing, Encoding =/= ~"identity"
+->
+    protocol([~"content-encoding: expected none, got ", shown(Encoding)]);
 kind(200, #{~"content-type" := ~"application/json"}, response) -> json;
 kind(200, #{~"content-type" := ~"text/event-stream"}, Awaited) when Awaited =/= nothing -> events;
 kind(Status, _, nothing) when Status >= 200, Status < 300 -> taken;
