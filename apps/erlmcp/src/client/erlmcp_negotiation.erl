@@ -14,6 +14,8 @@ Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle".
 
 %% Milliseconds after which a server that does not answer a first question is an older one.
 -define(PROBE, 5000).
+%% Bytes of a session's id, which goes with every request.
+-define(SESSION_BYTES, 4096).
 %% Origins that are remembered.
 -define(ORIGINS, 1000).
 
@@ -78,7 +80,7 @@ discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = V
         true when Otherwise =/= once ->
             discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, once);
         true ->
-            {error, {unsupported_version, Versions}};
+            unsupported(Versions);
         false ->
             offered(Versions, Client, Epoch)
     end;
@@ -117,8 +119,11 @@ offered(Versions, Client, Epoch) ->
                         lists:member(erlmcp_revision:name(Revision), Versions)],
     case Ours of
         [Revision | _] -> session(Revision, Client, Epoch);
-        [] -> {error, {unsupported_version, Versions}}
+        [] -> unsupported(Versions)
     end.
+
+unsupported(Versions) ->
+    {error, {unsupported_version, [Version || Version <- Versions, is_binary(Version)]}}.
 
 session(Revision, #{identity := Identity} = Client, Epoch) ->
     Params = erlmcp_client_request:initialize(Revision, Identity),
@@ -134,11 +139,11 @@ session(Revision, #{identity := Identity} = Client, Epoch) ->
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
-        false -> {error, {protocol, ~"Mcp-Session-Id: expected visible ASCII characters"}};
+        false -> {error, {protocol, ~"Mcp-Session-Id: expected visible ASCII characters, at most 4096"}};
         {error, _} = Error -> Error
     end.
 
-agreed(#{~"protocolVersion" := Version}) ->
+agreed(#{~"protocolVersion" := Version}) when is_binary(Version) ->
     case erlmcp_revision:parse(Version) of
         {ok, Revision} when Revision =< '2025-11-25' -> {ok, Revision};
         _ -> {error, {unsupported_version, [Version]}}
@@ -147,7 +152,7 @@ agreed(_) ->
     {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
 
 is_visible(Session) ->
-    Session =/= ~"" andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
+    Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
 
 %% A session has a level for all of its calls.
 log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,
