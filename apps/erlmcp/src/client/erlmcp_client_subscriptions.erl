@@ -32,8 +32,6 @@ of from now on; when it comes again the way there was lost, and changes may have
     subscribed | tools_changed | prompts_changed | resources_changed
     | {resource_updated, Uri :: binary()} | {log, map()} | {ended, Reason :: term()}.
 
-%% Messages that may wait for a subscriber that does not read; at one more it is cut off.
--define(UNREAD, 1000).
 %% Requests of the server's, on no call's stream, that are answered at once.
 -define(QUESTIONS, 16).
 
@@ -228,6 +226,7 @@ heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
         Event ->
             Cut = [Reference || Reference := #subscription{filter = Filter, pid = Pid} <- All,
                                 wants(Event, Filter), deliver(Pid, Reference, Event) =:= cut],
+            lists:foreach(fun(Reference) -> demonitor(Reference, [flush]) end, Cut),
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
@@ -247,13 +246,12 @@ wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 -doc "Sends a subscriber an event, or cuts it off if it does not read.".
 -spec deliver(pid(), reference(), event()) -> ok | cut.
 deliver(Pid, Reference, Event) ->
-    case node(Pid) =:= node() andalso process_info(Pid, message_queue_len) of
-        {_, Unread} when Unread > ?UNREAD ->
+    case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
+        ok ->
+            ok;
+        full ->
             Pid ! {erlmcp, Reference, {ended, slow_consumer}},
-            cut;
-        _ ->
-            Pid ! {erlmcp, Reference, Event},
-            ok
+            cut
     end.
 
 -doc "Answers a request that the server sent on no call's stream.".

@@ -11,13 +11,17 @@ Output Schema".
 
 -export([new/0, learn/2, declarations/2, is_task/2, check_result/3]).
 
-%% Tools that are remembered; those beyond are called without their headers.
+%% Tools that are remembered, and bytes of what is known of them; those beyond are called without their
+%% headers.
 -define(TOOLS, 10_000).
+-define(BYTES, 16_777_216).
 
 -doc "A table of the calling process, which knows no tool.".
 -spec new() -> ets:table().
 new() ->
-    ets:new(tools, [public, {read_concurrency, true}]).
+    Table = ets:new(tools, [public, {read_concurrency, true}]),
+    true = ets:insert(Table, {bytes, 0}),
+    Table.
 
 -doc """
 Learns the tools of a list, and leaves out those whose definition is invalid: their names are
@@ -30,14 +34,33 @@ learn(Tools, Table) ->
 is_learned(#{~"name" := Name} = Tool, Table) ->
     case erlmcp_header:declared(maps:get(~"inputSchema", Tool, #{})) of
         {ok, Declared} ->
-            case ets:info(Table, size) < ?TOOLS orelse ets:member(Table, Name) of
-                true -> ets:insert(Table, {Name, Declared, output(Tool), is_task(Tool)});
-                false -> true
-            end;
+            ok = remember({Name, Declared, output(Tool), is_task(Tool)}, Table),
+            true;
         {error, Expected} ->
             ?LOG_WARNING("MCP tool ~ts is left out of its list: expected ~ts",
                          [string:slice(Name, 0, 128), Expected], #{domain => [erlmcp]}),
             false
+    end.
+
+%% Calls learn at once: what is counted is what was taken out and put in.
+remember(Known, Table) ->
+    Name = element(1, Known),
+    Size = erlang:external_size(Known),
+    Row = erlang:append_element(erlmcp_client_mailbox:own(Known), Size),
+    case ets:lookup(Table, Name) of
+        [Row] ->
+            ok;
+        _ ->
+            [ets:update_counter(Table, bytes, -Old) || {_, _, _, _, Old} <- ets:take(Table, Name)],
+            HasRoom = ets:info(Table, size) =< ?TOOLS
+                andalso ets:lookup_element(Table, bytes, 2) + Size =< ?BYTES,
+            case HasRoom andalso ets:insert_new(Table, Row) of
+                true ->
+                    _ = ets:update_counter(Table, bytes, Size),
+                    ok;
+                false ->
+                    ok
+            end
     end.
 
 output(#{~"outputSchema" := Schema}) -> Schema;

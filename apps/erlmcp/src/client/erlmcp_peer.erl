@@ -41,8 +41,10 @@ out. `session` is the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that wait here; more are dropped, and counted.
+%% Notifications of the server that wait here, of which a large one counts as many of so many bytes;
+%% more are dropped, and counted.
 -define(UNREAD, 1000).
+-define(SMALL, 8192).
 %% Milliseconds between two looks for calls that died without a word.
 -define(SWEEP, 1000).
 %% Milliseconds that a session's stream may take to open before calls go without it.
@@ -146,12 +148,14 @@ ask(Peer, Question, Deadline) ->
 -doc "Hands on a notification of the server's that no call keeps for itself.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
-    case atomics:add_get(Counters, 2, 1) of
-        Unread when Unread > ?UNREAD ->
-            atomics:sub(Counters, 2, 1),
+    Own = erlmcp_client_mailbox:own({Method, Params}),
+    Weight = 1 + erlang:external_size(Own) div ?SMALL,
+    case atomics:add_get(Counters, 2, Weight) of
+        Unread when Unread > ?UNREAD, Unread > Weight ->
+            atomics:sub(Counters, 2, Weight),
             atomics:add(Counters, 3, 1);
         _ ->
-            Peer ! {notification, Method, Params},
+            Peer ! {notification, Own, Weight},
             ok
     end.
 
@@ -268,8 +272,9 @@ handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
     {keep_state, published(Live, Peer)};
-handle_event(info, {notification, Method, Params}, _, #peer{client = #{ids := Counters}} = Peer) ->
-    atomics:sub(Counters, 2, 1),
+handle_event(info, {notification, {Method, Params}, Weight}, _,
+             #peer{client = #{ids := Counters}} = Peer) ->
+    atomics:sub(Counters, 2, Weight),
     {keep_state, heard(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);
