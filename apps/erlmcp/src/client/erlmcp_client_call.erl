@@ -95,7 +95,11 @@ and before it `{erlmcp, Reference, {progress | log, Params}}`.
 -spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
-    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Tell = fun(Kind) ->
+        fun(Params) ->
+            erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
+        end
+    end,
     Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
@@ -181,8 +185,9 @@ tell({Receiver, Reference}, Outcome) ->
     ok.
 
 perform({list, List}, Call) ->
-    {Method, Items} = erlmcp_operation:pages(List),
-    pages({Method, #{}}, Items, Call, #{}, []);
+    #call{client = #{settings := #{limits := Limits}}} = Call,
+    erlmcp_client_pages:collect(erlmcp_operation:pages(List),
+                                fun(Request) -> fresh_or_kept(Request, Call) end, Limits);
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; this asks as little.
     maybe
@@ -242,25 +247,6 @@ fits({call_tool, Name, _}, #{~"content" := _} = Result, Tools) ->
     erlmcp_client_tools:check_result(Name, Result, Tools);
 fits(_, _, _) ->
     ok.
-
-pages({Method, Params}, Items, Call, Seen, Pages) ->
-    #call{client = #{settings := #{limits := #{pages := Limit}}}} = Call,
-    case fresh_or_kept({Method, Params}, Call) of
-        {ok, #{Items := Page} = Result} ->
-            case Result of
-                #{~"nextCursor" := Cursor} when is_map_key(Cursor, Seen) ->
-                    {error, {cursor_loop, Cursor}};
-                #{~"nextCursor" := _} when length(Pages) + 1 >= Limit ->
-                    {error, {too_many_pages, Limit}};
-                #{~"nextCursor" := Cursor} ->
-                    pages({Method, #{~"cursor" => Cursor}}, Items, Call, Seen#{Cursor => []},
-                          [Page | Pages]);
-                #{} ->
-                    {ok, lists:append(lists:reverse([Page | Pages]))}
-            end;
-        {error, _} = Error ->
-            Error
-    end.
 
 fresh_or_kept(Request, #call{options = #{fresh := true}} = Call) ->
     send(Request, Call);
@@ -386,15 +372,17 @@ asked(_, _, #call{rounds = ?ROUNDS}) ->
     {error, {too_many_rounds, ?ROUNDS}};
 asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
+    Since = erlang:monotonic_time(millisecond),
     maybe
         true ?= is_map(Requests),
-        {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Client),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Call#call.watch, Client),
         Answered = case map_size(Answers) of
             0 -> maps:without([~"inputResponses", ~"requestState"], Params);
             _ -> (maps:remove(~"requestState", Params))#{~"inputResponses" => Answers}
         end,
         Again = maps:merge(Answered, maps:with([~"requestState"], Result)),
-        send({Method, Again}, Call#call{rounds = Rounds + 1, watch = renewed(Call#call.watch)})
+        send({Method, Again},
+             Call#call{rounds = Rounds + 1, watch = renewed(Since, Call#call.watch)})
     else
         false ->
             protocol([~"result of ", Method, ~": inputRequests: expected an object"]);
@@ -403,6 +391,7 @@ asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) 
     end.
 
 %% The time of the user's answers is not the server's.
-renewed(#{timeout := Timeout, last_deadline := Last} = Watch) ->
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    Watch#{deadline := Deadline, last_deadline := max(Last, Deadline)}.
+renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
+    Now = erlang:monotonic_time(millisecond),
+    NextLast = Last + Now - Since,
+    Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.

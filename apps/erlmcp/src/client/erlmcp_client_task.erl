@@ -66,7 +66,7 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
     #{~"taskId" := Id} = Task,
     maybe
         New = maps:without(maps:keys(Answered), Requests),
-        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Client),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
         {ok, _} ?= updated(Id, Answers, Send),
         look(Task, maps:merge(Answered, Answers), Send, Watch, Client)
     end;
