@@ -27,8 +27,8 @@ Reference}` comes with that of `cancel`.
 
 %% What a server may ask in one call, in all.
 -define(QUESTIONS, 100).
-%% Milliseconds after the deadline in which what is in the mailbox is still read: a server that never
-%% stops sending does not keep a call.
+%% Milliseconds after the deadline in which what is in the mailbox is still read: a server that
+%% never stops sending does not keep a call.
 -define(LATE, 50).
 %% Milliseconds that telling a server of something no call waits for may take.
 -define(TELL, 5000).
@@ -40,8 +40,8 @@ Reference}` comes with that of `cancel`.
     exchange :: erlmcp_channel:exchange(),
     watch :: watch(),
     headers = #{} :: #{binary() => binary()},
-    %% Monitors of the processes that ask the user what the server wants to know, since when there are
-    %% any, and what the deadline was then.
+    %% Monitors of the processes that ask the user what the server wants to know, since when there
+    %% are any, and what the deadline was then.
     questions = [] :: [reference()],
     paused = none :: none | {Since :: integer(), Deadline :: integer()},
     asked = 0 :: non_neg_integer()

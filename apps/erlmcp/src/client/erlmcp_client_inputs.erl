@@ -56,8 +56,8 @@ is_asked(_, _) ->
 
 -doc """
 The answers to the `inputRequests` of a result, by their names. They are asked at once, each in a
-process of its own, and all have the time of `timeout/1`. They end with the calling process, and when
-its call is cancelled, which is thrown as `cancelled`.
+process of its own, and all have the time of `timeout/1`. They end with the calling process, and
+when its call is cancelled, which is thrown as `cancelled`.
 """.
 -spec gather(Requests :: #{binary() => term()}, erlmcp_client_attempt:watch(),
              erlmcp_peer:client()) ->

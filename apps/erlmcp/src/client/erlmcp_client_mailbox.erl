@@ -6,8 +6,7 @@ and how large they may be together.
 
 -export([offer/2, own/1]).
 
-%% Messages that may wait, and bytes: what is offered may be as large as all that waits would be if it
-%% were of that size.
+%% Messages that may wait, and bytes that they may have if all were as large as the one offered.
 -define(UNREAD, 1000).
 -define(BYTES, 8_388_608).
 

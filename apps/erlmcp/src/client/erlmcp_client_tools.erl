@@ -11,8 +11,8 @@ Output Schema".
 
 -export([new/0, learn/2, declarations/2, is_task/2, check_result/3]).
 
-%% Tools that are remembered, and bytes of what is known of them; those beyond are called without their
-%% headers.
+%% Tools that are remembered, and bytes of what is known of them; those beyond are called without
+%% their headers.
 -define(TOOLS, 10_000).
 -define(BYTES, 16_777_216).
 

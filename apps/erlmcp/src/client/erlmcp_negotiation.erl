@@ -139,7 +139,7 @@ session(Revision, #{identity := Identity} = Client, Epoch) ->
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
-        false -> {error, {protocol, ~"Mcp-Session-Id: expected visible ASCII characters, at most 4096"}};
+        false -> {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
         {error, _} = Error -> Error
     end.
 
@@ -152,7 +152,8 @@ agreed(_) ->
     {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
 
 is_visible(Session) ->
-    Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
+    Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES
+        andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
 
 %% A session has a level for all of its calls.
 log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,

@@ -326,7 +326,8 @@ elsewhere(Config) ->
           {no_challenge, {401, [], none}},
           {forbidden, {403, [], none}}]),
     each(Config, #{token => ~"secret"}, is({unauthorized}),
-         [{token_refused, {401, [{~"www-authenticate", ~"Bearer error=\"invalid_token\""}], none}}]).
+         [{token_refused,
+           {401, [{~"www-authenticate", ~"Bearer error=\"invalid_token\""}], none}}]).
 
 %% A deadline holds where there is always something to read.
 endless_streams(Config) ->
@@ -393,7 +394,7 @@ endless_progress(Config) ->
     end, watch(Config)),
     ct:pal("endless progress, four calls: ~b ms", [Took]).
 
-%% A server of a session that asks its client in a call: what is not the user's time is the server's.
+%% A server of a session that asks its client in a call: what is not the user's time is its own.
 endless_questions(Config) ->
     Ask = fun(Method, Params) ->
         fun(#{message := #{~"method" := ~"tools/call"}}) ->
@@ -590,8 +591,8 @@ questions_on_the_session_stream(Config) ->
     end, watch(Config)),
     ct:pal("~b questions answered; ~p", [counters:get(Asked, 1), Cost]).
 
-%% "Reconnect storms": a stream that a server ends at once is not asked for without a pause, whatever
-%% the server says.
+%% "Reconnect storms": a stream that a server ends at once is not asked for without a pause,
+%% whatever the server says.
 streams_that_end_at_once(Config) ->
     Count = counters:new(1, []),
     Counted = fun(Answer) ->
@@ -607,8 +608,8 @@ streams_that_end_at_once(Config) ->
     end,
     Listen = fun(#{message := #{~"method" := ~"subscriptions/listen", ~"id" := Id}}) ->
                      Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
-                     Counted({events, [event(#{jsonrpc => ~"2.0",
-                                               method => ~"notifications/subscriptions/acknowledged",
+                     Acknowledged = ~"notifications/subscriptions/acknowledged",
+                     Counted({events, [event(#{jsonrpc => ~"2.0", method => Acknowledged,
                                                params => #{'_meta' => Meta}}),
                                        ~"retry: 0\n\n"]});
                 (#{message := Message}) ->

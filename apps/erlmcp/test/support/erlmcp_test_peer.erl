@@ -12,8 +12,8 @@ for each connection; each message that comes is sent to the test's process as `{
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
 -type request() :: #{method := binary(), headers := #{binary() => binary()}, message := term()}.
 -doc """
-A whole answer; the pieces of a stream of events, of which `close` ends the connection; or a fun that
-writes what it likes to the socket.
+A whole answer; the pieces of a stream of events, of which `close` ends the connection; or a fun
+that writes what it likes to the socket.
 """.
 -type answer() ::
     fun((gen_tcp:socket()) -> ok | close)

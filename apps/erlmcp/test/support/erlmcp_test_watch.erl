@@ -46,9 +46,9 @@ stop(#{server := Pid}) ->
     receive {'DOWN', Monitor, process, Pid, _} -> ok after ?PATIENCE -> error(stuck) end.
 
 -doc """
-Runs a fun that starts clients and bad servers and stops them again, and gives what it gave and what
-it cost. Fails if that was too much memory, if something is left, or if the good server was not to be
-reached meanwhile.
+Runs a fun that starts clients and bad servers and stops them again, and gives what it gave and
+what it cost. Fails if that was too much memory, if something is left, or if the good server was not
+to be reached meanwhile.
 """.
 -spec run(fun(() -> Given), watch()) ->
     {Given, #{milliseconds := integer(), bytes := integer(), calls := integer(),
