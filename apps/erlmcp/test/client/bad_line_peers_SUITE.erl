@@ -121,8 +121,9 @@ nobodys_lines(Config) ->
              [~"{\"a\":", binary:copy(~"9", 1_000_000), ~"}\n"],
              ~"{\"a\":1e999}\n"],
     _ = erlmcp_test_watch:run(fun() ->
-        [with_client(fun(_) -> [Line] end, #{timeout => 200}, fun(Client) ->
-             {error, {timeout, 200}} = erlmcp_client:call_tool(Client, ~"t", #{})
+        [with_client(fun(_) -> [Line] end, #{}, fun(Client) ->
+             {error, {timeout, 200}} =
+                 erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 200})
          end) || Line <- lists:sublist(Lines, 4)],
         with_client(fun(Message) -> Lines ++ [text(Message, ~"after all")] end, #{},
                     fun(Client) ->
@@ -278,10 +279,14 @@ does_not_read(Config) ->
     Deaf = fun(_) -> [fun(_) -> receive after ?WAIT -> close end end] end,
     {Outcomes, Cost} = erlmcp_test_watch:run(fun() ->
         with_client(Deaf, #{timeout => 1000}, fun(Client) ->
-            Refs = [begin
-                        {ok, Ref} = erlmcp_client:async(Client, {call_tool, ~"t", #{text => Big}}),
-                        Ref
-                    end || _ <- lists:seq(1, 10)],
+            %% From this one on it reads no more.
+            {ok, First} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+            _ = erlmcp_test_peer:received(~"tools/call"),
+            Refs = [First | [begin
+                                 {ok, Ref} = erlmcp_client:async(Client, {call_tool, ~"t",
+                                                                          #{text => Big}}),
+                                 Ref
+                             end || _ <- lists:seq(1, 10)]],
             [receive {erlmcp, Ref, {error, Reason}} -> Reason
              after ?WAIT -> error(no_outcome)
              end || Ref <- Refs]
@@ -299,7 +304,7 @@ no_connection_lasts(Config) ->
         {ok, Port} = inet:port(Listen),
         Server = spawn(fun() -> turn_away(Listen, Seen) end),
         ok = gen_tcp:controlling_process(Listen, Server),
-        {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{}}),
+        {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, #{}}),
         Until = now_ms() + 2000,
         ok = asked_until(Client, Until),
         ok = erlmcp_client:stop(Client),
@@ -371,8 +376,9 @@ no_child_is_left(Config) ->
     Mark = integer_to_list(erlang:unique_integer([positive]) + 1_000_000),
     Stubborn = ["trap '' TERM INT HUP PIPE; sleep ", Mark, " & while :; do sleep ", Mark, "; done"],
     _ = erlmcp_test_watch:run(fun() ->
-        with_child(Stubborn, #{timeout => 300, stop_ms => 200}, fun(Client) ->
-            {error, {timeout, 300}} = erlmcp_client:call_tool(Client, ~"t", #{}),
+        with_child(Stubborn, #{stop_ms => 200}, fun(Client) ->
+            {error, {timeout, 300}} =
+                erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 300}),
             true = running(Mark) > 0
         end),
         ok = none_runs(Mark, now_ms() + ?WAIT)
@@ -391,7 +397,7 @@ none_runs(Mark, Deadline) ->
 
 children(Config, Options, Expected, Kinds) ->
     {Outcomes, Cost} = erlmcp_test_watch:run(fun() ->
-        [{Name, with_child(Does, Options#{stop_ms => 200}, fun(Client) ->
+        [{Name, with_child(Does, #{stop_ms => 200}, fun(Client) ->
              called(Client, Expected, maps:get(timeout, Options, ?WAIT))
          end)} || {Name, Does} <- Kinds]
     end, watch(Config)),
@@ -409,7 +415,7 @@ with_child(Does, Options, Do) ->
 each(Config, Options, Expected, Kinds) ->
     Timeout = maps:get(timeout, Options, ?WAIT),
     {Outcomes, Cost} = erlmcp_test_watch:run(fun() ->
-        [{Name, with_client(Answer, Options#{timeout => Timeout}, fun(Client) ->
+        [{Name, with_client(Answer, maps:remove(timeout, Options), fun(Client) ->
              {ok, _} = erlmcp_client:server(Client),
              called(Client, Expected, Timeout)
          end)} || {Name, Answer} <- Kinds]
@@ -458,7 +464,7 @@ session(Answer) ->
 
 with_peer(Answer, Options, Do) ->
     #{port := Port} = Peer = erlmcp_test_peer:tcp(Answer),
-    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, Options}),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, Options}),
     Given = Do(Client),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer),

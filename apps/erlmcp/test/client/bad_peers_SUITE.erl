@@ -688,10 +688,11 @@ each(Config, Options, IsExpected, Kinds) ->
     [] = [Wrong || {_, Milliseconds} = Wrong <- Took, not is_integer(Milliseconds)].
 
 one(Answer, #{timeout := Timeout} = Options, IsExpected) ->
-    with_client(fun(Message) -> answer(Answer, Message) end, Options, fun(Client) ->
+    with_client(fun(Message) -> answer(Answer, Message) end, maps:remove(timeout, Options),
+                fun(Client) ->
         {ok, _} = erlmcp_client:server(Client),
         Began = now_ms(),
-        Outcome = erlmcp_client:call_tool(Client, ~"t", #{}),
+        Outcome = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => Timeout}),
         Took = now_ms() - Began,
         case IsExpected(Outcome) of
             true when Took < Timeout + ?SLACK ->

@@ -65,7 +65,7 @@ run(Do, #{client := Client}) ->
     Most = told(Sampler),
     {Calls, Slowest} = told(Caller),
     ok = good(Client),
-    true = Most < ?MOST orelse error({memory, Most}),
+    true = Most < ?MOST orelse error({memory, Most, Took}),
     ok = nothing_left(Before, now_ms() + ?PATIENCE),
     {Given, #{milliseconds => Took, bytes => Most, calls => Calls, slowest => Slowest}}.
 
