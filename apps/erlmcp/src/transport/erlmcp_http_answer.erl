@@ -9,6 +9,9 @@ its bytes. No process.
 
 -export_type([fields/0, kind/0, expected/0]).
 
+%% Bytes of a header that comes more than once; of one that has more, the first is taken.
+-define(JOINED, 65_536).
+
 -type fields() :: #{binary() => binary()}.
 -doc "The id of the response that is awaited, or `none`.".
 -type expected() :: erlmcp_message:id() | none.
@@ -23,9 +26,16 @@ was not.
 fields(Headers) ->
     case maps:from_list(Headers) of
         Fields when map_size(Fields) =:= length(Headers) -> Fields;
-        _ -> maps:map(fun(_, Values) -> iolist_to_binary(lists:join(~", ", Values)) end,
+        _ -> maps:map(fun(_, Values) -> joined(Values) end,
                       maps:groups_from_list(fun({Name, _}) -> Name end,
                                             fun({_, Value}) -> Value end, Headers))
+    end.
+
+%% Compressed, a header that comes again takes a byte.
+joined([First | _] = Values) ->
+    case iolist_size(Values) =< ?JOINED of
+        true -> iolist_to_binary(lists:join(~", ", Values));
+        false -> First
     end.
 
 -doc "Whether the connection of HTTP/1.1 ends with the response.".

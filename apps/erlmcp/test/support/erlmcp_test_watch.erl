@@ -4,7 +4,7 @@ What a bad peer may cost: memory, processes, ports and tables that are watched w
 and a good server that has to be reached all the time.
 """.
 
--export([start/0, stop/1, run/2]).
+-export([start/0, stop/1, run/2, run/3]).
 
 -type watch() :: #{server := pid(), client := pid()}.
 
@@ -53,7 +53,11 @@ to be reached meanwhile.
 -spec run(fun(() -> Given), watch()) ->
     {Given, #{milliseconds := integer(), bytes := integer(), calls := integer(),
               slowest := integer()}}.
-run(Do, #{client := Client}) ->
+run(Do, Watch) ->
+    run(Do, ?MOST, Watch).
+
+-doc "The same with another bound for the memory.".
+run(Do, Bound, #{client := Client}) ->
     _ = [garbage_collect(Pid) || Pid <- processes()],
     Before = {processes(), erlang:ports(), ets:all()},
     Start = memory(),
@@ -65,7 +69,7 @@ run(Do, #{client := Client}) ->
     Most = told(Sampler),
     {Calls, Slowest} = told(Caller),
     ok = good(Client),
-    true = Most < ?MOST orelse error({memory, Most, Took}),
+    true = Most < Bound orelse error({memory, Most, Took}),
     ok = nothing_left(Before, now_ms() + ?PATIENCE),
     {Given, #{milliseconds => Took, bytes => Most, calls => Calls, slowest => Slowest}}.
 
