@@ -348,11 +348,15 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 ## Errors
 
 `{overload, Limit}`: the client has as many as its option `subscriptions` allows.
+`{bad_option, Key, Expected}`: there is nothing of that name to subscribe to.
 """.
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
-    {ok, reference()} | {error, reason()}.
+    {ok, reference()} | {error, reason() | {bad_option, term(), binary()}}.
 subscribe(Client, Filter) ->
-    with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end).
+    case erlmcp_client_subscriptions:check(Filter) of
+        ok -> with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end);
+        {error, _} = Error -> Error
+    end.
 
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.

@@ -8,7 +8,7 @@ asked for each of them once.
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 """.
 
--export([new/0, add/4, remove/3, ended/2, renewed/2]).
+-export([check/1, new/0, add/4, remove/3, ended/2, renewed/2]).
 -export([heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
@@ -53,6 +53,26 @@ of from now on; when it comes again the way there was lost, and changes may have
 
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_peer:client(), undefined | erlmcp_peer:live()}.
+
+-doc "Whether a filter is one.".
+-spec check(filter() | term()) -> ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(#{} = Filter) ->
+    case [{Key, Expected} || Key := Value <- Filter,
+                             Expected <- [filter(Key, Value)], Expected =/= true] of
+        [] -> ok;
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
+    end;
+check(_) ->
+    {error, {bad_option, filter, ~"a map"}}.
+
+filter(resources, Uris) ->
+    is_list(Uris) andalso lists:all(fun is_binary/1, Uris) orelse ~"a list of URIs";
+filter(Key, Value) when
+    Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs
+->
+    is_boolean(Value) orelse ~"a boolean";
+filter(_, _) ->
+    ~"nothing that can be subscribed to".
 
 -doc "No subscriptions.".
 -spec new() -> subscriptions().
