@@ -18,6 +18,7 @@ Reference}` comes with that of `cancel`.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
+    max_timeout => pos_integer(),
     caller => reference(), cancel => reference(),
     progress => fun((map()) -> term()), log => fun((map()) -> term())
 }.
