@@ -113,10 +113,17 @@ child_spec(Target) ->
     #{id => {?MODULE, erlang:delete_element(tuple_size(Target), Target)},
       start => {?MODULE, start_link, [Target]}}.
 
--doc "Stops a client: its calls end with `stopped`, its session and its connections are closed.".
+-doc """
+Stops a client, or a pool: its calls and subscriptions end with `stopped`, its session and its
+connections are closed.
+""".
 -spec stop(client()) -> ok.
 stop(Client) ->
-    erlmcp_peer:stop(Client).
+    case erlmcp_peer:find(Client) of
+        {ok, #{peer := Peer}} -> erlmcp_peer:stop(Peer);
+        {ok, #{pool := Pool}} -> erlmcp_pool_sup:stop(Pool);
+        {error, stopped} -> ok
+    end.
 
 -doc """
 What the server says of itself: the `revision` that was agreed on, its `server_info`,

@@ -9,7 +9,7 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 """.
 
 -export([check/1, new/0, add/4, remove/3, ended/2, renewed/2]).
--export([heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
+-export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
 -export_type([subscriptions/0, filter/0, event/0]).
@@ -168,6 +168,13 @@ ended(Pid, #subscriptions{all = All} = Subscriptions) ->
            (_, Subscription) ->
                 Subscription
         end, All)}.
+
+-doc "Tells every subscriber that nothing more comes.".
+-spec end_all(Reason :: term(), subscriptions()) -> ok.
+end_all(Reason, #subscriptions{all = All}) ->
+    lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
+                      deliver(Pid, Reference, {ended, Reason})
+                  end, maps:to_list(All)).
 
 -doc "The server is known, or known anew: everything is asked for again.".
 -spec renewed({erlmcp_peer:client(), erlmcp_peer:live()}, subscriptions()) -> subscriptions().

@@ -298,9 +298,10 @@ handle_event(_, _, _, _) ->
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live}) ->
+                      channel = Channel, live = Live, subscriptions = Subscriptions}) ->
     true = ets:delete(?MODULE, Self),
     ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),

@@ -40,7 +40,7 @@ every_operation_works(_) ->
     {ok, #{server_info := #{~"name" := ~"a"}}} = erlmcp_client:server(Pool),
     {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
     receive {erlmcp, Reference, {ok, #{~"content" := [_]}}} -> ok after ?WAIT -> error(late) end,
-    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp_client:stop(Pool),
     {error, stopped} = erlmcp_client:ping(Pool),
     {error, stopped} = erlmcp_pool:info(Pool).
 
