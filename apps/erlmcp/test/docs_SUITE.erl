@@ -17,7 +17,7 @@ how it is run `m:erlmcp_test_script`.
 %% What users call.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
                erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,
-               erlmcp_token_store]).
+               erlmcp_skills, erlmcp_token_store]).
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
@@ -198,7 +198,7 @@ fields(_) -> [].
 %% erlmcp's own.
 what_users_write_is_on_a_page(_) ->
     Called = [<<(atom_to_binary(Face))/binary, $:, (atom_to_binary(Name))/binary>>
-              || Face <- [erlmcp, erlmcp_client, erlmcp_pool],
+              || Face <- [erlmcp, erlmcp_client, erlmcp_pool, erlmcp_skills],
                  {Name, _} <- exported(Face) -- [{settings, 1}]],
     Names = fields(erlmcp_listen_options, listener)
         ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed,
