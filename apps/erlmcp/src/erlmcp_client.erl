@@ -26,7 +26,7 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([read_resource/2, read_resource/3]).
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
 -export([list_skills/1, list_skills/2]).
--export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
+-export([complete/3, complete/4, ping/1, ping/2, request/3, request/4, notify/3]).
 -export([async/2, async/3, cancel/2]).
 -export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
@@ -259,6 +259,14 @@ request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 -doc "The same with options.".
 -spec request(client(), Method :: binary(), Params :: map(), options()) -> outcome().
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
+
+-doc """
+Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
+server has taken it. In a pool one member does.
+""".
+-spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
+notify(Client, Method, Params) ->
+    with_client(Client, fun(Found) -> erlmcp_client_attempt:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
     case erlmcp_peer:find(Client) of

@@ -16,12 +16,14 @@ Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Sub
 
 -doc """
 What to hear of: changes of the lists of tools, prompts and resources, of the contents of resources
-by their URIs, and, in a session, log messages that belong to no call.
+by their URIs, and, in a session, log messages that belong to no call and the end of what a user did
+at a URL.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
     resources => [binary()],
-    logs => boolean()
+    logs => boolean(),
+    elicitations => boolean()
 }.
 -doc """
 What a subscriber is told in `{erlmcp, Reference, Event}`. `subscribed` says that changes are heard
@@ -30,7 +32,8 @@ of from now on; when it comes again the way there was lost, and changes may have
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
-    | {resource_updated, Uri :: binary()} | {log, map()} | {ended, Reason :: term()}.
+    | {resource_updated, Uri :: binary()} | {log, map()}
+    | {elicitation_complete, Id :: binary()} | {ended, Reason :: term()}.
 
 %% Messages that may wait for a subscriber that does not read; at one more it is cut off.
 -define(UNREAD, 1000).
@@ -68,7 +71,8 @@ check(_) ->
 filter(resources, Uris) ->
     is_list(Uris) andalso lists:all(fun is_binary/1, Uris) orelse ~"a list of URIs";
 filter(Key, Value) when
-    Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs
+    Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
+    Key =:= elicitations
 ->
     is_boolean(Value) orelse ~"a boolean";
 filter(_, _) ->
@@ -99,7 +103,7 @@ begun(_, Subscription, {_, undefined}) ->
     Subscription;
 begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
-    Worker = case {erlmcp_revision:era(Revision), maps:remove(logs, Filter)} of
+    Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
@@ -265,10 +269,13 @@ event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
 event(~"notifications/resources/updated", #{~"uri" := Uri}) -> {resource_updated, Uri};
 event(~"notifications/message", Params) -> {log, Params};
+event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) ->
+    {elicitation_complete, Id};
 event(_, _) -> none.
 
 wants({resource_updated, Uri}, Filter) -> lists:member(Uri, maps:get(resources, Filter, []));
 wants({log, _}, Filter) -> maps:get(logs, Filter, false);
+wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
 -doc "Sends a subscriber an event, or cuts it off if it does not read.".

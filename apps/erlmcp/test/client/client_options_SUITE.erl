@@ -3,13 +3,13 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
-         calls_may_be_more_than_by_default/1]).
+         calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1]).
 
 -define(WAIT, 10_000).
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,
-     calls_may_be_more_than_by_default].
+     calls_may_be_more_than_by_default, a_session_hears_and_tells].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -65,24 +65,52 @@ nobody_there_is_one_reason(_) ->
 
 %% The channel has as many exchanges as the client has calls.
 calls_may_be_more_than_by_default(_) ->
-    {ok, Listen} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false},
-                                      {packet, line}, {buffer, 65_536}]),
-    {ok, Port} = inet:port(Listen),
-    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port,
-                                             #{calls => 1500, era => stateless}}),
-    {ok, Socket} = gen_tcp:accept(Listen, ?WAIT),
-    ok = answer(Socket, #{supportedVersions => [~"2026-07-28"], capabilities => #{}}),
+    {Client, Socket} = connected(#{calls => 1500, era => stateless}),
+    {~"server/discover", _} =
+        answer(Socket, #{supportedVersions => [~"2026-07-28"], capabilities => #{}}),
     {ok, _} = erlmcp_client:server(Client),
     Calls = [begin
                  {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
                  Call
              end || _ <- lists:seq(1, 1500)],
-    [ok = answer(Socket, #{content => []}) || _ <- Calls],
+    [{~"tools/call", _} = answer(Socket, #{content => []}) || _ <- Calls],
     [receive {erlmcp, Call, {ok, _}} -> ok after ?WAIT -> error(late) end || Call <- Calls],
     ok = erlmcp_client:stop(Client).
 
+%% "Clients that support roots and declare the listChanged capability"; that a URL was visited.
+a_session_hears_and_tells(_) ->
+    {Client, Socket} = connected(#{era => session, inputs => #{roots => fun() -> [] end}}),
+    {~"initialize", #{~"capabilities" := #{~"roots" := #{~"listChanged" := true}}}} =
+        answer(Socket, #{protocolVersion => ~"2025-11-25", capabilities => #{}}),
+    {none, ~"notifications/initialized", _} = heard(Socket),
+    {ok, Visits} = erlmcp_client:subscribe(Client, #{elicitations => true}),
+    receive {erlmcp, Visits, subscribed} -> ok after ?WAIT -> error(late) end,
+    ok = say(Socket, #{method => ~"notifications/elicitation/complete",
+                       params => #{elicitationId => ~"7"}}),
+    receive {erlmcp, Visits, {elicitation_complete, ~"7"}} -> ok after ?WAIT -> error(late) end,
+    ok = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}),
+    {none, ~"notifications/roots/list_changed", _} = heard(Socket),
+    ok = erlmcp_client:stop(Client),
+    {error, stopped} = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}).
+
+%% A client whose server is this process.
+connected(Options) ->
+    {ok, Listen} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false},
+                                      {packet, line}, {buffer, 65_536}]),
+    {ok, Port} = inet:port(Listen),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, Options}),
+    {ok, Socket} = gen_tcp:accept(Listen, ?WAIT),
+    {Client, Socket}.
+
 answer(Socket, Result) ->
+    {Id, Method, Params} = heard(Socket),
+    ok = say(Socket, #{id => Id, result => Result#{resultType => complete}}),
+    {Method, Params}.
+
+heard(Socket) ->
     {ok, Line} = gen_tcp:recv(Socket, 0, ?WAIT),
-    #{~"id" := Id} = json:decode(Line),
-    Response = #{jsonrpc => ~"2.0", id => Id, result => Result#{resultType => complete}},
-    gen_tcp:send(Socket, [json:encode(Response), $\n]).
+    #{~"method" := Method} = Message = json:decode(Line),
+    {maps:get(~"id", Message, none), Method, maps:get(~"params", Message, #{})}.
+
+say(Socket, Message) ->
+    gen_tcp:send(Socket, [json:encode(Message#{jsonrpc => ~"2.0"}), $\n]).
