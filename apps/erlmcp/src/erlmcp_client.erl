@@ -26,7 +26,7 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([read_resource/2, read_resource/3]).
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
 -export([list_skills/1, list_skills/2]).
--export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
+-export([complete/3, complete/4, ping/1, ping/2, request/3, request/4, notify/3]).
 -export([async/2, async/3, cancel/2]).
 -export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
@@ -113,10 +113,17 @@ child_spec(Target) ->
     #{id => {?MODULE, erlang:delete_element(tuple_size(Target), Target)},
       start => {?MODULE, start_link, [Target]}}.
 
--doc "Stops a client: its calls end with `stopped`, its session and its connections are closed.".
+-doc """
+Stops a client, or a pool: its calls and subscriptions end with `stopped`, its session and its
+connections are closed.
+""".
 -spec stop(client()) -> ok.
 stop(Client) ->
-    erlmcp_peer:stop(Client).
+    case erlmcp_peer:find(Client) of
+        {ok, #{peer := Peer}} -> erlmcp_peer:stop(Peer);
+        {ok, #{pool := Pool}} -> erlmcp_pool_sup:stop(Pool);
+        {error, stopped} -> ok
+    end.
 
 -doc """
 What the server says of itself: the `revision` that was agreed on, its `server_info`,
@@ -253,6 +260,14 @@ request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 -spec request(client(), Method :: binary(), Params :: map(), options()) -> outcome().
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
 
+-doc """
+Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
+server has taken it. In a pool one member does.
+""".
+-spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
+notify(Client, Method, Params) ->
+    with_client(Client, fun(Found) -> erlmcp_client_attempt:notify(Method, Params, Found) end).
+
 run(Operation, Client, Options) ->
     case erlmcp_peer:find(Client) of
         {ok, #{peer := _} = Found} -> erlmcp_client_call:run(Operation, Found, Options);
@@ -348,11 +363,15 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 ## Errors
 
 `{overload, Limit}`: the client has as many as its option `subscriptions` allows.
+`{bad_option, Key, Expected}`: there is nothing of that name to subscribe to.
 """.
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
-    {ok, reference()} | {error, reason()}.
+    {ok, reference()} | {error, reason() | {bad_option, term(), binary()}}.
 subscribe(Client, Filter) ->
-    with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end).
+    case erlmcp_client_subscriptions:check(Filter) of
+        ok -> with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end);
+        {error, _} = Error -> Error
+    end.
 
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.

@@ -6,7 +6,7 @@ before its response dealt with. Runs in the process of the call, whose mailbox i
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 """.
 
--export([run/4, tell/4, answer/4]).
+-export([run/4, notify/3, tell/4, answer/4]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -18,6 +18,7 @@ Reference}` comes with that of `cancel`.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
+    max_timeout => pos_integer(),
     caller => reference(), cancel => reference(),
     progress => fun((map()) -> term()), log => fun((map()) -> term())
 }.
@@ -227,6 +228,21 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
             Params = #{~"requestId" => Id, ~"reason" => Why},
             _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
             ok
+    end.
+
+-doc "Sends a notification from any process, once the server is known.".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_peer:client()) -> ok | {error, term()}.
+notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
+        case erlmcp_peer:live(Client, now_ms() + Timeout) of
+            {ok, Live} -> tell(Method, Params, Client, Live);
+            {error, _} = Error -> Error
+        end
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
     end.
 
 -doc "Sends a notification, and waits until the server has taken it.".

@@ -140,7 +140,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
     Timeout = maps:get(timeout, Options, Default),
     Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
     maps:merge(maps:with([caller, cancel, progress, log], Options),
-               #{timeout => Timeout, deadline => Now + Timeout, last_deadline => Now + Most}).
+               #{timeout => Timeout, deadline => Now + Timeout,
+                 max_timeout => Most, last_deadline => Now + Most}).
 
 %% The table of running calls bounds their number, and finds those that were killed.
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
@@ -234,11 +235,11 @@ as_task(Request, _) ->
     {ok, Request}.
 
 task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
-    Send = fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end,
-    %% What ends a task has time when the call has none any more.
-    Late = fun(Request) ->
-        send(Request, Call#call{tried = [], watch = watch(#{timeout => ?CANCEL}, Client)})
+    Send = fun(Request, Bounds) ->
+        send(Request, Call#call{rounds = 0, tried = [], watch = Bounds})
     end,
+    %% What ends a task has time when the call has none any more.
+    Late = fun(Request) -> Send(Request, watch(#{timeout => ?CANCEL}, Client)) end,
     erlmcp_client_task:run(Operation, Task, {Send, Late}, Watch, Client).
 
 fits(_, #{~"resultType" := ~"task"}, _) ->

@@ -45,7 +45,11 @@ request({complete, Reference, {Argument, Value}, Known}) ->
          _ -> Params#{~"context" => #{~"arguments" => Known}}
      end};
 request({request, Method, Params}) ->
-    {Method, Params}.
+    {Method, Params};
+request({task, cancel, Task}) ->
+    {~"tasks/cancel", maps:with([~"taskId"], Task)};
+request({task, _, Task}) ->
+    {~"tasks/get", maps:with([~"taskId"], Task)}.
 
 -doc "The method of a list, and the member of its results that has the items.".
 -spec pages(list_kind()) -> {Method :: binary(), Items :: binary()}.

@@ -159,7 +159,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
             ok
     end.
 
--doc "Subscribes a process; see `erlmcp_client:subscribe/3`.".
+-doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
 -spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
@@ -213,7 +213,8 @@ init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
     %% Ids are counted here, and so are notifications: unread, dropped.
     Counters = atomics:new(3, []),
-    case Transport:open(Target, maps:with([limits, connect_timeout, options], Settings)) of
+    Own = [limits, connect_timeout, calls, subscriptions, options],
+    case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
@@ -302,9 +303,10 @@ handle_event(_, _, _, _) ->
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live}) ->
+                      channel = Channel, live = Live, subscriptions = Subscriptions}) ->
     true = ets:delete(?MODULE, Self),
     ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),
@@ -367,7 +369,11 @@ way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
     {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
 way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
-    negotiated({error, {connect, Reason}}, (forget(Peer))#peer{way = down, negotiator = undefined});
+    Error = case Reason of
+        {connect, _} -> Reason;
+        _ -> {connect, Reason}
+    end,
+    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),

@@ -17,11 +17,13 @@ options are those of `erlmcp_http_options:check/2`.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
     | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
-open(Target, #{options := Options, limits := Limits, connect_timeout := ConnectTimeout}) ->
+open(Target, #{options := Options, limits := Limits} = Settings) ->
     maybe
         {ok, #{url := Url, headers := Headers, pool := Own, auth := Auth}} ?=
             erlmcp_http_options:check(Target, Options),
-        Pool = Own#{origin => erlmcp_http_target:origin(Url), connect_timeout => ConnectTimeout},
+        #{connect_timeout := ConnectTimeout} = Settings,
+        Pool = waiting(Settings, Own#{origin => erlmcp_http_target:origin(Url),
+                                      connect_timeout => ConnectTimeout}),
         {ok, Pid} ?= started(supervisor:start_link(?MODULE, {Pool, Target, Auth})),
         Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
         {ok, Pid, #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
@@ -29,6 +31,10 @@ open(Target, #{options := Options, limits := Limits, connect_timeout := ConnectT
                     headers => [{~"host", erlmcp_http_target:authority(Url)} | Headers],
                     authorizer => authorizer(Children)}}
     end.
+
+%% All calls may have to wait for a connection.
+waiting(#{calls := Calls}, Pool) -> Pool#{waiting => Calls};
+waiting(#{}, Pool) -> Pool.
 
 started({error, {shutdown, {failed_to_start_child, _, Reason}}}) -> {error, Reason};
 started(Other) -> Other.

@@ -38,6 +38,8 @@ attempt that failed, too.
 -callback drop(way()) -> ok.
 -doc "Ends the connection in order, and waits for that.".
 -callback finish(way()) -> ok.
+-doc "Whether an option of the way's own may have this value; what it may have otherwise.".
+-callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "What logs say of the target; no secrets.".
 -callback about(Target :: term()) -> map().
 
@@ -48,12 +50,20 @@ attempt that failed, too.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 
 -doc """
-Starts the channel of a way. Of `options` it reads `calls` and `streams`, whose sum is how many
-exchanges may be open.
+Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls` and
+`subscriptions` of the settings come to.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
-    {ok, pid(), handle()} | {error, term()}.
-open(Module, Target, Settings) ->
+    {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
+open(Module, Target, #{options := Options} = Settings) ->
+    Wrong = [{Key, Expected} || Key := Value <- Options,
+                                Expected <- [Module:option(Key, Value)], Expected =/= true],
+    case Wrong of
+        [] -> started(Module, Target, Settings);
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
+    end.
+
+started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
     %% Commands and environments have secrets: a fun hides them from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,

@@ -19,7 +19,7 @@ exchanges what came of them, and hands what waits to be written to its writer, a
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
 -define(DEFAULT_CALLS, 1000).
--define(DEFAULT_STREAMS, 100).
+-define(DEFAULT_SUBSCRIPTIONS, 100).
 
 -record(state, {
     module :: module(),
@@ -62,8 +62,9 @@ start(Owner, Given) ->
 init({Owner, Given}) ->
     process_flag(trap_exit, true),
     true = link(Owner),
-    {Module, Target, #{options := Options} = Settings, Unsent} = Given(),
-    Most = maps:get(calls, Options, ?DEFAULT_CALLS) + maps:get(streams, Options, ?DEFAULT_STREAMS),
+    {Module, Target, Settings, Unsent} = Given(),
+    Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
+        + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
     {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,
                         unsent = Unsent, most = Most})}.
 

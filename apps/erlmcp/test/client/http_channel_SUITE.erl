@@ -141,7 +141,7 @@ options(_) ->
      || {Key, Values} <- [
             {headers, [#{}, [a | b], [a], [{~"a", ~"b\r\nc: d"}], [{~"a b", ~"c"}], [{~"", ~"c"}],
                        [{~"Host", ~"c"}], [{~"Mcp-Name", ~"c"}], [{~"a", 1}]]},
-            {token, [~"a\nb", ~"", "secret", none]},
+            {token, [~"a\nb", ~"", "secret", none, fun() -> none end]},
             {connections, [0, -1, 1.0, 10_001, many]},
             {streams, [0, 10_001]},
             {idle_ms, [0, infinity]},

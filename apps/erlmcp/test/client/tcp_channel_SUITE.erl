@@ -280,7 +280,7 @@ fill(Channel, Params, N) when N < 1000 ->
     end.
 
 exchanges_are_bounded(_) ->
-    {Listen, Channel} = listening(#{calls => 2, streams => 1}),
+    {Listen, Channel} = listening(#{calls => 2, subscriptions => 1}),
     1 = up(Channel),
     Server = accept(Listen),
     Calls = [request(Channel, N, ~"ping", #{}) || N <- [1, 2, 3]],
@@ -294,7 +294,7 @@ exchanges_are_bounded(_) ->
     {{ok, _}, []} = outcome(Next, []).
 
 dead_callers_are_forgotten(_) ->
-    {Listen, Channel} = listening(#{calls => 1, streams => 0}),
+    {Listen, Channel} = listening(#{calls => 1, subscriptions => 0}),
     1 = up(Channel),
     Server = accept(Listen),
     {Pid, Monitor} = spawn_monitor(fun() -> {_, _} = request(Channel, 1, ~"ping", #{}) end),

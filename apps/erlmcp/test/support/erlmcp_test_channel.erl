@@ -12,7 +12,7 @@ patience() -> ?PATIENCE.
 limits() ->
     #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
 
--doc "A channel of this module to a target, with the options of the transport and other limits.".
+-doc "A channel of this module to a target, with the options of the transport, other limits, and numbers of the client's.".
 open(Module, Target) ->
     open(Module, Target, #{}).
 
@@ -21,8 +21,11 @@ open(Module, Target, Options) ->
         error -> {#{}, Options};
         Taken -> Taken
     end,
-    {ok, Pid, Handle} = Module:open(Target, #{limits => maps:merge(limits(), Limits),
-                                              connect_timeout => 2000, options => Rest}),
+    Numbers = [calls, subscriptions],
+    Settings = (maps:with(Numbers, Rest))#{limits => maps:merge(limits(), Limits),
+                                           connect_timeout => 2000,
+                                           options => maps:without(Numbers, Rest)},
+    {ok, Pid, Handle} = Module:open(Target, Settings),
     {Module, Pid, Handle}.
 
 -doc "The next connection's number, or what else the owner is told.".
