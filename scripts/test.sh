@@ -47,7 +47,10 @@ add() {
 }
 
 if scripts/build.sh; then
+    # The peers come while the suites run. What does not come is told where it is missed.
+    scripts/peers.sh >/dev/null 2>&1 &
     suites
+    wait
     peers scripts/interop.sh clients
     peers scripts/interop.sh servers
     peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'

@@ -134,36 +134,19 @@ scenario(~"json-schema-2020-12-preservation", Client, _) ->
     {ok, _} = erlmcp_client:call_tool(Client, ~"json_schema_echo", #{~"schema" => Schema}),
     ok;
 scenario(~"sep-2640-client-no-prefetch", Client, _) ->
-    {ok, #{~"skills" := [_]}} = erlmcp_client:request(Client, ~"skills/list", #{}),
+    {ok, [_]} = erlmcp_client:list_skills(Client),
     ok;
 scenario(<<"sep-2640-client-verify-", What/binary>>, Client, _) ->
-    {ok, #{~"skills" := [Skill]}} = erlmcp_client:request(Client, ~"skills/list", #{}),
-    {error, What} = load(Client, Skill),
-    ok.
-
-%% A skill is loaded when its SKILL.md is what its entry says, and then its other files are.
-load(Client, #{~"uri" := Uri, ~"resources" := Resources} = Skill) ->
-    {[Main], Others} = lists:partition(fun(#{~"uri" := One}) -> One =:= Uri end, Resources),
-    maybe
-        {ok, Text} ?= read(Client, Main),
-        true ?= frontmatter_of(Text) =:= maps:get(~"frontmatter", Skill) orelse
-            {error, ~"frontmatter"},
-        [{ok, _} = read(Client, Other) || Other <- Others],
-        ok
+    {ok, [#{~"uri" := Uri, ~"resources" := Files} = Skill]} = erlmcp_client:list_skills(Client),
+    case erlmcp_skills:load(Client, Skill) of
+        {ok, _} ->
+            [{ok, _} = erlmcp_skills:read(Client, Skill, File)
+             || #{~"uri" := File} <- Files, File =/= Uri],
+            ok;
+        {error, {unverified, Fault, Uri}} ->
+            What = atom_to_binary(Fault),
+            ok
     end.
-
-read(Client, #{~"uri" := Uri, ~"size" := Size, ~"digest" := Digest}) ->
-    {ok, #{~"contents" := [#{~"text" := Text}]}} = erlmcp_client:read_resource(Client, Uri),
-    Hash = binary:encode_hex(crypto:hash(sha256, Text), lowercase),
-    if
-        byte_size(Text) =/= Size -> {error, ~"size"};
-        <<"sha256:", Hash/binary>> =/= Digest -> {error, ~"digest"};
-        true -> {ok, Text}
-    end.
-
-frontmatter_of(Text) ->
-    {ok, Frontmatter} = erlmcp_frontmatter:parse(Text),
-    Frontmatter.
 
 start(Url, Revision, Options) ->
     Defaults = maps:merge(?INFO, #{era => Revision, timeout => 30_000}),

@@ -25,7 +25,8 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([list_resources/1, list_resources/2, list_resource_templates/1, list_resource_templates/2]).
 -export([read_resource/2, read_resource/3]).
 -export([list_prompts/1, list_prompts/2, get_prompt/3, get_prompt/4]).
--export([complete/3, complete/4, ping/1, ping/2, request/3, request/4]).
+-export([list_skills/1, list_skills/2]).
+-export([complete/3, complete/4, ping/1, ping/2, request/3, request/4, notify/3]).
 -export([async/2, async/3, cancel/2]).
 -export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
@@ -112,10 +113,17 @@ child_spec(Target) ->
     #{id => {?MODULE, erlang:delete_element(tuple_size(Target), Target)},
       start => {?MODULE, start_link, [Target]}}.
 
--doc "Stops a client: its calls end with `stopped`, its session and its connections are closed.".
+-doc """
+Stops a client, or a pool: its calls and subscriptions end with `stopped`, its session and its
+connections are closed.
+""".
 -spec stop(client()) -> ok.
 stop(Client) ->
-    erlmcp_peer:stop(Client).
+    case erlmcp_peer:find(Client) of
+        {ok, #{peer := Peer}} -> erlmcp_peer:stop(Peer);
+        {ok, #{pool := Pool}} -> erlmcp_pool_sup:stop(Pool);
+        {error, stopped} -> ok
+    end.
 
 -doc """
 What the server says of itself: the `revision` that was agreed on, its `server_info`,
@@ -198,6 +206,14 @@ list_prompts(Client) -> list_prompts(Client, #{}).
 -spec list_prompts(client(), options()) -> items().
 list_prompts(Client, Options) -> run({list, prompts}, Client, Options).
 
+-doc "The entries of all skills of the server, whose files `m:erlmcp_skills` reads.".
+-spec list_skills(client()) -> items().
+list_skills(Client) -> list_skills(Client, #{}).
+
+-doc "The same with options.".
+-spec list_skills(client(), options()) -> items().
+list_skills(Client, Options) -> run({list, skills}, Client, Options).
+
 -doc "Gets a prompt; its arguments are strings.".
 -spec get_prompt(client(), Name :: binary(), Arguments :: #{binary() | atom() => binary()}) ->
     outcome().
@@ -243,6 +259,14 @@ request(Client, Method, Params) -> request(Client, Method, Params, #{}).
 -doc "The same with options.".
 -spec request(client(), Method :: binary(), Params :: map(), options()) -> outcome().
 request(Client, Method, Params, Options) -> run({request, Method, Params}, Client, Options).
+
+-doc """
+Sends a notification, such as `notifications/roots/list_changed` in a session, and waits until the
+server has taken it. In a pool one member does.
+""".
+-spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
+notify(Client, Method, Params) ->
+    with_client(Client, fun(Found) -> erlmcp_client_attempt:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
     case erlmcp_peer:find(Client) of
@@ -339,11 +363,15 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 ## Errors
 
 `{overload, Limit}`: the client has as many as its option `subscriptions` allows.
+`{bad_option, Key, Expected}`: there is nothing of that name to subscribe to.
 """.
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
-    {ok, reference()} | {error, reason()}.
+    {ok, reference()} | {error, reason() | {bad_option, term(), binary()}}.
 subscribe(Client, Filter) ->
-    with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end).
+    case erlmcp_client_subscriptions:check(Filter) of
+        ok -> with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end);
+        {error, _} = Error -> Error
+    end.
 
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.

@@ -1,8 +1,9 @@
 -module(docs_SUITE).
 -moduledoc """
 The user's documentation is true: what a page shows of the protocol is what its own module serves
-over HTTP, its links lead somewhere, its tables are the code's data. One case for each page; how a
-page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
+over HTTP, what it shows of the client is what the client does there, its links lead somewhere, its
+tables are the code's data. One case for each page; how a page is read says `m:erlmcp_test_page`,
+how it is run `m:erlmcp_test_script`.
 """.
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
@@ -14,8 +15,9 @@ page is read says `m:erlmcp_test_page`, how it is run `m:erlmcp_test_script`.
 %% Pages that have nothing to run: maps, and lists.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "interop.md"]).
 %% What users call.
--define(FACE, [erlmcp, erlmcp_content, erlmcp_input, erlmcp_listen_options,
-               erlmcp_options, erlmcp_server]).
+-define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
+               erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,
+               erlmcp_skills, erlmcp_token_store]).
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,
@@ -47,14 +49,15 @@ end_per_suite(Config) ->
 shows_what_is_served(Config) ->
     Properties = proplists:get_value(tc_group_properties, Config),
     Page = atom_to_list(proplists:get_value(name, Properties)) ++ ".md",
-    #{blocks := [_ | _]} = Parsed = erlmcp_test_page:read(filename:join(docs(), Page)),
-    ok = serve(Page, Parsed, Config).
+    ok = serve(Page, erlmcp_test_page:read(filename:join(docs(), Page)), Config).
 
 serve(Page, #{module := {_, Source} = Code, blocks := Blocks}, Config) ->
     true = length(string:split(string:trim(Source), "\n", all)) =< 40
         orelse ct:fail("the module of ~ts has more than 40 lines", [Page]),
     Module = erlmcp_test_page:load(Page, Code, proplists:get_value(priv_dir, Config)),
     try
+        Blocks =/= [] orelse exports(test, Module) orelse exports(client, Module)
+            orelse error({nothing_to_try, Page}),
         {ok, Pid} = Module:start(0),
         run(Blocks, Module, Pid)
     after
@@ -67,11 +70,15 @@ run(Blocks, Module, Pid) ->
         [#{url := Url} = Listener | _] =
             [Listener || #{transport := http} = Listener <- erlmcp:listeners(Pid)],
         lists:foreach(fun(Block) -> ok = erlmcp_test_script:run(Block, Listener) end, Blocks),
-        _ = [Module:test(binary_to_list(Url)) || erlang:function_exported(Module, test, 1)],
+        _ = [Module:test(binary_to_list(Url)) || exports(test, Module)],
+        _ = [Module:client(Url) || exports(client, Module)],
         ok
     after
         ok = erlmcp:stop_server(Pid)
     end.
+
+exports(Name, Module) ->
+    erlang:function_exported(Module, Name, 1).
 
 %% What all of them have.
 
@@ -107,12 +114,9 @@ tables_are_the_codes(_) ->
 
 %% The data of the code, and what the table says of it.
 compared(~"limits", Rows) ->
-    {[[code(Name), integer_to_binary(Default), What]
-      || {Name, Default, What} <- erlmcp_options:limits()],
-     [[Name, binary:replace(Default, ~",", ~"", [global]), What] || [Name, Default, What] <- Rows]};
+    numbers(erlmcp_options:limits(), Rows);
 compared(~"options", Rows) ->
-    {lists:sort([code(Name) || Name <- fields(erlmcp_options, options)]),
-     named(Rows)};
+    {codes(fields(erlmcp_options, options)), named(Rows)};
 compared(~"refusals", Rows) ->
     %% Those that the code can give.
     Atoms = lists:usort(lists:append([atoms(forms(Module)) || Module <- modules()])),
@@ -120,10 +124,59 @@ compared(~"refusals", Rows) ->
       || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table(),
          lists:member(Name, Atoms)],
      [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
+compared(~"client numbers", Rows) ->
+    numbers(erlmcp_client_options:defaults(), Rows);
+compared(~"client limits", Rows) ->
+    numbers(erlmcp_client_options:limits(), Rows);
+compared(~"client options", Rows) ->
+    Numbers = [Name || {Name, _, _} <- erlmcp_client_options:defaults()],
+    {codes(fields(erlmcp_client_options, options) -- Numbers), named(Rows)};
+compared(~"options of a call", Rows) ->
+    {codes(fields(erlmcp_client_call, options)), named(Rows)};
+compared(~"options of a client on http", Rows) ->
+    Url = ~"http://localhost/",
+    Takes = fun(Key) ->
+        case erlmcp_http_options:check(Url, #{Key => make_ref()}) of
+            {error, {bad_option, Key, ~"no such option of a client on HTTP"}} -> false;
+            {error, {bad_option, Key, _}} -> true
+        end
+    end,
+    {taken(Takes, erlmcp_http_options), named(Rows)};
+compared(~"options of a client on stdio", Rows) ->
+    Takes = fun(Key) ->
+        erlmcp_stdio_channel:option(Key, make_ref()) =/= ~"no such option of a client on stdio"
+    end,
+    {taken(Takes, erlmcp_stdio_channel), named(Rows)};
+compared(~"options of auth", Rows) ->
+    {codes(fields(erlmcp_oauth_options, options)), named(Rows)};
+compared(~"options of a pool", Rows) ->
+    {codes(fields(erlmcp_pool, options)), named(Rows)};
+compared(~"reasons", Rows) ->
+    %% By the first word of each: the sentences are what the client can say.
+    [Clauses] = [Clauses || {function, _, sentence, 1, Clauses} <- forms(erlmcp_client_error)],
+    {lists:usort([tag(Pattern) || {clause, _, [Pattern], _, _} <- Clauses]),
+     lists:usort([Tag || [Reasons | _] <- Rows, Tag <- tags(Reasons)])};
 compared(<<"fields of a ", Kind/binary>>, Rows) ->
     Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
-    {lists:sort([code(Name) || {Name, _, _, _} <- erlmcp_definition:fields(Named)]),
-     named(Rows)}.
+    {codes([Name || {Name, _, _, _} <- erlmcp_definition:fields(Named)]), named(Rows)}.
+
+numbers(Data, Rows) ->
+    {[[code(Name), integer_to_binary(Default), What] || {Name, Default, What} <- Data],
+     [[Name, binary:replace(Default, ~",", ~"", [global]), What] || [Name, Default, What] <- Rows]}.
+
+codes(Names) ->
+    lists:sort([code(Name) || Name <- Names]).
+
+%% Of all that a module names, what its check takes for an option.
+taken(Takes, Module) ->
+    codes([Atom || Atom <- lists:usort(atoms(forms(Module))), Takes(Atom)]).
+
+tag({atom, _, Atom}) -> atom_to_binary(Atom);
+tag({tuple, _, [{atom, _, Atom} | _]}) -> atom_to_binary(Atom).
+
+tags(Cell) ->
+    {match, Tags} = re:run(Cell, ~"`{?([a-z_]+)[^`]*`", [global, {capture, [1], binary}]),
+    lists:append(Tags).
 
 %% The first cell of a row may name several.
 named(Rows) ->
@@ -141,10 +194,12 @@ fields({type, _, map, Fields}) -> [Field || {type, _, _, [{atom, _, Field}, _]} 
 fields({type, _, _, Parts}) when is_list(Parts) -> lists:append([fields(Part) || Part <- Parts]);
 fields(_) -> [].
 
-%% The functions of the face, the options of listeners, and what is in a context but for what is
+%% The functions of the faces, the options of listeners, and what is in a context but for what is
 %% erlmcp's own.
 what_users_write_is_on_a_page(_) ->
-    Called = [<<"erlmcp:", (atom_to_binary(Name))/binary>> || {Name, _} <- exported(erlmcp)],
+    Called = [<<(atom_to_binary(Face))/binary, $:, (atom_to_binary(Name))/binary>>
+              || Face <- [erlmcp, erlmcp_client, erlmcp_pool, erlmcp_skills],
+                 {Name, _} <- exported(Face) -- [{settings, 1}]],
     Names = fields(erlmcp_listen_options, listener)
         ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed,
                                                server_meta, owner],
@@ -271,7 +326,9 @@ a_wrong_page_is_found(Config) ->
     {nothing_was_requested, _} = Fails(~"< {}"),
     {no_such_value, _, ~"nextCursor"} = Fails(~"> tools/list {\"cursor\": \"$cursor\"}"),
     %% A page's own test.
-    {badmatch, "http://" ++ _} = source_fails(planted_test(), Config),
+    {badmatch, "http://" ++ _} = source_fails(planted_test(~"test"), Config),
+    {badmatch, <<"http://", _/binary>>} = source_fails(planted_test(~"client"), Config),
+    {nothing_to_try, _} = source_fails(planted_source(), Config),
     %% Modules and pages that are none.
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> {ok, Unused}.", Config),
     {does_not_compile, "planted", _} = planted_fails("start(Port) -> Unused = Port, ok.", Config),
@@ -308,9 +365,9 @@ page_fails(Text) ->
         error:Reason -> Reason
     end.
 
-planted_test() ->
-    Exported = binary:replace(planted_source(), ~"[start/1]", ~"[start/1, test/1]"),
-    [Exported, "test(Url) -> \"ftp\" = Url.\n"].
+planted_test(Name) ->
+    Exported = binary:replace(planted_source(), ~"[start/1]", <<"[start/1, ", Name/binary, "/1]">>),
+    [Exported, Name, "(Url) -> ftp = Url.\n"].
 
 planted_source() ->
     ~"""

@@ -1,14 +1,16 @@
 -module(readme_SUITE).
 -moduledoc """
-README.md is short, and the server in it is what it says: a module of 15 lines that answers over
-HTTP.
+README.md is short, the server in it is what it says: a module of 15 lines that answers over HTTP;
+and the client in it calls that.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
--export([readme_is_short/1, snippet_serves_its_tool/1, snippet_refuses_unknown_tool/1]).
+-export([readme_is_short/1, snippet_serves_its_tool/1, snippet_refuses_unknown_tool/1,
+         client_calls_the_server/1]).
 
 all() ->
-    [readme_is_short, snippet_serves_its_tool, snippet_refuses_unknown_tool].
+    [readme_is_short, snippet_serves_its_tool, snippet_refuses_unknown_tool,
+     client_calls_the_server].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -20,7 +22,8 @@ readme_is_short(_) ->
     {ok, Readme} = file:read_file(readme()),
     true = lines(Readme) =< 80,
     {_, Snippet} = snippet(),
-    true = lines(Snippet) =< 15.
+    true = lines(Snippet) =< 15,
+    true = lines(client()) =< 10.
 
 lines(Text) ->
     length(string:split(string:trim(Text), "\n", all)).
@@ -39,6 +42,21 @@ snippet_refuses_unknown_tool(Config) ->
     #{messages := [#{~"error" := #{~"code" := -32602}}]} =
         erlmcp_test_http:call(Server, ~"tools/call", #{name => ~"no_such"}),
     ok = erlmcp_test_http:stop(Server).
+
+client_calls_the_server(Config) ->
+    #{url := Url} = Server = start(Config),
+    {ok, Tokens, _} = erl_scan:string(client()),
+    {ok, Expressions} = erl_parse:parse_exprs(Tokens),
+    {value, ok, #{'Client' := Client}} = erl_eval:exprs(Expressions, #{'Url' => Url}),
+    false = is_process_alive(Client),
+    ok = erlmcp_test_http:stop(Server).
+
+%% The expressions that begin with a client's start.
+client() ->
+    {ok, Readme} = file:read_file(readme()),
+    {match, [Text]} = re:run(Readme, ~"```erl\n(\\{ok, Client\\} = .*?)```",
+                             [dotall, {capture, [1], list}]),
+    Text.
 
 readme() ->
     filename:join(erlmcp_test_page:root(), "README.md").

@@ -19,14 +19,15 @@ response to which exchange, and knows nothing of methods, eras or results.
 -type exchange() :: term().
 
 -doc """
-What a channel is opened with beside its own options: the bounds of what comes
-(`m:erlmcp_json`), and who is sent what belongs to no exchange.
+What a channel is opened with beside its own options: the bounds of what comes (`m:erlmcp_json`),
+and how many calls and subscriptions there will be at once.
 """.
 -type settings() :: #{
     limits := erlmcp_json:limits(),
     connect_timeout := pos_integer(),
-    options := map(),
-    atom() => term()
+    calls => pos_integer(),
+    subscriptions => pos_integer(),
+    options := map()
 }.
 
 -doc """

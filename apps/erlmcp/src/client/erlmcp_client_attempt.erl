@@ -6,7 +6,7 @@ before its response dealt with. Runs in the process of the call, whose mailbox i
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 """.
 
--export([run/4, tell/4, answer/4]).
+-export([run/4, notify/3, tell/4, answer/4]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -18,6 +18,7 @@ Reference}` comes with that of `cancel`.
 """.
 -type watch() :: #{
     timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
+    max_timeout => pos_integer(),
     caller => reference(), cancel => reference(),
     progress => fun((map()) -> term()), log => fun((map()) -> term())
 }.
@@ -27,6 +28,9 @@ Reference}` comes with that of `cancel`.
 
 %% What a server may ask in one call, in all.
 -define(QUESTIONS, 100).
+%% Milliseconds after the deadline in which what is in the mailbox is still read: a server that
+%% never stops sending does not keep a call.
+-define(LATE, 50).
 %% Milliseconds that telling a server of something no call waits for may take.
 -define(TELL, 5000).
 
@@ -37,8 +41,10 @@ Reference}` comes with that of `cancel`.
     exchange :: erlmcp_channel:exchange(),
     watch :: watch(),
     headers = #{} :: #{binary() => binary()},
-    %% Monitors of the processes that answer what the server asks meanwhile.
+    %% Monitors of the processes that ask the user what the server wants to know, since when there
+    %% are any, and what the deadline was then.
     questions = [] :: [reference()],
+    paused = none :: none | {Since :: integer(), Deadline :: integer()},
     asked = 0 :: non_neg_integer()
 }).
 
@@ -73,7 +79,10 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
                watch = #{deadline := Deadline} = Watch} = Attempt) ->
     Caller = maps:get(caller, Watch, none),
     Cancel = maps:get(cancel, Watch, none),
+    Left = Deadline - now_ms(),
     receive
+        _ when Left < -?LATE ->
+            timed_out(Attempt);
         {'DOWN', Caller, process, _, _} ->
             give_up(Attempt, ~"the caller is gone"),
             throw(cancelled);
@@ -87,10 +96,13 @@ await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
             end;
         Message ->
             happened(Transport:received(Message, Exchange), Attempt)
-    after max(0, Deadline - now_ms()) ->
-        give_up(Attempt, ~"the deadline passed"),
-        {error, {timeout, maps:get(timeout, Watch)}}
+    after max(0, Left) ->
+        timed_out(Attempt)
     end.
+
+timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->
+    give_up(Attempt, ~"the deadline passed"),
+    {error, {timeout, Timeout}}.
 
 happened(other, Attempt) ->
     await(Attempt);
@@ -148,11 +160,13 @@ message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
 message({request, _, _, _}, #attempt{asked = ?QUESTIONS}) ->
     {error, {protocol, ~"the server asks more in one call than 100 requests"}};
 message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open} = Attempt) ->
-    #attempt{client = Client, live = Live, watch = Watch} = Attempt,
+    #attempt{client = Client, live = Live} = Attempt,
     Monitor = erlmcp_client_inputs:start({request, Id, Method, Params}, Client, Live),
-    Deadline = now_ms() + erlmcp_client_inputs:timeout(Client),
-    {ok, Attempt#attempt{asked = Asked + 1, questions = [Monitor | Open],
-                         watch = Watch#{deadline := Deadline}}};
+    Next = Attempt#attempt{asked = Asked + 1},
+    case erlmcp_client_inputs:is_asked(Method, Client) of
+        true -> {ok, paused(Next#attempt{questions = [Monitor | Open]})};
+        false -> {ok, Next}
+    end;
 message({response, _, _}, _) ->
     {error, {protocol, ~"id: expected that of the request"}};
 message({invalid, _, _}, _) ->
@@ -169,14 +183,24 @@ batch([Message | Messages], Attempt) ->
     end.
 
 %% While the user thinks it is not the server's time that passes.
-answered(Monitor, #attempt{questions = Open, watch = Watch} = Attempt) ->
-    #{timeout := Timeout, last_deadline := Last} = Watch,
+paused(#attempt{client = Client, watch = #{deadline := Deadline} = Watch} = Attempt) ->
+    Now = now_ms(),
+    Paused = case Attempt#attempt.paused of
+        none -> {Now, Deadline};
+        Already -> Already
+    end,
+    Answer = Now + erlmcp_client_inputs:timeout(Client),
+    Attempt#attempt{paused = Paused, watch = Watch#{deadline := max(Deadline, Answer)}}.
+
+answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = Attempt) ->
     case lists:delete(Monitor, Open) of
         [] ->
-            Deadline = now_ms() + Timeout,
-            Attempt#attempt{questions = [],
-                            watch = Watch#{deadline := Deadline,
-                                           last_deadline := max(Last, Deadline)}};
+            {Since, Deadline} = Paused,
+            #{last_deadline := Last} = Watch,
+            Thought = now_ms() - Since,
+            Attempt#attempt{questions = [], paused = none,
+                            watch = Watch#{deadline := Deadline + Thought,
+                                           last_deadline := Last + Thought}};
         Left ->
             Attempt#attempt{questions = Left}
     end.
@@ -204,6 +228,21 @@ give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Wh
             Params = #{~"requestId" => Id, ~"reason" => Why},
             _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
             ok
+    end.
+
+-doc "Sends a notification from any process, once the server is known.".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_peer:client()) -> ok | {error, term()}.
+notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
+        case erlmcp_peer:live(Client, now_ms() + Timeout) of
+            {ok, Live} -> tell(Method, Params, Client, Live);
+            {error, _} = Error -> Error
+        end
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
     end.
 
 -doc "Sends a notification, and waits until the server has taken it.".

@@ -53,7 +53,8 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, {Table, Options, Size} = Ca
             ok = forget([Key], Cache),
             ok = make_room(Bytes, Cache),
             Until = erlang:monotonic_time(millisecond) + min(Ttl, ?LONGEST),
-            case ets:insert_new(Table, {Key, Until, Bytes, Result}) of
+            Kept = erlmcp_client_mailbox:own({Key, Until, Bytes, Result}),
+            case ets:insert_new(Table, Kept) of
                 true -> atomics:add(Size, 1, Bytes);
                 false -> ok
             end;

@@ -79,10 +79,10 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
     {ok, term()} | {error, reason()}.
 run(Operation, Client, Options) ->
     Caller = self(),
-    {Pid, Monitor} = spawn_opt(fun() ->
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
         Watch = watch(Options#{caller => monitor(process, Caller)}, Client),
-        exit({outcome, outcome(Operation, Client, Options, Watch, none)})
-    end, [monitor | bounds(Client)]),
+        outcome(Operation, Client, Options, Watch, none)
+    end, bounds(Client)),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
         {'DOWN', Monitor, process, Pid, Reason} -> {error, died(Reason)}
@@ -95,7 +95,11 @@ and before it `{erlmcp, Reference, {progress | log, Params}}`.
 -spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
-    Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
+    Tell = fun(Kind) ->
+        fun(Params) ->
+            erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
+        end
+    end,
     Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
@@ -110,7 +114,7 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
-    %% Most calls are over before they have to collect garbage. Without a report: the caller is told.
+    %% Most calls are over before they need more. Without a report: the caller is told.
     [{min_heap_size, min(?HEAP_WORDS, Words)},
      {max_heap_size, #{size => Words, kill => true, error_logger => false,
                        include_shared_binaries => false}}].
@@ -136,7 +140,8 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
     Timeout = maps:get(timeout, Options, Default),
     Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
     maps:merge(maps:with([caller, cancel, progress, log], Options),
-               #{timeout => Timeout, deadline => Now + Timeout, last_deadline => Now + Most}).
+               #{timeout => Timeout, deadline => Now + Timeout,
+                 max_timeout => Most, last_deadline => Now + Most}).
 
 %% The table of running calls bounds their number, and finds those that were killed.
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
@@ -180,11 +185,12 @@ tell({Receiver, Reference}, Outcome) ->
     Receiver ! {erlmcp, Reference, Outcome},
     ok.
 
-perform({list, List}, #call{client = #{settings := #{limits := #{pages := Limit}}}} = Call) ->
-    erlmcp_client_pages:all(erlmcp_operation:pages(List), Limit,
-                            fun(Request, kept) -> fresh_or_kept(Request, Call);
-                               (Request, fresh) -> send(Request, Call)
-                            end);
+perform({list, List}, Call) ->
+    #call{client = #{settings := #{limits := Limits}}} = Call,
+    erlmcp_client_pages:collect(erlmcp_operation:pages(List),
+                                fun(Request, kept) -> fresh_or_kept(Request, Call);
+                                   (Request, fresh) -> send(Request, Call)
+                                end, Limits);
 perform(ping, Call) ->
     %% 2026-07-28 has no ping; this asks as little.
     maybe
@@ -231,11 +237,11 @@ as_task(Request, _) ->
     {ok, Request}.
 
 task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
-    Send = fun(Request) -> send(Request, Call#call{rounds = 0, tried = []}) end,
-    %% What ends a task has time when the call has none any more.
-    Late = fun(Request) ->
-        send(Request, Call#call{tried = [], watch = watch(#{timeout => ?CANCEL}, Client)})
+    Send = fun(Request, Bounds) ->
+        send(Request, Call#call{rounds = 0, tried = [], watch = Bounds})
     end,
+    %% What ends a task has time when the call has none any more.
+    Late = fun(Request) -> Send(Request, watch(#{timeout => ?CANCEL}, Client)) end,
     erlmcp_client_task:run(Operation, Task, {Send, Late}, Watch, Client).
 
 fits(_, #{~"resultType" := ~"task"}, _) ->
@@ -374,15 +380,17 @@ asked({Method, _}, Result, _) when
     protocol([~"result of ", Method, ~": expected inputRequests or requestState"]);
 asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) ->
     Requests = maps:get(~"inputRequests", Result, #{}),
+    Since = erlang:monotonic_time(millisecond),
     maybe
         true ?= is_map(Requests),
-        {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Client),
+        {ok, Answers} ?= erlmcp_client_inputs:gather(Requests, Call#call.watch, Client),
         Answered = case map_size(Answers) of
             0 -> maps:without([~"inputResponses", ~"requestState"], Params);
             _ -> (maps:remove(~"requestState", Params))#{~"inputResponses" => Answers}
         end,
         Again = maps:merge(Answered, maps:with([~"requestState"], Result)),
-        send({Method, Again}, Call#call{rounds = Rounds + 1, watch = renewed(Call#call.watch)})
+        send({Method, Again},
+             Call#call{rounds = Rounds + 1, watch = renewed(Since, Call#call.watch)})
     else
         false ->
             protocol([~"result of ", Method, ~": inputRequests: expected an object"]);
@@ -391,6 +399,7 @@ asked({Method, Params}, Result, #call{client = Client, rounds = Rounds} = Call) 
     end.
 
 %% The time of the user's answers is not the server's.
-renewed(#{timeout := Timeout, last_deadline := Last} = Watch) ->
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    Watch#{deadline := Deadline, last_deadline := max(Last, Deadline)}.
+renewed(Since, #{timeout := Timeout, last_deadline := Last} = Watch) ->
+    Now = erlang:monotonic_time(millisecond),
+    NextLast = Last + Now - Since,
+    Watch#{deadline := min(Now + Timeout, NextLast), last_deadline := NextLast}.

@@ -6,7 +6,11 @@
 -doc "A sentence without its full stop.".
 -spec text(erlmcp_client_call:reason() | {bad_option, term(), binary()}) -> binary().
 text(Reason) ->
-    unicode:characters_to_binary(sentence(Reason)).
+    %% What a server has in it may be no text at all.
+    case unicode:characters_to_binary(sentence(Reason)) of
+        Text when is_binary(Text) -> Text;
+        {_, Text, _} -> Text
+    end.
 
 sentence({rpc, #{code := Code, message := Message}}) ->
     io_lib:format("the server answered with error ~b: ~ts", [Code, Message]);
@@ -23,7 +27,7 @@ sentence({http, Status, _, _}) ->
 sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
-    ["the server sends to another place, which is not followed: ", Location];
+    ["the server sends to another place, which is not followed: ", bytes(Location)];
 sentence({unauthorized, Why}) ->
     ["the server wants authorization: ", why(Why)];
 sentence({protocol, What}) ->
@@ -56,9 +60,14 @@ sentence(stopped) ->
     "the client does not run".
 
 why(Text) when is_binary(Text) -> Text;
+why({http, _, _, _} = Refusal) -> sentence(Refusal);
 why(Posix) when is_atom(Posix) ->
     case inet:format_error(Posix) of
         "unknown POSIX error" ++ _ -> atom_to_list(Posix);
         Text -> Text
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
+
+%% A header is not always text.
+bytes(Bytes) ->
+    << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.

@@ -9,7 +9,7 @@ against the schema before it is sent.
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([capabilities/1, timeout/1, gather/2, start/3]).
+-export([capabilities/1, timeout/1, is_asked/2, gather/3, start/3]).
 
 -export_type([inputs/0]).
 
@@ -43,27 +43,58 @@ capabilities(Inputs) ->
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
+-doc "Whether somebody is asked for the answer, which may take its time.".
+-spec is_asked(Method :: binary(), erlmcp_peer:client()) -> boolean().
+is_asked(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
+    is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);
+is_asked(~"sampling/createMessage", #{settings := #{inputs := Inputs}}) ->
+    is_map_key(sample, Inputs);
+is_asked(~"roots/list", #{settings := #{inputs := #{roots := Roots}}}) ->
+    is_function(Roots);
+is_asked(_, _) ->
+    false.
+
 -doc """
 The answers to the `inputRequests` of a result, by their names. They are asked at once, each in a
-process of its own, and all have the time of `timeout/1`.
+process of its own, and all have the time of `timeout/1`. They end with the calling process, and
+when its call is cancelled, which is thrown as `cancelled`.
 """.
--spec gather(Requests :: #{binary() => term()}, erlmcp_peer:client()) ->
+-spec gather(Requests :: #{binary() => term()}, erlmcp_client_attempt:watch(),
+             erlmcp_peer:client()) ->
     {ok, #{binary() => map()}} | {error, {input, Name :: binary(), Why :: term()}}.
-gather(Requests, #{settings := #{inputs := Inputs}} = Client) when map_size(Requests) =< ?AT_ONCE ->
+gather(Requests, Watch, #{settings := #{inputs := Inputs}} = Client) when
+    map_size(Requests) =< ?AT_ONCE
+->
     Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
-    Asked = [{Name, spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end)}
+    Asked = [{Name, erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, [])}
              || Name := Request <- Requests],
-    collect(Asked, Deadline, #{});
-gather(_, _) ->
+    Call = self(),
+    Guard = spawn(fun() ->
+        Gone = monitor(process, Call),
+        receive {'DOWN', Gone, process, Call, _} -> ok end,
+        lists:foreach(fun({_, {Pid, _}}) -> exit(Pid, kill) end, Asked)
+    end),
+    Ends = {Deadline, maps:get(caller, Watch, none), maps:get(cancel, Watch, none)},
+    Outcome = collect(Asked, Ends, #{}),
+    exit(Guard, kill),
+    case Outcome of
+        cancelled -> throw(cancelled);
+        _ -> Outcome
+    end;
+gather(_, _, _) ->
     {error, {input, ~"", {too_many, ?AT_ONCE}}}.
 
 collect([], _, Answers) ->
     {ok, Answers};
-collect([{Name, {Pid, Monitor}} | Asked], Deadline, Answers) ->
+collect([{Name, {Pid, Monitor}} | Asked], {Deadline, Caller, Cancel} = Ends, Answers) ->
     receive
-        {'DOWN', Monitor, process, Pid, {answer, {ok, Answer}}} ->
-            collect(Asked, Deadline, Answers#{Name => Answer});
-        {'DOWN', Monitor, process, Pid, {answer, {error, _, Why}}} ->
+        {'DOWN', Caller, process, _, _} ->
+            end_all([{Name, {Pid, Monitor}} | Asked], cancelled);
+        {erlmcp_cancel, Cancel} ->
+            end_all([{Name, {Pid, Monitor}} | Asked], cancelled);
+        {'DOWN', Monitor, process, Pid, {outcome, {ok, Answer}}} ->
+            collect(Asked, Ends, Answers#{Name => Answer});
+        {'DOWN', Monitor, process, Pid, {outcome, {error, _, Why}}} ->
             end_all(Asked, {error, {input, Name, Why}});
         {'DOWN', Monitor, process, Pid, _} ->
             end_all(Asked, {error, {input, Name, crashed}})
@@ -91,9 +122,9 @@ start({request, Id, Method, Params}, Client, Live) ->
 serve(Id, Method, Params, {#{settings := #{inputs := Inputs}} = Client, Live}, Caller) ->
     Gone = monitor(process, Caller),
     Request = #{~"method" => Method, ~"params" => Params},
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({answer, respond(Request, Inputs)}) end),
+    {Pid, Monitor} = erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, []),
     receive
-        {'DOWN', Monitor, process, Pid, {answer, Answer}} ->
+        {'DOWN', Monitor, process, Pid, {outcome, Answer}} ->
             _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
             ok;
         {'DOWN', Monitor, process, Pid, _} ->

@@ -35,7 +35,7 @@ The options that all transports have; those of the transport stand in the same m
 }.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
-    pages := pos_integer(), call_heap_bytes := pos_integer()
+    pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
 -doc "Options that have been checked, with the defaults of those that were left out.".
 -type settings() :: #{
@@ -65,7 +65,8 @@ limits() ->
      {depth, 64, ~"nesting of a message's JSON"},
      {members, 100_000, ~"object members in a message's JSON"},
      {pages, 1_000, ~"pages of one list"},
-     {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"}].
+     {list_bytes, 16_777_216, ~"bytes of all pages of a list"},
+     {call_heap_bytes, 50_331_648, ~"bytes of heap that a call may use"}].
 
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 

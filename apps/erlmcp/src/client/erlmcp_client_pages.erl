@@ -1,50 +1,55 @@
 -module(erlmcp_client_pages).
 -moduledoc """
-All pages of a list, one after the other, in the process of the call that asks for them.
+The items of a list that comes in pages: all of them, within the limits. Runs in the call's process.
 
-Source: specification 2026-07-28, "Pagination", "Caching / Pagination".
+Source: specification 2026-07-28, "Pagination", "Caching / Interaction with Pagination".
 """.
 
--export([all/3]).
+-export([collect/3]).
 
 -doc "Gives the result of a request: one that is kept will do, or it has to be fresh.".
--type fetch() :: fun((erlmcp_client_cache:key(), kept | fresh) -> {ok, map()} | {error, term()}).
+-type fetch() :: fun(({Method :: binary(), Params :: map()}, kept | fresh) ->
+                         {ok, map()} | {error, term()}).
 
--doc "The items of all pages of a list, of which there may be so many.".
--spec all({Method :: binary(), Items :: binary()}, Limit :: pos_integer(), fetch()) ->
-    {ok, [map()]}
-    | {error, {cursor_loop, binary()} | {too_many_pages, pos_integer()} | term()}.
-all({Method, Items}, Limit, Fetch) ->
-    case pages(none, {Method, Items, Limit}, fun(Request) -> Fetch(Request, kept) end, #{}, []) of
-        {error, {page, {rpc, #{code := -32602}}}} ->
+-doc "Fetches page after page; `list_bytes` bounds what all of them have.".
+-spec collect({Method :: binary(), Items :: binary()}, fetch(), erlmcp_client_options:limits()) ->
+    {ok, [map()]} | {error, term()}.
+collect({Method, Items}, Fetch, Limits) ->
+    Pages = fun(Which) ->
+        page({Method, #{}}, Items, fun(Request) -> Fetch(Request, Which) end, Limits, {#{}, [], 0})
+    end,
+    case Pages(kept) of
+        {unknown_cursor, _} ->
             %% A page that was kept may have a cursor that the server does not know any more.
-            outcome(pages(none, {Method, Items, Limit},
-                          fun(Request) -> Fetch(Request, fresh) end, #{}, []));
+            case Pages(fresh) of
+                {unknown_cursor, Reason} -> {error, Reason};
+                Outcome -> Outcome
+            end;
         Outcome ->
-            outcome(Outcome)
+            Outcome
     end.
 
-outcome({error, {page, Reason}}) -> {error, Reason};
-outcome(Outcome) -> Outcome.
-
-pages(At, {Method, Items, Limit} = List, Fetch, Seen, Pages) ->
-    case Fetch({Method, params(At)}) of
-        {ok, #{Items := Page} = Result} ->
-            case Result of
-                #{~"nextCursor" := Cursor} when is_map_key(Cursor, Seen) ->
-                    {error, {cursor_loop, Cursor}};
-                #{~"nextCursor" := Cursor} when Cursor =/= null, length(Pages) + 1 >= Limit ->
-                    {error, {too_many_pages, Limit}};
-                #{~"nextCursor" := Cursor} when Cursor =/= null ->
-                    pages(Cursor, List, Fetch, Seen#{Cursor => []}, [Page | Pages]);
-                #{} ->
-                    {ok, lists:append(lists:reverse([Page | Pages]))}
+page({Method, Params} = Request, Items, Fetch, Limits, {Seen, Pages, Bytes}) ->
+    #{pages := Most, list_bytes := MostBytes} = Limits,
+    case Fetch(Request) of
+        {ok, #{~"nextCursor" := Cursor}} when is_map_key(Cursor, Seen) ->
+            {error, {cursor_loop, Cursor}};
+        {ok, #{~"nextCursor" := Cursor}} when Cursor =/= null, map_size(Seen) + 1 >= Most ->
+            {error, {too_many_pages, Most}};
+        {ok, #{Items := Page, ~"nextCursor" := Cursor}} when Cursor =/= null ->
+            case Bytes + erlang:external_size([Cursor | Page]) of
+                More when More > MostBytes ->
+                    {error, {too_large, MostBytes}};
+                More ->
+                    %% A page would keep the whole message alive that it came in.
+                    [Next | Own] = erlmcp_client_mailbox:own([Cursor | Page]),
+                    page({Method, #{~"cursor" => Next}}, Items, Fetch, Limits,
+                         {Seen#{Next => []}, [Own | Pages], More})
             end;
-        {error, Reason} when At =/= none ->
-            {error, {page, Reason}};
+        {ok, #{Items := Page}} ->
+            {ok, lists:append(lists:reverse([Page | Pages]))};
+        {error, {rpc, #{code := -32602}} = Reason} when is_map_key(~"cursor", Params) ->
+            {unknown_cursor, Reason};
         {error, _} = Error ->
             Error
     end.
-
-params(none) -> #{};
-params(Cursor) -> #{~"cursor" => Cursor}.

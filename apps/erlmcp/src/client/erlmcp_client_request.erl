@@ -91,5 +91,11 @@ response(Id, Answer, Revision) ->
 -spec initialize(erlmcp_revision:revision(), identity()) -> map().
 initialize(Revision, #{info := Info, capabilities := Capabilities}) ->
     #{~"protocolVersion" => erlmcp_revision:name(Revision),
-      ~"capabilities" => Capabilities,
+      ~"capabilities" => in_session(Capabilities),
       ~"clientInfo" => Info}.
+
+%% Later revisions ask for the roots whenever they want them.
+in_session(#{~"roots" := Roots} = Capabilities) ->
+    Capabilities#{~"roots" := maps:merge(#{~"listChanged" => true}, Roots)};
+in_session(Capabilities) ->
+    Capabilities.

@@ -8,20 +8,22 @@ asked for each of them once.
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 """.
 
--export([new/0, add/4, remove/3, ended/2, renewed/2]).
--export([heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
+-export([check/1, new/0, add/4, remove/3, ended/2, renewed/2]).
+-export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
 -export_type([subscriptions/0, filter/0, event/0]).
 
 -doc """
 What to hear of: changes of the lists of tools, prompts and resources, of the contents of resources
-by their URIs, and, in a session, log messages that belong to no call.
+by their URIs, and, in a session, log messages that belong to no call and the end of what a user did
+at a URL.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
     resources => [binary()],
-    logs => boolean()
+    logs => boolean(),
+    elicitations => boolean()
 }.
 -doc """
 What a subscriber is told in `{erlmcp, Reference, Event}`. `subscribed` says that changes are heard
@@ -30,10 +32,9 @@ of from now on; when it comes again the way there was lost, and changes may have
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed
-    | {resource_updated, Uri :: binary()} | {log, map()} | {ended, Reason :: term()}.
+    | {resource_updated, Uri :: binary()} | {log, map()}
+    | {elicitation_complete, Id :: binary()} | {ended, Reason :: term()}.
 
-%% Messages that may wait for a subscriber that does not read; at one more it is cut off.
--define(UNREAD, 1000).
 %% Requests of the server's, on no call's stream, that are answered at once.
 -define(QUESTIONS, 16).
 
@@ -53,6 +54,27 @@ of from now on; when it comes again the way there was lost, and changes may have
 
 -opaque subscriptions() :: #subscriptions{}.
 -type server() :: {erlmcp_peer:client(), undefined | erlmcp_peer:live()}.
+
+-doc "Whether a filter is one.".
+-spec check(filter() | term()) -> ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(#{} = Filter) ->
+    case [{Key, Expected} || Key := Value <- Filter,
+                             Expected <- [filter(Key, Value)], Expected =/= true] of
+        [] -> ok;
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
+    end;
+check(_) ->
+    {error, {bad_option, filter, ~"a map"}}.
+
+filter(resources, Uris) ->
+    is_list(Uris) andalso lists:all(fun is_binary/1, Uris) orelse ~"a list of URIs";
+filter(Key, Value) when
+    Key =:= tools_changed; Key =:= prompts_changed; Key =:= resources_changed; Key =:= logs;
+    Key =:= elicitations
+->
+    is_boolean(Value) orelse ~"a boolean";
+filter(_, _) ->
+    ~"nothing that can be subscribed to".
 
 -doc "No subscriptions.".
 -spec new() -> subscriptions().
@@ -79,7 +101,7 @@ begun(_, Subscription, {_, undefined}) ->
     Subscription;
 begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Client, Live}) ->
     #{revision := Revision} = Live,
-    Worker = case {erlmcp_revision:era(Revision), maps:remove(logs, Filter)} of
+    Worker = case {erlmcp_revision:era(Revision), maps:without([logs, elicitations], Filter)} of
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
@@ -148,6 +170,13 @@ ended(Pid, #subscriptions{all = All} = Subscriptions) ->
            (_, Subscription) ->
                 Subscription
         end, All)}.
+
+-doc "Tells every subscriber that nothing more comes.".
+-spec end_all(Reason :: term(), subscriptions()) -> ok.
+end_all(Reason, #subscriptions{all = All}) ->
+    lists:foreach(fun({Reference, #subscription{pid = Pid}}) ->
+                      deliver(Pid, Reference, {ended, Reason})
+                  end, maps:to_list(All)).
 
 -doc "The server is known, or known anew: everything is asked for again.".
 -spec renewed({erlmcp_peer:client(), erlmcp_peer:live()}, subscriptions()) -> subscriptions().
@@ -229,6 +258,7 @@ heard(Method, Params, #subscriptions{all = All} = Subscriptions) ->
         Event ->
             Cut = [Reference || Reference := #subscription{filter = Filter, pid = Pid} <- All,
                                 wants(Event, Filter), deliver(Pid, Reference, Event) =:= cut],
+            lists:foreach(fun(Reference) -> demonitor(Reference, [flush]) end, Cut),
             Subscriptions#subscriptions{all = maps:without(Cut, All)}
     end.
 
@@ -239,22 +269,24 @@ event(~"notifications/prompts/list_changed", _) -> prompts_changed;
 event(~"notifications/resources/list_changed", _) -> resources_changed;
 event(~"notifications/resources/updated", #{~"uri" := Uri}) -> {resource_updated, Uri};
 event(~"notifications/message", Params) -> {log, Params};
+event(~"notifications/elicitation/complete", #{~"elicitationId" := Id}) ->
+    {elicitation_complete, Id};
 event(_, _) -> none.
 
 wants({resource_updated, Uri}, Filter) -> lists:member(Uri, maps:get(resources, Filter, []));
 wants({log, _}, Filter) -> maps:get(logs, Filter, false);
+wants({elicitation_complete, _}, Filter) -> maps:get(elicitations, Filter, false);
 wants(Kind, Filter) -> maps:get(Kind, Filter, false).
 
 -doc "Sends a subscriber an event, or cuts it off if it does not read.".
 -spec deliver(pid(), reference(), event()) -> ok | cut.
 deliver(Pid, Reference, Event) ->
-    case node(Pid) =:= node() andalso process_info(Pid, message_queue_len) of
-        {_, Unread} when Unread > ?UNREAD ->
+    case erlmcp_client_mailbox:offer(Pid, {erlmcp, Reference, Event}) of
+        ok ->
+            ok;
+        full ->
             Pid ! {erlmcp, Reference, {ended, slow_consumer}},
-            cut;
-        _ ->
-            Pid ! {erlmcp, Reference, Event},
-            ok
+            cut
     end.
 
 -doc "Answers a request that the server sent on no call's stream.".

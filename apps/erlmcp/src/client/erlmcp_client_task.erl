@@ -1,8 +1,9 @@
 -module(erlmcp_client_task).
 -moduledoc """
 A call that has become a task on the server: asked how it is at the pace that the server names, its
-questions answered, until there is the result that the call would have had. Runs in the call's
-process; when the call ends before the task, the task is cancelled.
+questions answered, until there is the result that the call would have had. Each look has the time
+of a call, all of them together the longest that a call may take. Runs in the call's process; when
+the call ends before the task, the task is cancelled.
 
 Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
 """.
@@ -15,16 +16,17 @@ Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25
 -define(SLOWEST, 60_000).
 
 -doc "How a request is sent; the second one when the call's time is over, or its caller gone.".
--type sends() :: {send(), Late :: send()}.
--type send() :: fun(({Method :: binary(), Params :: map()}) -> {ok, map()} | {error, term()}).
+-type sends() :: {send(), Late :: fun((request()) -> {ok, map()} | {error, term()})}.
+-type send() :: fun((request(), erlmcp_client_attempt:watch()) -> {ok, map()} | {error, term()}).
+-type request() :: {Method :: binary(), Params :: map()}.
 
 -doc "Asks how a task is, waits for its result, or cancels it.".
 -spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_attempt:watch(),
           erlmcp_peer:client()) -> {ok, map()} | {error, term()}.
 run(Operation, #{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) when is_binary(Id) ->
     case Operation of
-        get -> Send({~"tasks/get", #{~"taskId" => Id}});
-        cancel -> Send({~"tasks/cancel", #{~"taskId" => Id}});
+        get -> Send({~"tasks/get", #{~"taskId" => Id}}, Watch);
+        cancel -> Send({~"tasks/cancel", #{~"taskId" => Id}}, Watch);
         await -> waited(Task, {Send, Late}, Watch, Client)
     end;
 run(_, _, _, _, _) ->
@@ -52,7 +54,7 @@ end_task(Id, Late) ->
 
 look(#{~"taskId" := Id} = Task, Answered, Send, Watch, Client) ->
     ok = pause(pace(Task), Watch),
-    case Send({~"tasks/get", #{~"taskId" => Id}}) of
+    case in_time({~"tasks/get", #{~"taskId" => Id}}, Send, Watch) of
         {ok, #{~"status" := Status} = Now} ->
             went(Status, Now#{~"taskId" => Id}, Answered, Send, Watch, Client);
         {ok, _} -> {error, {protocol, ~"result of tasks/get: status: expected a string"}};
@@ -64,11 +66,15 @@ went(~"working", Task, Answered, Send, Watch, Client) ->
 went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, Send, Watch,
      Client) ->
     #{~"taskId" := Id} = Task,
+    #{last_deadline := Last} = Watch,
+    Asked = now_ms(),
     maybe
         New = maps:without(maps:keys(Answered), Requests),
-        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Client),
-        {ok, _} ?= updated(Id, Answers, Send),
-        look(Task, maps:merge(Answered, Answers), Send, Watch, Client)
+        {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
+        %% The time of the user's answers is not the server's.
+        Renewed = Watch#{last_deadline := Last + now_ms() - Asked},
+        {ok, _} ?= updated(Id, Answers, Send, Renewed),
+        look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
 went(~"completed", #{~"result" := Result}, _, _, _, _) ->
     case erlmcp_operation:check(~"tools/call", Result) of
@@ -81,27 +87,36 @@ went(~"failed", #{~"error" := #{~"code" := Code, ~"message" := Message} = Error}
 went(~"cancelled", _, _, _, _, _) ->
     {error, cancelled};
 %% A session's server asks, and gives the result or the error, in answer to one more request.
-went(Status, #{~"taskId" := Id}, _, Send, _, _) when
+went(Status, #{~"taskId" := Id}, _, Send, #{max_timeout := Most} = Watch, _) when
     Status =:= ~"input_required"; Status =:= ~"completed"; Status =:= ~"failed"
 ->
-    Send({~"tasks/result", #{~"taskId" => Id}});
+    in_time({~"tasks/result", #{~"taskId" => Id}}, Send, Watch#{timeout := Most});
 went(_, _, _, _, _, _) ->
     {error, {protocol, ~"result of tasks/get: status: expected one that is known"}}.
 
-updated(_, Answers, _) when map_size(Answers) =:= 0 ->
+updated(_, Answers, _, _) when map_size(Answers) =:= 0 ->
     {ok, none};
-updated(Id, Answers, Send) ->
-    Send({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}).
+updated(Id, Answers, Send, Watch) ->
+    in_time({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}, Send, Watch).
+
+in_time(Request, Send, #{timeout := Timeout, last_deadline := Last, max_timeout := Most} = Watch) ->
+    case now_ms() of
+        Now when Now < Last -> Send(Request, Watch#{deadline := min(Now + Timeout, Last)});
+        _ -> {error, {timeout, Most}}
+    end.
 
 pace(#{~"pollIntervalMs" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
 pace(#{~"pollInterval" := Pace}) when is_integer(Pace) -> max(?FASTEST, min(?SLOWEST, Pace));
 pace(_) -> ?PACE.
 
-pause(Milliseconds, Watch) ->
+pause(Milliseconds, #{last_deadline := Last} = Watch) ->
     Caller = maps:get(caller, Watch, none),
     Cancel = maps:get(cancel, Watch, none),
     receive
         {'DOWN', Caller, process, _, _} -> throw(cancelled);
         {erlmcp_cancel, Cancel} -> throw(cancelled)
-    after Milliseconds -> ok
+    after max(0, min(Milliseconds, Last - now_ms())) -> ok
     end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -15,6 +15,8 @@ Compatibility".
 
 %% Milliseconds after which a server that does not answer a first question is an older one.
 -define(PROBE, 5000).
+%% Bytes of a session's id, which goes with every request.
+-define(SESSION_BYTES, 4096).
 %% Origins that are remembered.
 -define(ORIGINS, 1000).
 
@@ -93,7 +95,7 @@ discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = V
         true when Otherwise =/= once ->
             discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, once);
         true ->
-            {error, {unsupported_version, Versions}};
+            unsupported(Versions);
         false ->
             offered(Versions, Client, Epoch)
     end;
@@ -101,8 +103,8 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
     Code =:= -32020; Code =:= -32021
 ->
     Error;
-discovered({error, Reason} = Error, Client, Epoch, fall_back) ->
-    case is_old(Reason) of
+discovered({error, Reason} = Error, #{channel := {Transport, _}} = Client, Epoch, fall_back) ->
+    case is_old(Reason) orelse Transport =/= erlmcp_http_channel andalso is_mute(Reason) of
         true -> session(erlmcp_revision:latest(session), Client, Epoch);
         false -> Error
     end;
@@ -116,11 +118,14 @@ discovered({ok, _, _}, _, _, _) ->
 %% What an older server may say to a request that it does not know.
 is_old({rpc, _}) -> true;
 is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
-is_old({timeout, _}) -> true;
 is_old({protocol, _}) -> true;
-is_old({closed, _}) -> true;
 is_old(session_lost) -> true;
 is_old(_) -> false.
+
+%% What one on a pair of pipes may do instead. On HTTP it tells of a server in trouble.
+is_mute({timeout, _}) -> true;
+is_mute({closed, _}) -> true;
+is_mute(_) -> false.
 
 %% A modern server that has no revision of ours may have an older one.
 offered(Versions, Client, Epoch) ->
@@ -129,8 +134,11 @@ offered(Versions, Client, Epoch) ->
                         lists:member(erlmcp_revision:name(Revision), Versions)],
     case Ours of
         [Revision | _] -> session(Revision, Client, Epoch);
-        [] -> {error, {unsupported_version, Versions}}
+        [] -> unsupported(Versions)
     end.
+
+unsupported(Versions) ->
+    {error, {unsupported_version, [Version || Version <- Versions, is_binary(Version)]}}.
 
 session(Revision, Client, Epoch) ->
     case initialized(Revision, Client, Epoch) of
@@ -165,11 +173,11 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
-        false -> {error, {protocol, ~"Mcp-Session-Id: expected visible ASCII characters"}};
+        false -> {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
         {error, _} = Error -> Error
     end.
 
-agreed(#{~"protocolVersion" := Version}) ->
+agreed(#{~"protocolVersion" := Version}) when is_binary(Version) ->
     case erlmcp_revision:parse(Version) of
         {ok, Revision} when Revision =< '2025-11-25' -> {ok, Revision};
         _ -> {error, {unsupported_version, [Version]}}
@@ -178,7 +186,8 @@ agreed(_) ->
     {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
 
 is_visible(Session) ->
-    Session =/= ~"" andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
+    Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES
+        andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
 
 %% A session has a level for all of its calls.
 log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,

@@ -10,7 +10,7 @@ Source: `schema.json` of each revision.
 
 -export_type([operation/0, list_kind/0]).
 
--type list_kind() :: tools | resources | resource_templates | prompts.
+-type list_kind() :: tools | resources | resource_templates | prompts | skills.
 -doc "An operation, for `erlmcp_client:async/3` and the functions that are named after them.".
 -type operation() ::
     ping
@@ -46,7 +46,11 @@ request({complete, Reference, {Argument, Value}, Known}) ->
      end};
 request({request, Method, Params}) ->
     %% Names of parameters are looked for, and an atom is the string that it will be.
-    {Method, #{name(Key) => Value || Key := Value <- Params}}.
+    {Method, #{name(Key) => Value || Key := Value <- Params}};
+request({task, cancel, Task}) ->
+    {~"tasks/cancel", maps:with([~"taskId"], Task)};
+request({task, _, Task}) ->
+    {~"tasks/get", maps:with([~"taskId"], Task)}.
 
 name(Key) when is_atom(Key) -> atom_to_binary(Key);
 name(Key) -> Key.
@@ -56,7 +60,8 @@ name(Key) -> Key.
 pages(tools) -> {~"tools/list", ~"tools"};
 pages(resources) -> {~"resources/list", ~"resources"};
 pages(resource_templates) -> {~"resources/templates/list", ~"resourceTemplates"};
-pages(prompts) -> {~"prompts/list", ~"prompts"}.
+pages(prompts) -> {~"prompts/list", ~"prompts"};
+pages(skills) -> {~"skills/list", ~"skills"}.
 
 -doc """
 Whether a request may be sent again when it is not known whether the server has served it: those
@@ -77,6 +82,7 @@ is_cacheable(~"prompts/list") -> true;
 is_cacheable(~"resources/list") -> true;
 is_cacheable(~"resources/templates/list") -> true;
 is_cacheable(~"resources/read") -> true;
+is_cacheable(~"skills/list") -> true;
 is_cacheable(_) -> false.
 
 -doc """
@@ -91,6 +97,7 @@ check(~"prompts/list" = Method, Result) -> items(Method, ~"prompts", [~"name"], 
 check(~"resources/list" = Method, Result) -> items(Method, ~"resources", [~"uri"], Result);
 check(~"resources/templates/list" = Method, Result) ->
     items(Method, ~"resourceTemplates", [~"uriTemplate"], Result);
+check(~"skills/list" = Method, Result) -> items(Method, ~"skills", [~"uri"], Result);
 check(~"tools/call" = Method, Result) -> items(Method, ~"content", [~"type"], Result);
 check(~"resources/read" = Method, Result) -> items(Method, ~"contents", [~"uri"], Result);
 check(~"prompts/get" = Method, Result) -> items(Method, ~"messages", [~"role"], Result);

@@ -24,7 +24,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
     identity := erlmcp_client_request:identity(),
     ids := atomics:atomics_ref(),
     calls := ets:tid(),
-    tools := ets:tid(),
+    tools := ets:table(),
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
@@ -41,12 +41,12 @@ out. `session` is the id of an HTTP session.
     instructions => binary()
 }.
 
-%% Notifications of the server that wait here; more are dropped, and counted.
+%% Notifications of the server that wait here, of which a large one counts as many of so many bytes;
+%% more are dropped, and counted.
 -define(UNREAD, 1000).
+-define(SMALL, 8192).
 %% Milliseconds between two looks for calls that died without a word.
 -define(SWEEP, 1000).
-%% Settings that the channel is told.
--define(OPENING, [limits, connect_timeout, calls, subscriptions, options]).
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
@@ -148,16 +148,18 @@ ask(Peer, Question, Deadline) ->
 -doc "Hands on a notification of the server's that no call keeps for itself.".
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok.
 notify(#{peer := Peer, ids := Counters}, Method, Params) ->
-    case atomics:add_get(Counters, 2, 1) of
-        Unread when Unread > ?UNREAD ->
-            atomics:sub(Counters, 2, 1),
+    Own = erlmcp_client_mailbox:own({Method, Params}),
+    Weight = 1 + erlang:external_size(Own) div ?SMALL,
+    case atomics:add_get(Counters, 2, Weight) of
+        Unread when Unread > ?UNREAD, Unread > Weight ->
+            atomics:sub(Counters, 2, Weight),
             atomics:add(Counters, 3, 1);
         _ ->
-            Peer ! {notification, Method, Params},
+            Peer ! {notification, Own, Weight},
             ok
     end.
 
--doc "Subscribes a process; see `erlmcp_client:subscribe/3`.".
+-doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
 -spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
@@ -211,7 +213,8 @@ init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
     %% Ids are counted here, and so are notifications: unread, dropped.
     Counters = atomics:new(3, []),
-    case Transport:open(Target, maps:with(?OPENING, Settings)) of
+    Own = [limits, connect_timeout, calls, subscriptions, options],
+    case Transport:open(Target, maps:with(Own, Settings)) of
         {ok, Channel, Handle} ->
             Client = #{
                 peer => self(), channel => {Transport, Handle}, settings => Settings,
@@ -270,8 +273,9 @@ handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
     {keep_state, published(Live, Peer)};
-handle_event(info, {notification, Method, Params}, _, #peer{client = #{ids := Counters}} = Peer) ->
-    atomics:sub(Counters, 2, 1),
+handle_event(info, {notification, {Method, Params}, Weight}, _,
+             #peer{client = #{ids := Counters}} = Peer) ->
+    atomics:sub(Counters, 2, Weight),
     {keep_state, heard(Method, Params, Peer)};
 handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
     way(Event, Peer);
@@ -299,9 +303,10 @@ handle_event(_, _, _, _) ->
 
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
-                      channel = Channel, live = Live}) ->
+                      channel = Channel, live = Live, subscriptions = Subscriptions}) ->
     true = ets:delete(?MODULE, Self),
     ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
         #{session := Session, revision := Revision} when Session =/= none ->
             Headers = erlmcp_request_header:version(Revision),
@@ -364,7 +369,11 @@ way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
     {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
 way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
     ok = end_negotiator(Pid),
-    negotiated({error, {connect, Reason}}, (forget(Peer))#peer{way = down, negotiator = undefined});
+    Error = case Reason of
+        {connect, _} -> Reason;
+        _ -> {connect, Reason}
+    end,
+    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
 way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),

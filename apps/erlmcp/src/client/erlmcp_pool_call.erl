@@ -21,29 +21,30 @@ run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     Repeatable = maps:get(repeatable, Options, erlmcp_operation:is_safe(Method)),
     Call = maps:without([key, repeatable], Options),
     Begun = erlang:monotonic_time(millisecond),
-    try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, Retries, none).
+    try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
 
-try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, Left, Last) ->
-    case erlmcp_pool_members:pick(Key, Tried, Pool) of
-        {ok, Index, Client} ->
+%% Left is how many tries follow this one, and Last what came of the one before.
+try_at(Operation, Options, {Key, Tried, Pool}, Repeatable, {Left, Last}) ->
+    case {erlmcp_pool_members:pick(Key, Tried, Pool), Last} of
+        {{ok, Index, Client}, _} ->
             Outcome = erlmcp_client_call:run(Operation, Client, in_time(Options, Client)),
             ok = erlmcp_pool_members:leave(Index, verdict(Outcome), Pool),
             case Left > 0 andalso is_repeated(Outcome, Repeatable) of
                 true ->
-                    try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable, Left - 1,
-                           Outcome);
+                    try_at(Operation, Options, {Key, [Index | Tried], Pool}, Repeatable,
+                           {Left - 1, {some, Outcome}});
                 false ->
                     Outcome
             end;
-        {error, _} = Unavailable when Last =:= none ->
+        {{error, _} = Unavailable, none} ->
             Unavailable;
-        {error, _} when Tried =:= [] ->
-            Last;
-        {error, _} ->
+        {{error, _}, {some, Outcome}} when Tried =:= [] ->
+            Outcome;
+        {{error, _}, _} ->
             %% All were tried: they are again, after a pause.
             receive
             after ?PAUSE + rand:uniform(?PAUSE) ->
-                try_at(Operation, Options, {Key, [], Pool}, Repeatable, Left, Last)
+                try_at(Operation, Options, {Key, [], Pool}, Repeatable, {Left, Last})
             end
     end.
 
@@ -91,7 +92,7 @@ start(Operation, #{members := Table} = Pool, Options, Receiver) ->
 waited(Run, Receiver, Reference) ->
     receive {go, Reference} -> ok end,
     Gone = monitor(process, Receiver),
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({outcome, Run()}) end),
+    {Pid, Monitor} = erlmcp_outcome:start(Run, []),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
             Outcome;

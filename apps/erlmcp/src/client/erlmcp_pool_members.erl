@@ -10,7 +10,7 @@ twice as long.
 """.
 
 -export([new/3, joined/3, pick/3, leave/3, info/1]).
--export([member/1, pids/1]).
+-export([settings/2, member/1, pids/1]).
 
 -export_type([pool/0, index/0]).
 
@@ -29,14 +29,21 @@ twice as long.
 -define(TRYING, 4).
 
 -doc "A pool whose members are to come.".
--spec new(pid(), Targets :: [term(), ...], map()) -> pool().
-new(Pid, Targets, Options) ->
+-spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
+new(Pid, Members, Options) ->
     Table = ets:new(members, [public, {read_concurrency, true}]),
-    true = ets:insert(Table,
-                      [{Index, none, Target} || {Index, Target} <- lists:enumerate(Targets)]),
-    Size = length(Targets),
+    true = ets:insert(Table, [{Index, none, Target}
+                              || {Index, #{target := Target}} <- lists:enumerate(Members)]),
+    true = ets:insert(Table, [{{settings, Index}, One}
+                              || {Index, One} <- lists:enumerate(Members)]),
+    Size = length(Members),
     #{pool => Pid, members => Table, numbers => atomics:new(?NUMBERS * Size, [{signed, true}]),
       size => Size, options => Options}.
+
+-doc "What a member is started with.".
+-spec settings(index(), pool()) -> erlmcp_client_options:settings().
+settings(Index, #{members := Table}) ->
+    ets:lookup_element(Table, {settings, Index}, 2).
 
 -doc "A member has started, or started again.".
 -spec joined(index(), pid(), pool()) -> ok.

@@ -10,7 +10,7 @@ Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skill
 <https://agentskills.io/specification>.
 """.
 
--export([compile/1, label/1, max_files/0, max_bytes/0]).
+-export([compile/1, label/1, max_files/0, max_bytes/0, digest/1]).
 
 -export_type([source/0, definition/0, file/0, error/0]).
 
@@ -233,8 +233,7 @@ file(Root, Path, Bytes, Frontmatter) ->
         bytes -> erlmcp_content:blob_contents(Uri, Type, Bytes)
     end,
     Resource = #{~"uri" => Uri, ~"mimeType" => Type, ~"size" => byte_size(Bytes)},
-    Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
-    #{key => Uri, digest => <<"sha256:", Digest/binary>>, listed => Path =:= ?MAIN,
+    #{key => Uri, digest => digest(Bytes), listed => Path =:= ?MAIN,
       wire => maps:merge(Resource, names(Path, lists:last(Segments), Frontmatter)),
       contents => iolist_to_binary(json:encode([Item]))}.
 
@@ -244,3 +243,9 @@ names(_, Name, _) -> #{~"name" => Name}.
 %% What RFC 3986 lets stand in a segment stays as it is.
 quoted(Segment) ->
     uri_string:quote(Segment, "!$&'()*+,;=:@").
+
+-doc "The digest of a file, as entries have it.".
+-spec digest(binary()) -> binary().
+digest(Bytes) ->
+    Digest = binary:encode_hex(crypto:hash(sha256, Bytes), lowercase),
+    <<"sha256:", Digest/binary>>.

@@ -9,12 +9,15 @@ its bytes. No process.
 
 -export_type([fields/0, kind/0, expected/0]).
 
+%% Bytes of a header that comes more than once; of one that has more, the first is taken.
+-define(JOINED, 65_536).
+
 -type fields() :: #{binary() => binary()}.
 -doc "The id of the response that is awaited, or `none`.".
 -type expected() :: erlmcp_message:id() | none.
 -doc """
-What is to become of the body: one JSON value, events, nothing (the message was taken), or why it was
-not.
+What is to become of the body: one JSON value, events, nothing (the message was taken), or why it
+was not.
 """.
 -type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
 
@@ -23,9 +26,16 @@ not.
 fields(Headers) ->
     case maps:from_list(Headers) of
         Fields when map_size(Fields) =:= length(Headers) -> Fields;
-        _ -> maps:map(fun(_, Values) -> iolist_to_binary(lists:join(~", ", Values)) end,
+        _ -> maps:map(fun(_, Values) -> joined(Values) end,
                       maps:groups_from_list(fun({Name, _}) -> Name end,
                                             fun({_, Value}) -> Value end, Headers))
+    end.
+
+%% Compressed, a header that comes again takes a byte.
+joined([First | _] = Values) ->
+    case iolist_size(Values) =< ?JOINED of
+        true -> iolist_to_binary(lists:join(~", ", Values));
+        false -> First
     end.
 
 -doc "Whether the connection of HTTP/1.1 ends with the response.".
@@ -36,8 +46,12 @@ closes(#{~"connection" := Options}) ->
 closes(_) ->
     false.
 
--doc "Of a status and headers, for a message that awaits a response (`message`), a stream, or neither.".
+-doc "Of a status and headers, for a message that awaits a response, a stream, or neither.".
 -spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
+kind(200, #{~"content-encoding" := Encoding}, Awaited) when
+    Awaited =/= nothing, Encoding =/= ~"identity"
+->
+    protocol([~"content-encoding: expected none, got ", shown(Encoding)]);
 kind(200, #{~"content-type" := ~"application/json"}, response) -> json;
 kind(200, #{~"content-type" := ~"text/event-stream"}, Awaited) when Awaited =/= nothing -> events;
 kind(Status, _, nothing) when Status >= 200, Status < 300 -> taken;
@@ -45,8 +59,8 @@ kind(200, #{~"content-type" := Type}, Awaited) ->
     case {media_type(Type), Awaited} of
         {~"application/json", response} -> json;
         {~"text/event-stream", _} -> events;
-        {_, response} -> protocol([~"content-type: expected application/json or text/event-stream, got ",
-                                   shown(Type)]);
+        {_, response} -> protocol([~"content-type: expected application/json or ",
+                                   ~"text/event-stream, got ", shown(Type)]);
         {_, stream} -> protocol([~"content-type: expected text/event-stream, got ", shown(Type)])
     end;
 kind(200, _, _) -> protocol(~"content-type: the header is missing");
@@ -119,9 +133,9 @@ refused(Status, Fields, Body) ->
     {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept(), byte_size(Body))))}.
 
 -doc """
-What a response means that is none of HTTP's successes, for the message with this session and id: the
-session is lost, authorization is due, the JSON-RPC error that answers the message, or no more than the
-status says.
+What a response means that is none of HTTP's successes, for the message with this session and id:
+the session is lost, authorization is due, the JSON-RPC error that answers the message, or no more
+than the status says.
 """.
 -spec refusal({100..999, fields(), Body :: binary()},
               {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_http_channel).
 -moduledoc """
-The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs, and
-each message is an `m:erlmcp_http_exchange` in the process that sends it. Where the server turns out to
-be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_sse_exchange`.
+The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
+and each message is an `m:erlmcp_http_exchange` in the process that sends it. Where the server turns
+out to be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_sse_exchange`.
 """.
 
 -behaviour(erlmcp_channel).
@@ -27,11 +27,13 @@ options are those of `erlmcp_http_options:check/2`.
 -spec open(Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_channel:handle()}
     | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
-open(Target, #{options := Options, limits := Limits, connect_timeout := Timeout} = Settings) ->
+open(Target, #{options := Options, limits := Limits} = Settings) ->
     maybe
         {ok, #{url := Url, headers := Headers, pool := Own, auth := Auth}} ?=
             erlmcp_http_options:check(Target, Options),
-        Pool = Own#{origin => erlmcp_http_target:origin(Url), connect_timeout => Timeout},
+        #{connect_timeout := ConnectTimeout} = Settings,
+        Pool = waiting(Settings, Own#{origin => erlmcp_http_target:origin(Url),
+                                      connect_timeout => ConnectTimeout}),
         {ok, Pid} ?= started(supervisor:start_link(?MODULE, {Pool, Target, Auth})),
         Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
         Route = #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
@@ -41,6 +43,10 @@ open(Target, #{options := Options, limits := Limits, connect_timeout := Timeout}
         {ok, Stream} ?= supervisor:start_child(Pid, stream(Pid, Route, Settings)),
         {ok, Pid, Route#{sse => Stream}}
     end.
+
+%% All calls may have to wait for a connection.
+waiting(#{calls := Calls}, Pool) -> Pool#{waiting => Calls};
+waiting(#{}, Pool) -> Pool.
 
 started({error, {shutdown, {failed_to_start_child, _, Reason}}}) -> {error, Reason};
 started(Other) -> Other.

@@ -1,7 +1,7 @@
 -module(erlmcp_http_exchange).
 -moduledoc """
-One message sent by HTTP, and what comes back: a state machine that lives in the process that sent it.
-No process stands between that one and gun's connection.
+One message sent by HTTP, and what comes back: a state machine that lives in the process that sent
+it. No process stands between that one and gun's connection.
 
 A request is answered with JSON or with a stream of events. In a session, a stream that ends before
 the response is taken up again where it ended.
@@ -104,7 +104,7 @@ headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = R
 headers(#exchange{outgoing = #{headers := Headers}}) ->
     Headers.
 
-%% Names of methods, sessions and tokens come from elsewhere, and none may become a header of its own.
+%% Methods, sessions and tokens come from elsewhere, and none may become a header of its own.
 sendable([{Name, Value} | Headers]) ->
     case erlmcp_http_options:is_value(Value) of
         true -> sendable(Headers);

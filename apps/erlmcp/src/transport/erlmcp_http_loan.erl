@@ -28,7 +28,7 @@ server broke it off (`reset`), or the connection is of no use (`broken`).
 
 %% gun sends so many messages ahead of those that were read.
 -define(FLOW, 16).
-%% What gun would look for in each header, by a search that it prepares each time, has been looked for.
+%% What gun would look for in each header, by a search that it prepares each time, is not there.
 -define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 %% Milliseconds for the end of a stream whose answer has come.
 -define(DRAIN, 20).
@@ -49,8 +49,8 @@ name(delete) -> ~"DELETE".
 -doc """
 What a message means: the beginning of the response, a part of its body, or that it was broken off,
 after which the loan is to be given back in the state that is named. `unprocessed` is the reason if
-the server never took the request. `nothing` is for what is of no interest, `other` for a message that is
-none of this request's.
+the server never took the request. `nothing` is for what is of no interest, `other` for a message
+that is none of this request's.
 """.
 -spec received(Message :: term(), loan()) ->
     {head, fin | nofin, 100..999, erlmcp_http_answer:fields(), loan()}

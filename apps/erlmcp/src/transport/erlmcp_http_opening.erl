@@ -17,6 +17,8 @@ other. A host's name may stand for addresses of both families, and gun looks in 
 
 %% Bytes of memory that the process of a connection may have.
 -define(HEAP_BYTES, 268_435_456).
+%% Bytes that are read at once, each time a message of gun's.
+-define(BUFFER, 16_384).
 %% Milliseconds between the pings of HTTP/2, and how many of them may go unanswered: a peer that
 %% vanished says nothing, and its connection would take calls for ever.
 -define(PING, 20_000).
@@ -84,8 +86,8 @@ Begins to open a connection, linked to the calling process, which gun tells of i
 open(#{host := Host, port := Port, gun := Options} = Opening, Way) ->
     maybe
         {ok, Transport} ?= transport(Opening),
-        Tcp = [Way, {send_timeout, 15_000}, {send_timeout_close, true}, {nodelay, true},
-               {keepalive, true}],
+        Tcp = [Way, {buffer, ?BUFFER}, {send_timeout, 15_000}, {send_timeout_close, true},
+               {nodelay, true}, {keepalive, true}],
         gun:open(address(Host, Way), Port, maps:merge(Options#{tcp_opts => Tcp}, Transport))
     end.
 

@@ -31,8 +31,8 @@ The settings that a URL and options amount to, or the first of them that is wron
 
 - `headers`: a list of names and values that are sent with every request, but for those that the
   client sends itself
-- `token`: of the `authorization` header, as it is; `auth`: options of OAuth, see
-  `m:erlmcp_authorizer`
+- `token`: of the `authorization` header, as it is, or a fun that gives it when the client starts;
+  `auth`: options of OAuth, see `m:erlmcp_authorizer`
 - `transport`: `sse` for a server of HTTP+SSE, the transport of 2024-11-05, whose stream is at the
   URL; without it one is recognized, by what it says to messages there
 - `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_http_pool:options/0`
@@ -44,8 +44,9 @@ check(Target, Options) ->
         {ok, Url} ?= erlmcp_http_target:parse(Target),
         ok ?= first_wrong(maps:to_list(Options)),
         ok ?= one_authorization(Options),
+        {ok, Token} ?= token(Options),
         {ok, #{url => Url,
-               headers => own(maps:get(headers, Options, [])) ++ token(Options),
+               headers => own(maps:get(headers, Options, [])) ++ Token,
                pool => maps:with(?POOL, Options),
                auth => auth(Options)}}
     else
@@ -62,11 +63,11 @@ first_wrong([{Key, Value} | Options]) ->
     end.
 
 option(headers, Headers) ->
-    is_list(Headers) andalso length_of(Headers) =/= improper andalso lists:all(fun is_own/1, Headers)
+    is_proper(Headers) andalso lists:all(fun is_own/1, Headers)
         orelse ~"a list of names and values of headers that the client does not send itself";
 option(token, Token) ->
-    is_binary(Token) andalso Token =/= ~"" andalso is_value(Token)
-        orelse ~"a binary that a header can hold";
+    is_function(Token, 0) orelse is_token(Token)
+        orelse ~"a binary that a header can hold, or a fun that gives it";
 option(auth, Auth) ->
     is_map(Auth) orelse ~"a map";
 option(Key, Value) when Key =:= connections; Key =:= streams ->
@@ -77,8 +78,7 @@ option(transport, Value) ->
 option(idle_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
 option(tls, Value) ->
-    is_list(Value) andalso length_of(Value) =/= improper
-        orelse ~"a list of options of ssl";
+    is_proper(Value) orelse ~"a list of options of ssl";
 option(protocols, Value) ->
     lists:member(Value, [[http], [http2], [http, http2], [http2, http]])
         orelse ~"a list of http and http2, each at most once";
@@ -94,12 +94,8 @@ one_authorization(Options) ->
         _ -> ok
     end.
 
-length_of(List) ->
-    try
-        length(List)
-    catch
-        error:badarg -> improper
-    end.
+is_proper([_ | Rest]) -> is_proper(Rest);
+is_proper(Rest) -> Rest =:= [].
 
 own(Headers) ->
     [{string:lowercase(iolist_to_binary(Name)), iolist_to_binary(Value)}
@@ -118,8 +114,17 @@ is_own(_) ->
 is_name(Name) ->
     re:run(Name, "^[!#$%&'*+.^_`|~0-9a-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
 
-token(#{token := Token}) -> [{~"authorization", <<"Bearer ", Token/binary>>}];
-token(_) -> [].
+%% What is in a fun is in no child specification, and so in no report of a supervisor.
+token(#{token := Given}) when is_function(Given) ->
+    Token = Given(),
+    case is_token(Token) of
+        true -> token(#{token => Token});
+        false -> {error, {bad_option, token, ~"a fun that gives a binary that a header can hold"}}
+    end;
+token(#{token := Token}) -> {ok, [{~"authorization", <<"Bearer ", Token/binary>>}]};
+token(_) -> {ok, []}.
+
+is_token(Token) -> is_binary(Token) andalso Token =/= ~"" andalso is_value(Token).
 
 auth(#{auth := Auth}) -> fun() -> Auth end;
 auth(_) -> none.

@@ -1,5 +1,5 @@
 -module(erlmcp_http_target).
--moduledoc "The URL of a server: what of it a connection needs, and whether another one is of its origin.".
+-moduledoc "The URL of a server: what of it a connection needs, and what else is of its origin.".
 
 -export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
 
@@ -62,12 +62,15 @@ at(Path, Url) ->
     <<Root/binary, Path/binary>>.
 
 -doc """
-Where a `Location` leads from a path of a URL's origin: to another path there, `elsewhere`, or nowhere.
+Where a `Location` leads from a path of a URL's origin: to another path there, `elsewhere`, or
+nowhere.
 """.
 -spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
     {ok, binary()} | elsewhere | error.
 redirected(Location, Path, Url) ->
-    case uri_string:resolve(Location, at(Path, Url)) of
+    %% uri_string takes text; these are bytes.
+    case unicode:characters_to_binary(Location) =:= Location
+             andalso uri_string:resolve(Location, at(Path, Url)) of
         Resolved when is_binary(Resolved) ->
             case parse(Resolved) of
                 {ok, Next} ->

@@ -24,8 +24,6 @@ attempt that failed, too.
 -type way() :: term().
 -type prepared() :: term().
 
--doc "Whether an option of the way's own has such a value; what is expected, if not.".
--callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "Reaches the server, at most within `connect_timeout`. Runs in a process that ends after it.".
 -callback connect(Target :: term(), erlmcp_channel:settings()) ->
     {ok, prepared()} | {error, Why :: term()}.
@@ -40,6 +38,8 @@ attempt that failed, too.
 -callback drop(way()) -> ok.
 -doc "Ends the connection in order, and waits for that.".
 -callback finish(way()) -> ok.
+-doc "Whether an option of the way's own may have this value; what it may have otherwise.".
+-callback option(Key :: term(), Value :: term()) -> true | Expected :: binary().
 -doc "What logs say of the target; no secrets.".
 -callback about(Target :: term()) -> map().
 
@@ -50,23 +50,17 @@ attempt that failed, too.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 
 -doc """
-Starts the channel of a way, whose options are checked before. The sum of the settings `calls` and
-`subscriptions` is how many exchanges may be open.
+Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls` and
+`subscriptions` of the settings come to.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
-    {ok, pid(), handle()} | {error, term()}.
+    {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
 open(Module, Target, #{options := Options} = Settings) ->
-    case first_wrong(Module, maps:to_list(Options)) of
-        ok -> started(Module, Target, Settings);
-        {error, _} = Error -> Error
-    end.
-
-first_wrong(_, []) ->
-    ok;
-first_wrong(Module, [{Key, Value} | Options]) ->
-    case Module:option(Key, Value) of
-        true -> first_wrong(Module, Options);
-        Expected -> {error, {bad_option, Key, Expected}}
+    Wrong = [{Key, Expected} || Key := Value <- Options,
+                                Expected <- [Module:option(Key, Value)], Expected =/= true],
+    case Wrong of
+        [] -> started(Module, Target, Settings);
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
     end.
 
 started(Module, Target, Settings) ->

@@ -10,18 +10,21 @@ logged and skipped: programs print where they should not, and what they print an
 invalid response with an id that waits ends its exchange as `protocol`.
 
 Whoever is sent notifications faster than it takes them does not get all: while more than 1000
-messages are in its mailbox they are left out, and requests of the server's to the owner are
-answered with an error.
+messages are in its mailbox, or as many of its size would have 8 MiB, they are left out, and requests
+of the server's to the owner are answered with an error.
 """.
 
 -export([new/3, push/3, take/3]).
 
 -export_type([inbox/0]).
 
-%% Messages in a process's mailbox from which on it is sent no more notifications, and how many it
-%% is sent between two looks.
+%% Messages in a process's mailbox from which on it is sent no more notifications, and bytes of as
+%% many; how many it is sent between two looks, and from how many bytes on one is large, for which
+%% there is a look at once.
 -define(MAILBOX, 1000).
+-define(BYTES, 8_388_608).
 -define(LOOK, 32).
+-define(LARGE, 16_384).
 %% Bytes of a wrong line that are logged.
 -define(SHOWN, 200).
 
@@ -32,6 +35,8 @@ answered with an error.
     limits :: erlmcp_json:limits(),
     complaints :: erlmcp_complaints:complaints(),
     framing :: erlmcp_line:state(),
+    %% Bytes of the line that is read.
+    size = 0 :: non_neg_integer(),
     %% Of a process that is sent notifications: how many since the last look, or that it is full.
     sent = #{} :: #{pid() => pos_integer() | full}
 }).
@@ -73,7 +78,7 @@ lines([Line | Lines], Replies, Exchanges, Inbox) ->
 line(Line, Exchanges, #inbox{limits = Limits} = Inbox) ->
     case erlmcp_json:decode(Line, Limits) of
         {ok, Json} ->
-            message(Json, Exchanges, Inbox);
+            message(Json, Exchanges, Inbox#inbox{size = byte_size(Line)});
         {error, Reason} ->
             Shown = binary:copy(binary_part(Line, 0, min(?SHOWN, byte_size(Line)))),
             {[], Exchanges, complain(not_json, #{reason => Reason, line => Shown}, Inbox)}
@@ -103,7 +108,7 @@ route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} =
         none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message, Inbox), Inbox)}
     end;
 route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
-    case is_full(Owner) of
+    case is_full(Owner, Inbox) of
         false ->
             Owner ! to_owner(Message, Inbox),
             {[], Exchanges, Inbox};
@@ -144,26 +149,27 @@ finish(Ref, Event, Exchanges) ->
 to_owner(Message, #inbox{channel = Channel}) ->
     {erlmcp_channel, Channel, {message, Message}}.
 
-notify(Pid, To, Message, #inbox{sent = Sent} = Inbox) ->
+%% What waits there keeps alive what it is a part of: it is sent as its own.
+notify(Pid, To, Message, #inbox{sent = Sent, size = Size} = Inbox) ->
     case Sent of
         #{Pid := full} ->
             complain(dropped_notifications, #{limit => ?MAILBOX}, Inbox);
-        #{Pid := Count} when Count < ?LOOK ->
-            To ! Message,
+        #{Pid := Count} when Count < ?LOOK, Size < ?LARGE ->
+            To ! erlmcp_client_mailbox:own(Message),
             Inbox#inbox{sent = Sent#{Pid := Count + 1}};
         #{} ->
-            case is_full(Pid) of
+            case is_full(Pid, Inbox) of
                 true ->
                     notify(Pid, To, Message, Inbox#inbox{sent = Sent#{Pid => full}});
                 false ->
-                    To ! Message,
+                    To ! erlmcp_client_mailbox:own(Message),
                     Inbox#inbox{sent = Sent#{Pid => 1}}
             end
     end.
 
-is_full(Pid) ->
+is_full(Pid, #inbox{size = Size}) ->
     case process_info(Pid, message_queue_len) of
-        {message_queue_len, Length} -> Length > ?MAILBOX;
+        {message_queue_len, Length} -> Length > ?MAILBOX orelse Length * Size > ?BYTES;
         undefined -> false
     end.
 

@@ -9,7 +9,7 @@ While there is no such server, `Why` of `{connect, Why}` is `no_server`.
 -behaviour(erlmcp_line_channel).
 
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
--export([option/2, connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, about/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 -doc "Starts it; the server is looked up, and looked up again, in the background.".
 -spec open({server, erlmcp:server()}, erlmcp_channel:settings()) ->
@@ -43,10 +43,6 @@ leave(Session, Headers, Deadline, Handle) ->
 -spec close(pid()) -> ok.
 close(Pid) ->
     erlmcp_line_channel:close(Pid).
-
--doc false.
-option(principal, _) -> true;
-option(_, _) -> ~"no such option of a client of a local server".
 
 -doc false.
 connect({server, Server}, _) ->
@@ -92,6 +88,10 @@ drop({Pid, Monitor}) ->
 -doc false.
 finish(Way) ->
     drop(Way).
+
+-doc false.
+option(principal, _) -> true;
+option(_, _) -> ~"no such option of a client of a server of this node".
 
 -doc false.
 about({server, Server}) ->

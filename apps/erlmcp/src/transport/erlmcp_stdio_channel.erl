@@ -24,7 +24,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 -behaviour(erlmcp_line_channel).
 
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
--export([option/2, connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, about/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 -define(STOP_MS, 2000).
 %% Messages in our mailbox from which on the server is held up, and milliseconds for how long.
@@ -86,24 +86,6 @@ leave(Session, Headers, Deadline, Handle) ->
 -spec close(pid()) -> ok.
 close(Pid) ->
     erlmcp_line_channel:close(Pid).
-
--doc false.
-option(args, Value) -> is_list(Value) andalso lists:all(fun is_text/1, Value) orelse ~"a list of texts";
-option(env, Value) -> is_environment(Value) orelse ~"names and texts, or false";
-option(cd, Value) -> is_text(Value) orelse ~"a folder";
-option(stop_ms, Value) -> is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
-option(_, _) -> ~"no such option of a client on stdio".
-
-is_text(Value) ->
-    Text = try unicode:characters_to_binary(Value) catch error:badarg -> none end,
-    is_binary(Text) andalso binary:match(Text, ~"\0") =:= nomatch.
-
-is_environment(#{} = Environment) ->
-    is_environment(maps:to_list(Environment));
-is_environment([{Name, Value} | Rest]) ->
-    is_text(Name) andalso (Value =:= false orelse is_text(Value)) andalso is_environment(Rest);
-is_environment(Rest) ->
-    Rest =:= [].
 
 -doc false.
 connect({stdio, Command}, #{connect_timeout := Timeout}) ->
@@ -268,6 +250,27 @@ close_port(Port) ->
     catch
         error:badarg -> ok
     end.
+
+-doc false.
+option(args, Args) ->
+    is_list(Args) andalso lists:all(fun is_text/1, Args) orelse ~"a list of binaries";
+option(env, Env) when is_map(Env) ->
+    option(env, maps:to_list(Env));
+option(env, Env) ->
+    is_list(Env) andalso lists:all(fun is_variable/1, Env)
+        orelse ~"a map or list of names and values, or false for one to be removed";
+option(cd, Folder) ->
+    is_text(Folder) orelse ~"the path of a folder";
+option(stop_ms, Value) ->
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+option(_, _) ->
+    ~"no such option of a client on stdio".
+
+is_variable({Name, Value}) -> is_text(Name) andalso (Value =:= false orelse is_text(Value));
+is_variable(_) -> false.
+
+is_text(Text) when is_binary(Text) -> true;
+is_text(Text) -> io_lib:char_list(Text).
 
 -doc false.
 about({stdio, [Command | _]}) ->

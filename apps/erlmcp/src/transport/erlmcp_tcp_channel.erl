@@ -9,7 +9,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -behaviour(erlmcp_line_channel).
 
 -export([open/2, send/2, received/2, abort/1, leave/4, close/1]).
--export([option/2, connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, about/1]).
+-export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 %% Packets that the socket delivers before it waits for us to ask for more, and bytes of one.
 -define(ACTIVE, 16).
@@ -54,11 +54,6 @@ close(Pid) ->
     erlmcp_line_channel:close(Pid).
 
 -doc false.
-option(_, _) ->
-    %% Our listeners on TCP have no TLS either: who asks for it must not go without.
-    ~"no such option of a client on TCP".
-
--doc false.
 connect({tcp, Host, Port}, #{connect_timeout := Timeout}) ->
     gen_tcp:connect(Host, Port,
                     [binary, {active, false}, {packet, raw}, {nodelay, true}, {keepalive, true},
@@ -99,6 +94,9 @@ drop(Socket) ->
 -doc false.
 finish(Socket) ->
     gen_tcp:close(Socket).
+
+-doc false.
+option(_, _) -> ~"no such option of a client on TCP".
 
 -doc false.
 about({tcp, Host, Port}) ->

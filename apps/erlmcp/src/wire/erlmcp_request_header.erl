@@ -15,7 +15,8 @@ Headers".
 -type headers() :: [{Name :: binary(), Value :: binary()}].
 
 -doc """
-The header of a revision, for everything that is sent once it is agreed on. The two oldest have none.
+The header of a revision, for everything that is sent once it is agreed on. The two oldest have
+none.
 """.
 -spec version(erlmcp_revision:revision()) -> headers().
 version(Revision) when Revision >= '2025-06-18' ->
@@ -43,7 +44,7 @@ request(Method, Params) ->
     end,
     case Name of
         _ when is_binary(Name) -> [{~"mcp-method", Method}, {~"mcp-name", encode(Name)}];
-        none -> [{~"mcp-method", Method}]
+        _ -> [{~"mcp-method", Method}]
     end.
 
 -doc """
@@ -72,13 +73,14 @@ text(false) -> {ok, ~"false"};
 text(Text) when is_binary(Text) -> {ok, encode(Text)};
 text(Number) when is_integer(Number) -> {ok, integer_to_binary(Number)};
 %% An integer to JSON Schema.
-text(Number) when is_float(Number), trunc(Number) == Number -> {ok, integer_to_binary(trunc(Number))};
+text(Number) when is_float(Number), trunc(Number) == Number ->
+    {ok, integer_to_binary(trunc(Number))};
 text(_) -> none.
 
 -doc """
-The value of a header that carries this text: itself if it is printable ASCII that neither begins nor
-ends with a space and cannot be taken for the other form; else its base64, as `erlmcp_header:decode/1`
-reads it.
+The value of a header that carries this text: itself if it is printable ASCII that neither begins
+nor ends with a space and cannot be taken for the other form; else its base64, as
+`erlmcp_header:decode/1` reads it.
 
 ## Examples
 

@@ -45,8 +45,8 @@ event stream".
 -define(RETRY_DIGITS, 15).
 
 -doc """
-A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of other
-fields and of comments too.
+A stream at its beginning, for events with up to `Max` bytes of data. It counts for the lines of
+other fields and of comments too.
 """.
 -spec new(Max :: pos_integer()) -> state().
 new(Max) ->
@@ -143,7 +143,7 @@ hold(End, Held, Events, #state{max = Max} = State) ->
         ~"" -> binary:copy(End);
         _ -> join(Held, End)
     end,
-    case data_size(State) + byte_size(Line) > Max + ?FIELD of
+    case data_size(State) + byte_size(Line) > Max + ?FIELD + bom_size(State) of
         true -> over(Events, State);
         false -> {Events, State#state{held = Line}}
     end.
@@ -173,6 +173,10 @@ line(Line, Events, #state{max = Max} = State) ->
         true -> over(Events, State);
         false -> field(Line, Events, State)
     end.
+
+%% A mark may stand before the first line; to look would cost a copy of what is held.
+bom_size(#state{first = true}) -> 3;
+bom_size(_) -> 0.
 
 without_bom(<<16#EF, 16#BB, 16#BF, Line/binary>>) -> Line;
 without_bom(Line) -> Line.

@@ -288,7 +288,10 @@ stop_ends_calls(Config) ->
         Test ! {waited, erlmcp_client:call_tool(Client, ~"wait", #{id => 2})}
     end),
     {_, _} = running(),
+    {ok, Changes} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Changes),
     ok = erlmcp_client:stop(Client),
+    {ended, stopped} = event(Changes),
     receive {erlmcp, Reference, {error, stopped}} -> ok after ?WAIT -> error(late) end,
     receive {waited, {error, stopped}} -> ok after ?WAIT -> error(late) end,
     {error, stopped} = erlmcp_client:call_tool(Client, ~"echo", #{text => ~"late"}).

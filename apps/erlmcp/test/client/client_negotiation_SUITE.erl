@@ -6,6 +6,7 @@ servers are scripts on sockets, one for each kind that there is.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([trouble_on_http_is_no_era/1]).
 -export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
          bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
@@ -22,7 +23,8 @@ servers are scripts on sockets, one for each kind that there is.
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
-     every_old_answer_falls_back, silence_on_tcp_falls_back, era_is_remembered,
+     every_old_answer_falls_back, silence_on_tcp_falls_back, trouble_on_http_is_no_era,
+     era_is_remembered,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,
@@ -119,6 +121,15 @@ silence_on_tcp_falls_back(_) ->
     {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 300}}),
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     {ok, []} = erlmcp_client:list_tools(Client).
+
+%% An era is told by an answer: a server that is slow, or breaks, has not told its own.
+trouble_on_http_is_no_era(_) ->
+    [begin
+         {Client, _} = visit(fun(_) -> Trouble end, #{timeout => 300}),
+         {error, {Reason, _}} = erlmcp_client:list_tools(Client),
+         no_more(~"initialize"),
+         ok = erlmcp_client:stop(Client)
+     end || {Trouble, Reason} <- [{silence, timeout}, {close, closed}]].
 
 %% "Clients SHOULD cache the result for the lifetime of the server process or origin".
 era_is_remembered(_) ->

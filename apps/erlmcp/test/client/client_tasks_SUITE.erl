@@ -9,7 +9,7 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
 -export([result_is_waited_for/1, error_is_the_calls/1, tool_error_is_a_result/1,
          input_is_given_once/1, task_can_be_kept/1, cancelled_call_cancels_the_task/1,
          dead_caller_cancels_the_task/1, deadline_cancels_the_task/1, cancelled_elsewhere/1,
-         without_tasks_there_are_none/1]).
+         task_takes_longer_than_a_call/1, without_tasks_there_are_none/1]).
 -export([unasked_task_is_refused/1, malformed_tasks_are_refused/1, pace_is_the_servers/1]).
 
 -import(erlmcp_test_peer, [result/2]).
@@ -22,7 +22,8 @@ all() ->
 groups() ->
     Cases = [result_is_waited_for, error_is_the_calls, tool_error_is_a_result, input_is_given_once,
              task_can_be_kept, cancelled_call_cancels_the_task, dead_caller_cancels_the_task,
-             deadline_cancels_the_task, cancelled_elsewhere, without_tasks_there_are_none],
+             deadline_cancels_the_task, task_takes_longer_than_a_call, cancelled_elsewhere,
+             without_tasks_there_are_none],
     [{stateless, [], Cases}, {session, [], Cases},
      {peers, [], [unasked_task_is_refused, malformed_tasks_are_refused, pace_is_the_servers]}].
 
@@ -156,6 +157,17 @@ deadline_cancels_the_task(Config) ->
     {error, {timeout, _}} = erlmcp_client:call_tool(client(Config), ~"slow", #{},
                                                     #{timeout => 1500, max_timeout => 1500}),
     ended(running()).
+
+%% A look at a task has the time of a call; the task may take longer.
+task_takes_longer_than_a_call(Config) ->
+    Client = client(Config),
+    {ok, Task} = erlmcp_client:call_tool(Client, ~"slow", #{}, #{task => handle}),
+    Pid = running(),
+    Most = #{timeout => 1000, max_timeout => 2500},
+    Began = erlang:monotonic_time(millisecond),
+    {error, {timeout, 2500}} = erlmcp_client:await_task(Client, Task, Most),
+    true = erlang:monotonic_time(millisecond) - Began >= 2500,
+    ended(Pid).
 
 cancelled_elsewhere(Config) ->
     Client = client(Config),

@@ -220,7 +220,7 @@ wrong_options(Config) ->
          {browser, #{auth => #{browser => fun() -> ok end}}},
          {client_secret, #{auth => #{grant => client_credentials, client_id => ~"c"}}},
          {auth, #{auth => #{}, token => ~"t"}},
-         {auth, #{auth => #{}, headers => [{~"Authorization", ~"Basic eA=="}]}}
+         {headers, #{auth => #{}, headers => [{~"Authorization", ~"Basic eA=="}]}}
      ]].
 
 %% "Secrets" of the options are in no state that prints, and supervisors print their children's.

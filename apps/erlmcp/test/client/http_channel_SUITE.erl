@@ -114,7 +114,22 @@ headers(_) ->
                    ~"authorization" := ~"Bearer secret", ~"mcp-session-id" := ~"s1",
                    ~"mcp-method" := ~"ping"}, Headers),
     ?assertEqual(iolist_to_binary([~"127.0.0.1:", integer_to_binary(maps:get(port, Peer))]),
-                 maps:get(~"host", Headers)).
+                 maps:get(~"host", Headers)),
+    [begin
+         {ok, Parts} = erlmcp_http_target:parse(Url),
+         ?assertEqual(Authority, erlmcp_http_target:authority(Parts))
+     end || {Authority, Url} <- [{~"a.example", ~"http://A.example"}, {~"a", ~"http://a:80/"},
+                                 {~"a", ~"https://a:443/"}, {~"a:80", ~"https://a:80"},
+                                 {~"[::1]:8080", ~"http://[::1]:8080/mcp"},
+                                 {~"[::1]", ~"http://[::1]/"}]],
+    %% A session's id, and a method, come from elsewhere.
+    with_channel(url(Peer), #{}, fun(Channel) ->
+        [{error, {protocol, <<"header ", Name:Size/binary, ":", _/binary>>}} =
+             erlmcp_http_channel:send(outgoing(Bad#{message => ping()}), Channel)
+         || {Name, Bad} <- [{~"mcp-session-id", #{session => ~"a\r\nb: c"}},
+                            {~"mcp-method", #{headers => [{~"mcp-method", ~"a\nb"}]}}],
+            Size <- [byte_size(Name)]]
+    end).
 
 %% `{bad_option, Key, Expected}`.
 options(_) ->
@@ -126,7 +141,7 @@ options(_) ->
      || {Key, Values} <- [
             {headers, [#{}, [a | b], [a], [{~"a", ~"b\r\nc: d"}], [{~"a b", ~"c"}], [{~"", ~"c"}],
                        [{~"Host", ~"c"}], [{~"Mcp-Name", ~"c"}], [{~"a", 1}]]},
-            {token, [~"a\nb", ~"", "secret", none]},
+            {token, [~"a\nb", ~"", "secret", none, fun() -> none end]},
             {connections, [0, -1, 1.0, 10_001, many]},
             {streams, [0, 10_001]},
             {idle_ms, [0, infinity]},
@@ -267,7 +282,13 @@ resumes_with_pauses(_) ->
                  outcome(#{}, Stream, [cut_stream([~"retry: 10\n", event(notification(1))]),
                                        cut_stream([~"retry: 10\n", event(notification(2))]),
                                        answer(404, [], ~"")])),
-    ?assertMatch([{failed, {http, 405, _, _}}], outcome(#{}, Stream, [answer(405, [], ~"")])).
+    ?assertMatch([{failed, {http, 405, _, _}}], outcome(#{}, Stream, [answer(405, [], ~"")])),
+    %% Its deadline is for each beginning of it, however long it lasted.
+    Soon = Stream#{deadline => erlang:monotonic_time(millisecond) + 300},
+    Peer = peer([cut_stream([~"id: a1\nretry: 400\n\n"]), cut_stream([~"retry: 0\n\n"]),
+                 answer(404, [], ~"")]),
+    ?assertMatch([{headers, _}, {headers, _}, {failed, session_lost}], told(Peer, #{}, Soon)),
+    [_, #{headers := #{~"last-event-id" := ~"a1"}}, _] = asked(Peer).
 
 %% `message_bytes` is 1,000,000.
 large(_) ->
@@ -346,8 +367,8 @@ aborts(_) ->
 %% 2025-03-26
 batch(_) ->
     Body = [$[, notification(1), $,, result(1), $]],
-    [?assertMatch([{headers, _}, {message, {notification, _, _}}, {message, {response, 1, {ok, _}}}],
-                  outcome([Answer]))
+    [?assertMatch([{headers, _}, {message, {notification, _, _}},
+                   {message, {response, 1, {ok, _}}}], outcome([Answer]))
      || Answer <- [json(200, Body), stream([event(Body)])]].
 
 %% A connection that the server closed while nothing ran on it: the request goes by another one.

@@ -11,7 +11,8 @@ misbehave.
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
          half_open_lets_one_try/1, dead_caller_leaves_no_trace/1, all_open_is_refused_at_once/1,
          cancelled_call_ends/1, subscription_at_a_member/1, member_is_started_again/1,
-         options_are_checked/1, supervised_by_name/1, deadline_holds_over_tries/1]).
+         options_are_checked/1, supervised_by_name/1, deadline_holds_over_tries/1,
+         tasks_are_reached_by_key/1, secrets_are_in_no_child_specification/1]).
 
 -import(erlmcp_test_peer, [result/2]).
 
@@ -23,7 +24,8 @@ all() ->
      repeatable_tool_is_tried_again, retries_end, breaker_opens_at_its_limit,
      half_open_lets_one_try, dead_caller_leaves_no_trace, all_open_is_refused_at_once,
      cancelled_call_ends, subscription_at_a_member, member_is_started_again, options_are_checked,
-     supervised_by_name, deadline_holds_over_tries].
+     supervised_by_name, deadline_holds_over_tries,
+     tasks_are_reached_by_key, secrets_are_in_no_child_specification].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -39,7 +41,7 @@ every_operation_works(_) ->
     {ok, #{server_info := #{~"name" := ~"a"}}} = erlmcp_client:server(Pool),
     {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"who", #{}}),
     receive {erlmcp, Reference, {ok, #{~"content" := [_]}}} -> ok after ?WAIT -> error(late) end,
-    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp_client:stop(Pool),
     {error, stopped} = erlmcp_client:ping(Pool),
     {error, stopped} = erlmcp_pool:info(Pool).
 
@@ -72,6 +74,25 @@ keys_move_only_from_the_lost(_) ->
     [] = [Key || {{Key, Name}, {Key, Now}} <- lists:zip(Before, After),
                  Name =/= ~"a", Name =/= Now],
     [] = [Key || {Key, ~"a"} <- After],
+    ok = erlmcp_pool:stop(Pool).
+
+%% A task is at the server that made it, and so is its key's member.
+tasks_are_reached_by_key(_) ->
+    Tool = #{name => ~"print", task => required, handler => fun(_, _) -> ~"printed" end},
+    Urls = [begin
+                {ok, Pid} = erlmcp:start_server(#{name => ~"p", version => ~"1", tools => [Tool],
+                                                  listen => [{http, #{}}]}),
+                [#{url := Url}] = erlmcp:listeners(Pid),
+                Url
+            end || _ <- [1, 2, 3]],
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{http, Url, #{tasks => true}} || Url <- Urls]}),
+    [begin
+         At = #{key => Key},
+         {ok, Task} = erlmcp_client:call_tool(Pool, ~"print", #{}, At#{task => handle}),
+         {ok, #{~"content" := [_]}} = erlmcp_client:await_task(Pool, Task, At),
+         {ok, #{~"status" := ~"completed"}} = erlmcp_client:task(Pool, Task, At),
+         {ok, _} = erlmcp_client:cancel_task(Pool, Task, At)
+     end || Key <- [1, 2, 3, 4]],
     ok = erlmcp_pool:stop(Pool).
 
 %% Nothing was sent: a tool may be called at another member.
@@ -175,6 +196,15 @@ subscription_at_a_member(_) ->
     ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),
     receive {erlmcp, Reference, tools_changed} -> ok after ?WAIT -> error(late) end,
     ok = erlmcp_client:unsubscribe(Pool, Reference),
+    ok = erlmcp_pool:stop(Pool).
+
+%% Options have secrets, and a supervisor reports what it starts.
+secrets_are_in_no_child_specification(_) ->
+    #{url := Url} = server(~"a"),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{http, Url, #{token => ~"a secret"}}]}),
+    [{Id, _, _, _}] = supervisor:which_children(Pool),
+    {ok, Spec} = supervisor:get_childspec(Pool, Id),
+    nomatch = string:find(io_lib:format("~p", [Spec]), "a secret"),
     ok = erlmcp_pool:stop(Pool).
 
 member_is_started_again(_) ->

@@ -12,7 +12,7 @@ patience() -> ?PATIENCE.
 limits() ->
     #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
 
--doc "A channel of this module to a target, with the options of the transport and other limits.".
+-doc "A channel of this module to a target, with the options of the transport, other limits, and numbers of the client's.".
 open(Module, Target) ->
     open(Module, Target, #{}).
 
@@ -21,10 +21,10 @@ open(Module, Target, Options) ->
         error -> {#{}, Options};
         Taken -> Taken
     end,
-    Bounds = [calls, subscriptions],
-    Settings = (maps:with(Bounds, Rest))#{limits => maps:merge(limits(), Limits),
-                                          connect_timeout => 2000,
-                                          options => maps:without(Bounds, Rest)},
+    Numbers = [calls, subscriptions],
+    Settings = (maps:with(Numbers, Rest))#{limits => maps:merge(limits(), Limits),
+                                           connect_timeout => 2000,
+                                           options => maps:without(Numbers, Rest)},
     {ok, Pid, Handle} = Module:open(Target, Settings),
     {Module, Pid, Handle}.
 

@@ -10,14 +10,13 @@ for each connection; each message that comes is sent to the test's process as `{
 
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
--type request() :: #{method := binary(), path := binary(), headers := #{binary() => binary()},
-                     message := term()}.
--doc """
-A whole answer, or the pieces of a stream of events, of which `close` ends the connection, and
-`follow` sends what comes as `{say, Piece}` to its process, until the client closes it.
+A whole answer; the pieces of a stream of events, of which `close` ends the connection, and `follow`
+sends what comes as `{say, Piece}` to its process, until the client closes it; or a fun that writes
+what it likes to the socket.
 """.
 -type answer() ::
-    {Status :: pos_integer(), [{binary(), binary()}], Body :: term()}
+    fun((gen_tcp:socket()) -> ok | close)
+    | {Status :: pos_integer(), [{binary(), binary()}], Body :: term()}
     | {events, [iodata() | {wait, pos_integer()} | follow | close]}
     | close | silence.
 
@@ -29,7 +28,8 @@ http(Answer) ->
     start([binary, {packet, http_bin}], fun(Socket, Test) -> serve_http(Socket, Answer, Test) end).
 
 -doc "A server of lines on a free port; the fun gives the messages to send for each that comes.".
--spec tcp(fun((map()) -> [iodata() | map() | close])) -> peer().
+-spec tcp(fun((map()) -> [iodata() | map() | close | fun((gen_tcp:socket()) -> ok | close)])) ->
+    peer().
 tcp(Answer) ->
     start([binary, {packet, line}, {buffer, 1_000_000}],
           fun(Socket, Test) -> serve_lines(Socket, Answer, Test) end).
@@ -116,6 +116,11 @@ serve_lines(Socket, Answer, Test) ->
 
 said([], _) -> ok;
 said([close | _], _) -> close;
+said([Write | Messages], Socket) when is_function(Write) ->
+    case Write(Socket) of
+        ok -> said(Messages, Socket);
+        close -> close
+    end;
 said([Message | Messages], Socket) ->
     Line = case Message of
         #{} -> [json:encode(Message), $\n];
@@ -173,6 +178,8 @@ message(Socket, Length) ->
         {ok, json:decode(Body)}
     end.
 
+answered(Write, Socket) when is_function(Write) ->
+    Write(Socket);
 answered(silence, Socket) ->
     %% Until the client goes.
     _ = gen_tcp:recv(Socket, 1),

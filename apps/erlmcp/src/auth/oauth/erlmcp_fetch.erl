@@ -88,7 +88,9 @@ redirected(Answer, _, _) ->
     {ok, Answer}.
 
 resolved(Location, Url) when byte_size(Location) =< 4096 ->
-    case uri_string:resolve(Location, Url) of
+    %% uri_string takes text; these are bytes.
+    case unicode:characters_to_binary(Location) =:= Location
+             andalso uri_string:resolve(Location, Url) of
         Target when is_binary(Target) -> Target;
         _ -> ~""
     end;

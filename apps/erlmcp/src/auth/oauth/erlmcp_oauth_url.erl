@@ -177,11 +177,12 @@ endpoint(Url) ->
 
 %% Without user information, which would be a second place for a host, and without a fragment.
 parse(Url) when byte_size(Url) =< 4096 ->
-    case uri_string:parse(Url) of
+    %% uri_string takes text; these may be bytes.
+    case visible(Url) andalso uri_string:parse(Url) of
         #{scheme := Scheme, host := Host} = Parts
           when Host =/= ~"", not is_map_key(userinfo, Parts), not is_map_key(fragment, Parts) ->
             Lower = Parts#{scheme := string:lowercase(Scheme), host := string:lowercase(Host)},
-            case is_web(Lower) andalso visible(Url) of
+            case is_web(Lower) of
                 true -> {ok, Lower};
                 false -> {error, invalid_url}
             end;

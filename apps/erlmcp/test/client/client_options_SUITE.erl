@@ -1,0 +1,116 @@
+-module(client_options_SUITE).
+-moduledoc "The options of `m:erlmcp_client`: what is refused on which transport, and what holds.".
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
+         calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1]).
+
+-define(WAIT, 10_000).
+
+all() ->
+    [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,
+     calls_may_be_more_than_by_default, a_session_hears_and_tells].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+wrong_options_are_named(_) ->
+    %% The one who starts a client is linked to what finds the option wrong.
+    process_flag(trap_exit, true),
+    Common = [{Key, Value} || {Key, Values} <- [
+                  {timeout, [0, ~"1"]}, {calls, [0]}, {name, [name]}, {era, ['1999-01-01']},
+                  {inputs, [none]}, {capabilities, [#{~"a" => self()}]}, {tasks, [yes]},
+                  {log_level, [loud]}, {cache, [true]}, {limits, [10]}, {bogus, [1]}],
+                              Value <- Values],
+    Stdio = [{args, ~"x"}, {args, [1]}, {env, x}, {env, [{~"A", 1}]}, {cd, none}, {stop_ms, 0},
+             {principal, ada}, {token, ~"t"}],
+    [{error, {bad_option, Key, <<_, _/binary>>}} = start(Target, #{Key => Value})
+     || {Target, Own} <- [{http, [{connections, 0}, {args, []}]}, {stdio, Stdio},
+                          {tcp, [{tls, []}, {args, []}]}, {server, [{args, []}]}],
+        {Key, Value} <- Common ++ Own],
+    {error, {bad_option, {limits, dept}, ~"no such limit"}} = start(http, #{limits => #{dept => 1}}),
+    {error, {bad_option, {inputs, elicit}, _}} = start(tcp, #{inputs => #{elicit => yes}}),
+    {error, {bad_option, {cache, size}, _}} = start(server, #{cache => #{size => 1}}),
+    {error, {bad_option, target, _}} = erlmcp_client:start_link(~"http://127.0.0.1:1/mcp"),
+    {error, {bad_option, url, _}} = erlmcp_client:start_link({http, ~"ftp://a.example", #{}}).
+
+start(http, Options) ->
+    erlmcp_client:start_link({http, ~"http://127.0.0.1:1/mcp", Options});
+start(stdio, Options) ->
+    erlmcp_client:start_link({stdio, ~"/no/such/program", Options});
+start(tcp, Options) ->
+    erlmcp_client:start_link({tcp, ~"127.0.0.1", 1, Options});
+start(server, Options) ->
+    erlmcp_client:start_link({server, nobody, Options}).
+
+wrong_filters_are_named(_) ->
+    {ok, Client} = start(server, #{}),
+    [{error, {bad_option, Key, _}} = erlmcp_client:subscribe(Client, #{Key => Value})
+     || {Key, Value} <- [{tools_change, true}, {tools_changed, yes}, {resources, ~"a:b"},
+                         {resources, [1]}, {logs, info}]],
+    {error, {bad_option, filter, _}} = erlmcp_client:subscribe(Client, tools_changed),
+    ok = erlmcp_client:stop(Client).
+
+%% `{connect, Why}` has why, on every transport.
+nobody_there_is_one_reason(_) ->
+    [begin
+         {ok, Client} = start(Target, #{timeout => ?WAIT}),
+         {error, {connect, Why}} = erlmcp_client:ping(Client),
+         ok = erlmcp_client:stop(Client)
+     end || {Target, Why} <- [{http, econnrefused}, {tcp, econnrefused}, {server, no_server},
+                              {stdio, {exit_status, 127}}]].
+
+%% The channel has as many exchanges as the client has calls.
+calls_may_be_more_than_by_default(_) ->
+    {Client, Socket} = connected(#{calls => 1500, era => stateless}),
+    {~"server/discover", _} =
+        answer(Socket, #{supportedVersions => [~"2026-07-28"], capabilities => #{}}),
+    {ok, _} = erlmcp_client:server(Client),
+    Calls = [begin
+                 {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+                 Call
+             end || _ <- lists:seq(1, 1500)],
+    [{~"tools/call", _} = answer(Socket, #{content => []}) || _ <- Calls],
+    [receive {erlmcp, Call, {ok, _}} -> ok after ?WAIT -> error(late) end || Call <- Calls],
+    ok = erlmcp_client:stop(Client).
+
+%% "Clients that support roots and declare the listChanged capability"; that a URL was visited.
+a_session_hears_and_tells(_) ->
+    {Client, Socket} = connected(#{era => session, inputs => #{roots => fun() -> [] end}}),
+    {~"initialize", #{~"capabilities" := #{~"roots" := #{~"listChanged" := true}}}} =
+        answer(Socket, #{protocolVersion => ~"2025-11-25", capabilities => #{}}),
+    {none, ~"notifications/initialized", _} = heard(Socket),
+    {ok, Visits} = erlmcp_client:subscribe(Client, #{elicitations => true}),
+    receive {erlmcp, Visits, subscribed} -> ok after ?WAIT -> error(late) end,
+    ok = say(Socket, #{method => ~"notifications/elicitation/complete",
+                       params => #{elicitationId => ~"7"}}),
+    receive {erlmcp, Visits, {elicitation_complete, ~"7"}} -> ok after ?WAIT -> error(late) end,
+    ok = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}),
+    {none, ~"notifications/roots/list_changed", _} = heard(Socket),
+    ok = erlmcp_client:stop(Client),
+    {error, stopped} = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}).
+
+%% A client whose server is this process.
+connected(Options) ->
+    {ok, Listen} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false},
+                                      {packet, line}, {buffer, 65_536}]),
+    {ok, Port} = inet:port(Listen),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, Options}),
+    {ok, Socket} = gen_tcp:accept(Listen, ?WAIT),
+    {Client, Socket}.
+
+answer(Socket, Result) ->
+    {Id, Method, Params} = heard(Socket),
+    ok = say(Socket, #{id => Id, result => Result#{resultType => complete}}),
+    {Method, Params}.
+
+heard(Socket) ->
+    {ok, Line} = gen_tcp:recv(Socket, 0, ?WAIT),
+    #{~"method" := Method} = Message = json:decode(Line),
+    {maps:get(~"id", Message, none), Method, maps:get(~"params", Message, #{})}.
+
+say(Socket, Message) ->
+    gen_tcp:send(Socket, [json:encode(Message#{jsonrpc => ~"2.0"}), $\n]).

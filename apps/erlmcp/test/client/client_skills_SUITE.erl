@@ -1,0 +1,93 @@
+-module(client_skills_SUITE).
+-moduledoc """
+`m:erlmcp_skills`: the extension `io.modelcontextprotocol/skills`, as a client has it. A file that
+is not what its entry says is not given to anybody.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
+         tampering_is_found/1, without_skills/1]).
+
+-import(erlmcp_test_peer, [result/2]).
+
+all() ->
+    [skills_are_listed_and_read, nothing_is_read_unasked, other_files_are_refused,
+     tampering_is_found, without_skills].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+-define(MAIN, ~"---\nname: pdf\ndescription: Reads PDFs\n---\nOpen the file.\n").
+
+skills_are_listed_and_read(_) ->
+    Image = <<0, 255, 1, 254>>,
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"test", version => ~"1.0.0",
+        skills => [#{files => #{~"SKILL.md" => ?MAIN, ~"icon.png" => Image}}]}),
+    [begin
+         {ok, Client} = erlmcp_client:start_link({server, Server, #{era => Era}}),
+         {ok, [#{~"frontmatter" := #{~"description" := ~"Reads PDFs"}} = Skill]} =
+             erlmcp_client:list_skills(Client),
+         {ok, ?MAIN} = erlmcp_skills:load(Client, Skill),
+         {ok, Image} = erlmcp_skills:read(Client, Skill, ~"skill://pdf/icon.png"),
+         ok = erlmcp_client:stop(Client)
+     end || Era <- [stateless, session]],
+    ok = erlmcp:stop_server(Server).
+
+nothing_is_read_unasked(_) ->
+    {ok, _} = erlmcp_client:list_skills(client(?MAIN, #{})),
+    receive {peer, #{~"method" := ~"resources/read"}} -> error(read) after 0 -> ok end.
+
+other_files_are_refused(_) ->
+    Client = client(?MAIN, #{}),
+    {ok, [Skill]} = erlmcp_client:list_skills(Client),
+    {error, {not_in_skill, ~"skill://pdf/other.md"}} =
+        erlmcp_skills:read(Client, Skill, ~"skill://pdf/other.md"),
+    receive {peer, #{~"method" := ~"resources/read"}} -> error(read) after 0 -> ok end.
+
+tampering_is_found(_) ->
+    Uri = ~"skill://pdf/SKILL.md",
+    [begin
+         Client = client(Served, Entry),
+         {ok, [Skill]} = erlmcp_client:list_skills(Client),
+         Outcome = erlmcp_skills:load(Client, Skill)
+     end || {Served, Entry, Outcome} <-
+            [{?MAIN, #{}, {ok, ?MAIN}},
+             {binary:replace(?MAIN, ~"Open", ~"Shut"), #{}, {error, {unverified, digest, Uri}}},
+             {<<?MAIN/binary, " ">>, #{}, {error, {unverified, size, Uri}}},
+             {?MAIN, #{~"frontmatter" => #{~"name" => ~"pdf"}},
+              {error, {unverified, frontmatter, Uri}}}]].
+
+without_skills(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0"}),
+    {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
+    {error, {rpc, #{code := -32601}}} = erlmcp_client:list_skills(Client),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+%% Of a server that lists the skill as it is and serves its SKILL.md as a case says.
+client(Served, Entry) ->
+    #{port := Port} = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"server/discover"} = Message) ->
+                [result(Message, #{resultType => complete, supportedVersions => [~"2026-07-28"],
+                                   capabilities => #{}, ttlMs => 0, cacheScope => public})];
+           (#{~"method" := ~"skills/list"} = Message) ->
+                [result(Message, #{resultType => complete, ttlMs => 0, cacheScope => public,
+                                   skills => [maps:merge(entry(), Entry)]})];
+           (#{~"method" := ~"resources/read", ~"params" := #{~"uri" := Uri}} = Message) ->
+                [result(Message, #{resultType => complete, ttlMs => 0, cacheScope => public,
+                                   contents => [#{uri => Uri, text => Served}]})]
+        end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{}}),
+    Client.
+
+entry() ->
+    Uri = ~"skill://pdf/SKILL.md",
+    Digest = binary:encode_hex(crypto:hash(sha256, ?MAIN), lowercase),
+    #{~"uri" => Uri,
+      ~"frontmatter" => #{~"name" => ~"pdf", ~"description" => ~"Reads PDFs"},
+      ~"resources" => [#{~"uri" => Uri, ~"size" => byte_size(?MAIN),
+                         ~"digest" => <<"sha256:", Digest/binary>>}]}.

@@ -1,0 +1,121 @@
+-module(erlmcp_test_watch).
+-moduledoc """
+What a bad peer may cost: memory, processes, ports and tables that are watched while a case runs,
+and a good server that has to be reached all the time.
+""".
+
+-export([start/0, stop/1, run/2, run/3]).
+
+-type watch() :: #{server := pid(), client := pid()}.
+
+-define(PATIENCE, 5000).
+%% Milliseconds between two looks at the memory, and between two calls of the good server.
+-define(LOOK, 5).
+-define(CALL, 50).
+%% "Memory stays under 64 MiB above the start".
+-define(MOST, 67_108_864).
+
+-doc "A good server with its client.".
+-spec start() -> watch().
+start() ->
+    Test = self(),
+    Pid = spawn(fun() ->
+        {ok, Server} = erlmcp:start_server(#{name => ~"good", version => ~"1",
+                                             tools => [erlmcp_test_line:echo_tool()],
+                                             listen => [{http, #{}}]}),
+        [#{url := Url}] = erlmcp:listeners(Server),
+        {ok, Client} = erlmcp_client:start_link({http, Url, #{idle_ms => 600_000}}),
+        Test ! {self(), Client},
+        receive stop -> ok end,
+        ok = erlmcp_client:stop(Client),
+        ok = erlmcp:stop_server(Server)
+    end),
+    receive
+        {Pid, Client} ->
+            ok = good(Client),
+            #{server => Pid, client => Client}
+    after ?PATIENCE ->
+        error(no_good_server)
+    end.
+
+-doc "Ends both.".
+-spec stop(watch()) -> ok.
+stop(#{server := Pid}) ->
+    Monitor = monitor(process, Pid),
+    Pid ! stop,
+    receive {'DOWN', Monitor, process, Pid, _} -> ok after ?PATIENCE -> error(stuck) end.
+
+-doc """
+Runs a fun that starts clients and bad servers and stops them again, and gives what it gave and
+what it cost. Fails if that was too much memory, if something is left, or if the good server was not
+to be reached meanwhile.
+""".
+-spec run(fun(() -> Given), watch()) ->
+    {Given, #{milliseconds := integer(), bytes := integer(), calls := integer(),
+              slowest := integer()}}.
+run(Do, Watch) ->
+    run(Do, ?MOST, Watch).
+
+-doc "The same with another bound for the memory.".
+run(Do, Bound, #{client := Client}) ->
+    _ = [garbage_collect(Pid) || Pid <- processes()],
+    Before = {processes(), erlang:ports(), ets:all()},
+    Start = memory(),
+    {Sampler, _} = spawn_monitor(fun() -> sample(Start, Start) end),
+    {Caller, _} = spawn_monitor(fun() -> call(Client, 0, 0) end),
+    Began = now_ms(),
+    Given = Do(),
+    Took = now_ms() - Began,
+    Most = told(Sampler),
+    {Calls, Slowest} = told(Caller),
+    ok = good(Client),
+    true = Most < Bound orelse error({memory, Most, Took}),
+    ok = nothing_left(Before, now_ms() + ?PATIENCE),
+    {Given, #{milliseconds => Took, bytes => Most, calls => Calls, slowest => Slowest}}.
+
+told(Pid) ->
+    Pid ! stop,
+    receive {'DOWN', _, process, Pid, {told, What}} -> What;
+            {'DOWN', _, process, Pid, Reason} -> error(Reason)
+    end.
+
+sample(Start, Most) ->
+    receive stop -> exit({told, max(Most, memory()) - Start})
+    after ?LOOK -> sample(Start, max(Most, memory()))
+    end.
+
+memory() ->
+    erlang:memory(total).
+
+call(Client, Calls, Slowest) ->
+    Began = now_ms(),
+    ok = good(Client),
+    Most = max(Slowest, now_ms() - Began),
+    receive stop -> exit({told, {Calls + 1, Most}})
+    after ?CALL -> call(Client, Calls + 1, Most)
+    end.
+
+good(Client) ->
+    {ok, #{~"content" := [#{~"text" := ~"hello"}]}} =
+        erlmcp_client:call_tool(Client, ~"echo", #{text => ~"hello"}, #{timeout => ?PATIENCE}),
+    ok.
+
+%% What ends by itself has its time for that.
+nothing_left({Processes, Ports, Tables} = Before, Deadline) ->
+    case {processes() -- Processes, erlang:ports() -- Ports, ets:all() -- Tables} of
+        {[], [], []} ->
+            ok;
+        {MoreProcesses, MorePorts, MoreTables} ->
+            case now_ms() > Deadline of
+                true ->
+                    error({left, [{Pid, process_info(Pid, [initial_call, current_stacktrace])}
+                                  || Pid <- MoreProcesses],
+                           [erlang:port_info(Port) || Port <- MorePorts],
+                           [ets:info(Table) || Table <- MoreTables]});
+                false ->
+                    receive after 10 -> nothing_left(Before, Deadline) end
+            end
+    end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

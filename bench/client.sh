@@ -1,0 +1,135 @@
+#!/usr/bin/env bash
+# Calls per second of `tools/call echo`, and the microseconds of CPU time that a call costs its
+# client, of this project's client and the official Go, TypeScript and Python ones (the versions
+# locked under test/interop), against one server in one run on one machine, interleaved: over
+# HTTP/1.1, HTTP/2 in the clear (ours and Go's; the others have none), stdio, and TCP (ours).
+#
+#   bench/client.sh [SECONDS [ROUNDS]]     default: 3 seconds a measurement, 3 rounds
+#
+# With one caller, and with 32 at once, in the stateless era (2026-07-28) and in a session
+# (2025-11-25). The server answers with bytes that it knows beforehand (bench/client/server.go): what
+# is measured is the client, though on few cores the server has its part in the calls per second. The
+# CPU time is all of the client's process, user's and system's, of no child; the medians of the
+# rounds are shown. On a machine that has other work only the CPU time says much.
+#
+#   ERLMCP_BENCH     the transports to measure (default: http1 http2 stdio tcp)
+#   ERLMCP_CLIENTS   the clients (default: erlmcp go typescript python)
+#
+# A client is started as `CLIENT TARGET ERA CALLERS SECONDS`; it warms up for 1.5 seconds, and
+# prints the number of calls, the seconds they took together, the microseconds of CPU time, and the
+# median and 99th percentile of a call's microseconds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+seconds=${1:-3}
+rounds=${2:-3}
+[[ $seconds == *.* ]] || seconds=$seconds.0
+transports=${ERLMCP_BENCH:-http1 http2 stdio tcp}
+clients=${ERLMCP_CLIENTS:-erlmcp go typescript python}
+
+. scripts/env.sh
+scripts/build.sh >&2
+peers=$(scripts/peers.sh go typescript python2)
+work=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+erlc -o "$work" bench/client/bench_client.erl
+# The client's imports are looked up from where it lies.
+ln -s "$peers/typescript/node_modules" "$work/node_modules"
+cp bench/client/client.mjs "$work/"
+for program in server client; do
+    (cd test/interop/go &&
+        CGO_ENABLED=0 go build -mod=readonly -o "$work/$program" "../../../bench/client/$program.go")
+done
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
+print(s.getsockname()[1])'; }
+await() { for _ in $(seq 100); do
+        (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1
+    done
+    echo "nothing listens on port $1" >&2; exit 1; }
+http_port=$(free_port)
+tcp_port=$(free_port)
+"$work/server" "$http_port" "$tcp_port" &
+await "$http_port"
+await "$tcp_port"
+
+# target TRANSPORT CLIENT: nothing where the client has no such transport.
+target() {
+    case $1-$2 in
+        http1-*) echo "http://127.0.0.1:$http_port/mcp" ;;
+        http2-erlmcp | http2-go) echo "h2+http://127.0.0.1:$http_port/mcp" ;;
+        stdio-*) echo "$work/server" ;;
+        tcp-erlmcp) echo "tcp://127.0.0.1:$tcp_port" ;;
+    esac
+}
+
+# measure CLIENT TARGET ERA CALLERS
+measure() {
+    case $1 in
+        # As bin/erlmcp starts it: a scheduler that waits busily is time of no call's.
+        erlmcp) set -- env "ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib" erl +sbwt none \
+            +sbwtdcpu none +sbwtdio none -noinput -pa "$work" \
+            -eval "bench_client:main([\"$2\", \"$3\", \"$4\", \"$seconds\"]), halt()." ;;
+        go) set -- "$work/client" "$2" "$3" "$4" "$seconds" ;;
+        typescript) set -- "$peers/bin/node" "$work/client.mjs" "$2" "$3" "$4" "$seconds" ;;
+        python) set -- "$peers/python2/bin/python" bench/client/client.py "$2" "$3" "$4" \
+            "$seconds" ;;
+    esac
+    timeout 120 "$@" 2>"$work/err" || { cat "$work/err" >&2; return 1; }
+}
+
+echo "$seconds s a measurement, $rounds rounds; $(nproc) cores;" \
+    "load before: $(cut -d ' ' -f 1 /proc/loadavg)"
+for _ in $(seq "$rounds"); do
+    for transport in $transports; do
+        for era in stateless session; do
+            for callers in 1 32; do
+                for client in $clients; do
+                    target=$(target "$transport" "$client")
+                    [ -n "$target" ] || continue
+                    said=$(measure "$client" "$target" "$era" "$callers")
+                    echo "$transport,$era,$callers $client $said" >>"$work/said"
+                done
+            done
+        done
+    done
+done
+
+awk '
+    function median(text,    list, count, i, j, swap) {
+        count = split(text, list, " ")
+        for (i = 2; i <= count; i++)
+            for (j = i; j > 1 && list[j - 1] + 0 > list[j] + 0; j--) {
+                swap = list[j]; list[j] = list[j - 1]; list[j - 1] = swap
+            }
+        return list[int((count + 1) / 2)]
+    }
+    { row = $1 " " $2
+      if (!(row in rate)) order[++n] = row
+      rate[row] = rate[row] " " $3 / $4
+      cpu[row] = cpu[row] " " $5 / $3
+      p50[row] = p50[row] " " $6
+      p99[row] = p99[row] " " $7 }
+    END {
+        for (i = 1; i <= n; i++) {
+            split(order[i], part, " ")
+            r[order[i]] = median(rate[order[i]]); c[order[i]] = median(cpu[order[i]])
+            if (part[2] != "erlmcp") {
+                if (r[order[i]] > best[part[1]]) best[part[1]] = r[order[i]]
+                if (!(part[1] in least) || c[order[i]] < least[part[1]])
+                    least[part[1]] = c[order[i]]
+            }
+        }
+        line = "%-6s %-9s %7s  %-10s %8s %9s %8s %8s  %s\n"
+        printf line, "", "era", "callers", "client", "calls/s", "CPU us", "p50 us", "p99 us", \
+            "calls/s and CPU beside the best"
+        for (i = 1; i <= n; i++) {
+            row = order[i]
+            split(row, part, " "); split(part[1], what, ",")
+            beside = ""
+            if (part[2] == "erlmcp" && part[1] in best)
+                beside = sprintf("%.2f, %.2f", r[row] / best[part[1]], least[part[1]] / c[row])
+            printf line, what[1], what[2], what[3], part[2], sprintf("%d", r[row]), \
+                sprintf("%.1f", c[row]), median(p50[row]), median(p99[row]), beside
+        }
+    }' "$work/said"
+echo "load after: $(cut -d ' ' -f 1 /proc/loadavg)"

@@ -1,0 +1,57 @@
+"""The official Python client, as bench/client.sh measures it.
+
+    python client.py TARGET ERA CALLERS SECONDS
+
+See client.sh for what they are and what is printed.
+"""
+
+import sys
+import time
+
+import anyio
+from mcp import Client, StdioServerParameters
+
+VERSIONS = {"stateless": "2026-07-28", "session": "2025-11-25"}
+
+
+def cpu():
+    """Microseconds of CPU time of this process, user's and system's."""
+    with open("/proc/self/stat", encoding="ascii") as stat:
+        fields = stat.read().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 10_000
+
+
+async def caller(client, end, took):
+    start = time.perf_counter()
+    while start < end:
+        result = await client.call_tool("echo", {"text": "hello"})
+        assert result.content[0].text == "hello"
+        now = time.perf_counter()
+        took.append((now - start) * 1e6)
+        start = now
+
+
+async def run(client, callers, length):
+    took = []
+    end = time.perf_counter() + length
+    async with anyio.create_task_group() as group:
+        for _ in range(callers):
+            group.start_soon(caller, client, end, took)
+    return sorted(took)
+
+
+async def main(target, era, callers, seconds):
+    server = target if target.startswith("http") else StdioServerParameters(command=target)
+    mode = VERSIONS[era] if era == "stateless" else "legacy"
+    # Without the cache there is nothing to keep; a call is never answered from it.
+    async with Client(server, mode=mode, cache=None) as client:
+        assert client.protocol_version == VERSIONS[era], client.protocol_version
+        await run(client, callers, 1.5)
+        start, before = time.perf_counter(), cpu()
+        took = await run(client, callers, seconds)
+        spent, wall = cpu() - before, time.perf_counter() - start
+        p50, p99 = (took[int(len(took) * part)] for part in (0.5, 0.99))
+        print(f"{len(took)} {wall:.3f} {spent} {p50:.0f} {p99:.0f}", flush=True)
+
+
+anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
