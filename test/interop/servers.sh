@@ -60,7 +60,8 @@ visit() {
     now=${now% failed}
     passed=$((passed + ${count%% passed*}))
     failed=$((failed + now))
-    [ "$now" -eq 0 ] || awk -v name="$visited" '{ print "# " name ": " $0 }' "$work/err" "$work/log" |
+    [ "$now" -eq 0 ] ||
+        awk -v name="$visited" '{ print "# " name ": " $0 }' "$work/err" "$work/log" |
         tail -n 40
 }
 

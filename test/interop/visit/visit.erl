@@ -17,7 +17,8 @@ A plan (`test/interop/servers.eterm`) has these terms:
 -define(LIMIT_MS, 20_000).
 
 -doc """
-`SERVER`, the plan's file, and where the server is: `http=URL`, `sse=URL` and `stdio=COMMAND`, which `sh` runs.
+`SERVER`, the plan's file, and where the server is: `http=URL`, `sse=URL` and `stdio=COMMAND`, which
+`sh` runs.
 A transport without a target is left out.
 """.
 -spec main([string()]) -> no_return().

@@ -33,10 +33,10 @@ and how many calls and subscriptions there will be at once.
 -doc """
 What is sent. `id` is the request's, or `none` for notifications and responses. `headers` are those
 of HTTP, with lower-case names, and so is `session`, the id of the session that it belongs to.
-`deadline` is in milliseconds of `erlang:monotonic_time/1`; whoever sends may wait longer
-once something has come, up to `last_deadline`. `stream` says that the exchange lives
-long and has no response of its own soon (`subscriptions/listen`, a session's GET stream), so that
-it may not take the place of calls.
+`deadline` is in milliseconds of `erlang:monotonic_time/1`; whoever sends may wait longer once
+something has come, up to `last_deadline`. `stream` says that the exchange lives long and has no
+response of its own soon (`subscriptions/listen`, a session's GET stream), so that it may not take
+the place of calls.
 """.
 -type outgoing() :: #{
     kind := request | notification | response | stream,
@@ -129,8 +129,8 @@ that the request is cancelled, as closing a stream of HTTP does in 2026-07-28.
 -callback close(pid()) -> ok.
 
 -doc """
-Changes to an older way of the same transport, and gives the generation of the connection that it has
-there; from then on the owner is told of others.
+Changes to an older way of the same transport, and gives the generation of the connection that it
+has there; from then on the owner is told of others.
 """.
 -callback fall_back(handle(), Deadline :: integer()) ->
     {ok, Generation :: pos_integer()} | {error, reason()}.

@@ -75,7 +75,8 @@ init({Pool, Url, Auth}) ->
 Sends a message, or asks for a session's stream. What has a `generation` goes to the stream of
 HTTP+SSE that has it.
 """.
--spec send(erlmcp_channel:outgoing(), handle()) -> {ok, exchange()} | {error, erlmcp_channel:reason()}.
+-spec send(erlmcp_channel:outgoing(), handle()) ->
+    {ok, exchange()} | {error, erlmcp_channel:reason()}.
 send(#{generation := Generation} = Outgoing, #{sse := Stream} = Route) when Generation > 0 ->
     sent(sse, erlmcp_sse_exchange:start(Outgoing, {Stream, Route}));
 send(Outgoing, Route) ->
@@ -94,7 +95,7 @@ received(Message, {sse, Exchange}) ->
 happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
 happened(_, other) -> other.
 
--doc "Closes the stream of a request; HTTP+SSE has none for each, so that `false` is the answer there.".
+-doc "Closes the stream of a request; `false` for HTTP+SSE, which has none for each.".
 -spec abort(exchange()) -> boolean().
 abort({http, Exchange}) -> erlmcp_http_exchange:abort(Exchange);
 abort({sse, Exchange}) -> erlmcp_sse_exchange:abort(Exchange).

@@ -46,7 +46,8 @@ of the server's to the owner are answered with an error.
 -doc "An inbox at the beginning of a connection. What goes to the owner is sent it at once.".
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
-    #inbox{owner = Owner, channel = Channel, limits = Limits, complaints = erlmcp_complaints:new(About),
+    #inbox{owner = Owner, channel = Channel, limits = Limits,
+           complaints = erlmcp_complaints:new(About),
            framing = erlmcp_line:new(Max)}.
 
 -doc """

@@ -17,8 +17,8 @@ Compatibility".
 -export([start_link/3, open/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, format_status/1]).
 
-%% Milliseconds: the first pause after a failure, the longest, and how long a stream must have lasted
-%% to be no failure.
+%% Milliseconds: the first pause after a failure, the longest, and how long a stream must have
+%% lasted to be no failure.
 -define(FIRST_PAUSE, 100).
 -define(LAST_PAUSE, 30_000).
 -define(STEADY, 10_000).
@@ -41,7 +41,7 @@ Compatibility".
     inbox :: undefined | erlmcp_line_inbox:inbox()
 }).
 
--doc "Starts it, for an owner and the process of its channel; `Most` exchanges may be open at once.".
+-doc "Starts it, for an owner and the process of its channel; so many exchanges may be open.".
 -spec start_link({Owner :: pid(), Channel :: pid()}, fun(() -> erlmcp_http_exchange:route()),
                  {ConnectTimeout :: pos_integer(), Most :: pos_integer()}) ->
     gen_server:start_ret().
@@ -128,7 +128,8 @@ events([{named, ~"endpoint", Data} | Events], #state{phase = {opening, Timer}} =
     end;
 events([{named, _, _} | _], #state{phase = {opening, _}} = State) ->
     ended({protocol, ~"events: expected endpoint as the first one"}, State);
-events([{named, ~"message", Data} | Events], #state{exchanges = Exchanges, inbox = Inbox} = State) ->
+events([{named, ~"message", Data} | Events], State) ->
+    #state{exchanges = Exchanges, inbox = Inbox} = State,
     %% A server that asks more than its client takes is not answered.
     {_, Left, Next} = erlmcp_line_inbox:take(Data, Exchanges, Inbox),
     events(Events, State#state{exchanges = Left, inbox = Next});

@@ -4,8 +4,8 @@ What a client does on a call beside sending it: deadlines and progress, bounds, 
 more, rounds of input, what is kept, pages, and what is checked of a result. The servers are scripts
 on sockets.
 
-Sources: specification 2026-07-28, "Cancellation", "Progress", "Multi Round-Trip Requests", "Caching",
-"Pagination", "Tools", "Streamable HTTP"; where both eras have it, both are tried.
+Sources: specification 2026-07-28, "Cancellation", "Progress", "Multi Round-Trip Requests",
+"Caching", "Pagination", "Tools", "Streamable HTTP"; where both eras have it, both are tried.
 """.
 
 
@@ -61,8 +61,8 @@ init_per_group(_, Config) -> [{era, stateless} | Config].
 end_per_group(_, _) ->
     ok.
 
-%% "If a response is not received within the timeout period, the sender SHOULD cancel the request and
-%% stop waiting for a response": 2026-07-28 by closing the stream, a session by a notification.
+%% "If a response is not received within the timeout period, the sender SHOULD cancel the request
+%% and stop waiting for a response": 2026-07-28 by closing the stream, a session by a notification.
 deadline_ends_the_call(Config) ->
     Client = visit(Config, #{}, #{~"tools/call" => fun(_) -> {events, [follow]} end}),
     {error, {timeout, 100}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 100}),
@@ -141,7 +141,10 @@ calls_are_bounded(Config) ->
     end}),
     Running = [begin
                    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
-                   receive {held, Call, Pid} -> {Reference, Call, Pid} after ?WAIT -> error(late) end
+                   receive
+                       {held, Call, Pid} -> {Reference, Call, Pid}
+                   after ?WAIT -> error(late)
+                   end
                end || _ <- [1, 2, 3]],
     {error, {overload, 3}} = erlmcp_client:call_tool(Client, ~"t", #{}),
     {ok, Fourth} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
@@ -211,8 +214,8 @@ empty_cursor_is_one(Config) ->
     end}),
     {ok, [#{~"name" := ~"1"}, #{~"name" := ~"2"}]} = erlmcp_client:list_tools(Client).
 
-%% "If a cursor becomes invalid (e.g., the server returns an error for a previously valid cursor), the
-%% client SHOULD discard all cached pages and re-fetch from the beginning."
+%% "If a cursor becomes invalid (e.g., the server returns an error for a previously valid cursor),
+%% the client SHOULD discard all cached pages and re-fetch from the beginning."
 forgotten_cursor_begins_anew(Config) ->
     {List, Count} = counted(fun(#{~"params" := #{~"cursor" := ~"new"}} = Call, _) ->
                                     page(Call, [tool(2)], none);
@@ -263,8 +266,8 @@ results_have_their_form(Config) ->
     [{error, {protocol, _}} = erlmcp_client:call_tool(Client, ~"t", #{result => Result})
      || Result <- [~"text", 1, [], null]].
 
-%% A client whose definition of a tool is stale may be refused with -32020: the tools are listed, and
-%% the call is sent once more.
+%% A client whose definition of a tool is stale may be refused with -32020: the tools are listed,
+%% and the call is sent once more.
 header_mismatch_renews_the_tool_once(Config) ->
     {Lists, Listed} = counted(fun(Call, _) -> page(Call, [mirrored(~"region")], none) end),
     {Calls, Called} = counted(fun(Call, 1) -> {400, [], erlmcp_test_peer:error(Call, -32020, #{})};
@@ -281,8 +284,8 @@ header_mismatch_renews_the_tool_once(Config) ->
         erlmcp_client:call_tool(Other, ~"mirrored", #{region => ~"eu"}),
     {2, 2} = {Listed(), Tried()}.
 
-%% "conforming clients MUST mirror the designated parameter values into HTTP headers."; "If no value is
-%% present at that path in the call arguments, the header is omitted."
+%% "conforming clients MUST mirror the designated parameter values into HTTP headers."; "If no value
+%% is present at that path in the call arguments, the header is omitted."
 headers_follow_the_definition(Config) ->
     Client = visit(Config, #{}, #{
         ~"tools/list" => fun(Call) -> page(Call, [mirrored(~"region")], none) end,
@@ -296,8 +299,9 @@ headers_follow_the_definition(Config) ->
                                                              arguments => #{region => eu}}),
     #{~"mcp-param-region" := ~"eu", ~"mcp-name" := ~"mirrored"} = headers(~"tools/call").
 
-%% "Rejection means the client MUST exclude the invalid tool from the result of `tools/list`. Clients
-%% SHOULD log a warning when rejecting a tool definition, including the tool name and the reason".
+%% "Rejection means the client MUST exclude the invalid tool from the result of `tools/list`.
+%% Clients SHOULD log a warning when rejecting a tool definition, including the tool name and the
+%% reason".
 invalid_tool_is_left_out(Config) ->
     Client = visit(Config, #{}, #{~"tools/list" => fun(Call) ->
         page(Call, [mirrored(~"two words"), (tool(1)), mirrored(~"")], none)
@@ -319,9 +323,10 @@ invalid_tool_of_others_stays(Config) ->
     {ok, [#{~"name" := ~"mirrored"}]} = erlmcp_client:list_tools(Client),
     {ok, _} = erlmcp_client:call_tool(Client, ~"mirrored", #{region => ~"x"}).
 
-%% "the client MUST echo back the exact value of that field when retrying the original request. [...]
-%% If the `InputRequiredResult` does not contain a `requestState` field, the client MUST NOT include
-%% one in the retry."; "The JSON-RPC `id` MUST be different between the initial request and the retry".
+%% "the client MUST echo back the exact value of that field when retrying the original request.
+%% [...] If the `InputRequiredResult` does not contain a `requestState` field, the client MUST NOT
+%% include one in the retry."; "The JSON-RPC `id` MUST be different between the initial request and
+%% the retry".
 state_goes_back_as_it_came(Config) ->
     Asked = #{a => #{method => ~"roots/list"}},
     {Rounds, _} = counted(fun(Call, 1) -> asks(Call, #{inputRequests => Asked,
@@ -470,8 +475,8 @@ left(Client, Entries, Tries) when Tries > 0 ->
         #{} -> receive after 20 -> left(Client, Entries, Tries - 1) end
     end.
 
-%% "Results produced by retrying a request through the multi round-trip requests mechanism MUST NOT be
-%% cached, as they depend on inputs that are not part of the cache key."
+%% "Results produced by retrying a request through the multi round-trip requests mechanism MUST NOT
+%% be cached, as they depend on inputs that are not part of the cache key."
 result_of_rounds_is_not_kept(Config) ->
     {Read, Count} = counted(fun(#{~"params" := #{~"requestState" := _}} = Call, N) ->
                                     read(Call, N, 60_000);

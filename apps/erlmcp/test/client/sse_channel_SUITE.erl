@@ -1,8 +1,8 @@
 -module(sse_channel_SUITE).
 -moduledoc """
 The client at servers of HTTP+SSE: specification 2024-11-05, "Transports / HTTP with SSE";
-2025-11-25, "Transports / Backwards Compatibility". What it does with a good one is in `client_SUITE`; here are
-scripts on sockets.
+2025-11-25, "Transports / Backwards Compatibility". What it does with a good one is in
+`client_SUITE`; here are scripts on sockets.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).

@@ -10,6 +10,9 @@ for each connection; each message that comes is sent to the test's process as `{
 
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
+-type request() :: #{method := binary(), path := binary(), headers := #{binary() => binary()},
+                     message := term()}.
+-doc """
 A whole answer; the pieces of a stream of events, of which `close` ends the connection, and `follow`
 sends what comes as `{say, Piece}` to its process, until the client closes it; or a fun that writes
 what it likes to the socket.
