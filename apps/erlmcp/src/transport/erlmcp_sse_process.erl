@@ -139,9 +139,12 @@ events([_ | Events], State) ->
 up(Endpoint, #state{owner = Owner, channel = Channel, opener = Opener} = State) ->
     #state{generation = Before, route = #{limits := Limits, url := Url}} = State,
     Generation = Before + 1,
-    case Opener of
-        none -> Owner ! {erlmcp_channel, Channel, {up, Generation}};
-        _ -> gen_server:reply(Opener, {ok, Generation})
+    ok = case Opener of
+        none ->
+            Owner ! {erlmcp_channel, Channel, {up, Generation}},
+            ok;
+        _ ->
+            gen_server:reply(Opener, {ok, Generation})
     end,
     About = #{transport => sse, server => erlmcp_http_target:authority(Url)},
     State#state{phase = {up, Endpoint}, opener = none, generation = Generation,
