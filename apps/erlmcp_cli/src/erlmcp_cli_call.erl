@@ -18,11 +18,11 @@ command(Words) ->
 run(#{tool := Tool, arguments := Words} = Parsed) ->
     Name = unicode:characters_to_binary(Tool),
     erlmcp_cli_client:run(Parsed, fun(Client) ->
+        Options = erlmcp_cli_client:call_options(Parsed),
         maybe
             {ok, Read} ?= erlmcp_cli_arguments:read(Words),
-            {ok, Arguments} ?= arguments(Read, Name, Client),
-            {ok, Result} ?= erlmcp_client:call_tool(Client, Name, Arguments,
-                                                    erlmcp_cli_client:call_options(Parsed)),
+            {ok, Arguments} ?= arguments(Read, Name, {Client, Options}),
+            {ok, Result} ?= erlmcp_client:call_tool(Client, Name, Arguments, Options),
             called(Result, Parsed)
         end
     end).
@@ -30,9 +30,9 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
 %% What a value is, the schema says; a tool that is in no list has none, and is refused by its server.
 arguments({object, Object}, _, _) ->
     {ok, Object};
-arguments({pairs, Pairs}, Name, Client) ->
+arguments({pairs, Pairs}, Name, {Client, Options}) ->
     maybe
-        {ok, Tools} ?= erlmcp_client:list_tools(Client),
+        {ok, Tools} ?= erlmcp_client:list_tools(Client, maps:with([timeout], Options)),
         Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
         erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}]))
     end.

@@ -38,11 +38,10 @@ with_logs(#{log_level := _}, Client, Command) ->
         {ok, Reference} = erlmcp_client:subscribe(Client, #{logs => true}),
         show_logs(Reference, infinity)
     end),
-    Outcome = with_client(Client, Command, fun() ->
+    with_client(Client, Command, fun() ->
         Pid ! over,
         receive {'DOWN', Monitor, process, Pid, _} -> ok end
-    end),
-    Outcome;
+    end);
 with_logs(_, Client, Command) ->
     with_client(Client, Command, fun() -> ok end).
 
@@ -82,10 +81,12 @@ outcome(Outcome, _) ->
 
 -doc "The options of a call: progress and log messages are shown where somebody wants to see them.".
 -spec call_options(erlmcp_cli_target:parsed()) -> map().
-call_options(Parsed) ->
+call_options(#{timeout := Seconds} = Parsed) ->
     Verbose = is_map_key(verbose, Parsed),
     maps:from_list(
-        [{progress, fun erlmcp_cli_terminal:progress/1} || erlmcp_cli_terminal:is_terminal(2)]
+        %% The client's own may be that of a login.
+        [{timeout, Seconds * 1000}]
+        ++ [{progress, fun erlmcp_cli_terminal:progress/1} || erlmcp_cli_terminal:is_terminal(2)]
         ++ [{progress, fun(Params) ->
                            erlmcp_cli_terminal:say(["progress ", erlmcp_cli_bar:plain(Params)])
                        end} || Verbose, not erlmcp_cli_terminal:is_terminal(2)]

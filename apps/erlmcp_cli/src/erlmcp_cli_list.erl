@@ -17,7 +17,7 @@ run(Parsed) ->
     erlmcp_cli_client:run(Parsed, fun(Client) ->
         maybe
             {ok, Server} ?= erlmcp_client:server(Client),
-            {ok, Offered} ?= lists_of(Client, Server),
+            {ok, Offered} ?= lists_of(Client, Server, Parsed),
             case Parsed of
                 #{json := true} -> erlmcp_cli_client:print_json(Offered);
                 #{} -> io:put_chars(erlmcp_cli_text:offered(Server, Offered))
@@ -25,25 +25,26 @@ run(Parsed) ->
         end
     end).
 
-lists_of(Client, #{capabilities := Capabilities}) ->
+lists_of(Client, #{capabilities := Capabilities}, Parsed) ->
     listed([{Field, List} || {Capability, Field, List} <- lists(),
-                             is_map_key(Capability, Capabilities)], Client, #{}).
+                             is_map_key(Capability, Capabilities)],
+           {Client, erlmcp_cli_client:call_options(Parsed)}, #{}).
 
 lists() ->
-    [{~"tools", ~"tools", fun erlmcp_client:list_tools/1},
-     {~"resources", ~"resources", fun erlmcp_client:list_resources/1},
-     {~"resources", ~"resourceTemplates", fun erlmcp_client:list_resource_templates/1},
-     {~"prompts", ~"prompts", fun erlmcp_client:list_prompts/1}].
+    [{~"tools", ~"tools", fun erlmcp_client:list_tools/2},
+     {~"resources", ~"resources", fun erlmcp_client:list_resources/2},
+     {~"resources", ~"resourceTemplates", fun erlmcp_client:list_resource_templates/2},
+     {~"prompts", ~"prompts", fun erlmcp_client:list_prompts/2}].
 
 listed([], _, Offered) ->
     {ok, Offered};
-listed([{Field, List} | Lists], Client, Offered) ->
-    case List(Client) of
+listed([{Field, List} | Lists], {Client, Options} = Server, Offered) ->
+    case List(Client, Options) of
         {ok, Items} ->
-            listed(Lists, Client, Offered#{Field => Items});
+            listed(Lists, Server, Offered#{Field => Items});
         {error, {rpc, #{code := ?METHOD_NOT_FOUND}}} when Field =:= ~"resourceTemplates" ->
             %% There are servers with resources that have no such list.
-            listed(Lists, Client, Offered);
+            listed(Lists, Server, Offered);
         {error, _} = Error ->
             Error
     end.

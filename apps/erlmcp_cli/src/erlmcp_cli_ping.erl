@@ -32,7 +32,7 @@ ping(Left, Client, Parsed, Times) ->
     ok = paused(Times),
     Start = erlang:monotonic_time(),
     maybe
-        {ok, pong} ?= erlmcp_client:ping(Client),
+        {ok, pong} ?= erlmcp_client:ping(Client, erlmcp_cli_client:call_options(Parsed)),
         Time = since(Start),
         ok = pinged(length(Times) + 1, Time, Parsed),
         ping(Left - 1, Client, Parsed, [Time | Times])

@@ -46,7 +46,7 @@ complete(#{argument := Argument, value := Value} = Parsed) ->
             {ok, Result} ?= erlmcp_client:complete(
                 Client, Reference,
                 {unicode:characters_to_binary(Argument), unicode:characters_to_binary(Value)},
-                #{known => Known}),
+                (erlmcp_cli_client:call_options(Parsed))#{known => Known}),
             printed(Result, fun erlmcp_cli_text:completion/1, Parsed)
         end
     end).

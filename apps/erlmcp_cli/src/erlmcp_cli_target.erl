@@ -54,7 +54,8 @@ options() ->
      (option(log_level, "-log-level", {"[--log-level <level>]",
                                        ["show the server's log messages from this level on: debug, "
                                        "info, notice, warning, error, ..."]}))
-         #{type => {atom, levels()}}].
+         #{type => {atom, levels()}}
+     | erlmcp_cli_login:arguments()].
 
 option(Name, Long, Help) ->
     #{name => Name, long => Long, required => false, help => Help}.
@@ -109,9 +110,10 @@ target(#{url := Url} = Parsed, Options) ->
     end.
 
 without_http(Parsed) ->
-    case [Name || Name <- [header, token, cacert, login], is_map_key(Name, Parsed)] of
+    case [Name || Name <- [header, token, cacert, login, client_id], is_map_key(Name, Parsed)] of
         [] -> ok;
-        [Name | _] -> {error, ["--", atom_to_list(Name), ": only a URL has that"]}
+        [Name | _] ->
+            {error, ["--", string:replace(atom_to_list(Name), "_", "-"), ": only a URL has that"]}
     end.
 
 check_url(Url) ->
@@ -174,6 +176,6 @@ common(#{timeout := Seconds} = Parsed, Options) ->
     _ = application:load(erlmcp_cli),
     {ok, Version} = application:get_key(erlmcp_cli, vsn),
     Timeout = Seconds * 1000,
-    maps:merge(Options#{name => ~"erlmcp", version => list_to_binary(Version),
-                        timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
-               maps:with([era, log_level], Parsed)).
+    Own = #{name => ~"erlmcp", version => list_to_binary(Version),
+            timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
+    maps:merge(maps:merge(Own, Options), maps:with([era, log_level], Parsed)).

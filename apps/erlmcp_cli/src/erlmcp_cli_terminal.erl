@@ -159,6 +159,8 @@ served(#state{reader = {line, From}, unread = Unread, stdin = Stdin} = State) ->
             ok = gen_server:reply(From, {ok, string:trim(text(Line), trailing, "\r")}),
             State#state{reader = none, unread = Rest};
         [_] when Stdin =:= eof ->
+            %% The cursor stands behind the question.
+            ok = write("\n"),
             ok = gen_server:reply(From, eof),
             State#state{reader = none};
         [_] ->

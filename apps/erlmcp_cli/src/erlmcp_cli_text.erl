@@ -150,6 +150,8 @@ refusal(_) -> [].
 incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
+connection({connect, Reason}) ->
+    connection(Reason);
 connection({tls_alert, {Alert, _}}) ->
     connection({tls_alert, Alert});
 connection({tls_alert, Alert}) ->
