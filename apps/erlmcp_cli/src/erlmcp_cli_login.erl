@@ -6,9 +6,8 @@ folder of the user's alone; what was kept for a URL serves the commands that com
 
 -export([arguments/0, options/1]).
 
-%% Milliseconds that a user has for a login, and that it takes to find out that there is none.
+%% Milliseconds that a user has for a login.
 -define(LOGIN_MS, 300_000).
--define(NO_LOGIN_MS, 10_000).
 
 -doc "The arguments for `argparse`.".
 -spec arguments() -> [argparse:argument()].
@@ -31,8 +30,10 @@ options(#{login := true, url := Url} = Parsed) ->
                                            erlmcp_cli_text:one_line(Login)])
               end,
         Open = fun(Login) ->
-                   erlmcp_cli_terminal:say("The login is in the browser."),
-                   erlmcp_browser:open(Login)
+                   maybe
+                       ok ?= erlmcp_browser:open(Login),
+                       erlmcp_cli_terminal:say("The login is in the browser.")
+                   end
                end,
         {ok, #{timeout => ?LOGIN_MS,
                auth => Given#{store => store(), login_timeout => ?LOGIN_MS, browser => Open,
@@ -70,16 +71,11 @@ kept(Url) ->
         {ok, Settings} = erlmcp_oauth_options:check(Given#{store => store()}),
         {ok, Kept} ?= opened(erlmcp_oauth_kept:open(store(), Url, Settings)),
         {ok, _, _} ?= erlmcp_oauth_kept:tokens(Kept),
-        {ok, #{auth => Given#{store => store(), login_timeout => ?NO_LOGIN_MS,
-                              browser => fun(_) -> {error, not_wanted} end,
-                              loopback => #{say => fun over/1}}}}
+        {ok, #{auth => Given#{store => store(), browser => none}}}
     else
         none -> {ok, #{}};
         {error, _} = Error -> Error
     end.
-
-over(_) ->
-    erlmcp_cli_terminal:say("The login of before has ended; --login begins another.").
 
 opened({error, {store, Reason}}) -> opened({error, Reason});
 opened({error, Reason}) ->

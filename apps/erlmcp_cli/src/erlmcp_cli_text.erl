@@ -126,6 +126,12 @@ failure(Server, {timeout, _}) ->
     [Server, ": no answer in time; --timeout waits longer"];
 failure(Server, timeout) ->
     [Server, ": not reached in time; --timeout waits longer"];
+failure(Server, {unauthorized, {http, _, _, _} = Refused}) ->
+    failure(Server, Refused);
+failure(Server, {unauthorized, {browser, none}}) ->
+    [Server, ": not authorized: the login of before has ended; --login begins another"];
+failure(Server, {unauthorized, timeout}) ->
+    [Server, ": not authorized: the login was not finished in time"];
 failure(Server, {unauthorized, Why}) ->
     [Server, ": not authorized: ", why(Why)];
 failure(_, {input, _, Why}) when is_binary(Why) ->
