@@ -1,7 +1,7 @@
 -module(erlmcp_cli_ask).
 -moduledoc """
-What a server asks of the user in the middle of a call: forms are asked for on the terminal, a URL is
-shown and opened if the user says so. Without a terminal both are declined. What the user has not
+What a server asks of the user in the middle of a call: forms are asked for on the terminal, a URL
+is shown and opened if the user says so. Without a terminal both are declined. What the user has not
 confirmed is not sent.
 """.
 

@@ -27,7 +27,7 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
         end
     end).
 
-%% What a value is, the schema says; a tool that is in no list has none, and is refused by its server.
+%% What a value is, the schema says; a tool that is in no list has none: its server refuses it.
 arguments({object, Object}, _, _) ->
     {ok, Object};
 arguments({pairs, Pairs}, Name, {Client, Options}) ->

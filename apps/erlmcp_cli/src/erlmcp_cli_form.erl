@@ -1,5 +1,5 @@
 -module(erlmcp_cli_form).
--moduledoc "The fields of a form that a server asks to be filled in, and what is typed for one. Pure.".
+-moduledoc "The fields of a form that a server asks for, and what is typed for one. Pure.".
 
 -export([fields/1, question/1, answer/2]).
 
@@ -65,8 +65,8 @@ shown([_ | _] = Values) -> lists:join(",", [shown(Value) || Value <- Values]);
 shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
-The value that was typed, held against the field's schema. `none` where nothing was typed: the form's
-default holds then, or the field stays out.
+The value that was typed, held against the field's schema. `none` where nothing was typed: the
+form's default holds then, or the field stays out.
 """.
 -spec answer(Typed :: binary(), field()) ->
     {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.

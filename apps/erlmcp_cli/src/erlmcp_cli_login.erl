@@ -1,7 +1,7 @@
 -module(erlmcp_cli_login).
 -moduledoc """
-Logins: `--login` sends the user to the browser where the server wants that, and keeps the tokens in a
-folder of the user's alone; what was kept for a URL serves the commands that come after.
+Logins: `--login` sends the user to the browser where the server wants that, and keeps the tokens in
+a folder of the user's alone; what was kept for a URL serves the commands that come after.
 """.
 
 -export([arguments/0, options/1]).

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_prompt).
--moduledoc "`erlmcp prompt` and `erlmcp complete`: the messages of a prompt, and values for its arguments.".
+-moduledoc "`erlmcp prompt` and `erlmcp complete`: a prompt's messages, values for its arguments.".
 
 -export([command/1, complete_command/1]).
 

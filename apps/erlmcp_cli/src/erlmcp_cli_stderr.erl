@@ -1,7 +1,7 @@
 -module(erlmcp_cli_stderr).
 -moduledoc """
-What a server that was started writes on its standard error: a handler of `logger` that shows it with
-`--verbose`, and keeps the last lines else, for when the command fails.
+What a server that was started writes on its standard error: a handler of `logger` that shows it
+with `--verbose`, and keeps the last lines else, for when the command fails.
 """.
 
 -export([attach/1, show_last/0]).

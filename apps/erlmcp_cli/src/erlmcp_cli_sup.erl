@@ -18,7 +18,7 @@ nothing of them is logged.
 start_server(Options) ->
     start(erlmcp:child_spec(Options)).
 
--doc "Starts a client. The errors are those of `erlmcp_client:start_link/1`; nothing of them is logged.".
+-doc "The same with a client: the errors are those of `erlmcp_client:start_link/1`.".
 -spec start_client(erlmcp_client:target()) -> {ok, pid()} | {error, term()}.
 start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_client_SUITE).
 -moduledoc """
-The commands that speak to a server, as a program: every transport in both eras, what is asked of the
-user on a terminal, what is printed where, and every exit code.
+The commands that speak to a server, as a program: every transport in both eras, what is asked of
+the user on a terminal, what is printed where, and every exit code.
 """.
 
 -compile(nowarn_missing_spec_documented).

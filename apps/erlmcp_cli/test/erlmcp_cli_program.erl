@@ -1,5 +1,5 @@
 -module(erlmcp_cli_program).
--moduledoc "`bin/erlmcp` for suites: it runs with arguments, and what it wrote and how it ended is known.".
+-moduledoc "`bin/erlmcp` for suites: it runs with arguments; what it wrote and how it ended is known.".
 
 -compile(nowarn_missing_spec_documented).
 

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_words_SUITE).
--moduledoc "What is typed and what is shown, without a server: words, arguments, forms, bars, exit codes.".
+-moduledoc "What is typed and shown, without a server: words, arguments, forms, bars, exit codes.".
 
 -compile(nowarn_missing_spec_documented).
 
@@ -66,7 +66,8 @@ values_are_typed_by_the_schema(_) ->
          {~"5", #{~"type" => ~"string"}, ~"5"}, {~"5", #{~"type" => ~"integer"}, 5},
          {~"-1.5", #{~"type" => ~"number"}, -1.5}, {~"5.0", #{~"type" => ~"integer"}, 5.0},
          {~"true", #{~"type" => ~"boolean"}, true},
-         {~"[1]", #{~"type" => ~"array"}, [1]}, {~"{\"a\":1}", #{~"type" => ~"object"}, #{~"a" => 1}},
+         {~"[1]", #{~"type" => ~"array"}, [1]},
+         {~"{\"a\":1}", #{~"type" => ~"object"}, #{~"a" => 1}},
          {~"null", #{~"type" => [~"string", ~"null"]}, null},
          {~"nil", #{~"type" => [~"string", ~"null"]}, ~"nil"},
          {~"5", #{}, 5}, {~"five", #{}, ~"five"}]].
@@ -127,7 +128,8 @@ line(Params, Columns) -> unicode:characters_to_list(erlmcp_cli_bar:line(Params, 
 nothing_shown_controls_a_terminal(_) ->
     Evil = ~"a\e]0;x\x07\x{9b}31m\x7f\r\n",
     Texts = [erlmcp_cli_text:json(#{~"k" => Evil}),
-             erlmcp_cli_text:log(#{~"level" => Evil, ~"logger" => Evil, ~"data" => #{Evil => Evil}}),
+             erlmcp_cli_text:log(#{~"level" => Evil, ~"logger" => Evil,
+                                   ~"data" => #{Evil => Evil}}),
              erlmcp_cli_text:messages(#{~"description" => Evil,
                                         ~"messages" => [#{~"role" => Evil,
                                                           ~"content" => #{~"type" => ~"text",
