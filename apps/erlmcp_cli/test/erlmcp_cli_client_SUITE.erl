@@ -22,9 +22,9 @@ the user on a terminal, what is printed where, and every exit code.
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
          only_known_roots_are_trusted/1]).
--export([the_page_has_every_exit_code/1]).
+-export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
--import(erlmcp_cli_program, [erlmcp/2, run/3, open/2, output/2, url/1, one_line/1]).
+-import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
@@ -34,7 +34,7 @@ suite() ->
     [{timetrap, {seconds, 60}}].
 
 groups() ->
-    [{served, [every_transport_in_both_eras,
+    [{served, [the_page_shows_what_happens, every_transport_in_both_eras,
                arguments_are_typed_by_the_schema, arguments_come_from_stdin,
                options_may_stand_between, a_resource_is_read_exactly, a_resource_goes_to_a_file,
                a_prompt_has_its_arguments, values_are_completed, a_ping_takes_the_time,
@@ -71,24 +71,24 @@ end_per_group(protected, _) -> ok.
 every_transport_in_both_eras(Config) ->
     Program = proplists:get_value(program, Config),
     [?assertEqual({0, "some text\n", ""},
-                  erlmcp(["call" | Target] ++ ["echo", "text=some text", "--era", Era], Config),
+                  main(["call" | Target] ++ ["echo", "text=some text", "--era", Era]),
                   {Target, Era})
      || Era <- ["stateless", "2025-06-18"],
         Target <- [[url(Config)], ["--tcp", proplists:get_value(tcp, Config)],
                    ["--stdio", "'" ++ Program ++ "' serve everything --stdio"]]].
 
-a_program_that_is_none_exits_3(Config) ->
-    {3, "", Why} = erlmcp(["list", "--stdio", "no_such_program --at all"], Config),
+a_program_that_is_none_exits_3(_) ->
+    {3, "", Why} = main(["list", "--stdio", "no_such_program --at all"]),
     {match, _} = re:run(Why, "cannot reach no_such_program --at all: there is no such program\n$").
 
-a_program_that_ends_says_why(Config) ->
-    {3, "", Why} = erlmcp(["list", "--stdio", "sh -c 'printf \"no \\033[1mlicence\\n\" >&2; "
-                                             "sleep 0.3; exit 3'"], Config),
+a_program_that_ends_says_why(_) ->
+    {3, "", Why} = main(["list", "--stdio", "sh -c 'printf \"no \\033[1mlicence\\n\" >&2; "
+                                           "sleep 0.3; exit 3'"]),
     {match, _} = re:run(Why, "^server: no ␛\\[1mlicence\n.*ended with status 3\n$", [unicode]).
 
 arguments_are_typed_by_the_schema(Config) ->
-    {0, "-0.5\n", ""} = erlmcp(["call", url(Config), "add", "a=1", "b=-1.5"], Config),
-    {2, "", Why} = erlmcp(["call", url(Config), "add", "a=1", "b=two"], Config),
+    {0, "-0.5\n", ""} = main(["call", url(Config), "add", "a=1", "b=-1.5"]),
+    {2, "", Why} = main(["call", url(Config), "add", "a=1", "b=two"]),
     one_line(Why),
     {match, _} = re:run(Why, "^b=two: number was expected").
 
@@ -101,39 +101,39 @@ arguments_come_from_stdin(Config) ->
     one_line(Why).
 
 options_may_stand_between(Config) ->
-    {0, Out, ""} = erlmcp(["call", "--era", "2025-11-25", url(Config), "echo", "text=a", "--json",
-                           "--timeout", "9"], Config),
+    {0, Out, ""} = main(["call", "--era", "2025-11-25", url(Config), "echo", "text=a", "--json",
+                         "--timeout", "9"]),
     #{~"content" := [#{~"text" := ~"a"}]} = json:decode(unicode:characters_to_binary(Out)),
-    {0, "a --json\n", ""} = erlmcp(["call", url(Config), "echo", "--", "text=a --json"], Config).
+    {0, "a --json\n", ""} = main(["call", url(Config), "echo", "--", "text=a --json"]).
 
 a_resource_is_read_exactly(Config) ->
     {0, "This is the content of the static text resource.", ""} =
-        erlmcp(["read", url(Config), "test://static-text"], Config),
+        main(["read", url(Config), "test://static-text"]),
     File = filename:join(proplists:get_value(priv_dir, Config), "read"),
     {0, "", ""} = run("/bin/sh", ["-c", "\"$0\" read \"$1\" test://static-binary > \"$2\"",
                                   proplists:get_value(program, Config), url(Config), File], Config),
     {ok, <<16#89, "PNG", _/binary>> = Bytes} = file:read_file(File),
     70 = byte_size(Bytes),
-    {1, "", Why} = erlmcp(["read", url(Config), "test://nothing"], Config),
+    {1, "", Why} = main(["read", url(Config), "test://nothing"]),
     one_line(Why).
 
 a_resource_goes_to_a_file(Config) ->
     File = filename:join(proplists:get_value(priv_dir, Config), "output"),
-    {0, "", ""} = erlmcp(["read", url(Config), "test://static-binary", "--output", File], Config),
+    {0, "", ""} = main(["read", url(Config), "test://static-binary", "--output", File]),
     {ok, <<16#89, "PNG", _/binary>>} = file:read_file(File),
-    {1, "", Why} = erlmcp(["read", url(Config), "test://static-text", "--output",
-                           filename:join(File, "below")], Config),
+    {1, "", Why} = main(["read", url(Config), "test://static-text", "--output",
+                         filename:join(File, "below")]),
     one_line(Why).
 
 a_prompt_has_its_arguments(Config) ->
-    {0, Out, ""} = erlmcp(["prompt", url(Config), "test_prompt_with_arguments", "arg1=1",
-                           "arg2=a=b"], Config),
+    {0, Out, ""} = main(["prompt", url(Config), "test_prompt_with_arguments", "arg1=1",
+                         "arg2=a=b"]),
     {match, _} = re:run(Out, "^user: Prompt with arguments: arg1='1', arg2='a=b'$", [multiline]),
-    {0, Json, ""} = erlmcp(["prompt", url(Config), "test_simple_prompt", "--json"], Config),
+    {0, Json, ""} = main(["prompt", url(Config), "test_simple_prompt", "--json"]),
     #{~"messages" := [_]} = json:decode(unicode:characters_to_binary(Json)).
 
 values_are_completed(Config) ->
-    Complete = fun(Words) -> erlmcp(["complete", url(Config) | Words], Config) end,
+    Complete = fun(Words) -> main(["complete", url(Config) | Words]) end,
     {0, "test\ntesting\n", ""} = Complete(["prompt:test_prompt_with_arguments", "arg1", "te"]),
     {0, "toast\n", ""} = Complete(["prompt:test_prompt_with_arguments", "arg1", "to",
                                    "--known", "arg2=x"]),
@@ -141,30 +141,29 @@ values_are_completed(Config) ->
     one_line(Why).
 
 a_ping_takes_the_time(Config) ->
-    {0, Out, ""} = erlmcp(["ping", url(Config), "-c", "2"], Config),
+    {0, Out, ""} = main(["ping", url(Config), "-c", "2"]),
     {match, _} = re:run(Out, "^everything [0-9.]+ speaks 2026-07-28 .*\n1: [0-9.]+ ms\n"
                              "2: [0-9.]+ ms\nleast .* most [0-9.]+ ms\n$"),
-    {0, Json, ""} = erlmcp(["ping", "--tcp", proplists:get_value(tcp, Config), "--json",
-                            "--era", "2025-03-26"], Config),
+    {0, Json, ""} = main(["ping", "--tcp", proplists:get_value(tcp, Config), "--json",
+                          "--era", "2025-03-26"]),
     #{~"milliseconds" := [Time]} = json:decode(unicode:characters_to_binary(Json)),
     true = Time > 0.
 
 roots_are_named(Config) ->
     [?assertEqual({0, "file:///tmp/a%20b\nfile:///\n\n", ""},
-                  erlmcp(["call", url(Config), "test_input_required_result_list_roots",
-                          "--root", "/tmp/a b", "--root", "/", "--era", Era], Config), Era)
+                  main(["call", url(Config), "test_input_required_result_list_roots",
+                        "--root", "/tmp/a b", "--root", "/", "--era", Era]), Era)
      || Era <- ["stateless", "session"]].
 
 what_cannot_be_asked_is_declined(Config) ->
     [begin
          {0, "User response: action=decline, content={}\n", Why} =
-             erlmcp(["call", url(Config), "test_elicitation", "message=Who?", "--era", Era],
-                    Config),
+             main(["call", url(Config), "test_elicitation", "message=Who?", "--era", Era]),
          "declined, for there is no terminal to ask on: Who?\n" = Why
      end || Era <- ["stateless", "session"]].
 
 sampling_is_refused_in_words(Config) ->
-    {1, "", Why} = erlmcp(["call", url(Config), "test_sampling", "prompt=x"], Config),
+    {1, "", Why} = main(["call", url(Config), "test_sampling", "prompt=x"]),
     one_line(Why),
     {match, _} = re:run(Why, "sampling").
 
@@ -173,7 +172,7 @@ progress_and_logs_are_shown_when_wanted(Config) ->
     Logged = "[info] Tool execution started\n[info] Tool processing data\n"
              "[info] Tool execution completed\n",
     [begin
-         Call = fun(Tool, More) -> erlmcp(["call" | Target] ++ [Tool, "--era", Era | More], Config)
+         Call = fun(Tool, More) -> main(["call" | Target] ++ [Tool, "--era", Era | More])
                 end,
          {0, _, "progress 0/100\nprogress 50/100\nprogress 100/100\n"} =
              Call("test_tool_with_progress", ["--verbose"]),
@@ -184,9 +183,9 @@ progress_and_logs_are_shown_when_wanted(Config) ->
 changes_are_printed_as_they_happen(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--tools", "--resource",
                               "test://watched-resource"], Config),
-    {0, _, _} = erlmcp(["call", url(Config), "touch_watched"], Config),
-    {0, _, _} = erlmcp(["call", url(Config), "test_trigger_prompt_change"], Config),
-    {0, _, _} = erlmcp(["call", url(Config), "test_trigger_tool_change"], Config),
+    {0, _, _} = main(["call", url(Config), "touch_watched"]),
+    {0, _, _} = main(["call", url(Config), "test_trigger_prompt_change"]),
+    {0, _, _} = main(["call", url(Config), "test_trigger_tool_change"]),
     ~"resource test://watched-resource changed\nthe list of tools changed\n" =
         said(Listener, ~"tools changed\n", <<>>),
     0 = stopped("TERM", Pid, Listener).
@@ -194,7 +193,7 @@ changes_are_printed_as_they_happen(Config) ->
 a_session_is_listened_to_as_json(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--json", "--era", "2025-06-18",
                               "--resource", "test://watched-resource"], Config),
-    {0, _, _} = erlmcp(["call", url(Config), "touch_watched"], Config),
+    {0, _, _} = main(["call", url(Config), "touch_watched"]),
     Line = said(Listener, ~"\n", <<>>),
     #{~"event" := ~"resource_updated", ~"uri" := ~"test://watched-resource"} = json:decode(Line),
     %% The signal that a shell sends for Ctrl-C.
@@ -274,7 +273,7 @@ a_form_can_be_left(Config) ->
 
 a_terminal_shows_a_bar(Config) ->
     {0, Out} = typed(on_terminal(["call", url(Config), "test_tool_with_progress"], Config), []),
-    {match, _} = re:run(Out, "\r\\[ +\\]   0%\e\\[K.*\\[=+\\] 100%\e\\[K\r\e\\[K"
+    {match, _} = re:run(Out, "\r\\[ +\\]   0%\e\\[K.*\\[=+ *\\] +(50|100)%\e\\[K\r\e\\[K"
                              "Progress was reported three times.\r\n$").
 
 a_terminal_gets_no_bytes(Config) ->
@@ -291,8 +290,8 @@ ctrl_c_ends_listen_with_0(Config) ->
 headers_and_tokens_are_sent(Config) ->
     Peer = protected(),
     Url = binary_to_list(oauth_peer:url(Peer)),
-    {0, _, ""} = erlmcp(["list", Url, "--token", "one", "--header", "X-Mine: a: b",
-                         "--era", "stateless"], Config),
+    {0, _, ""} = main(["list", Url, "--token", "one", "--header", "X-Mine: a: b",
+                       "--era", "stateless"]),
     {0, _, ""} = run("/usr/bin/env", ["ERLMCP_TOKEN=two", proplists:get_value(program, Config),
                                       "list", Url, "--era", "stateless"], Config),
     Sent = [{maps:get(~"authorization", Headers), maps:get(~"x-mine", Headers, none)}
@@ -300,9 +299,9 @@ headers_and_tokens_are_sent(Config) ->
     [{~"Bearer one", ~"a: b"}, {~"Bearer two", none}] = lists:usort(Sent),
     oauth_peer:stop(Peer).
 
-without_a_token_exits_5(Config) ->
+without_a_token_exits_5(_) ->
     Peer = protected(),
-    {5, "", Why} = erlmcp(["list", binary_to_list(oauth_peer:url(Peer))], Config),
+    {5, "", Why} = main(["list", binary_to_list(oauth_peer:url(Peer))]),
     one_line(Why),
     {match, _} = re:run(Why, "--login"),
     [] = oauth_peer:asked(Peer, ~"/authorize"),
@@ -381,8 +380,8 @@ only_known_roots_are_trusted(Config) ->
         name => ~"safe", version => ~"1", listen => [{http, #{port => 0, tls => Server}}]}),
     [#{port := Port}] = erlmcp:listeners(Running),
     Url = "https://localhost:" ++ integer_to_list(Port) ++ "/mcp",
-    {0, "safe 1\n", ""} = erlmcp(["list", Url, "--cacert", File], Config),
-    {3, "", Why} = erlmcp(["list", Url], Config),
+    {0, "safe 1\n", ""} = main(["list", Url, "--cacert", File]),
+    {3, "", Why} = main(["list", Url]),
     one_line(Why),
     {match, _} = re:run(Why, "TLS: unknown ca"),
     ok = erlmcp:stop_server(Running).
@@ -390,13 +389,31 @@ only_known_roots_are_trusted(Config) ->
 localhost() ->
     {'Extension', {2, 5, 29, 17}, false, [{dNSName, "localhost"}]}.
 
-the_page_has_every_exit_code(Config) ->
+the_page_shows_what_happens(Config) ->
+    {match, [[Shown]]} = re:run(page(Config), "^```console\n(.*?)^```$",
+                                [multiline, dotall, global, {capture, all_but_first, binary}]),
+    Here = binary:replace(Shown, ~"http://127.0.0.1:8080/mcp", list_to_binary(url(Config)),
+                          [global]),
+    Steps = [string:split(Step, "\n")
+             || Step <- binary:split(Here, [<<"$ ">>], [global]), not string:is_empty(Step)],
+    true = length(Steps) > 3,
+    Bin = filename:dirname(proplists:get_value(program, Config)),
+    [?assertEqual({0, unicode:characters_to_list(Expected), ""},
+                  run("/usr/bin/env", ["PATH=" ++ Bin ++ ":" ++ os:getenv("PATH"), "/bin/sh", "-c",
+                                       Command], Config), Command)
+     || [Command, Expected] <- Steps].
+
+page(Config) ->
     {ok, Page} = file:read_file(filename:join([proplists:get_value(root, Config), "docs",
                                                "cli.md"])),
+    Page.
+
+the_page_has_every_exit_code(Config) ->
+    Page = page(Config),
     {match, Rows} = re:run(Page, "^\\| ([0-9]) \\| (.*) \\|$",
                            [multiline, global, {capture, all_but_first, binary}]),
     ?assertEqual([[integer_to_binary(Code), Meaning]
                   || {Code, _, Meaning} <- erlmcp_cli_exit:codes()], Rows),
-    {0, Help, ""} = erlmcp(["help"], Config),
+    {0, Help, ""} = main(["help"]),
     [?assertNotEqual(nomatch, string:find(Help, [integer_to_list(Code), "  ", Meaning]), Code)
      || {Code, _, Meaning} <- erlmcp_cli_exit:codes()].
