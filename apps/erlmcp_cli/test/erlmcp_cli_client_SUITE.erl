@@ -28,7 +28,8 @@ the user on a terminal, what is printed where, and every exit code.
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
-     a_program_that_ends_says_why, a_program_does_not_get_the_token, only_known_roots_are_trusted, the_page_has_every_exit_code].
+     a_program_that_ends_says_why, a_program_does_not_get_the_token,
+     only_known_roots_are_trusted, the_page_has_every_exit_code].
 
 suite() ->
     [{timetrap, {seconds, 60}}].
