@@ -15,10 +15,16 @@ with it, the client is stopped, and what went wrong is said and has an exit code
                                           | {usage, unicode:chardata()} | {error, term()})) ->
     erlmcp_cli_exit:outcome().
 run(Parsed, Command) ->
-    Wanted = with_level(Parsed),
+    try
+        started(with_level(Parsed), Command)
+    after
+        erlmcp_cli_stderr:detach()
+    end.
+
+started(Wanted, Command) ->
     maybe
         {ok, _} = application:ensure_all_started(erlmcp_cli),
-        ok = erlmcp_cli_stderr:attach(is_map_key(verbose, Parsed)),
+        ok = erlmcp_cli_stderr:attach(is_map_key(verbose, Wanted)),
         {ok, Options} ?= erlmcp_cli_login:options(Wanted),
         {ok, Target} ?= erlmcp_cli_target:target(
             Wanted, Options#{inputs => erlmcp_cli_ask:inputs(Wanted)}),

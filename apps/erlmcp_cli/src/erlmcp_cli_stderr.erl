@@ -4,7 +4,7 @@ What a server that was started writes on its standard error: a handler of `logge
 with `--verbose`, and keeps the last lines else, for when the command fails.
 """.
 
--export([attach/1, show_last/0]).
+-export([attach/1, detach/0, show_last/0]).
 -export([log/2]).
 
 -define(HANDLER, ?MODULE).
@@ -21,6 +21,12 @@ attach(Shown) ->
         filter_default => stop,
         filters => [{stderr, {fun logger_filters:domain/2, {log, equal, ?DOMAIN}}}]}),
     _ = logger:set_handler_config(default, level, warning),
+    ok.
+
+-doc "Shows and keeps nothing any more.".
+-spec detach() -> ok.
+detach() ->
+    _ = logger:remove_handler(?HANDLER),
     ok.
 
 -doc "The lines that were kept.".

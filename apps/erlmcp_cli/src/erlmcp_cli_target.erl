@@ -80,8 +80,9 @@ target(#{stdio := Command} = Parsed, Options) ->
     maybe
         ok ?= without_http(Parsed),
         {ok, [_ | _] = Words} ?= erlmcp_cli_words:split(Command),
+        %% The token is for URLs, and a program that was downloaded need not have it.
         {ok, {stdio, [unicode:characters_to_binary(Word) || Word <- Words],
-              common(Parsed, Options)}}
+              (common(Parsed, Options))#{env => #{~"ERLMCP_TOKEN" => false}}}}
     else
         {ok, []} -> {error, "--stdio: a program was expected"};
         {error, unfinished} -> {error, ["--stdio ", Command, ": a quote has no end"]};

@@ -11,7 +11,7 @@ the user on a terminal, what is printed where, and every exit code.
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([every_transport_in_both_eras/1, a_program_that_is_none_exits_3/1,
-         a_program_that_ends_says_why/1]).
+         a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1]).
 -export([arguments_are_typed_by_the_schema/1, arguments_come_from_stdin/1,
          options_may_stand_between/1, a_resource_is_read_exactly/1, a_resource_goes_to_a_file/1,
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
@@ -28,7 +28,8 @@ the user on a terminal, what is printed where, and every exit code.
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
-     a_program_that_ends_says_why, only_known_roots_are_trusted, the_page_has_every_exit_code].
+     a_program_that_ends_says_why, a_program_does_not_get_the_token,
+     only_known_roots_are_trusted, the_page_has_every_exit_code].
 
 suite() ->
     [{timetrap, {seconds, 60}}].
@@ -85,6 +86,13 @@ a_program_that_ends_says_why(_) ->
     {3, "", Why} = main(["list", "--stdio", "sh -c 'printf \"no \\033[1mlicence\\n\" >&2; "
                                            "sleep 0.3; exit 3'"]),
     {match, _} = re:run(Why, "^server: no ␛\\[1mlicence\n.*ended with status 3\n$", [unicode]).
+
+a_program_does_not_get_the_token(_) ->
+    true = os:putenv("ERLMCP_TOKEN", "secret"),
+    {3, "", Why} = main(["list", "--stdio", "sh -c 'echo token: $ERLMCP_TOKEN >&2; "
+                                            "sleep 0.3; exit 3'"]),
+    true = os:unsetenv("ERLMCP_TOKEN"),
+    {match, _} = re:run(Why, "^server: token:\n").
 
 arguments_are_typed_by_the_schema(Config) ->
     {0, "-0.5\n", ""} = main(["call", url(Config), "add", "a=1", "b=-1.5"]),
@@ -186,7 +194,8 @@ changes_are_printed_as_they_happen(Config) ->
     {0, _, _} = main(["call", url(Config), "touch_watched"]),
     {0, _, _} = main(["call", url(Config), "test_trigger_prompt_change"]),
     {0, _, _} = main(["call", url(Config), "test_trigger_tool_change"]),
-    ~"resource test://watched-resource changed\nthe list of tools changed\n" =
+    %% It changes twice.
+    <<"resource test://watched-resource changed\nthe list of tools changed\n", _/binary>> =
         said(Listener, ~"tools changed\n", <<>>),
     0 = stopped("TERM", Pid, Listener).
 

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_program).
 -moduledoc """
-`bin/erlmcp` for suites: it runs with arguments, and ends with a status and output. `main/1` runs the
-same in this node, which takes a tenth of the time.
+`bin/erlmcp` for suites: it runs with arguments, and ends with a status and output. `main/1` runs
+the same in this node, which takes a tenth of the time.
 """.
 
 -compile(nowarn_missing_spec_documented).

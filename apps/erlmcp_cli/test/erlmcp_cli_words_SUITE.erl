@@ -47,6 +47,8 @@ arranged(Words) ->
 what_looks_like_an_option_can_be_given(_) ->
     [Url, Minus] = arranged(["u", "-"]),
     [_, After, "plain"] = arranged(["u", "--", "--json", "plain"]),
+    %% argparse takes a minus for the beginning of an option.
+    [] = [Word || [$- | _] = Word <- [Minus, After]],
     #{url := "u", tool := "-", arguments := ["--json", "plain"], count := 5, none := []} =
         erlmcp_cli_words:restored(#{url => Url, tool => Minus, arguments => [After, "plain"],
                                     count => 5, none => []}).
