@@ -31,7 +31,7 @@ wrong_options_are_named(_) ->
      || {Target, Own} <- [{http, [{connections, 0}, {args, []}]}, {stdio, Stdio},
                           {tcp, [{tls, []}, {args, []}]}, {server, [{args, []}]}],
         {Key, Value} <- Common ++ Own],
-    {error, {bad_option, {limits, dept}, ~"no such limit"}} = start(http, #{limits => #{dept => 1}}),
+    {error, {bad_option, {limits, dept}, _}} = start(http, #{limits => #{dept => 1}}),
     {error, {bad_option, {inputs, elicit}, _}} = start(tcp, #{inputs => #{elicit => yes}}),
     {error, {bad_option, {cache, size}, _}} = start(server, #{cache => #{size => 1}}),
     {error, {bad_option, target, _}} = erlmcp_client:start_link(~"http://127.0.0.1:1/mcp"),
