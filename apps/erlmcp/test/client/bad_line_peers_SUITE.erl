@@ -174,12 +174,12 @@ endless_progress(Config) ->
         [fun(Socket) -> drip(Socket, Piece) end]
     end,
     _ = erlmcp_test_watch:run(fun() ->
-        [with_client(Answer, #{timeout => 300, max_timeout => 800}, fun(Client) ->
+        [with_client(Answer, #{timeout => 600, max_timeout => 1200}, fun(Client) ->
              Began = now_ms(),
              {error, {timeout, _}} =
                  erlmcp_client:call_tool(Client, ~"t", #{}, #{progress => fun(_) -> ok end}),
-             true = now_ms() - Began >= 800,
-             true = now_ms() - Began < 800 + ?SLACK
+             true = now_ms() - Began >= 1200,
+             true = now_ms() - Began < 1200 + ?SLACK
          end) || Answer <- [Fast, Slow]]
     end, watch(Config)).
 
