@@ -8,7 +8,7 @@ go to stdout; what went wrong goes to stderr.
 
 -export_type([outcome/0]).
 
--type outcome() :: ok | failed | usage | serving.
+-type outcome() :: erlmcp_cli_exit:outcome() | serving.
 
 -define(PROGRAM, "erlmcp").
 
@@ -22,16 +22,14 @@ start() ->
 
 run() ->
     try main([decoded(Argument) || Argument <- init:get_plain_arguments()]) of
-        ok -> halt(0);
-        failed -> halt(1);
-        usage -> halt(2);
-        serving -> ok
+        serving -> ok;
+        Outcome -> halt(erlmcp_cli_exit:code(Outcome))
     catch
         %% Stdout is gone: whoever read it has left.
-        error:terminated -> halt(1);
+        error:terminated -> halt(erlmcp_cli_exit:code(failed));
         Class:Reason:Stacktrace ->
             complain(erl_error:format_exception(Class, Reason, Stacktrace)),
-            halt(1)
+            halt(erlmcp_cli_exit:code(failed))
     end.
 
 %% In a locale without UTF-8 an argument arrives as a list of its bytes.
@@ -47,11 +45,11 @@ decoded(Argument) ->
 
 -doc """
 Runs the command that `Arguments` name. `serving` means that the node has to live on; the others
-are the exit codes 0, 1 and 2.
+have an exit code in `m:erlmcp_cli_exit`.
 """.
 -spec main(Arguments :: [string()]) -> outcome().
 main([]) ->
-    complain(argparse:help(commands(), #{progname => ?PROGRAM})),
+    complain(argparse:help(commands([]), #{progname => ?PROGRAM})),
     usage;
 main(Arguments) ->
     case [Argument || Argument <- Arguments, Argument =:= "--help" orelse Argument =:= "-h"] of
@@ -59,20 +57,30 @@ main(Arguments) ->
         _ -> help(#{command => hd(Arguments)})
     end.
 
-dispatch(Arguments) ->
-    case argparse:parse(Arguments, commands(), #{progname => ?PROGRAM}) of
+dispatch([Command | Words]) ->
+    #{commands := Known} = Commands = commands(Words),
+    Arranged = case Known of
+        #{Command := #{arguments := Specs}} -> erlmcp_cli_words:arranged(Words, Specs);
+        #{} -> Words
+    end,
+    case argparse:parse([Command | Arranged], Commands, #{progname => ?PROGRAM}) of
         {ok, Parsed, _, #{handler := Handler}} ->
-            Handler(Parsed);
+            Handler(erlmcp_cli_words:restored(Parsed));
         {error, Reason} ->
             complain([argparse:format_error(Reason), ". See `erlmcp help`."]),
             usage
     end.
 
-commands() ->
+commands(Words) ->
     #{commands => #{
         "serve" => erlmcp_cli_serve:command(),
-        "list" => erlmcp_cli_request:list_command(),
-        "call" => erlmcp_cli_request:call_command(),
+        "list" => erlmcp_cli_list:command(Words),
+        "call" => erlmcp_cli_call:command(Words),
+        "read" => erlmcp_cli_read:command(Words),
+        "prompt" => erlmcp_cli_prompt:command(Words),
+        "complete" => erlmcp_cli_prompt:complete_command(Words),
+        "listen" => erlmcp_cli_listen:command(Words),
+        "ping" => erlmcp_cli_ping:command(Words),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
                     arguments => [#{name => command, required => false}],
@@ -84,14 +92,19 @@ version(_) ->
     io:format("erlmcp ~ts (OTP ~ts)~n", [Version, erlang:system_info(otp_release)]).
 
 help(#{command := Command}) ->
-    case commands() of
+    case commands([]) of
         #{commands := #{Command := _}} = Commands ->
-            io:put_chars(argparse:help(Commands, #{progname => ?PROGRAM, command => [Command]}));
+            print_help(Commands, #{progname => ?PROGRAM, command => [Command]});
         Commands ->
-            io:put_chars(argparse:help(Commands, #{progname => ?PROGRAM}))
+            print_help(Commands, #{progname => ?PROGRAM})
     end;
 help(#{}) ->
-    io:put_chars(argparse:help(commands(), #{progname => ?PROGRAM})).
+    print_help(commands([]), #{progname => ?PROGRAM}).
+
+print_help(Commands, Options) ->
+    io:put_chars([argparse:help(Commands, Options), "\nExit codes:\n",
+                  [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
+                   || {Code, _, Meaning} <- erlmcp_cli_exit:codes()]]).
 
 -doc "One line on stderr.".
 -spec complain(unicode:chardata()) -> ok.

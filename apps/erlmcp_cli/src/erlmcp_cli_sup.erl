@@ -1,9 +1,9 @@
 -module(erlmcp_cli_sup).
--moduledoc "The supervisor of the servers that `erlmcp serve` starts.".
+-moduledoc "The supervisor of what commands start: servers, clients, and who has the terminal.".
 
 -behaviour(supervisor).
 
--export([start_link/0, start_server/1]).
+-export([start_link/0, start_server/1, start_client/1]).
 -export([init/1]).
 
 -doc "Starts the supervisor, without servers.".
@@ -16,11 +16,20 @@ nothing of them is logged.
 """.
 -spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
-    %% Whoever started the command is told why it failed, once; the reports of the supervisors
-    %% would say the same in pages.
+    start(erlmcp:child_spec(Options)).
+
+-doc "The same with a client: the errors are those of `erlmcp_client:start_link/1`.".
+-spec start_client(erlmcp_client:target()) -> {ok, pid()} | {error, term()}.
+start_client(Target) ->
+    Spec = erlmcp_client:child_spec(Target),
+    start(Spec#{id := make_ref(), restart => temporary}).
+
+%% Whoever started the command is told why it failed, once; the reports of the supervisors would
+%% say the same in pages.
+start(Spec) ->
     #{level := Level} = logger:get_primary_config(),
     ok = logger:set_primary_config(level, none),
-    try supervisor:start_child(?MODULE, erlmcp:child_spec(Options)) of
+    try supervisor:start_child(?MODULE, Spec) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
         {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};
         {error, Reason} -> {error, Reason}
@@ -29,4 +38,6 @@ start_server(Options) ->
     end.
 
 -doc false.
-init([]) -> {ok, {#{strategy => one_for_one}, []}}.
+init([]) ->
+    {ok, {#{strategy => one_for_one},
+          [#{id => terminal, start => {erlmcp_cli_terminal, start_link, []}}]}}.

@@ -4,22 +4,23 @@ What a server answered, as text for a person. Pure. Control characters in it are
 to the terminal.
 """.
 
--export([offered/2, result/1, failure/2]).
+-export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2]).
+-export([json/1, visible/1, one_line/1]).
 
--doc "Tables of what a server offers, from `server/discover` and the lists by their field names.".
--spec offered(Discovered :: map(), Offered :: #{binary() => [map()]}) -> unicode:chardata().
-offered(Discovered, Offered) ->
-    [server(Discovered)
+-doc "Tables of what a server offers: what it says of itself, and its lists by their field names.".
+-spec offered(Server :: map(), Offered :: #{binary() => [map()]}) -> unicode:chardata().
+offered(#{server_info := Info}, Offered) ->
+    [server(Info), $\n
      | [[$\n, Title, $\n, table([row(Field, Item) || Item <- Items])]
         || {Title, Field} <- [{~"Tools", ~"tools"}, {~"Resources", ~"resources"},
                               {~"Resource templates", ~"resourceTemplates"},
                               {~"Prompts", ~"prompts"}],
            #{Field := [_ | _] = Items} <- [Offered]]].
 
-server(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := Info}}) ->
-    [field(~"name", Info), " ", field(~"version", Info), $\n];
-server(_) ->
-    [].
+-doc "The name and the version of a server.".
+-spec server(Info :: map()) -> unicode:chardata().
+server(Info) ->
+    [field(~"name", Info), " ", field(~"version", Info)].
 
 row(~"resources", Item) -> {field(~"uri", Item), described(Item)};
 row(~"resourceTemplates", Item) -> {field(~"uriTemplate", Item), described(Item)};
@@ -41,6 +42,8 @@ field(Name, Item) ->
         _ -> ~"?"
     end.
 
+-doc "A text in one line.".
+-spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
 table(Rows) ->
@@ -53,7 +56,7 @@ table(Rows) ->
 result(#{~"content" := [_ | _] = Content}) ->
     [[content(Item), $\n] || Item <- Content];
 result(#{~"structuredContent" := Structured}) ->
-    [json:encode(Structured), $\n];
+    [json(Structured), $\n];
 result(_) ->
     [].
 
@@ -66,7 +69,7 @@ content(#{~"type" := ~"resource", ~"resource" := #{~"uri" := Uri} = Resource}) -
 content(#{~"type" := ~"resource_link", ~"uri" := Uri, ~"name" := Name}) ->
     ["[link ", visible(Uri), " ", visible(Name), "]"];
 content(Unknown) ->
-    json:encode(Unknown).
+    json(Unknown).
 
 resource(Uri, #{~"text" := Text} = Resource) ->
     ["[resource ", Uri, mime_type(Resource), "]\n", visible(Text)];
@@ -85,40 +88,109 @@ bytes(Base64) ->
         error:_ -> " not in base64"
     end.
 
--doc "One sentence about a request that failed.".
--spec failure(Url :: string(), erlmcp_cli_http:reason()) -> unicode:chardata().
+-doc "The messages of a prompt.".
+-spec messages(map()) -> unicode:chardata().
+messages(#{~"messages" := Messages} = Result) ->
+    [[[one_line(Text), "\n\n"] || #{~"description" := Text} <- [Result], is_binary(Text)]
+     | [[field(~"role", Message), ": ", content(maps:get(~"content", Message, #{})), $\n]
+        || Message <- Messages]].
+
+-doc "The values of a completion, one a line.".
+-spec completion(map()) -> unicode:chardata().
+completion(#{~"completion" := #{~"values" := Values}}) ->
+    [[one_line(Value), $\n] || Value <- Values, is_binary(Value)].
+
+-doc "A log message of the server.".
+-spec log(Params :: map()) -> unicode:chardata().
+log(Params) ->
+    ["[", field(~"level", Params), "] ",
+     [[one_line(Logger), ": "] || #{~"logger" := Logger} <- [Params], is_binary(Logger)],
+     case Params of
+         #{~"data" := Data} when is_binary(Data) -> one_line(Data);
+         #{~"data" := Data} -> json(Data);
+         #{} -> "?"
+     end].
+
+-doc "One sentence about a command that failed.".
+-spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
+    unicode:chardata().
 failure(_, {rpc, Error}) ->
-    ["error ", code(Error), refusal(Error), ": ", field(~"message", Error), incident(Error)];
-failure(Url, {http, Status}) ->
-    [Url, ": HTTP ", integer_to_list(Status), " without an MCP error; is it an MCP endpoint?"];
-failure(Url, {connect, Reason}) ->
-    ["cannot reach ", Url, ": ", connection(Reason)];
-failure(Url, {answer, What}) ->
-    [Url, ": the answer is not MCP 2026-07-28: ", What];
-failure(Url, timeout) ->
-    [Url, ": no answer in time; --timeout waits longer"].
+    ["error ", code(Error), refusal(Error), ": ", message(Error), incident(Error)];
+failure(Server, {http, Status, _, _}) when Status =:= 401; Status =:= 403 ->
+    [Server, ": HTTP ", integer_to_list(Status), ": not authorized; --login or --token may help"];
+failure(Server, {http, Status, _, _}) ->
+    [Server, ": HTTP ", integer_to_list(Status), " without an MCP error; is it an MCP endpoint?"];
+failure(Server, {connect, Reason}) ->
+    ["cannot reach ", Server, ": ", connection(Reason)];
+failure(Server, {timeout, _}) ->
+    [Server, ": no answer in time; --timeout waits longer"];
+failure(Server, timeout) ->
+    [Server, ": not reached in time; --timeout waits longer"];
+failure(Server, {unauthorized, {http, _, _, _} = Refused}) ->
+    failure(Server, Refused);
+failure(Server, {unauthorized, {browser, none}}) ->
+    [Server, ": not authorized: the login of before has ended; --login begins another"];
+failure(Server, {unauthorized, timeout}) ->
+    [Server, ": not authorized: the login was not finished in time"];
+failure(Server, {unauthorized, Why}) ->
+    [Server, ": not authorized: ", why(Why)];
+failure(_, {input, _, Why}) when is_binary(Why) ->
+    ["the server asked for input that it did not get: ", one_line(Why)];
+failure(Server, {bad_option, Option}) ->
+    [Server, io_lib:format(": ~0tp: it was not as expected", [Option])];
+failure(Server, {bad_option, Option, Expected}) ->
+    [Server, io_lib:format(": ~0tp: ~ts was expected", [Option, Expected])];
+failure(Server, Reason) ->
+    [Server, ": ", one_line(erlmcp_client:format_error(Reason))].
 
-code(#{~"code" := Code}) when is_integer(Code) -> integer_to_list(Code);
-code(_) -> "?".
+why(Why) when is_binary(Why) -> one_line(Why);
+why(Why) -> one_line(unicode:characters_to_binary(io_lib:format("~0tp", [Why]))).
 
-refusal(#{~"data" := #{~"name" := Name}}) when is_binary(Name) -> [" (", one_line(Name), ")"];
+message(#{message := Message}) -> one_line(Message).
+
+code(#{code := Code}) -> integer_to_list(Code).
+
+refusal(#{data := #{~"name" := Name}}) when is_binary(Name) -> [" (", one_line(Name), ")"];
 refusal(_) -> [].
 
-incident(#{~"data" := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
+incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
+connection({connect, Reason}) ->
+    connection(Reason);
+connection({tls_alert, {Alert, _}}) ->
+    connection({tls_alert, Alert});
 connection({tls_alert, Alert}) ->
     ["TLS: ", words(Alert)];
+connection({exit_status, Status}) when Status =:= 126; Status =:= 127 ->
+    "there is no such program";
+connection({exit_status, Status}) ->
+    ["the program ended with status ", integer_to_list(Status)];
+connection(Reason) when is_binary(Reason) ->
+    one_line(Reason);
 connection(Reason) when is_atom(Reason) ->
     case inet:format_error(Reason) of
         "unknown POSIX error" ++ _ -> words(Reason);
         Text -> Text
     end;
 connection(Reason) ->
-    io_lib:format("~0tp", [Reason]).
+    why(Reason).
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
+-doc "JSON in which no character is a control of a terminal.".
+-spec json(json:encode_value()) -> unicode:chardata().
+json(Value) ->
+    << <<(escaped(Character))/binary>>
+       || <<Character/utf8>> <= iolist_to_binary(json:encode(Value)) >>.
+
+escaped(Character) when Character >= 16#7f, Character < 16#a0 ->
+    <<"\\u00", (binary:encode_hex(<<Character>>, lowercase))/binary>>;
+escaped(Character) ->
+    <<Character/utf8>>.
+
+-doc "A text whose control characters are seen, and not obeyed.".
+-spec visible(binary()) -> binary().
 visible(Text) ->
     << <<(shown(Character))/utf8>> || <<Character/utf8>> <= Text >>.
 

@@ -1,23 +1,23 @@
 -module(erlmcp_cli_SUITE).
 -moduledoc "`bin/erlmcp` as its users meet it: a program with arguments, output and exit status.".
 
--include_lib("stdlib/include/assert.hrl").
+-import(erlmcp_cli_program, [erlmcp/2, run/3, serve/2, stop/2, url/1, one_line/1]).
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
-         unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_1/1,
+         unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigint_ends_serve/1,
          tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
          stdio_stdout_is_clean/1, other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
          list_json_is_json/1, call_prints_text/1, call_prints_unicode/1, call_describes_media/1,
          call_prints_structure/1, call_json_is_the_result/1, tool_error_exits_1/1,
-         crash_exits_1/1, unknown_tool_exits_1/1, bad_arguments_exit_2/1, deadline_exits_1/1,
+         crash_exits_1/1, unknown_tool_exits_1/1, bad_arguments_exit_2/1, deadline_exits_4/1,
          port_in_use_exits_1/1]).
 
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
-     unusable_host_exits_1, nobody_there_exits_1, not_an_mcp_endpoint_exits_1,
+     unusable_host_exits_1, nobody_there_exits_3, not_an_mcp_endpoint_exits_1,
      sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
      ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
 
@@ -25,41 +25,17 @@ groups() ->
     [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
                list_json_is_json, call_prints_text, call_prints_unicode, call_describes_media,
                call_prints_structure, call_json_is_the_result, tool_error_exits_1,
-               crash_exits_1, unknown_tool_exits_1, bad_arguments_exit_2, deadline_exits_1,
+               crash_exits_1, unknown_tool_exits_1, bad_arguments_exit_2, deadline_exits_4,
                port_in_use_exits_1]}].
 
-init_per_suite(Config) ->
-    Root = root(proplists:get_value(source, module_info(compile))),
-    Program = filename:join([Root, "bin", "erlmcp"]),
-    %% It builds first where that is due.
-    {0, _, _} = run(Program, ["version"], Config),
-    [{root, Root}, {program, Program} | Config].
+init_per_suite(Config) -> erlmcp_cli_program:init(Config).
 
 end_per_suite(_) ->
     ok.
 
-%% The server's port closes with the process that opened it, and this one ends with the callback.
-init_per_group(served, Config) ->
-    Suite = self(),
-    Keeper = spawn(fun() ->
-        {Server, Url, Said} = serve(["--port", "0"], Config),
-        Suite ! {self(), Url, Said},
-        receive {stop, From} -> From ! {self(), stop("TERM", Server)} end
-    end),
-    receive
-        {Keeper, Url, Said} -> [{keeper, Keeper}, {url, Url}, {said, Said} | Config]
-    after 60000 ->
-        ct:fail(no_server)
-    end.
+init_per_group(served, Config) -> erlmcp_cli_program:serve_for_group(["--port", "0"], Config).
 
-end_per_group(served, Config) ->
-    Keeper = proplists:get_value(keeper, Config),
-    Keeper ! {stop, self()},
-    receive
-        {Keeper, 0} -> ok
-    after 10000 ->
-        ct:fail(still_running)
-    end.
+end_per_group(served, Config) -> erlmcp_cli_program:end_group(Config).
 
 version_is_printed(Config) ->
     {0, Out, ""} = erlmcp(["version"], Config),
@@ -69,7 +45,8 @@ help_names_every_command(Config) ->
     {0, Help, ""} = erlmcp(["help"], Config),
     {0, Help, ""} = erlmcp(["--help"], Config),
     [{match, _} = re:run(Help, "^  " ++ Command ++ " +[a-z]", [multiline])
-     || Command <- ["serve", "list", "call", "version", "help"]],
+     || Command <- ["serve", "list", "call", "read", "prompt", "complete", "listen", "ping",
+                    "version", "help"]],
     {0, Serve, ""} = erlmcp(["help", "serve"], Config),
     {0, Serve, ""} = erlmcp(["serve", "--help"], Config),
     [{match, _} = re:run(Serve, Option)
@@ -93,12 +70,12 @@ unusable_host_exits_1(Config) ->
     {1, "", Why} = erlmcp(["serve", "everything", "--host", "256.1.1.1"], Config),
     one_line(Why).
 
-nobody_there_exits_1(Config) ->
+nobody_there_exits_3(Config) ->
     {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
     {ok, Port} = inet:port(Socket),
     ok = gen_tcp:close(Socket),
     [begin
-         {1, "", Why} = erlmcp(Command, Config),
+         {3, "", Why} = erlmcp(Command, Config),
          one_line(Why),
          {match, _} = re:run(Why, "connection refused")
      end || Url <- ["http://127.0.0.1:" ++ integer_to_list(Port) ++ "/mcp"],
@@ -107,17 +84,21 @@ nobody_there_exits_1(Config) ->
 not_an_mcp_endpoint_exits_1(Config) ->
     {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}, {active, false}]),
     {ok, Port} = inet:port(Socket),
-    Page = spawn_link(fun() ->
-        {ok, Connection} = gen_tcp:accept(Socket),
-        {ok, _} = gen_tcp:recv(Connection, 0),
-        ok = gen_tcp:send(Connection, "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\n"
-                                      "content-length: 2\r\n\r\nno"),
-        receive stop -> ok end
-    end),
+    Page = spawn_link(fun() -> pages(Socket) end),
     {1, "", Why} = erlmcp(["list", "http://127.0.0.1:" ++ integer_to_list(Port)], Config),
     one_line(Why),
     {match, _} = re:run(Why, "HTTP 404"),
-    Page ! stop.
+    unlink(Page),
+    exit(Page, kill).
+
+%% A page of another kind for each request, on a connection of its own.
+pages(Socket) ->
+    {ok, Connection} = gen_tcp:accept(Socket),
+    {ok, _} = gen_tcp:recv(Connection, 0),
+    ok = gen_tcp:send(Connection, "HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\n"
+                                  "connection: close\r\ncontent-length: 2\r\n\r\nno"),
+    ok = gen_tcp:shutdown(Connection, write),
+    pages(Socket).
 
 sigterm_ends_serve_with_0(Config) ->
     {Server, _, _} = serve(["--port", "0"], Config),
@@ -176,7 +157,7 @@ served_on_ipv6(Config) ->
     {Server, Url, _} = serve(["--port", "0", "--host", "::1"], Config),
     {match, _} = re:run(Url, "^http://\\[::1\\]:"),
     {0, "hello\n", ""} = erlmcp(["call", Url, "echo", "{\"text\":\"hello\"}"], Config),
-    {1, "", Why} = erlmcp(["list", ["https" | string:prefix(Url, "http")]], Config),
+    {3, "", Why} = erlmcp(["list", ["https" | string:prefix(Url, "http")]], Config),
     one_line(Why),
     {match, _} = re:run(Why, "TLS"),
     0 = stop("TERM", Server).
@@ -296,8 +277,8 @@ bad_arguments_exit_2(Config) ->
          one_line(Why)
      end || Arguments <- ["{", "[]", "1", "nonsense", ""]].
 
-deadline_exits_1(Config) ->
-    {1, "", Why} = erlmcp(["call", url(Config), "slow_tool", "{\"ms\":60000}", "--timeout", "1"],
+deadline_exits_4(Config) ->
+    {4, "", Why} = erlmcp(["call", url(Config), "slow_tool", "{\"ms\":60000}", "--timeout", "1"],
                           Config),
     one_line(Why),
     {match, _} = re:run(Why, "no answer in time").
@@ -307,10 +288,6 @@ port_in_use_exits_1(Config) ->
     {1, "", Why} = erlmcp(["serve", "everything", "--port", integer_to_list(Port)], Config),
     one_line(Why),
     {match, _} = re:run(Why, "port " ++ integer_to_list(Port) ++ " .* in use").
-
-url(Config) -> proplists:get_value(url, Config).
-
-one_line(Text) -> ?assertMatch([[_ | _], []], string:split(Text, "\n", all)).
 
 discover() -> line(1, ~"server/discover", #{}).
 
@@ -335,68 +312,3 @@ piped(Input, Config) ->
     ok = file:write_file(File, Input),
     run("/bin/sh", ["-c", "cat \"$1\" | \"$2\" serve everything --stdio", "-", File,
                     proplists:get_value(program, Config)], Config).
-
-erlmcp(Arguments, Config) -> run(proplists:get_value(program, Config), Arguments, Config).
-
-%% {ExitStatus, Stdout, Stderr}
-run(Program, Arguments, Config) ->
-    Stderr = filename:join(proplists:get_value(priv_dir, Config),
-                           "stderr" ++ integer_to_list(erlang:unique_integer([positive]))),
-    Port = open("exec \"$@\" 2>\"$0\"", [Stderr, Program | Arguments]),
-    {Status, Out} = output(Port, []),
-    {ok, Why} = file:read_file(Stderr),
-    {Status, unicode:characters_to_list(Out), unicode:characters_to_list(Why)}.
-
-open(Script, Arguments) ->
-    open_port({spawn_executable, "/bin/sh"},
-              [{args, ["-c", Script | Arguments]}, binary, exit_status, use_stdio, hide]).
-
-output(Port, Out) ->
-    receive
-        {Port, {data, Data}} -> output(Port, [Out, Data]);
-        {Port, {exit_status, Status}} -> {Status, Out}
-    after 120000 ->
-        ct:fail({no_end, Out})
-    end.
-
-%% Until it has printed how to stop it.
-serve(Arguments, Config) ->
-    Port = open("exec \"$0\" serve everything \"$@\"",
-                [proplists:get_value(program, Config) | Arguments]),
-    Said = said(Port, <<>>),
-    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
-                            [multiline, {capture, all_but_first, list}]),
-    {Port, Url, Said}.
-
-said(Port, Said) ->
-    receive
-        {Port, {data, Data}} ->
-            All = <<Said/binary, Data/binary>>,
-            case binary:match(All, ~"Stop it: ") of
-                nomatch -> said(Port, All);
-                _ -> All
-            end;
-        {Port, {exit_status, Status}} ->
-            ct:fail({ended, Status, Said})
-    after 60000 ->
-        ct:fail({silent, Said})
-    end.
-
-%% The status that a shell would name.
-stop(Signal, Port) ->
-    {os_pid, Pid} = erlang:port_info(Port, os_pid),
-    "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
-    receive
-        {Port, {exit_status, Status}} -> Status
-    after 5000 ->
-        ct:fail(still_running)
-    end.
-
-root(Folder) ->
-    case filelib:is_regular(filename:join([Folder, "bin", "erlmcp"])) of
-        true -> Folder;
-        false ->
-            Parent = filename:dirname(Folder),
-            true = Parent =/= Folder,
-            root(Parent)
-    end.

@@ -14,8 +14,9 @@ Opens a URL in the browser of who sits at this machine: with `open` on macOS, `w
 -define(MAX_URL_BYTES, 16384).
 
 %% What the browser says is not mixed with what this node says, and a browser that runs on does not
-%% hold the port. The URL is an argument, and nothing of it is read as a command.
--define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $?").
+%% hold the port, nor complain when the port is gone. The URL is an argument, and nothing of it is
+%% read as a command.
+-define(COMMAND, "\"$0\" \"$1\" >/dev/null 2>&1 </dev/null; echo $? 2>/dev/null").
 
 -doc """
 Opens a URL (`is_url/1`). What has not failed after three seconds, which a browser need not end in,

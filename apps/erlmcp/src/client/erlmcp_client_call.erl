@@ -95,20 +95,26 @@ and before it `{erlmcp, Reference, {progress | log, Params}}`.
 -spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
-    Tell = fun(Kind) ->
-        fun(Params) ->
-            erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
-        end
+    Tell = fun(Kind, Params) ->
+        erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
     end,
-    Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
+    Told = maps:merge(#{progress => fun(Params) -> Tell(progress, Params) end,
+                        log => fun(Params) -> Tell(log, Params) end}, Options),
+    To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
-        Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
-        Receiver ! {erlmcp, Reference,
-                    outcome(Operation, Client, Told, Watch, {Receiver, Reference})}
+        try
+            Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
+            tell(To, outcome(Operation, Client, Told, Watch, To))
+        catch
+            Class:Reason:Stack ->
+                true = ets:delete(Calls, self()),
+                ok = tell(To, {error, {crashed, {Reason, Stack}}}),
+                erlang:raise(Class, Reason, Stack)
+        end
     end, bounds(Client)),
     %% It can be cancelled from now on.
-    true = ets:insert(Calls, {Pid, {Receiver, Reference}}),
+    true = ets:insert(Calls, {Pid, To}),
     Pid ! {go, Reference},
     Reference.
 

@@ -44,6 +44,7 @@ check(Target, Options) ->
         {ok, Url} ?= erlmcp_http_target:parse(Target),
         ok ?= first_wrong(maps:to_list(Options)),
         ok ?= one_authorization(Options),
+        ok ?= oauth(Options),
         {ok, Token} ?= token(Options),
         {ok, #{url => Url,
                headers => own(maps:get(headers, Options, [])) ++ Token,
@@ -125,6 +126,14 @@ token(#{token := Token}) -> {ok, [{~"authorization", <<"Bearer ", Token/binary>>
 token(_) -> {ok, []}.
 
 is_token(Token) -> is_binary(Token) andalso Token =/= ~"" andalso is_value(Token).
+
+oauth(#{auth := Auth}) ->
+    case erlmcp_oauth_options:check(Auth) of
+        {ok, _} -> ok;
+        {error, {bad_option, Key, Expected}} -> {error, {bad_option, {auth, Key}, Expected}}
+    end;
+oauth(_) ->
+    ok.
 
 auth(#{auth := Auth}) -> fun() -> Auth end;
 auth(_) -> none.

@@ -50,8 +50,8 @@ attempt that failed, too.
 -opaque handle() :: {pid(), atomics:atomics_ref()}.
 
 -doc """
-Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls` and
-`subscriptions` of the settings come to.
+Starts the channel of a way, whose options are `options`. As many exchanges may be open as `calls`
+and `subscriptions` of the settings come to.
 """.
 -spec open(module(), Target :: term(), erlmcp_channel:settings()) ->
     {ok, pid(), handle()} | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.

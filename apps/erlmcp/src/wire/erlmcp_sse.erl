@@ -1,15 +1,13 @@
 -module(erlmcp_sse).
 -moduledoc """
-Server-sent events: written for a stream, read from a complete body. Pure.
+Server-sent events as they are written; `m:erlmcp_sse_reader` reads them. Pure.
 
-Source: WHATWG HTML, "Server-sent events", sections "Parsing an event stream" and "Interpreting an
-event stream".
+Source: WHATWG HTML, "Server-sent events", section "Parsing an event stream".
 """.
 
 -export([event/1, comment/0]).
--export([parse/1]).
 
--export_type([event/0, received/0]).
+-export_type([event/0]).
 
 -type event() :: #{
     data := iodata(),
@@ -17,7 +15,6 @@ event stream".
     id => binary(),
     retry => non_neg_integer()
 }.
--type received() :: erlmcp_sse_reader:event().
 
 -doc """
 One event. Data that is not in a map goes out as it is and must have no newline in it, as is so for
@@ -65,25 +62,3 @@ lines(Text) ->
 -spec comment() -> binary().
 comment() ->
     ~":\n\n".
-
--doc """
-The events of a body that is there as a whole.
-
-`event` is `message` where the stream gives no name. `id` and `retry` are the stream's at that
-point: they stay until another one comes, `id` is empty and `retry` absent before the first. An
-event that the body's end cuts short, one without data, and fields that nobody knows are left out.
-Bytes that are not UTF-8 are not replaced.
-
-## Examples
-
-```erlang
-1> erlmcp_sse:parse(~"id: 7\nevent: tick\ndata: one\ndata: two\n\n:\n\ndata: {}\n\ndata: cut").
-[#{data => ~"one\ntwo", event => ~"tick", id => ~"7"},
- #{data => ~"{}", event => ~"message", id => ~"7"}]
-```
-""".
--spec parse(binary()) -> [received()].
-parse(Body) ->
-    %% No event is larger than the body.
-    {Events, _} = erlmcp_sse_reader:push(Body, erlmcp_sse_reader:new(byte_size(Body) + 1)),
-    Events.

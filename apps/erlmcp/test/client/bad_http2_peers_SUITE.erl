@@ -11,7 +11,7 @@ server of a case writes what it likes once it has a whole request for a tool.
          small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
 
 -define(WAIT, 5000).
--define(SLACK, 1000).
+-define(SLACK, 2500).
 
 suite() ->
     [{timetrap, {seconds, 60}}].

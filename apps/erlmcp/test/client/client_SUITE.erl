@@ -67,12 +67,21 @@ init_per_testcase(_, Config) ->
                       complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"]},
                       handler => fun(#{~"who" := Who}, _) -> <<"Greet ", Who/binary>> end}],
         listen => [{http, #{sse => #{}}}, {tcp, #{}}]}),
+    Listening = erlmcp_test_sent:listen(),
     Client = client(Server, #{}, Config),
-    [{server, Server}, {client, Client} | Config].
+    [{server, Server}, {client, Client}, {listening, Listening} | Config].
 
-end_per_testcase(_, Config) ->
+%% What the clients sent must have been valid.
+end_per_testcase(Case, Config) ->
     ok = erlmcp_client:stop(proplists:get_value(client, Config)),
-    ok = erlmcp:stop_server(proplists:get_value(server, Config)).
+    ok = erlmcp:stop_server(proplists:get_value(server, Config)),
+    try
+        _ = erlmcp_test_sent:heard(proplists:get_value(listening, Config),
+                                   [~"no/such" || Case =:= errors_are_reasons]),
+        ok
+    catch
+        error:Reason -> {fail, Reason}
+    end.
 
 client(Server, Own, Config) ->
     Options = maps:merge((proplists:get_value(options, Config))#{

@@ -3,13 +3,15 @@
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
-         calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1]).
+         calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1,
+         what_crashes_a_call_is_named/1]).
 
 -define(WAIT, 10_000).
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,
-     calls_may_be_more_than_by_default, a_session_hears_and_tells].
+     calls_may_be_more_than_by_default, a_session_hears_and_tells,
+     what_crashes_a_call_is_named].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -31,7 +33,7 @@ wrong_options_are_named(_) ->
      || {Target, Own} <- [{http, [{connections, 0}, {args, []}]}, {stdio, Stdio},
                           {tcp, [{tls, []}, {args, []}]}, {server, [{args, []}]}],
         {Key, Value} <- Common ++ Own],
-    {error, {bad_option, {limits, dept}, ~"no such limit"}} = start(http, #{limits => #{dept => 1}}),
+    {error, {bad_option, {limits, dept}, _}} = start(http, #{limits => #{dept => 1}}),
     {error, {bad_option, {inputs, elicit}, _}} = start(tcp, #{inputs => #{elicit => yes}}),
     {error, {bad_option, {cache, size}, _}} = start(server, #{cache => #{size => 1}}),
     {error, {bad_option, target, _}} = erlmcp_client:start_link(~"http://127.0.0.1:1/mcp"),
@@ -92,6 +94,20 @@ a_session_hears_and_tells(_) ->
     {none, ~"notifications/roots/list_changed", _} = heard(Socket),
     ok = erlmcp_client:stop(Client),
     {error, stopped} = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}).
+
+%% What is no JSON, and what is no option.
+what_crashes_a_call_is_named(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"a", version => ~"1",
+                                         tools => [#{name => ~"t",
+                                                     handler => fun(_, _) -> ~"" end}]}),
+    {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
+    [begin
+         {error, {crashed, {_, _}}} = erlmcp_client:call_tool(Client, ~"t", Arguments, Options),
+         {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"t", Arguments}, Options),
+         receive {erlmcp, Call, {error, {crashed, {_, _}}}} -> ok after ?WAIT -> error(late) end
+     end || {Arguments, Options} <- [{#{pid => self()}, #{}}, {#{}, #{timeout => soon}}]],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
 
 %% A client whose server is this process.
 connected(Options) ->

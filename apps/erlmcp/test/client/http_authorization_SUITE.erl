@@ -217,8 +217,8 @@ wrong_options(Config) ->
     [{error, {bad_option, Key, _}} = erlmcp_client:start_link({http, Url, Options})
      || {Key, Options} <- [
          {auth, #{auth => []}},
-         {browser, #{auth => #{browser => fun() -> ok end}}},
-         {client_secret, #{auth => #{grant => client_credentials, client_id => ~"c"}}},
+         {{auth, browser}, #{auth => #{browser => fun() -> ok end}}},
+         {{auth, client_secret}, #{auth => #{grant => client_credentials, client_id => ~"c"}}},
          {auth, #{auth => #{}, token => ~"t"}},
          {headers, #{auth => #{}, headers => [{~"Authorization", ~"Basic eA=="}]}}
      ]].

@@ -85,7 +85,8 @@ tasks_are_reached_by_key(_) ->
                 [#{url := Url}] = erlmcp:listeners(Pid),
                 Url
             end || _ <- [1, 2, 3]],
-    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{http, Url, #{tasks => true}} || Url <- Urls]}),
+    Targets = [{http, Url, #{tasks => true}} || Url <- Urls],
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => Targets}),
     [begin
          At = #{key => Key},
          {ok, Task} = erlmcp_client:call_tool(Pool, ~"print", #{}, At#{task => handle}),

@@ -112,7 +112,7 @@ event(Socket) ->
         <<":", _/binary>> ->
             event(Socket);
         Chunk ->
-            [#{data := Data} = Event | _] = erlmcp_sse:parse(Chunk),
+            [#{data := Data} = Event | _] = erlmcp_test_http:read_events(Chunk),
             [ok = valid(Message) || Data =/= ~"", Message <- lists:flatten([json:decode(Data)])],
             maps:with([id, retry, data], Event)
     end.
@@ -322,7 +322,7 @@ http2_stream_is_resumed(Config) ->
     {Call, _} = running(),
     {response, nofin, 200, _} = gun:await(Connection, Stream, 10_000),
     {data, nofin, Primed} = gun:await(Connection, Stream, 10_000),
-    [#{id := Id, data := ~""}] = erlmcp_sse:parse(Primed),
+    [#{id := Id, data := ~""}] = erlmcp_test_http:read_events(Primed),
     ok = gun:cancel(Connection, Stream),
     finish(Call, more),
     finish(Call, ~"done"),
@@ -334,7 +334,7 @@ http2_stream_is_resumed(Config) ->
     {ok, Rest} = gun:await_body(Connection, Again, 10_000),
     [#{~"params" := #{~"data" := ~"one"}}, #{~"params" := #{~"data" := ~"two"}},
      #{~"id" := 1, ~"result" := _}] = Messages =
-        [json:decode(Data) || #{data := Data} <- erlmcp_sse:parse(Rest), Data =/= ~""],
+        [json:decode(Data) || #{data := Data} <- erlmcp_test_http:read_events(Rest), Data =/= ~""],
     [ok = valid(Message) || Message <- Messages],
     gun:close(Connection).
 
@@ -577,7 +577,7 @@ slow_reader_of_http2_is_cut(_) ->
     gun:update_flow(Connection, Stream, 1_000_000),
     {response, nofin, 200, _} = gun:await(Connection, Stream, 10_000),
     {ok, Read} = gun:await_body(Connection, Stream, 10_000),
-    Events = [Data || #{data := Data} <- erlmcp_sse:parse(Read), Data =/= ~""],
+    Events = [Data || #{data := Data} <- erlmcp_test_http:read_events(Read), Data =/= ~""],
     {true, _} = {length(Events) < 40, length(Events)},
     gun:close(Connection),
     erlmcp_test_http:stop(Server).

@@ -200,7 +200,7 @@ listening_clients_come_back_one_by_one(_) ->
                   ok = send(Socket, ~"POST", Headers, Body),
                   {200, _} = head(Socket),
                   [#{retry := Delay, data := _}] =
-                      erlmcp_sse:parse(erlmcp_test_http:chunk(Socket)),
+                      erlmcp_test_http:read_events(erlmcp_test_http:chunk(Socket)),
                   close(Socket),
                   Delay
               end || _ <- lists:seq(1, 20)],

@@ -12,7 +12,10 @@ patience() -> ?PATIENCE.
 limits() ->
     #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
 
--doc "A channel of this module to a target, with the options of the transport, other limits, and numbers of the client's.".
+-doc """
+A channel of this module to a target, with the options of the transport, other limits, and numbers
+of the client's.
+""".
 open(Module, Target) ->
     open(Module, Target, #{}).
 

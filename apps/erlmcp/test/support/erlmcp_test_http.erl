@@ -7,7 +7,7 @@ Everything waits ten seconds at most and fails then.
 
 -export([start/1, stop/1, definitions/1, catalog/0, finish/2, running/0, ended/1]).
 -export([connect/1, write/2, send/4, close/1]).
--export([response/1, head/1, body/2, event/1, events/1, chunk/1, closed/1]).
+-export([response/1, head/1, body/2, event/1, events/1, read_events/1, chunk/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, session_process/0, delete/2]).
 -export([start_call/4, get_stream/2, get_stream/3]).
@@ -313,6 +313,13 @@ messages(#{~"content-type" := ~"application/json"}, Body) ->
     [json:decode(Body)];
 messages(#{~"content-type" := ~"text/event-stream"}, Body) ->
     [Message || {_, Message} <- events(Body)].
+
+-doc "The events in the bytes of a stream, from its beginning.".
+-spec read_events(binary()) -> [erlmcp_sse_reader:event()].
+read_events(Bytes) ->
+    %% No event is larger than all of them.
+    {Events, _} = erlmcp_sse_reader:push(Bytes, erlmcp_sse_reader:new(byte_size(Bytes) + 1)),
+    Events.
 
 -doc "The events in these bytes. Only what the server is to write: one line of data, and comments.".
 -spec events(binary()) -> [{Id :: binary() | none, Message :: term()}].

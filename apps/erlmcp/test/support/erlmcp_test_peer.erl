@@ -2,7 +2,8 @@
 -moduledoc """
 Servers that say what a case wants them to say, over real sockets: one that answers HTTP requests,
 one that speaks lines on TCP. What they answer with is a fun of the case's, which runs in a process
-for each connection; each message that comes is sent to the test's process as `{peer, Message}`.
+for each connection; each message that comes is sent to the test's process as `{peer, Message}`. It
+must be one of the revision that it claims (`m:erlmcp_test_sent`), or the test's process ends.
 """.
 
 -export([http/1, tcp/1, stop/1, received/0, received/1]).
@@ -35,7 +36,7 @@ http(Answer) ->
     peer().
 tcp(Answer) ->
     start([binary, {packet, line}, {buffer, 1_000_000}],
-          fun(Socket, Test) -> serve_lines(Socket, Answer, Test) end).
+          fun(Socket, Test) -> serve_lines(Socket, Answer, unknown, Test) end).
 
 start(Options, Serve) ->
     Test = self(),
@@ -104,17 +105,29 @@ error(#{~"id" := Id}, Code, Data) ->
 event(Message) ->
     [~"data: ", json:encode(Message), ~"\n\n"].
 
-serve_lines(Socket, Answer, Test) ->
+serve_lines(Socket, Answer, Before, Test) ->
     case gen_tcp:recv(Socket, 0) of
         {ok, Line} ->
             Message = json:decode(string:trim(Line)),
+            Revision = checked(Message, #{}, Before, Test),
             Test ! {peer, Message},
             case said(Answer(Message), Socket) of
-                ok -> serve_lines(Socket, Answer, Test);
+                ok -> serve_lines(Socket, Answer, Revision, Test);
                 close -> gen_tcp:close(Socket)
             end;
         {error, _} ->
             ok
+    end.
+
+checked(none, _, Before, _) ->
+    Before;
+checked(Message, Headers, Before, Test) ->
+    try
+        erlmcp_test_sent:check(Message, Headers, Before)
+    catch
+        error:Reason ->
+            exit(Test, {sent, Reason, Message}),
+            Before
     end.
 
 said([], _) -> ok;
@@ -136,7 +149,8 @@ said([Message | Messages], Socket) ->
 
 serve_http(Socket, Answer, Test) ->
     case request(Socket) of
-        {ok, #{message := Message} = Request} ->
+        {ok, #{message := Message, headers := Headers} = Request} ->
+            _ = checked(Message, Headers, unknown, Test),
             Test ! {peer, Message},
             case answered(Answer(Request), Socket) of
                 ok ->

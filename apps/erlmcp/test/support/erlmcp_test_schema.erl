@@ -4,11 +4,11 @@ Whether a message is one of its revision: by the official `schema.json` (`test/d
 the codes that the revision lets an error have.
 """.
 
--export([notification/2, request/2, response/2, result/3, error/2, check/3]).
+-export([notification/2, request/2, response/2, result/3, answer/2, error/2, check/3]).
 
 -compile({no_auto_import, [error/1, error/2]}).
 
--doc "A notification of the server's.".
+-doc "A notification.".
 -spec notification(Message :: map(), Revision :: binary()) -> ok.
 notification(#{~"method" := Method} = Message, Revision) ->
     not is_map_key(~"id", Message) orelse erlang:error({not_valid, Revision, members, [id]}),
@@ -18,10 +18,18 @@ notification(#{~"method" := Method} = Message, Revision) ->
     end,
     valid(Message, Name, Revision).
 
--doc "A request of the server's.".
+-doc "A request.".
 -spec request(Message :: map(), Revision :: binary()) -> ok.
 request(#{~"method" := Method, ~"id" := _} = Message, Revision) ->
-    valid(Message, by_method(Method, ~"Request", Revision), Revision).
+    case maps:keys(Message) -- [~"id", ~"jsonrpc", ~"method", ~"params"] of
+        [] -> ok;
+        Others -> erlang:error({not_valid, Revision, members, Others})
+    end,
+    Name = case is_of_extension(Method, Revision) of
+        true -> ~"JSONRPCRequest";
+        false -> by_method(Method, ~"Request", Revision)
+    end,
+    valid(Message, Name, Revision).
 
 -doc "A response with a result, to a request of this method.".
 -spec result(Message :: map(), Method :: binary(), Revision :: binary()) -> ok.
@@ -61,6 +69,18 @@ response(Message, Revision) ->
         #{~"JSONRPCResultResponse" := _} -> valid(Message, ~"JSONRPCResultResponse", Revision);
         #{} -> valid(Message, ~"JSONRPCResponse", Revision)
     end.
+
+-doc "The result of a client's response, to any of the requests that servers have.".
+-spec answer(Result :: map(), Revision :: binary()) -> ok.
+answer(Result, Revision) when map_size(Result) =:= 0 ->
+    valid(Result, ~"EmptyResult", Revision);
+answer(Result, Revision) ->
+    Known = definitions(Revision),
+    Names = [Name || Name <- [~"ElicitResult", ~"CreateMessageResult", ~"ListRootsResult"],
+                     is_map_key(Name, Known)],
+    lists:any(fun(Name) -> erlmcp_schema:is_valid(Result, compiled(Name, Revision)) end, Names)
+        orelse erlang:error({not_valid, Revision, Names, Result}),
+    ok.
 
 alone(Member, Message, Revision) ->
     case maps:keys(Message) -- [Member, ~"id", ~"jsonrpc"] of
@@ -124,7 +144,8 @@ by_method(Method, Kind, Revision) ->
     Found = [Name || Name := #{~"properties" := #{~"method" := #{~"const" := Is}}}
                          <- definitions(Revision),
                      Is =:= Method, binary:longest_common_suffix([Name, Kind]) =:= byte_size(Kind)],
-    case Found of
+    %% Where there is one alone it is also what all of them are.
+    case Found -- [<<"Client", Kind/binary>>, <<"Server", Kind/binary>>] of
         [Name] -> Name;
         [] -> erlang:error({not_valid, Revision, no_such_method, Method})
     end.

@@ -1,7 +1,7 @@
 -module(wire_sse_SUITE).
 -moduledoc """
 WHATWG HTML, "Server-sent events": what `m:erlmcp_sse` writes, and the paragraphs of "Parsing an
-event stream" and "Interpreting an event stream" that it reads by.
+event stream" and "Interpreting an event stream" that `m:erlmcp_sse_reader` reads by.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -47,54 +47,54 @@ refuses_injection(_Config) ->
 keeps_alive(_Config) ->
     Comment = iolist_to_binary(erlmcp_sse:comment()),
     ?assertMatch(<<":", _/binary>>, Comment),
-    ?assertEqual([message(~"x")], erlmcp_sse:parse(<<Comment/binary, "data:x\n\n">>)).
+    ?assertEqual([message(~"x")], events(<<Comment/binary, "data:x\n\n">>)).
 
 %% "Lines must be separated by either a CRLF pair, a single LF, or a single CR."
 line_ends(_Config) ->
     [?assertEqual([message(~"a\nb"), message(~"c")],
-                  erlmcp_sse:parse(iolist_to_binary(
+                  events(iolist_to_binary(
                       ["data:a", End, "data:b", End, End, "data:c", End, End])))
      || End <- ["\n", "\r", "\r\n"]],
-    ?assertEqual([message(~"a\nb")], erlmcp_sse:parse(~"data:a\r\ndata:b\r\n\r")),
-    ?assertEqual([message(~"a")], erlmcp_sse:parse(~"data:a\n\r\n")).
+    ?assertEqual([message(~"a\nb")], events(~"data:a\r\ndata:b\r\n\r")),
+    ?assertEqual([message(~"a")], events(~"data:a\n\r\n")).
 
 %% "one leading U+FEFF BYTE ORDER MARK character must be ignored if any are present"
 byte_order_mark(_Config) ->
     Bom = <<16#FEFF/utf8>>,
-    ?assertEqual([message(~"x")], erlmcp_sse:parse(<<Bom/binary, "data:x\n\n">>)),
-    ?assertEqual([], erlmcp_sse:parse(<<Bom/binary, Bom/binary, "data:x\n\n">>)),
-    ?assertEqual([message(Bom)], erlmcp_sse:parse(<<"data:", Bom/binary, "\n\n">>)).
+    ?assertEqual([message(~"x")], events(<<Bom/binary, "data:x\n\n">>)),
+    ?assertEqual([], events(<<Bom/binary, Bom/binary, "data:x\n\n">>)),
+    ?assertEqual([message(Bom)], events(<<"data:", Bom/binary, "\n\n">>)).
 
 %% "Append the field value to the data buffer, then append a single LF character"
 data_lines(_Config) ->
-    ?assertEqual([message(~"a\n\nb")], erlmcp_sse:parse(~"data:a\ndata\ndata: b\n\n")),
-    ?assertEqual([message(~"")], erlmcp_sse:parse(~"data\n\n")),
-    ?assertEqual([message(~"\n")], erlmcp_sse:parse(~"data\ndata\n\n")),
+    ?assertEqual([message(~"a\n\nb")], events(~"data:a\ndata\ndata: b\n\n")),
+    ?assertEqual([message(~"")], events(~"data\n\n")),
+    ?assertEqual([message(~"\n")], events(~"data\ndata\n\n")),
     %% "If the data buffer is an empty string, set the data buffer and the event type buffer to the
     %% empty string and return."
-    ?assertEqual([message(~"x")], erlmcp_sse:parse(~"event:lost\n\ndata:x\n\n")),
-    ?assertEqual([], erlmcp_sse:parse(~"\n\n\n")).
+    ?assertEqual([message(~"x")], events(~"event:lost\n\ndata:x\n\n")),
+    ?assertEqual([], events(~"\n\n\n")).
 
 %% "If value starts with a U+0020 SPACE character, remove it from value."
 spaces(_Config) ->
-    ?assertEqual([message(~" x ")], erlmcp_sse:parse(~"data:  x \n\n")),
-    ?assertEqual([message(~"\tx")], erlmcp_sse:parse(~"data:\tx\n\n")),
-    ?assertEqual([], erlmcp_sse:parse(~" data:x\n\n")),
-    ?assertEqual([], erlmcp_sse:parse(~"data :x\n\n")).
+    ?assertEqual([message(~" x ")], events(~"data:  x \n\n")),
+    ?assertEqual([message(~"\tx")], events(~"data:\tx\n\n")),
+    ?assertEqual([], events(~" data:x\n\n")),
+    ?assertEqual([], events(~"data :x\n\n")).
 
 %% "If the line starts with a U+003A COLON character (:): Ignore the line."
 comments(_Config) ->
-    ?assertEqual([message(~"a\nb")], erlmcp_sse:parse(~"data:a\n: no\n:\n:data:no\ndata:b\n\n")).
+    ?assertEqual([message(~"a\nb")], events(~"data:a\n: no\n:\n:data:no\ndata:b\n\n")).
 
 %% "The field is ignored."
 fields(_Config) ->
-    ?assertEqual([message(~"a:b")], erlmcp_sse:parse(~"data:a:b\nDATA:no\nfoo:no\nbar\n\n")),
+    ?assertEqual([message(~"a:b")], events(~"data:a:b\nDATA:no\nfoo:no\nbar\n\n")),
     ?assertEqual([#{data => ~"x", event => ~"b", id => ~""}, message(~"y")],
-                 erlmcp_sse:parse(~"event:a\nevent: b\ndata:x\n\nevent\ndata:y\n\n")).
+                 events(~"event:a\nevent: b\ndata:x\n\nevent\ndata:y\n\n")).
 
 %% "If the field value consists of only ASCII digits, then interpret the field value as an integer"
 retry(_Config) ->
-    [?assertEqual([Expected], erlmcp_sse:parse(<<"retry:", Value/binary, "\ndata:x\n\n">>), Value)
+    [?assertEqual([Expected], events(<<"retry:", Value/binary, "\ndata:x\n\n">>), Value)
      || {Value, Expected} <- [
             {~"0", (message(~"x"))#{retry => 0}},
             {~" 2500", (message(~"x"))#{retry => 2500}},
@@ -105,7 +105,7 @@ retry(_Config) ->
             {binary:copy(~"9", 100_000), message(~"x")}
         ]],
     ?assertEqual([(message(~"x"))#{retry => 5}, (message(~"y"))#{retry => 5}],
-                 erlmcp_sse:parse(~"retry:5\n\ndata:x\n\ndata:y\n\n")).
+                 events(~"retry:5\n\ndata:x\n\ndata:y\n\n")).
 
 %% "If the field value does not contain U+0000 NULL, then set the last event ID buffer to the field
 %% value. Otherwise, ignore the field." The buffer is not reset between events.
@@ -114,22 +114,22 @@ last_event_id(_Config) ->
                  ids(~"id:1\ndata\n\nid:2\0\ndata\n\nid:3\n\ndata\n\nid\ndata\n\n")).
 
 ids(Body) ->
-    [Id || #{id := Id} <- erlmcp_sse:parse(Body)].
+    [Id || #{id := Id} <- events(Body)].
 
 %% "Once the end of the file is reached, any pending data must be discarded."
 incomplete(_Config) ->
-    [?assertEqual([message(~"a")], erlmcp_sse:parse(<<"data:a\n\n", Rest/binary>>), Rest)
+    [?assertEqual([message(~"a")], events(<<"data:a\n\n", Rest/binary>>), Rest)
      || Rest <- [~"", ~"data:b", ~"data:b\n", ~"data:b\r\n", ~"data:b\n:", ~"data:b\nid:1"]],
-    ?assertEqual([], erlmcp_sse:parse(~"")).
+    ?assertEqual([], events(~"")).
 
 %% The examples that follow "Interpreting an event stream".
 specification_examples(_Config) ->
     ?assertEqual([message(~"YHOO\n+2\n10")],
-                 erlmcp_sse:parse(~"data: YHOO\ndata: +2\ndata: 10\n\n")),
+                 events(~"data: YHOO\ndata: +2\ndata: 10\n\n")),
     ?assertEqual(
         [(message(~"first event"))#{id => ~"1"}, message(~"second event"),
          message(~" third event")],
-        erlmcp_sse:parse(~"""
+        events(~"""
         : test stream
 
         data: first event
@@ -142,9 +142,11 @@ specification_examples(_Config) ->
 
 
         """)),
-    ?assertEqual([message(~""), message(~"\n")], erlmcp_sse:parse(~"data\n\ndata\ndata\n\ndata:")),
+    ?assertEqual([message(~""), message(~"\n")], events(~"data\n\ndata\ndata\n\ndata:")),
     ?assertEqual([message(~"test"), message(~"test")],
-                 erlmcp_sse:parse(~"data:test\n\ndata: test\n\n")).
+                 events(~"data:test\n\ndata: test\n\n")).
+
+events(Body) -> erlmcp_test_http:read_events(Body).
 
 message(Data) ->
     #{data => Data, event => ~"message", id => ~""}.
@@ -156,7 +158,7 @@ round_trip(_Config) ->
                       Body = [[erlmcp_sse:event(Event), lists:duplicate(N, erlmcp_sse:comment())]
                               || {Event, N} <- Events],
                       {Expected, _} = lists:mapfoldl(fun received/2, #{}, [E || {E, _} <- Events]),
-                      Expected =:= erlmcp_sse:parse(iolist_to_binary(Body))
+                      Expected =:= events(iolist_to_binary(Body))
                   end),
           1000).
 
@@ -183,7 +185,7 @@ never_crashes(_Config) ->
                          ~"x", <<16#FF>>, <<16#EF, 16#BB, 16#BF>>]),
     check(?FORALL(Fragments, list(Fragment),
                   lists:all(fun(Event) -> is_binary(maps:get(data, Event)) end,
-                            erlmcp_sse:parse(iolist_to_binary(Fragments)))),
+                            events(iolist_to_binary(Fragments)))),
           2000).
 
 check(Property, Tests) ->

@@ -74,6 +74,8 @@ at_provider(#{client_id := Id}) ->
 provider_context(#{fetch := Fetch} = Context) ->
     Context#{fetch := Fetch#{plain := [loopback]}}.
 
+login(_, _, #{settings := #{browser := none}}) ->
+    {error, {browser, none}};
 %% Somebody else waits for the browser at a redirect URI that was set; ours is waited for here.
 login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Browser}} = Context) ->
     maybe

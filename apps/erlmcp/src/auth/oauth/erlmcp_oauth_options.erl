@@ -27,7 +27,8 @@ How a token is come by.
   the authorization server reads such documents.
 - `client_name`: what a client that has to register itself is called.
 - `browser`: sends the user to a URL; by default with the machine's own browser. A listener on the
-  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`.
+  loopback waits for the answer: `loopback` has its options, see `m:erlmcp_loopback`. With `none`
+  nobody is sent: tokens of before serve and are renewed, and a login fails.
 - `redirect_uri`: where the browser is sent back to, if somebody else waits there. `browser` is
   needed then, and returns `{ok, Url}`, the URL that the browser came back to.
 - `scope`: what is asked for beside the scopes that a challenge names, and in place of those that
@@ -53,7 +54,7 @@ How a token is come by.
     redirect_uri => binary(),
     loopback => #{port => inet:port_number(), path => binary(), host => binary(),
                   say => fun((Url :: binary()) -> term())},
-    browser => fun((Url :: binary()) -> ok | {ok, binary()} | {error, term()}),
+    browser => none | fun((Url :: binary()) -> ok | {ok, binary()} | {error, term()}),
     scope => binary(),
     assertion => binary() | fun((Issuer :: binary()) -> {ok, binary()} | {error, term()}),
     idp => #{token_endpoint := binary(), client_id := binary(), client_secret => secret(),
@@ -120,7 +121,7 @@ option(loopback, Value) ->
     is_map(Value) andalso maps:keys(maps:without([port, path, host, say], Value)) =:= []
         orelse ~"a map of port, path, host and say";
 option(browser, Value) ->
-    is_function(Value, 1) orelse ~"a fun of a URL";
+    Value =:= none orelse is_function(Value, 1) orelse ~"a fun of a URL, or none";
 option(scope, Value) ->
     is_scope(Value) orelse ~"scopes with a space between them";
 option(assertion, Value) ->

@@ -13,10 +13,31 @@ in `items`) and the rest are one check. Pure.
 -doc "The parts of a schema that these keywords are.".
 -spec parts(map(), erlmcp_schema_compile:context()) -> [erlmcp_schema_run:part()].
 parts(Schema, Context) ->
-    items(Schema, Context) ++
-        [part(Keyword, Value, Schema, Context)
-         || Keyword <- [~"minItems", ~"maxItems", ~"uniqueItems", ~"contains"],
-            #{Keyword := Value} <- [Schema]].
+    Sizes = keywords([~"minItems", ~"maxItems"], Schema, Context),
+    Others = keywords([~"uniqueItems", ~"contains"], Schema, Context),
+    case items(Schema, Context) of
+        [{[Check], Finders}] when Sizes =/= [] ->
+            Least = erlmcp_schema_number:to_integer(maps:get(~"minItems", Schema, 0)),
+            Most = erlmcp_schema_number:to_integer(maps:get(~"maxItems", Schema, infinity)),
+            [{[sized(Least, Most, Check)], Finders ++ [Find || {_, [Find]} <- Sizes]} | Others];
+        Items ->
+            Items ++ Sizes ++ Others
+    end.
+
+keywords(Keywords, Schema, Context) ->
+    [part(Keyword, Value, Schema, Context)
+     || Keyword <- Keywords, #{Keyword := Value} <- [Schema]].
+
+%% Both sizes and the items in one. An atom is more than any number.
+sized(Least, Most, Items) ->
+    fun
+        (V, Table, Budget) when length(V) >= Least, length(V) =< Most ->
+            Items(V, Table, spend(length(V) bsr 6, Budget));
+        (V, _, Budget) when length(V) >= 0 ->
+            bnot spend(length(V) bsr 6, Budget);
+        (V, Table, Budget) ->
+            Items(V, Table, Budget)
+    end.
 
 -doc "Whether the items have a check. It refuses all but arrays if `type` does.".
 -spec has_items(map()) -> boolean().

@@ -155,6 +155,10 @@ match(Text, [{Class, Least, Most} | Items]) ->
 match(Text, []) ->
     Text =:= <<>>.
 
+%% Four at a time take two thirds of the time.
+are(<<C1, C2, C3, C4, Rest/binary>>, A, B, D)
+        when ?IS_IN(C1, A, B, D), ?IS_IN(C2, A, B, D), ?IS_IN(C3, A, B, D), ?IS_IN(C4, A, B, D) ->
+    are(Rest, A, B, D);
 are(<<C, Rest/binary>>, A, B, D) when ?IS_IN(C, A, B, D) -> are(Rest, A, B, D);
 are(Rest, _, _, _) -> Rest =:= <<>>.
 

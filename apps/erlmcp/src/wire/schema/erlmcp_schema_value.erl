@@ -75,6 +75,23 @@ fused(#{~"type" := ~"string"} = Schema) when is_map_key(~"minLength", Schema);
               bnot Budget
       end],
      [~"type", ~"minLength", ~"maxLength"]};
+fused(#{~"type" := ~"string", ~"pattern" := Text}) ->
+    case erlmcp_schema_shape:compile(Text) of
+        {ok, Shape} ->
+            {[fun
+                  (V, _, Budget) when is_binary(V) ->
+                      Left = spend(byte_size(V) bsr 5, Budget),
+                      case erlmcp_schema_shape:match(V, Shape) of
+                          true -> Left;
+                          false -> bnot Left
+                      end;
+                  (_, _, Budget) ->
+                      bnot Budget
+              end],
+             [~"type", ~"pattern"]};
+        error ->
+            {[], []}
+    end;
 fused(#{~"type" := Type} = Schema)
         when Type =:= ~"integer" orelse Type =:= ~"number",
              is_map_key(~"minimum", Schema) orelse is_map_key(~"maximum", Schema) ->

@@ -1,0 +1,359 @@
+-module(client_lifetimes_SUITE).
+-moduledoc """
+What is left when one of those dies that have to do with a client, at any moment: its owner, the
+client, a call, a subscriber, the application. Nothing is, everybody who waits is told, and told
+once, and the server is told where it still does something.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
+         ended_subscription_is_over/1, subscription_comes_when_the_server_does/1,
+         killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
+         killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
+         question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
+         server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
+         no_key_in_reports/1]).
+-export([log/2]).
+
+-import(erlmcp_test_http, [running/0]).
+-import(erlmcp_test_peer, [result/2]).
+
+-define(WAIT, 5000).
+
+all() ->
+    [subscription_ends_on_the_server, subscription_ends_with_its_owner,
+     ended_subscription_is_over, subscription_comes_when_the_server_does,
+     killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
+     crashed_call_says_so, stopped_application_ends_clients,
+     question_before_the_session_is_known, busy_stream_is_asked_for_again,
+     server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+server() ->
+    {ok, Server} = erlmcp:start_server((erlmcp_test_http:definitions(self()))#{
+        name => ~"test", version => ~"1.0.0", listen => [{http, #{}}, {tcp, #{}}]}),
+    Server.
+
+url(Server) ->
+    [Url] = [Url || #{transport := http, url := Url} <- erlmcp:listeners(Server)],
+    Url.
+
+tcp(Server, Options) ->
+    {tcp, ~"127.0.0.1", erlmcp_test_line:port(Server), Options}.
+
+started(Target) ->
+    {ok, Client} = erlmcp_client:start_link(Target),
+    Client.
+
+event(Reference) ->
+    receive {erlmcp, Reference, Event} -> Event after ?WAIT -> error(no_event) end.
+
+gone(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok after ?WAIT -> error({lives, Pid}) end.
+
+%% The server hears that nobody listens any more, on HTTP/2 and TCP too, where streams and calls
+%% share a connection.
+subscription_ends_on_the_server(_) ->
+    Server = server(),
+    [begin
+         Client = started(Target),
+         {ok, First} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+         {ok, Second} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+         subscribed = event(First),
+         subscribed = event(Second),
+         2 = length(listeners(Server)),
+         ok = erlmcp_client:unsubscribe(Client, First),
+         ok = eventually(fun() -> length(listeners(Server)) =:= 1 end),
+         ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
+         tools_changed = event(Second),
+         {ok, pong} = erlmcp_client:ping(Client),
+         receive {erlmcp, _, _} = More -> error(More) after 0 -> ok end,
+         ok = erlmcp:remove(Server, tool, ~"new"),
+         ok = erlmcp_client:stop(Client),
+         ok = eventually(fun() -> listeners(Server) =:= [] end)
+     end || Target <- [tcp(Server, #{era => stateless}), {server, Server, #{era => stateless}},
+                       {http, url(Server), #{era => stateless}},
+                       {http, url(Server), #{era => stateless, protocols => [http2]}}]],
+    ok = erlmcp:stop_server(Server).
+
+%% Who is to be told of a change of tools.
+listeners(Server) ->
+    {ok, _, #{subscriptions := Table}} = erlmcp_registry:whereis(Server),
+    [Key || {{tools_changed, _, _} = Key, _, _} <- ets:tab2list(Table)].
+
+eventually(Is) -> eventually(Is, erlang:monotonic_time(millisecond) + ?WAIT).
+
+eventually(Is, Deadline) ->
+    case {Is(), erlang:monotonic_time(millisecond) < Deadline} of
+        {true, _} -> ok;
+        {false, true} -> receive after 20 -> eventually(Is, Deadline) end;
+        {false, false} -> error(never)
+    end.
+
+%% An owner that ends in order leaves nobody who tries to reach the server for ever.
+subscription_ends_with_its_owner(_) ->
+    Server = server(),
+    [begin
+         Test = self(),
+         {Owner, Monitor} = spawn_monitor(fun() ->
+             Client = started(Target),
+             {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+             subscribed = event(Reference),
+             {links, Links} = process_info(Client, links),
+             Test ! {linked, [Client | [Pid || Pid <- Links, is_pid(Pid), Pid =/= self()]]}
+         end),
+         receive {'DOWN', Monitor, process, Owner, normal} -> ok after ?WAIT -> error(late) end,
+         receive {linked, Pids} -> [ok = gone(Pid) || Pid <- Pids] after 0 -> error(none) end
+     end || Target <- [tcp(Server, #{era => stateless}), {http, url(Server), #{era => stateless}},
+                       {http, url(Server), #{era => session}}]],
+    ok = erlmcp:stop_server(Server).
+
+%% "After `{ended, Reason}` nothing comes", and there is room for others.
+ended_subscription_is_over(_) ->
+    Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            [result(Message, #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                               capabilities => #{}})];
+        (#{~"method" := ~"subscriptions/listen"} = Message) ->
+            [(erlmcp_test_peer:error(Message, -32601, #{}))];
+        (_) ->
+            []
+    end),
+    #{port := Port} = Peer,
+    Client = started({tcp, ~"127.0.0.1", Port, #{subscriptions => 2}}),
+    {ok, _} = erlmcp_client:server(Client),
+    [begin
+         {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+         {ended, {rpc, _}} = event(Reference)
+     end || _ <- lists:seq(1, 5)],
+    {monitors, []} = process_info(Client, monitors),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A client that only listens finds the server, too.
+subscription_comes_when_the_server_does(_) ->
+    Server = server(),
+    Url = url(Server),
+    #{port := Port} = uri_string:parse(Url),
+    ok = erlmcp:stop_server(Server),
+    Client = started({http, Url, #{}}),
+    {error, {connect, _}} = erlmcp_client:server(Client),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    {ok, Again} = erlmcp:start_server(#{name => ~"test", version => ~"1.0.0",
+                                        listen => [{http, #{port => Port}}]}),
+    subscribed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Again).
+
+killed_client_is_forgotten(_) ->
+    Server = server(),
+    Client = started({server, Server, #{}}),
+    {ok, pong} = erlmcp_client:ping(Client),
+    killed(Client),
+    ok = eventually(fun() -> erlmcp_client:ping(Client) =:= {error, stopped} end),
+    [{error, stopped} = Answer
+     || Answer <- [erlmcp_client:async(Client, ping), erlmcp_client:info(Client),
+                   erlmcp_client:server(Client),
+                   erlmcp_client:subscribe(Client, #{tools_changed => true})]],
+    ok = erlmcp_client:cancel(Client, make_ref()),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+killed(Pid) ->
+    true = unlink(Pid),
+    Monitor = monitor(process, Pid),
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, process, Pid, killed} -> ok after ?WAIT -> error(lives) end.
+
+%% Those who wait for an answer get one.
+killed_client_leaves_no_call_waiting(_) ->
+    Server = server(),
+    [begin
+         Client = started(Target),
+         {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"wait", #{}}),
+         {_, _} = running(),
+         Test = self(),
+         _ = spawn_link(fun() ->
+             Test ! {waited, erlmcp_client:call_tool(Client, ~"wait", #{})}
+         end),
+         {_, _} = running(),
+         killed(Client),
+         {error, _} = event(Reference),
+         receive {waited, {error, Reason}} when element(1, Reason) =/= crashed -> ok
+         after ?WAIT -> error(late)
+         end,
+         receive {erlmcp, _, _} = Twice -> error(Twice) after 100 -> ok end
+     end || Target <- [{server, Server, #{}}, tcp(Server, #{}), {http, url(Server), #{}}]],
+    ok = erlmcp:stop_server(Server).
+
+killed_pool_is_forgotten(_) ->
+    Server = server(),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{server, Server, #{}}]}),
+    {ok, Reference} = erlmcp_client:async(Pool, {call_tool, ~"wait", #{}}),
+    {_, _} = running(),
+    killed(Pool),
+    {error, _} = event(Reference),
+    ok = eventually(fun() -> erlmcp_client:ping(Pool) =:= {error, stopped} end),
+    {error, stopped} = erlmcp_client:async(Pool, ping),
+    ok = erlmcp_pool:stop(Pool),
+    ok = erlmcp:stop_server(Server).
+
+%% A fun of the call's that fails is no lack of memory.
+crashed_call_says_so(_) ->
+    Server = server(),
+    Client = started({server, Server, #{}}),
+    Options = #{progress => fun(_) -> error(on_purpose) end},
+    Operation = {call_tool, ~"progress", #{}},
+    {ok, Reference} = erlmcp_client:async(Client, Operation, Options),
+    {error, {crashed, {on_purpose, _}}} = event(Reference),
+    {error, {crashed, {on_purpose, _}}} =
+        erlmcp_client:call_tool(Client, ~"progress", #{}, Options),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp:stop_server(Server).
+
+%% Without the application there is no client that runs on unseen.
+stopped_application_ends_clients(_) ->
+    Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            [result(Message, #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                               capabilities => #{}})];
+        (_) ->
+            []
+    end),
+    #{port := Port} = Peer,
+    Client = started({tcp, ~"127.0.0.1", Port, #{}}),
+    {ok, _} = erlmcp_client:server(Client),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    true = unlink(Client),
+    ok = application:stop(erlmcp),
+    ok = gone(Client),
+    {error, stopped} = event(Reference),
+    {error, stopped} = erlmcp_client:ping(Client),
+    ok = application:start(erlmcp),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% A server may ask as soon as it is told that the session is open, before the client's other
+%% process has said so.
+question_before_the_session_is_known(_) ->
+    Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, #{protocolVersion => ~"2025-11-25",
+                               serverInfo => #{name => ~"early", version => ~"1"},
+                               capabilities => #{logging => #{}}})];
+        (#{~"method" := ~"notifications/initialized"}) ->
+            [#{jsonrpc => ~"2.0", id => ~"early", method => ~"roots/list"}];
+        (#{~"method" := ~"logging/setLevel"} = Message) ->
+            [result(Message, #{})];
+        (_) ->
+            []
+    end),
+    #{port := Port} = Peer,
+    Roots = [#{uri => ~"file:///work"}],
+    Client = started({tcp, ~"127.0.0.1", Port, #{era => session, log_level => error,
+                                                 inputs => #{roots => Roots}}}),
+    {ok, _} = erlmcp_client:server(Client),
+    ok = answered(~"early"),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+answered(Id) ->
+    case erlmcp_test_peer:received() of
+        #{~"id" := Id, ~"result" := #{~"roots" := [_]}} -> ok;
+        _ -> answered(Id)
+    end.
+
+%% Some servers answer 409 while they still take the stream of before for open.
+busy_stream_is_asked_for_again(_) ->
+    Tries = counters:new(1, []),
+    Peer = erlmcp_test_peer:http(fun
+        (#{method := ~"GET"}) ->
+            ok = counters:add(Tries, 1, 1),
+            case counters:get(Tries, 1) of
+                1 ->
+                    {409, [], ~"Only one stream"};
+                _ ->
+                    {events, [erlmcp_test_peer:event(
+                        #{jsonrpc => ~"2.0", method => ~"notifications/tools/list_changed"}),
+                        {wait, 10_000}]}
+            end;
+        (#{message := #{~"method" := ~"initialize"} = Message}) ->
+            {200, [{~"mcp-session-id", ~"s"}],
+             result(Message, #{protocolVersion => ~"2025-11-25", capabilities => #{},
+                               serverInfo => #{name => ~"busy", version => ~"1"}})};
+        (_) ->
+            {202, [], none}
+    end),
+    #{url := Url} = Peer,
+    Client = started({http, Url, #{era => session}}),
+    {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
+    subscribed = event(Reference),
+    tools_changed = event(Reference),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% What cannot be written any more is not waited for.
+server_that_reads_nothing_holds_up_no_stop(_) ->
+    {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {recbuf, 4096},
+                                      {ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listen),
+    Client = started({tcp, ~"127.0.0.1", Port, #{era => stateless}}),
+    {ok, Socket} = gen_tcp:accept(Listen, ?WAIT),
+    {ok, Line} = gen_tcp:recv(Socket, 0, ?WAIT),
+    #{~"id" := Id} = json:decode(Line),
+    ok = gen_tcp:send(Socket, [json:encode(#{
+        jsonrpc => ~"2.0", id => Id,
+        result => #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                    capabilities => #{}}}), $\n]),
+    {ok, _} = erlmcp_client:server(Client),
+    {ok, _} = erlmcp_client:async(Client, {call_tool, ~"t", #{a => binary:copy(~"x", 12_000_000)}}),
+    {error, {timeout, _}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 500}),
+    Began = erlang:monotonic_time(millisecond),
+    ok = erlmcp_client:stop(Client),
+    true = erlang:monotonic_time(millisecond) - Began < 2000,
+    ok = gen_tcp:close(Socket),
+    ok = gen_tcp:close(Listen).
+
+%% The folder of a child's pipes goes, however early the client is stopped.
+no_folder_is_left(Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "pipes"),
+    ok = file:make_dir(Folder),
+    true = os:putenv("TMPDIR", Folder),
+    [begin
+         Client = started({stdio, [~"cat"], #{}}),
+         receive after Pause -> ok end,
+         ok = erlmcp_client:stop(Client)
+     end || Pause <- [0, 0, 1, 2, 5, 10]],
+    ok = eventually(fun() -> file:list_dir(Folder) =:= {ok, []} end),
+    true = os:unsetenv("TMPDIR").
+
+%% A key of TLS is in no report, whatever of a client ends.
+no_key_in_reports(_) ->
+    Secret = "the password of the key",
+    Client = started({http, ~"https://127.0.0.1:1/mcp", #{tls => [{password, Secret}]}}),
+    true = unlink(Client),
+    #{level := Level} = logger:get_primary_config(),
+    ok = logger:set_primary_config(level, all),
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self(), level => all}),
+    {links, Links} = process_info(Client, links),
+    [Channel] = [Pid || Pid <- Links, is_pid(Pid)],
+    [{_, Pool, _, _}] = [Child || {pool, _, _, _} = Child <- supervisor:which_children(Channel)],
+    nomatch = string:find(io_lib:format("~0p", [sys:get_status(Pool)]), Secret),
+    exit(Pool, kill),
+    ok = gone(Client),
+    ok = logger:remove_handler(?MODULE),
+    ok = logger:set_primary_config(level, Level),
+    Logged = logged(),
+    true = Logged =/= [],
+    [] = [Text || Text <- Logged, string:find(Text, Secret) =/= nomatch].
+
+log(Event, #{config := Test}) ->
+    Test ! {logged, io_lib:format("~0p", [Event])}.
+
+logged() ->
+    receive {logged, Text} -> [Text | logged()] after 0 -> [] end.

@@ -1,0 +1,123 @@
+-module(erlmcp_cli_arguments).
+-moduledoc "The arguments of tools and prompts, as they are typed.".
+
+-export([read/1, typed/2, strings/1]).
+
+-export_type([pairs/0]).
+
+-type pairs() :: [{Name :: binary(), Value :: binary()}].
+
+-define(STDIN_BYTES, 16_777_216).
+
+-doc "A JSON object, on stdin for `-`, or pairs of names and values.".
+-spec read([string()]) -> {ok, {object, map()} | {pairs, pairs()}} | {usage, unicode:chardata()}.
+read([]) ->
+    {ok, {object, #{}}};
+read(["-"]) ->
+    case erlmcp_cli_terminal:read_all(?STDIN_BYTES) of
+        {ok, Text} -> object(Text, "stdin");
+        {error, too_large} ->
+            {usage, io_lib:format("stdin: at most ~b bytes were expected", [?STDIN_BYTES])}
+    end;
+read([Text]) ->
+    Bytes = unicode:characters_to_binary(Text),
+    case string:trim(Bytes, leading) of
+        <<C, _/binary>> when C =/= ${, C =/= $[ -> read_pairs([Text]);
+        _ -> object(Bytes, Text)
+    end;
+read(Words) ->
+    read_pairs(Words).
+
+read_pairs(Words) ->
+    maybe
+        {ok, Pairs} ?= pairs(Words),
+        {ok, {pairs, Pairs}}
+    end.
+
+object(Text, Where) ->
+    try json:decode(Text) of
+        #{} = Object -> {ok, {object, Object}};
+        _ -> not_arguments(Where)
+    catch
+        error:_ -> not_arguments(Where)
+    end.
+
+not_arguments(Word) ->
+    {usage, [erlmcp_cli_text:one_line(unicode:characters_to_binary(Word)),
+             ": a JSON object was expected, or NAME=VALUE"]}.
+
+pairs(Words) -> pairs(Words, []).
+
+pairs([], Pairs) ->
+    {ok, lists:reverse(Pairs)};
+pairs([Word | Words], Pairs) ->
+    case string:split(unicode:characters_to_binary(Word), "=") of
+        [Name, Value] when Name =/= ~"" -> pairs(Words, [{Name, Value} | Pairs]);
+        _ -> not_arguments(Word)
+    end.
+
+-doc "Pairs as arguments of a prompt, which are strings.".
+-spec strings([string()]) -> {ok, #{binary() => binary()}} | {usage, unicode:chardata()}.
+strings(Words) ->
+    maybe
+        {ok, Pairs} ?= pairs(Words),
+        {ok, maps:from_list(Pairs)}
+    end.
+
+-doc "Pairs as arguments of a tool: what each value is, its input schema says.".
+-spec typed(pairs(), Schema :: map()) -> {ok, map()} | {usage, unicode:chardata()}.
+typed(Pairs, Schema) ->
+    Properties = case Schema of
+        #{~"properties" := #{} = Found} -> Found;
+        #{} -> #{}
+    end,
+    typed(Pairs, Properties, #{}).
+
+typed([], _, Arguments) ->
+    {ok, Arguments};
+typed([{Name, Text} | Pairs], Properties, Arguments) ->
+    case value(Text, types(maps:get(Name, Properties, #{}))) of
+        {ok, Value} ->
+            typed(Pairs, Properties, Arguments#{Name => Value});
+        {error, Types} ->
+            {usage, [erlmcp_cli_text:one_line(Name), "=", erlmcp_cli_text:one_line(Text), ": ",
+                     lists:join(" or ", Types), " was expected"]}
+    end.
+
+types(#{~"type" := Type}) when is_binary(Type) -> [Type];
+types(#{~"type" := [_ | _] = Types}) -> [Type || Type <- Types, is_binary(Type)];
+types(_) -> [].
+
+value(Text, [~"string"]) ->
+    {ok, Text};
+%% Nothing is said of it: JSON if it is that.
+value(Text, []) ->
+    try
+        {ok, json:decode(Text)}
+    catch
+        error:_ -> {ok, Text}
+    end;
+value(Text, Types) ->
+    try json:decode(Text) of
+        Value ->
+            case lists:any(fun(Type) -> is(Type, Value) end, Types) of
+                true -> {ok, Value};
+                false -> as_string(Text, Types)
+            end
+    catch
+        error:_ -> as_string(Text, Types)
+    end.
+
+as_string(Text, Types) ->
+    case lists:member(~"string", Types) of
+        true -> {ok, Text};
+        false -> {error, Types}
+    end.
+
+is(~"integer", Value) -> is_integer(Value) orelse is_float(Value) andalso trunc(Value) == Value;
+is(~"number", Value) -> is_number(Value);
+is(~"boolean", Value) -> is_boolean(Value);
+is(~"null", Value) -> Value =:= null;
+is(~"array", Value) -> is_list(Value);
+is(~"object", Value) -> is_map(Value);
+is(_, _) -> false.

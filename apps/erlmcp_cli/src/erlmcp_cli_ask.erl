@@ -1,0 +1,113 @@
+-module(erlmcp_cli_ask).
+-moduledoc """
+What a server asks of the user in the middle of a call: forms are asked for on the terminal, a URL
+is shown and opened if the user says so. Without a terminal both are declined. What the user has not
+confirmed is not sent.
+""".
+
+-export([inputs/1]).
+
+-doc "The option `inputs` of the client.".
+-spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client_inputs:inputs().
+inputs(Parsed) ->
+    Asked = #{elicit => fun form/1, elicit_url => fun url/1},
+    case Parsed of
+        #{root := Folders} -> Asked#{roots => [root(Folder) || Folder <- Folders]};
+        #{} -> Asked
+    end.
+
+root(Folder) ->
+    Path = unicode:characters_to_binary(filename:absname(Folder)),
+    #{~"uri" => iolist_to_binary([~"file://", uri_string:quote(Path, "/")]),
+      ~"name" => unicode:characters_to_binary(filename:basename(Folder))}.
+
+form(#{~"requestedSchema" := #{} = Schema} = Params) ->
+    asked(Params, fun() ->
+        case fill(erlmcp_cli_form:fields(Schema), #{}) of
+            cancel -> cancel;
+            Content -> confirmed(Content)
+        end
+    end);
+form(_) ->
+    decline.
+
+fill([], Content) ->
+    Content;
+fill([Field | Fields], Content) ->
+    maybe
+        {ok, Typed} ?= erlmcp_cli_terminal:ask(erlmcp_cli_form:question(Field)),
+        case erlmcp_cli_form:answer(Typed, Field) of
+            {ok, Name, Value} ->
+                fill(Fields, Content#{Name => Value});
+            none ->
+                fill(Fields, Content);
+            {error, Why} ->
+                again(Why, [Field | Fields], Content)
+        end
+    else
+        eof -> cancel
+    end.
+
+again(Why, Fields, Content) ->
+    ok = io:put_chars(standard_error, ["  ", Why, $\n]),
+    fill(Fields, Content).
+
+confirmed(Content) ->
+    case yes(~"Send this? [Y/n] ", true) of
+        true -> {accept, Content};
+        false -> decline;
+        eof -> cancel
+    end.
+
+url(#{~"url" := Url} = Params) when is_binary(Url) ->
+    asked(Params, fun() ->
+        %% The whole of it: who is sent to another host has to see that.
+        ok = io:put_chars(standard_error, ["  ", erlmcp_cli_text:one_line(Url), $\n]),
+        case erlmcp_browser:is_url(Url) andalso yes(~"Open it in the browser? [y/N] ", false) of
+            true -> opened(Url);
+            false -> decline;
+            eof -> cancel
+        end
+    end);
+url(_) ->
+    decline.
+
+opened(Url) ->
+    case erlmcp_browser:open(Url) of
+        ok ->
+            accept;
+        {error, _} ->
+            case yes(~"There is no browser here. Have you opened it elsewhere? [y/N] ", false) of
+                true -> accept;
+                false -> decline;
+                eof -> cancel
+            end
+    end.
+
+asked(Params, Fun) ->
+    Message = case Params of
+        #{~"message" := Text} when is_binary(Text) -> erlmcp_cli_text:visible(Text);
+        #{} -> ~"(it does not say what for)"
+    end,
+    case erlmcp_cli_terminal:can_ask() of
+        true ->
+            erlmcp_cli_terminal:converse(fun() ->
+                ok = io:put_chars(standard_error, ["The server asks: ", Message, $\n]),
+                Fun()
+            end);
+        false ->
+            erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ", Message]),
+            decline
+    end.
+
+yes(Question, Default) ->
+    case erlmcp_cli_terminal:ask(Question) of
+        eof -> eof;
+        {ok, Typed} ->
+            case string:lowercase(string:trim(Typed)) of
+                ~"" -> Default;
+                Yes when Yes =:= ~"y"; Yes =:= ~"yes" -> true;
+                No when No =:= ~"n"; No =:= ~"no" -> false;
+                _ -> yes(Question, Default)
+            end
+    end.

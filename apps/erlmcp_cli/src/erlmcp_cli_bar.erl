@@ -1,0 +1,35 @@
+-module(erlmcp_cli_bar).
+-moduledoc "The progress of a call as one line of text. Pure.".
+
+-export([line/2, plain/1]).
+
+%% Of the bar itself, at most.
+-define(CELLS, 30).
+
+-doc "A line of at most so many columns: a bar where the total is known, the number where not.".
+-spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
+line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
+  when is_number(Total), Total > 0 ->
+    Part = max(0, min(1, Progress / Total)),
+    Cells = max(5, min(?CELLS, Columns div 3)),
+    Full = trunc(Part * Cells),
+    cut(["[", lists:duplicate(Full, $=), lists:duplicate(Cells - Full, $\s), "] ",
+         string:pad(integer_to_list(trunc(Part * 100)), 3, leading), "% ", message(Params)],
+        Columns);
+line(Params, Columns) ->
+    cut(plain(Params), Columns).
+
+-doc "The same without a bar.".
+-spec plain(Params :: map()) -> unicode:chardata().
+plain(#{~"progress" := Progress} = Params) ->
+    [number(Progress), [["/", number(Total)] || #{~"total" := Total} <- [Params],
+                                                is_number(Total)],
+     " ", message(Params)].
+
+number(Number) -> json:encode(Number).
+
+message(#{~"message" := Message}) when is_binary(Message) -> erlmcp_cli_text:one_line(Message);
+message(_) -> "".
+
+%% The last column stays free: some terminals go on to the next line there.
+cut(Text, Columns) -> string:slice(string:trim(Text, trailing), 0, max(1, Columns - 1)).

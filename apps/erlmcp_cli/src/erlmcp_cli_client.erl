@@ -1,0 +1,106 @@
+-module(erlmcp_cli_client).
+-moduledoc """
+What all commands that speak to a server have in common: the client is started, the command runs
+with it, the client is stopped, and what went wrong is said and has an exit code.
+""".
+
+-export([run/2, call_options/1, print_json/1]).
+
+%% Milliseconds that log messages, which belong to no call of a session, may come after its answer.
+-define(LATE_LOGS, 50).
+
+-doc "Runs a command's fun with a client of the server that the arguments name.".
+-spec run(erlmcp_cli_target:parsed(),
+          fun((erlmcp_client:client()) -> erlmcp_cli_exit:outcome()
+                                          | {usage, unicode:chardata()} | {error, term()})) ->
+    erlmcp_cli_exit:outcome().
+run(Parsed, Command) ->
+    try
+        started(with_level(Parsed), Command)
+    after
+        erlmcp_cli_stderr:detach()
+    end.
+
+started(Wanted, Command) ->
+    maybe
+        {ok, _} = application:ensure_all_started(erlmcp_cli),
+        ok = erlmcp_cli_stderr:attach(is_map_key(verbose, Wanted)),
+        {ok, Options} ?= erlmcp_cli_login:options(Wanted),
+        {ok, Target} ?= erlmcp_cli_target:target(
+            Wanted, Options#{inputs => erlmcp_cli_ask:inputs(Wanted)}),
+        {ok, Client} ?= erlmcp_cli_sup:start_client(Target),
+        outcome(with_logs(Wanted, Client, Command), Wanted)
+    else
+        {error, Reason} when is_tuple(Reason) -> outcome({error, Reason}, Wanted);
+        {error, Sentence} -> outcome({usage, Sentence}, Wanted)
+    end.
+
+with_level(#{verbose := true} = Parsed) -> maps:merge(#{log_level => info}, Parsed);
+with_level(Parsed) -> Parsed.
+
+%% In a session on stdio and TCP nothing says which call a log message belongs to.
+with_logs(#{log_level := _}, Client, Command) ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        {ok, Reference} = erlmcp_client:subscribe(Client, #{logs => true}),
+        show_logs(Reference, infinity)
+    end),
+    with_client(Client, Command, fun() ->
+        Pid ! over,
+        receive {'DOWN', Monitor, process, Pid, _} -> ok end
+    end);
+with_logs(_, Client, Command) ->
+    with_client(Client, Command, fun() -> ok end).
+
+with_client(Client, Command, Last) ->
+    try
+        Outcome = Command(Client),
+        Last(),
+        Outcome
+    after
+        erlmcp_client:stop(Client)
+    end.
+
+show_logs(Reference, Timeout) ->
+    receive
+        {erlmcp, Reference, {log, Params}} ->
+            erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)),
+            show_logs(Reference, Timeout);
+        {erlmcp, Reference, _} ->
+            show_logs(Reference, Timeout);
+        over ->
+            show_logs(Reference, ?LATE_LOGS)
+    after Timeout ->
+        ok
+    end.
+
+outcome({usage, Sentence}, _) ->
+    ok = erlmcp_cli_terminal:clear(),
+    erlmcp_cli:complain(Sentence),
+    usage;
+outcome({error, Reason}, Parsed) ->
+    ok = erlmcp_cli_terminal:clear(),
+    ok = erlmcp_cli_stderr:show_last(),
+    erlmcp_cli:complain(erlmcp_cli_text:failure(erlmcp_cli_target:name(Parsed), Reason)),
+    erlmcp_cli_exit:outcome(Reason);
+outcome(Outcome, _) ->
+    Outcome.
+
+-doc "The options of a call: progress and log messages are shown where somebody wants to see them.".
+-spec call_options(erlmcp_cli_target:parsed()) -> map().
+call_options(#{timeout := Seconds} = Parsed) ->
+    Verbose = is_map_key(verbose, Parsed),
+    maps:from_list(
+        %% The client's own may be that of a login.
+        [{timeout, Seconds * 1000}]
+        ++ [{progress, fun erlmcp_cli_terminal:progress/1} || erlmcp_cli_terminal:is_terminal(2)]
+        ++ [{progress, fun(Params) ->
+                           erlmcp_cli_terminal:say(["progress ", erlmcp_cli_bar:plain(Params)])
+                       end} || Verbose, not erlmcp_cli_terminal:is_terminal(2)]
+        ++ [{log, fun(Params) -> erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)) end}
+            || Verbose orelse is_map_key(log_level, Parsed)]).
+
+-doc "The output for machines.".
+-spec print_json(json:encode_value()) -> ok.
+print_json(Value) ->
+    ok = erlmcp_cli_terminal:clear(),
+    io:put_chars([erlmcp_cli_text:json(Value), $\n]).

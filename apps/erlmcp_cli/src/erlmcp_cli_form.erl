@@ -1,0 +1,114 @@
+-module(erlmcp_cli_form).
+-moduledoc "The fields of a form that a server asks for, and what is typed for one. Pure.".
+
+-export([fields/1, question/1, answer/2]).
+
+-export_type([field/0]).
+
+-record(field, {
+    name :: binary(),
+    schema :: map(),
+    required :: boolean()
+}).
+-opaque field() :: #field{}.
+
+-doc "The fields of a form's schema; those that must be filled in come first.".
+-spec fields(Schema :: map()) -> [field()].
+fields(Schema) ->
+    Required = maps:get(~"required", Schema, []),
+    Fields = [#field{name = Name, schema = Property, required = lists:member(Name, Required)}
+              || Name := #{} = Property <- maps:get(~"properties", Schema, #{})],
+    {First, Others} = lists:partition(fun(#field{required = Must}) -> Must end, Fields),
+    First ++ Others.
+
+-doc "What is asked for a field: its name, what it is, what may be chosen, and what Enter gives.".
+-spec question(field()) -> unicode:chardata().
+question(#field{name = Name, schema = Schema} = Field) ->
+    ["  ", erlmcp_cli_text:one_line(Name), described(Schema), " (", kind(Schema),
+     choices(Schema), ")", enter(Field), ": "].
+
+described(Schema) ->
+    case Schema of
+        #{~"description" := Text} when is_binary(Text) -> [", ", erlmcp_cli_text:one_line(Text)];
+        #{~"title" := Text} when is_binary(Text) -> [", ", erlmcp_cli_text:one_line(Text)];
+        #{} -> ""
+    end.
+
+kind(#{~"type" := ~"array"}) -> "several, with commas";
+kind(#{~"type" := ~"boolean"}) -> "y or n";
+kind(#{~"type" := ~"string", ~"format" := Format}) when is_binary(Format) ->
+    erlmcp_cli_text:one_line(Format);
+kind(#{~"type" := Type}) when is_binary(Type) -> erlmcp_cli_text:one_line(Type);
+kind(_) -> "JSON".
+
+choices(#{~"items" := #{} = Items}) -> choices(Items);
+choices(#{~"enum" := [_ | _] = Values}) -> among([shown(Value) || Value <- Values]);
+choices(#{~"oneOf" := [_ | _] = Options}) -> among(titled(Options));
+choices(#{~"anyOf" := [_ | _] = Options}) -> among(titled(Options));
+choices(_) -> "".
+
+among(Choices) -> ["; one of ", lists:join(", ", Choices)].
+
+titled(Options) ->
+    [[shown(Value), [[" = ", erlmcp_cli_text:one_line(Title)]
+                     || #{~"title" := Title} <- [Option], is_binary(Title)]]
+     || #{~"const" := Value} = Option <- Options].
+
+enter(#field{schema = #{~"default" := Default}}) -> [" [", shown(Default), "]"];
+enter(#field{required = false}) -> " [none]";
+enter(_) -> "".
+
+shown(Value) when is_binary(Value) -> erlmcp_cli_text:one_line(Value);
+shown(true) -> "y";
+shown(false) -> "n";
+shown([_ | _] = Values) -> lists:join(",", [shown(Value) || Value <- Values]);
+shown(Value) -> erlmcp_cli_text:json(Value).
+
+-doc """
+The value that was typed, held against the field's schema. `none` where nothing was typed: the
+form's default holds then, or the field stays out.
+""".
+-spec answer(Typed :: binary(), field()) ->
+    {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.
+answer(~"", #field{schema = #{~"default" := _}}) ->
+    none;
+answer(~"", #field{required = false}) ->
+    none;
+answer(Typed, #field{name = Name, schema = Schema}) ->
+    maybe
+        {ok, Value} ?= value(Typed, Schema),
+        {ok, Compiled} ?= erlmcp_schema:compile(Schema, #{formats => assert}),
+        ok ?= erlmcp_schema:validate(Value, Compiled),
+        {ok, Name, Value}
+    else
+        error -> {error, [kind(Schema), " was expected"]};
+        {error, [_ | _] = Found} -> {error, lists:join(" ", explained(Found))};
+        {error, _} -> {error, "the server's schema of this field is none"}
+    end.
+
+explained(Found) ->
+    [erlmcp_cli_text:one_line(unicode:characters_to_binary(Sentence))
+     || Sentence <- erlmcp_schema:explain(Found)].
+
+value(Typed, #{~"type" := ~"string"}) ->
+    {ok, Typed};
+value(Typed, #{~"type" := ~"boolean"}) ->
+    case string:lowercase(string:trim(Typed)) of
+        Yes when Yes =:= ~"y"; Yes =:= ~"yes"; Yes =:= ~"true" -> {ok, true};
+        No when No =:= ~"n"; No =:= ~"no"; No =:= ~"false" -> {ok, false};
+        _ -> error
+    end;
+value(Typed, #{~"type" := ~"array", ~"items" := #{} = Items}) ->
+    Parts = [string:trim(Part) || Part <- string:split(Typed, ",", all)],
+    Values = [value(Part, maps:merge(#{~"type" => ~"string"}, Items))
+              || Part <- Parts, Part =/= ~""],
+    case lists:member(error, Values) of
+        true -> error;
+        false -> {ok, [Value || {ok, Value} <- Values]}
+    end;
+value(Typed, _) ->
+    try
+        {ok, json:decode(string:trim(Typed))}
+    catch
+        error:_ -> error
+    end.

@@ -1,0 +1,66 @@
+-module(erlmcp_cli_listen).
+-moduledoc "`erlmcp listen`: changes of a server, as they happen.".
+
+-export([command/1]).
+
+-doc "The command for `argparse`.".
+-spec command(Words :: [string()]) -> argparse:command().
+command(Words) ->
+    #{help => "print the changes of a server as they happen, until Ctrl-C",
+      arguments => erlmcp_cli_target:arguments(Words)
+          ++ [flag(tools, "-tools", "of the list of tools"),
+              flag(prompts, "-prompts", "of the list of prompts"),
+              flag(resources, "-resources", "of the list of resources"),
+              #{name => resource, long => "-resource", action => append, required => false,
+                help => {"[--resource <uri>]",
+                         ["of what this resource holds; may stand again. Without any of the four: "
+                         "of all lists"]}}],
+      handler => fun run/1}.
+
+flag(Name, Long, Help) ->
+    #{name => Name, long => Long, type => boolean, help => Help}.
+
+run(Parsed) ->
+    erlmcp_cli_client:run(Parsed, fun(Client) ->
+        maybe
+            {ok, _} ?= erlmcp_client:server(Client),
+            {ok, Reference} ?= erlmcp_client:subscribe(Client, filter(Parsed)),
+            listen(Reference, first, Parsed)
+        end
+    end).
+
+filter(Parsed) ->
+    Lists = [{tools, tools_changed}, {prompts, prompts_changed}, {resources, resources_changed}],
+    Uris = [unicode:characters_to_binary(Uri) || Uri <- maps:get(resource, Parsed, [])],
+    case [Change || {Name, Change} <- Lists, is_map_key(Name, Parsed)] of
+        [] when Uris =:= [] -> #{Change => true || {_, Change} <- Lists};
+        Changes -> maps:merge(#{Change => true || Change <- Changes},
+                              #{resources => Uris || Uris =/= []})
+    end.
+
+listen(Reference, Time, Parsed) ->
+    receive
+        {erlmcp, Reference, subscribed} ->
+            ok = erlmcp_cli_terminal:say(
+                case Time of
+                    first -> "listening; Ctrl-C ends it";
+                    again -> "the connection was lost and is back; changes may have been missed"
+                end),
+            listen(Reference, again, Parsed);
+        {erlmcp, Reference, {ended, Reason}} ->
+            {error, Reason};
+        {erlmcp, Reference, Event} ->
+            ok = print(Event, Parsed),
+            listen(Reference, Time, Parsed)
+    end.
+
+print(Event, #{json := true}) -> erlmcp_cli_client:print_json(json_of(Event));
+print(Event, _) -> io:put_chars([text_of(Event), $\n]).
+
+json_of({resource_updated, Uri}) -> #{event => resource_updated, uri => Uri};
+json_of(Event) -> #{event => Event}.
+
+text_of(tools_changed) -> "the list of tools changed";
+text_of(prompts_changed) -> "the list of prompts changed";
+text_of(resources_changed) -> "the list of resources changed";
+text_of({resource_updated, Uri}) -> ["resource ", erlmcp_cli_text:one_line(Uri), " changed"].

@@ -1,0 +1,65 @@
+-module(erlmcp_cli_ping).
+-moduledoc "`erlmcp ping`: whether a server answers, and in what time.".
+
+-export([command/1]).
+
+%% Milliseconds from one ping to the next.
+-define(PAUSE, 1000).
+
+-doc "The command for `argparse`.".
+-spec command(Words :: [string()]) -> argparse:command().
+command(Words) ->
+    #{help => "ask a server whether it is there, and take the time",
+      arguments => erlmcp_cli_target:arguments(Words)
+          ++ [#{name => count, short => $c, long => "-count", default => 1,
+                type => {integer, [{min, 1}, {max, 1_000_000}]}, help => "how often; 1"}],
+      handler => fun run/1}.
+
+run(#{count := Count} = Parsed) ->
+    erlmcp_cli_client:run(Parsed, fun(Client) ->
+        Start = erlang:monotonic_time(),
+        maybe
+            {ok, Server} ?= erlmcp_client:server(Client),
+            ok = connected(Server, since(Start), Parsed),
+            {ok, Times} ?= ping(Count, Client, Parsed, []),
+            summary(Times, Parsed)
+        end
+    end).
+
+ping(0, _, _, Times) ->
+    {ok, lists:reverse(Times)};
+ping(Left, Client, Parsed, Times) ->
+    ok = paused(Times),
+    Start = erlang:monotonic_time(),
+    maybe
+        {ok, pong} ?= erlmcp_client:ping(Client, erlmcp_cli_client:call_options(Parsed)),
+        Time = since(Start),
+        ok = pinged(length(Times) + 1, Time, Parsed),
+        ping(Left - 1, Client, Parsed, [Time | Times])
+    end.
+
+paused([]) -> ok;
+paused(_) -> receive after ?PAUSE -> ok end.
+
+since(Start) ->
+    erlang:convert_time_unit(erlang:monotonic_time() - Start, native, microsecond) / 1000.
+
+connected(_, _, #{json := true}) ->
+    ok;
+connected(#{revision := Revision, server_info := Info}, Time, _) ->
+    io:put_chars([erlmcp_cli_text:server(Info), " speaks ", atom_to_list(Revision),
+                  " (found out in ", milliseconds(Time), ")\n"]).
+
+pinged(_, _, #{json := true}) -> ok;
+pinged(Number, Time, _) -> io:put_chars([integer_to_list(Number), ": ", milliseconds(Time), $\n]).
+
+summary(Times, #{json := true}) ->
+    erlmcp_cli_client:print_json(#{milliseconds => Times});
+summary([_], _) ->
+    ok;
+summary(Times, _) ->
+    io:put_chars(["least ", milliseconds(lists:min(Times)), ", mean ",
+                  milliseconds(lists:sum(Times) / length(Times)), ", most ",
+                  milliseconds(lists:max(Times)), $\n]).
+
+milliseconds(Time) -> [float_to_list(Time, [{decimals, 3}]), " ms"].

@@ -1,0 +1,53 @@
+-module(erlmcp_cli_stderr).
+-moduledoc """
+What a server that was started writes on its standard error: a handler of `logger` that shows it
+with `--verbose`, and keeps the last lines else, for when the command fails.
+""".
+
+-export([attach/1, detach/0, show_last/0]).
+-export([log/2]).
+
+-define(HANDLER, ?MODULE).
+-define(DOMAIN, [erlmcp, client, stderr]).
+-define(KEPT, 20).
+
+-doc "Takes such lines from the logger's other handlers, of which only warnings are shown.".
+-spec attach(Shown :: boolean()) -> ok.
+attach(Shown) ->
+    _ = logger:remove_handler(?HANDLER),
+    Kept = ets:new(?MODULE, [public, ordered_set]),
+    ok = logger:add_handler(?HANDLER, ?MODULE, #{
+        config => #{shown => Shown, kept => Kept},
+        filter_default => stop,
+        filters => [{stderr, {fun logger_filters:domain/2, {log, equal, ?DOMAIN}}}]}),
+    _ = logger:set_handler_config(default, level, warning),
+    ok.
+
+-doc "Shows and keeps nothing any more.".
+-spec detach() -> ok.
+detach() ->
+    _ = logger:remove_handler(?HANDLER),
+    ok.
+
+-doc "The lines that were kept.".
+-spec show_last() -> ok.
+show_last() ->
+    {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),
+    Lines = [Line || {_, Line} <- ets:tab2list(Kept)],
+    true = ets:delete_all_objects(Kept),
+    lists:foreach(fun show/1, Lines).
+
+show(Line) ->
+    erlmcp_cli_terminal:say(["server: ", erlmcp_cli_text:one_line(Line)]).
+
+-doc false.
+log(#{msg := {report, #{line := Line}}}, #{config := #{shown := true}}) ->
+    show(Line);
+log(#{msg := {report, #{line := Line}}}, #{config := #{kept := Kept}}) ->
+    true = ets:insert(Kept, {erlang:unique_integer([monotonic]), Line}),
+    case ets:info(Kept, size) > ?KEPT of
+        true -> ets:delete(Kept, ets:first(Kept));
+        false -> true
+    end;
+log(_, _) ->
+    true.

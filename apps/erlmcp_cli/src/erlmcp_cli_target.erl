@@ -1,0 +1,182 @@
+-module(erlmcp_cli_target).
+-moduledoc """
+Where the server of a command is and how it is spoken to: the arguments that say so, and what
+`m:erlmcp_client` is given for them.
+""".
+
+-export([arguments/1, target/2, name/1]).
+
+-export_type([parsed/0]).
+
+-type parsed() :: argparse:arg_map().
+
+-define(CONNECT_MS, 10_000).
+
+-doc """
+The arguments for `argparse`, of a command with these words: a URL comes first, unless the words
+name another transport.
+""".
+-spec arguments(Words :: [string()]) -> [argparse:argument()].
+arguments(Words) ->
+    case lists:any(fun is_elsewhere/1, Words) of
+        true -> options();
+        false -> [#{name => url, help => "an MCP endpoint, such as http://127.0.0.1:8080/mcp; or "
+                                         "--stdio or --tcp instead"} | options()]
+    end.
+
+is_elsewhere("--stdio" ++ Rest) -> is_whole(Rest);
+is_elsewhere("--tcp" ++ Rest) -> is_whole(Rest);
+is_elsewhere(_) -> false.
+
+is_whole("") -> true;
+is_whole([$= | _]) -> true;
+is_whole(_) -> false.
+
+options() ->
+    [option(stdio, "-stdio", "start this program, with its arguments, and speak on its stdin and "
+                             "stdout; no shell reads it"),
+     option(tcp, "-tcp", "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
+     (option(era, "-era", {"[--era <era>]",
+                           ["auto (the default), stateless, session or a revision, such as "
+                           "2025-11-25"]}))
+         #{type => {atom, eras()}},
+     (option(header, "-header", "'Name: value', of every HTTP request; may stand again"))
+         #{action => append},
+     option(token, "-token", "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
+     option(cacert, "-cacert", "a PEM file with the roots to trust instead of the system's"),
+     (option(root, "-root", "a folder that the server may know of; may stand again"))
+         #{action => append},
+     (option(timeout, "-timeout", {"[--timeout <seconds>]",
+                                   ["seconds to wait for an answer, or for progress; 60"]}))
+         #{type => {integer, [{min, 1}, {max, 86400}]}, default => 60},
+     (option(json, "-json", "print the result as JSON, and nothing else"))#{type => boolean},
+     (option(verbose, "-verbose", "say on stderr what happens meanwhile"))#{type => boolean},
+     (option(log_level, "-log-level", {"[--log-level <level>]",
+                                       ["show the server's log messages from this level on: debug, "
+                                       "info, notice, warning, error, ..."]}))
+         #{type => {atom, levels()}}
+     | erlmcp_cli_login:arguments()].
+
+option(Name, Long, Help) ->
+    #{name => Name, long => Long, required => false, help => Help}.
+
+eras() -> [auto, stateless, session | erlmcp_revision:all()].
+
+levels() -> [debug, info, notice, warning, error, critical, alert, emergency].
+
+-doc "What a person calls the server.".
+-spec name(parsed()) -> unicode:chardata().
+name(#{stdio := Command}) -> Command;
+name(#{tcp := Address}) -> ["tcp://", Address];
+name(#{url := Url}) -> Url.
+
+-doc """
+The target of what was parsed, with these options of the client's beside. An error is a sentence.
+""".
+-spec target(parsed(), map()) -> {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
+target(#{stdio := _, tcp := _}, _) ->
+    {error, "--stdio and --tcp: one of them was expected"};
+target(#{stdio := Command} = Parsed, Options) ->
+    maybe
+        ok ?= without_http(Parsed),
+        {ok, [_ | _] = Words} ?= erlmcp_cli_words:split(Command),
+        %% The token is for URLs, and a program that was downloaded need not have it.
+        {ok, {stdio, [unicode:characters_to_binary(Word) || Word <- Words],
+              (common(Parsed, Options))#{env => #{~"ERLMCP_TOKEN" => false}}}}
+    else
+        {ok, []} -> {error, "--stdio: a program was expected"};
+        {error, unfinished} -> {error, ["--stdio ", Command, ": a quote has no end"]};
+        {error, _} = Error -> Error
+    end;
+target(#{tcp := Address} = Parsed, Options) ->
+    maybe
+        ok ?= without_http(Parsed),
+        {ok, Host, Port} ?= host_and_port(Address),
+        {ok, {tcp, Host, Port, common(Parsed, Options)}}
+    else
+        error -> {error, ["--tcp ", Address, ": HOST:PORT was expected"]};
+        {error, _} = Error -> Error
+    end;
+target(#{url := Url} = Parsed, Options) ->
+    maybe
+        ok ?= check_url(Url),
+        {ok, Headers} ?= headers(maps:get(header, Parsed, [])),
+        Common = common(Parsed, Options),
+        {ok, {http, unicode:characters_to_binary(Url),
+              maps:merge(Common, maps:from_list([{headers, Headers} || Headers =/= []]
+                                                ++ token(Parsed, Common) ++ tls(Parsed)))}}
+    else
+        error -> {error, [Url, ": a URL that starts with http:// or https:// was expected"]};
+        {error, _} = Error -> Error
+    end.
+
+without_http(Parsed) ->
+    case [Name || Name <- [header, token, cacert, login, client_id], is_map_key(Name, Parsed)] of
+        [] -> ok;
+        [Name | _] ->
+            {error, ["--", string:replace(atom_to_list(Name), "_", "-"), ": only a URL has that"]}
+    end.
+
+check_url(Url) ->
+    case uri_string:parse(Url) of
+        #{scheme := Scheme, host := [_ | _]} = Parts when not is_map_key(userinfo, Parts) ->
+            case lists:member(string:lowercase(Scheme), ["http", "https"]) of
+                true -> ok;
+                false -> error
+            end;
+        _ -> error
+    end.
+
+host_and_port(Address) ->
+    Patterns = ["^\\[([0-9a-fA-F:.]+)\\]:([0-9]{1,5})$", "^([^:\\[\\]]+):([0-9]{1,5})$"],
+    case [Found || Pattern <- Patterns,
+                   {match, Found} <- [re:run(Address, Pattern, [{capture, all_but_first, list},
+                                                                dollar_endonly])]] of
+        [[Host, Port]] ->
+            case list_to_integer(Port) of
+                Number when Number > 0, Number < 65536 -> {ok, address(Host), Number};
+                _ -> error
+            end;
+        [] ->
+            error
+    end.
+
+address(Host) ->
+    case inet:parse_address(Host) of
+        {ok, Address} -> Address;
+        {error, _} -> unicode:characters_to_binary(Host)
+    end.
+
+headers(Lines) -> headers(Lines, []).
+
+headers([], Headers) ->
+    {ok, lists:reverse(Headers)};
+headers([Line | Lines], Headers) ->
+    case string:split(unicode:characters_to_binary(Line), ":") of
+        [Name, Value] when Name =/= ~"" ->
+            headers(Lines, [{string:trim(Name), string:trim(Value)} | Headers]);
+        _ ->
+            {error, "--header: 'Name: value' was expected"}
+    end.
+
+%% A login has its own token, and the environment's is not for every server.
+token(#{token := Token}, _) ->
+    [{token, unicode:characters_to_binary(Token)}];
+token(_, #{auth := _}) ->
+    [];
+token(_, _) ->
+    case os:getenv("ERLMCP_TOKEN", "") of
+        "" -> [];
+        Token -> [{token, unicode:characters_to_binary(Token)}]
+    end.
+
+tls(#{cacert := File}) -> [{tls, [{cacertfile, File}]}];
+tls(_) -> [].
+
+common(#{timeout := Seconds} = Parsed, Options) ->
+    _ = application:load(erlmcp_cli),
+    {ok, Version} = application:get_key(erlmcp_cli, vsn),
+    Timeout = Seconds * 1000,
+    Own = #{name => ~"erlmcp", version => list_to_binary(Version),
+            timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
+    maps:merge(maps:merge(Own, Options), maps:with([era, log_level], Parsed)).

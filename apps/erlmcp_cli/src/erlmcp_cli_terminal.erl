@@ -1,0 +1,200 @@
+-module(erlmcp_cli_terminal).
+-moduledoc """
+Who sits at the command, if anybody: one process has stdin and the line at the bottom of stderr, so
+that progress, messages and questions do not run into each other.
+
+Which descriptors are terminals, and how wide they are, the launcher has found out (`terminals` and
+`columns` of the application's environment).
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/0, is_terminal/1, can_ask/0]).
+-export([say/1, progress/1, clear/0, converse/1, ask/1, read_all/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-record(state, {
+    stdin = closed :: closed | port() | eof,
+    unread = ~"" :: binary(),
+    %% Who waits for a line, or for everything.
+    reader = none :: none | {line | {all, pos_integer()}, gen_server:from()},
+    %% Whose questions stand there, who is next, and what is said when they are answered.
+    holder = none :: none | {pid(), reference()},
+    queue = [] :: [gen_server:from()],
+    said = [] :: [unicode:chardata()],
+    %% Whether a bar stands in the last line, and when it was drawn.
+    bar = false :: boolean(),
+    drawn = 0 :: integer()
+}).
+
+%% Milliseconds between two drawings, progress that may wait to be shown, lines that wait for the
+%% end of questions, bytes that are typed ahead.
+-define(REDRAW, 50).
+-define(WAITING, 200).
+-define(SAID, 100).
+-define(AHEAD, 65536).
+
+-doc false.
+-spec start_link() -> gen_server:start_ret().
+start_link() ->
+    gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
+
+-doc "Whether a descriptor of the command is a terminal.".
+-spec is_terminal(0 | 1 | 2) -> boolean().
+is_terminal(Descriptor) ->
+    lists:member(Descriptor, application:get_env(erlmcp_cli, terminals, [])).
+
+-doc "Whether there is somebody to ask.".
+-spec can_ask() -> boolean().
+can_ask() ->
+    is_terminal(0) andalso is_terminal(2).
+
+-doc "Writes a line on stderr; after the questions, if somebody is asked at the moment.".
+-spec say(unicode:chardata()) -> ok.
+say(Text) ->
+    gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
+
+-doc "Shows progress; what comes faster than it can be shown is left out.".
+-spec progress(Params :: map()) -> ok.
+progress(Params) ->
+    case process_info(whereis(?MODULE), message_queue_len) of
+        {_, Waiting} when Waiting < ?WAITING -> gen_server:cast(?MODULE, {progress, Params});
+        _ -> ok
+    end.
+
+-doc "Takes the bar away.".
+-spec clear() -> ok.
+clear() ->
+    gen_server:call(?MODULE, clear, infinity).
+
+-doc "Runs a fun that asks, in the calling process; nobody else asks or writes meanwhile.".
+-spec converse(fun(() -> Answer)) -> Answer.
+converse(Fun) ->
+    ok = gen_server:call(?MODULE, hold, infinity),
+    Answer = Fun(),
+    ok = gen_server:call(?MODULE, release, infinity),
+    Answer.
+
+-doc "Asks for a line, within `converse/1`: what was typed, or that nobody is there any more.".
+-spec ask(Question :: unicode:chardata()) -> {ok, binary()} | eof.
+ask(Question) ->
+    gen_server:call(?MODULE, {ask, Question}, infinity).
+
+-doc "All of stdin, up to so many bytes.".
+-spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large}.
+read_all(Most) ->
+    gen_server:call(?MODULE, {read_all, Most}, infinity).
+
+-doc false.
+init([]) ->
+    {ok, #state{}}.
+
+-doc false.
+handle_call(clear, _, State) ->
+    {reply, ok, cleared(State)};
+handle_call({say, Line}, _, #state{holder = none} = State) ->
+    Cleared = cleared(State),
+    ok = write(Line),
+    {reply, ok, Cleared};
+handle_call({say, Line}, _, #state{said = Said} = State) ->
+    {reply, ok, State#state{said = lists:sublist([Line | Said], ?SAID)}};
+handle_call(hold, From, #state{holder = none} = State) ->
+    {noreply, held(From, cleared(State))};
+handle_call(hold, From, #state{queue = Queue} = State) ->
+    {noreply, State#state{queue = Queue ++ [From]}};
+handle_call(release, _, State) ->
+    {reply, ok, released(State)};
+handle_call({ask, Question}, From, State) ->
+    ok = write(Question),
+    {noreply, served(opened(State#state{reader = {line, From}}))};
+handle_call({read_all, Most}, From, State) ->
+    {noreply, served(opened(State#state{reader = {{all, Most}, From}}))}.
+
+-doc false.
+handle_cast({progress, Params}, #state{holder = none, bar = Bar, drawn = Drawn} = State) ->
+    case erlang:monotonic_time(millisecond) of
+        Now when Now - Drawn >= ?REDRAW; not Bar ->
+            Columns = application:get_env(erlmcp_cli, columns, 80),
+            ok = write(["\r", erlmcp_cli_bar:line(Params, Columns), "\e[K"]),
+            {noreply, State#state{bar = true, drawn = Now}};
+        _ ->
+            {noreply, State}
+    end;
+handle_cast({progress, _}, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info({Stdin, {data, Bytes}}, #state{stdin = Stdin, unread = Unread} = State) ->
+    {noreply, served(State#state{unread = <<Unread/binary, Bytes/binary>>})};
+handle_info({Stdin, eof}, #state{stdin = Stdin} = State) ->
+    {noreply, served(State#state{stdin = eof})};
+handle_info({'DOWN', Monitor, process, Pid, _}, #state{holder = {Pid, Monitor}} = State) ->
+    %% Its time was over. The cursor stands behind its question.
+    ok = write("\n"),
+    {noreply, released(State#state{reader = none})};
+handle_info(_, State) ->
+    {noreply, State}.
+
+opened(#state{stdin = closed} = State) ->
+    State#state{stdin = open_port({fd, 0, 0}, [in, binary, stream, eof])};
+opened(State) ->
+    State.
+
+held({Pid, _} = From, State) ->
+    ok = gen_server:reply(From, ok),
+    State#state{holder = {Pid, monitor(process, Pid)}}.
+
+released(#state{holder = {_, Monitor}, queue = Queue, said = Said} = State) ->
+    true = demonitor(Monitor, [flush]),
+    ok = write(lists:reverse(Said)),
+    Free = State#state{holder = none, said = []},
+    case Queue of
+        [] -> Free;
+        [Next | Others] -> held(Next, Free#state{queue = Others})
+    end.
+
+served(#state{reader = {line, From}, unread = Unread, stdin = Stdin} = State) ->
+    case binary:split(Unread, ~"\n") of
+        [Line, Rest] ->
+            ok = gen_server:reply(From, {ok, string:trim(text(Line), trailing, "\r")}),
+            State#state{reader = none, unread = Rest};
+        [_] when Stdin =:= eof ->
+            %% The cursor stands behind the question.
+            ok = write("\n"),
+            ok = gen_server:reply(From, eof),
+            State#state{reader = none};
+        [_] ->
+            bounded(State)
+    end;
+served(#state{reader = {{all, Most}, From}, unread = Unread} = State)
+  when byte_size(Unread) > Most ->
+    ok = gen_server:reply(From, {error, too_large}),
+    State#state{reader = none, unread = ~""};
+served(#state{reader = {{all, _}, From}, unread = Unread, stdin = eof} = State) ->
+    ok = gen_server:reply(From, {ok, Unread}),
+    State#state{reader = none, unread = ~""};
+served(#state{reader = {{all, _}, _}} = State) ->
+    State;
+served(State) ->
+    bounded(State).
+
+%% A line without an end is none, and nobody types so far ahead.
+bounded(#state{unread = Unread} = State) when byte_size(Unread) > ?AHEAD ->
+    State#state{unread = ~""};
+bounded(State) ->
+    State.
+
+text(Bytes) ->
+    case unicode:characters_to_binary(Bytes) of
+        Text when is_binary(Text) -> Text;
+        _ -> unicode:characters_to_binary(Bytes, latin1)
+    end.
+
+cleared(#state{bar = true} = State) ->
+    ok = write("\r\e[K"),
+    State#state{bar = false};
+cleared(State) ->
+    State.
+
+write(Text) ->
+    io:put_chars(standard_error, Text).

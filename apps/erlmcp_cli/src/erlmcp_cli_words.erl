@@ -1,0 +1,86 @@
+-module(erlmcp_cli_words).
+-moduledoc """
+Words of command lines: the command in `--stdio`, and the order of what the `erlmcp` command itself
+is given. Pure.
+""".
+
+-export([split/1, arranged/2, restored/1]).
+
+%% What no argument of a program contains.
+-define(MARK, 0).
+
+-doc """
+The words of a command as a shell would have them: apart by white space, unless that stands in
+quotes or after a backslash. Nothing else of a shell's has a meaning.
+
+## Examples
+
+```erlang
+1> erlmcp_cli_words:split(~S(python 'my server.py' --name="a \" b" c\ d)).
+{ok, ["python", "my server.py", "--name=a \" b", "c d"]}
+2> erlmcp_cli_words:split("'open").
+{error, unfinished}
+```
+""".
+-spec split(string()) -> {ok, [string()]} | {error, unfinished}.
+split(Text) -> between(Text, []).
+
+between([], Words) -> {ok, lists:reverse(Words)};
+between([C | Text], Words) when C =:= $\s; C =:= $\t; C =:= $\n -> between(Text, Words);
+between(Text, Words) -> within(Text, [], Words).
+
+within([], Word, Words) -> between([], [lists:reverse(Word) | Words]);
+within([C | _] = Text, Word, Words) when C =:= $\s; C =:= $\t; C =:= $\n ->
+    between(Text, [lists:reverse(Word) | Words]);
+within([$\\, C | Text], Word, Words) -> within(Text, [C | Word], Words);
+within([$' | Text], Word, Words) -> quoted($', Text, Word, Words);
+within([$" | Text], Word, Words) -> quoted($", Text, Word, Words);
+within("\\", _, _) -> {error, unfinished};
+within([C | Text], Word, Words) -> within(Text, [C | Word], Words).
+
+quoted(Quote, [Quote | Text], Word, Words) -> within(Text, Word, Words);
+quoted($", [$\\, C | Text], Word, Words) when C =:= $"; C =:= $\\ ->
+    quoted($", Text, [C | Word], Words);
+quoted(Quote, [C | Text], Word, Words) -> quoted(Quote, Text, [C | Word], Words);
+quoted(_, [], _, _) -> {error, unfinished}.
+
+-doc """
+The arguments of a command with its options first, so that they may stand anywhere. What comes after
+`--`, and `-` itself, is no option; `argparse`, which has neither, is given them with a mark that
+`restored/1` takes away.
+""".
+-spec arranged([string()], [argparse:argument()]) -> [string()].
+arranged(Words, Specs) -> arranged(Words, Specs, [], []).
+
+arranged([], _, Options, Others) ->
+    lists:reverse(Options, lists:reverse(Others));
+arranged(["--" | Words], Specs, Options, Others) ->
+    arranged([], Specs, Options, lists:reverse([marked(Word) || Word <- Words], Others));
+arranged(["-" | Words], Specs, Options, Others) ->
+    arranged(Words, Specs, Options, [marked("-") | Others]);
+arranged([[$- | Name] = Word | Words], Specs, Options, Others) ->
+    case {takes_value(Name, Specs), Words} of
+        {true, [Value | Rest]} -> arranged(Rest, Specs, [Value, Word | Options], Others);
+        _ -> arranged(Words, Specs, [Word | Options], Others)
+    end;
+arranged([Word | Words], Specs, Options, Others) ->
+    arranged(Words, Specs, Options, [Word | Others]).
+
+takes_value(Name, Specs) ->
+    lists:any(fun(#{type := boolean}) -> false;
+                 (#{long := Long}) when Long =:= Name -> true;
+                 (#{short := Short}) -> [Short] =:= Name;
+                 (_) -> false
+              end, Specs).
+
+marked([$- | _] = Word) -> [?MARK | Word];
+marked(Word) -> Word.
+
+-doc "What was parsed, without marks.".
+-spec restored(argparse:arg_map()) -> argparse:arg_map().
+restored(Parsed) ->
+    maps:map(fun(_, Value) -> unmarked(Value) end, Parsed).
+
+unmarked([?MARK | Word]) -> Word;
+unmarked([[_ | _] | _] = Words) -> [unmarked(Word) || Word <- Words];
+unmarked(Value) -> Value.
