@@ -53,7 +53,7 @@ other_answers_are_no_reason_to_look(_) ->
     [begin
          {Client, _} = visit(fun(#{method := ~"GET"}) -> error(looked);
                                 (_) -> {Status, [], none}
-                             end, #{}),
+                             end, #{era => session}),
          {error, Reason} = erlmcp_client:list_tools(Client),
          true = lists:member(element(1, Reason), [http, unauthorized]),
          no_stream()
