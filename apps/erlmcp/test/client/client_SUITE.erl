@@ -58,7 +58,8 @@ way(tcp_session) -> {tcp, session, #{}};
 way(server) -> {server, stateless, #{}};
 way(server_session) -> {server, session, #{}}.
 
-init_per_testcase(_, Config) ->
+init_per_testcase(_, Config0) ->
+    Config = erlmcp_test_sent:listen(Config0),
     #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
     {ok, Server} = erlmcp:start_server(Definitions#{
         name => ~"test", version => ~"1.0.0", instructions => ~"Read this", page_size => 4,
@@ -67,21 +68,14 @@ init_per_testcase(_, Config) ->
                       complete => #{~"who" => [~"Ada", ~"Alan", ~"Barbara"]},
                       handler => fun(#{~"who" := Who}, _) -> <<"Greet ", Who/binary>> end}],
         listen => [{http, #{sse => #{}}}, {tcp, #{}}]}),
-    Listening = erlmcp_test_sent:listen(),
     Client = client(Server, #{}, Config),
-    [{server, Server}, {client, Client}, {listening, Listening} | Config].
+    [{server, Server}, {client, Client} | Config].
 
 %% What the clients sent must have been valid.
 end_per_testcase(Case, Config) ->
     ok = erlmcp_client:stop(proplists:get_value(client, Config)),
     ok = erlmcp:stop_server(proplists:get_value(server, Config)),
-    try
-        _ = erlmcp_test_sent:heard(proplists:get_value(listening, Config),
-                                   [~"no/such" || Case =:= errors_are_reasons]),
-        ok
-    catch
-        error:Reason -> {fail, Reason}
-    end.
+    erlmcp_test_sent:heard(Config, [~"no/such" || Case =:= errors_are_reasons]).
 
 client(Server, Own, Config) ->
     Options = maps:merge((proplists:get_value(options, Config))#{

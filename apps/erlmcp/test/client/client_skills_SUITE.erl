@@ -4,7 +4,7 @@
 is not what its entry says is not given to anybody.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
          tampering_is_found/1, without_skills/1]).
 
@@ -19,6 +19,12 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_sent:listen(Config).
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_sent:heard(Config, []).
 
 -define(MAIN, ~"---\nname: pdf\ndescription: Reads PDFs\n---\nOpen the file.\n").
 

@@ -37,7 +37,8 @@ init_per_group(Era, Config) -> [{era, Era} | Config].
 
 end_per_group(_, _) -> ok.
 
-init_per_testcase(_, Config) ->
+init_per_testcase(_, Config0) ->
+    Config = erlmcp_test_sent:listen(Config0),
     case proplists:get_value(era, Config) of
         peers -> Config;
         Era -> started(Era, Config)
@@ -71,7 +72,8 @@ end_per_testcase(_, Config) ->
         Server ->
             ok = erlmcp_client:stop(proplists:get_value(client, Config)),
             ok = erlmcp:stop_server(Server)
-    end.
+    end,
+    erlmcp_test_sent:heard(Config, []).
 
 tool(Name, Handler) ->
     #{name => Name, task => required, handler => Handler}.

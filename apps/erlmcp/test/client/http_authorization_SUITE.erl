@@ -34,10 +34,11 @@ end_per_suite(Config) ->
 init_per_testcase(_, Config) ->
     Peer = oauth_peer:start(),
     serves(Peer, fun(_) -> [] end),
-    [{peer, Peer} | Config].
+    [{peer, Peer} | erlmcp_test_sent:listen(Config)].
 
 end_per_testcase(_, Config) ->
-    oauth_peer:stop(peer(Config)).
+    ok = oauth_peer:stop(peer(Config)),
+    erlmcp_test_sent:heard(Config, []).
 
 peer(Config) ->
     proplists:get_value(peer, Config).

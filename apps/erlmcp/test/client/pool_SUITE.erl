@@ -5,7 +5,7 @@ left out and comes back. The servers are erlmcp's own, and scripts on sockets wh
 misbehave.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
@@ -32,6 +32,12 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    erlmcp_test_sent:listen(Config).
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_sent:heard(Config, []).
 
 every_operation_works(_) ->
     Pool = pool([server(~"a")], #{}),

@@ -6,10 +6,9 @@ what was sent before it on the connection. A suite that has no scripted server (
 to look at what comes has all channels of the node listened at.
 """.
 
--export([check/3, listen/0, heard/2]).
+-export([check/3, listen/1, heard/2]).
 
 -type revision() :: binary() | unknown.
--type listening() :: {pid(), trace:session()}.
 
 -define(SESSIONS, [~"2025-11-25", ~"2025-06-18", ~"2025-03-26", ~"2024-11-05"]).
 -define(WAIT, 5000).
@@ -57,54 +56,55 @@ valid(#{~"result" := Result} = Message, Revision) ->
 valid(Message, Revision) ->
     erlmcp_test_schema:error(Message, Revision).
 
--doc "Begins to check what is sent on all channels of this node.".
--spec listen() -> listening().
-listen() ->
-    Pid = spawn(fun() -> listening(#{}, 0, []) end),
+-doc "Begins a case: what is sent on all channels of this node is checked.".
+-spec listen(list()) -> list().
+listen(Config) ->
+    Pid = spawn(fun() -> listening(#{}, []) end),
     Session = trace:session_create(?MODULE, Pid, []),
     _ = trace:process(Session, all, true, [call]),
     Channels = [erlmcp_http_channel, erlmcp_line_channel],
     ok = code:ensure_modules_loaded(Channels),
     [1 = trace:function(Session, {Channel, send, 2}, true, [local]) || Channel <- Channels],
-    {Pid, Session}.
+    [{listening, {Pid, Session}} | Config].
 
 -doc """
-Ends that; gives how many messages there were, and fails if one was not valid, or none came. What
-goes wrong on purpose has one of these methods.
+Ends the case, which fails if a message was not valid. What is wrong on purpose has one of these
+methods.
 """.
--spec heard(listening(), [binary()]) -> pos_integer().
-heard({Pid, Session}, Exempt) ->
+-spec heard(list(), [binary()]) -> ok | {fail, term()}.
+heard(Config, Exempt) ->
+    {Pid, Session} = proplists:get_value(listening, Config),
     Delivered = trace:delivered(Session, all),
     receive {trace_delivered, all, Delivered} -> ok end,
     true = trace:session_destroy(Session),
     Pid ! {heard, self()},
     receive
-        {Pid, Count, Failed} when Count > 0 ->
+        {Pid, Failed} ->
             case [Why || {_, Message} = Why <- Failed,
                          not lists:member(maps:get(~"method", Message, none), Exempt)] of
-                [] -> Count;
-                Wrong -> error({sent, Wrong})
+                [] -> ok;
+                Wrong -> {fail, {sent, Wrong}}
             end
     after ?WAIT ->
-        error(nothing_sent)
+        {fail, nothing_heard}
     end.
 
-listening(Known, Count, Failed) ->
+listening(Known, Failed) ->
     receive
         {trace, _, call, {_, send, [#{message := Bytes, headers := Headers}, Handle]}} ->
             Named = #{Name => iolist_to_binary(Value) || {Name, Value} <- Headers},
             case iolist_to_binary(Bytes) of
                 <<>> ->
                     %% The GET of a session's stream.
-                    listening(Known, Count, Failed);
+                    listening(Known, Failed);
                 Text ->
                     Message = json:decode(Text),
                     try check(Message, Named, maps:get(Handle, Known, unknown)) of
-                        Revision -> listening(Known#{Handle => Revision}, Count + 1, Failed)
+                        Revision -> listening(Known#{Handle => Revision}, Failed)
                     catch
-                        error:Reason -> listening(Known, Count + 1, [{Reason, Message} | Failed])
+                        error:Reason -> listening(Known, [{Reason, Message} | Failed])
                     end
             end;
         {heard, From} ->
-            From ! {self(), Count, Failed}
+            From ! {self(), Failed}
     end.
