@@ -25,10 +25,14 @@ Source: specification 2026-07-28, "Subscriptions".
     pause = ?PAUSE :: pos_integer()
 }).
 
--doc "Listens until its subscriber reads no more, or the server does not offer it.".
+-doc """
+Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
+process, whose exit signal ends it, and then the server is told.
+""".
 -spec run(reference(), pid(), erlmcp_client_subscriptions:filter(), erlmcp_peer:client(),
           erlmcp_peer:live()) -> ok.
 run(Reference, Subscriber, Filter, Client, Live) ->
+    process_flag(trap_exit, true),
     listen(#listen{reference = Reference, subscriber = Subscriber, client = Client, live = Live,
                    filter = wire(Filter)}).
 
@@ -57,14 +61,29 @@ listen(#listen{client = #{channel := {Transport, Handle}} = Client} = Listen) ->
 
 receiving(Exchange, #listen{client = #{channel := {Transport, _}}} = Listen) ->
     receive
+        {'EXIT', _, _} ->
+            left(Exchange, Listen);
         Message ->
             case Transport:received(Message, Exchange) of
                 other -> receiving(Exchange, Listen);
                 {Events, Next} -> events(Events, Next, Listen)
             end
     after silence(Listen) ->
-        _ = Transport:abort(Exchange),
+        ok = left(Exchange, Listen),
         again(timeout, Listen)
+    end.
+
+%% Where its stream does not end with the exchange, the server has to be told.
+left(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Live, id = Id}) ->
+    case Transport:abort(Exchange) of
+        true ->
+            ok;
+        false ->
+            Params = #{~"requestId" => Id},
+            _ = spawn(fun() ->
+                erlmcp_client_attempt:tell(~"notifications/cancelled", Params, Client, Live)
+            end),
+            ok
     end.
 
 silence(#listen{acknowledged = true}) -> infinity;
@@ -94,24 +113,24 @@ events([_ | Events], Exchange, Listen) ->
     events(Events, Exchange, Listen).
 
 next(Event, Events, Exchange, Listen) ->
-    #listen{client = #{channel := {Transport, _}}, reference = Reference,
-            subscriber = Pid} = Listen,
+    #listen{client = Client, reference = Reference, subscriber = Pid} = Listen,
     case erlmcp_client_subscriptions:deliver(Pid, Reference, Event) of
         ok ->
             events(Events, Exchange, Listen);
         cut ->
-            _ = Transport:abort(Exchange),
-            ok
+            ok = erlmcp_peer:unsubscribe(Client, Reference),
+            left(Exchange, Listen)
     end.
 
-finished(Reason, #listen{subscriber = Pid, reference = Reference}) ->
+finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Client}) ->
     _ = erlmcp_client_subscriptions:deliver(Pid, Reference, {ended, Reason}),
-    ok.
+    erlmcp_peer:unsubscribe(Client, Reference).
 
 %% Somebody else's server may be down for long; half of the pause is chance, so that not all come
 %% back at once.
 again(_, #listen{pause = Pause} = Listen) ->
     receive
+        {'EXIT', _, _} -> ok
     after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
         listen(Listen#listen{pause = min(?LONGEST_PAUSE, Pause * 2)})
     end.

@@ -23,9 +23,13 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
     pause = ?PAUSE :: pos_integer()
 }).
 
--doc "Keeps the stream open until the session is lost or there is no stream to have.".
+-doc """
+Keeps the stream open until the session is lost or there is no stream to have. Linked to the
+client's process, whose exit signal ends it, and then the server sees the stream close.
+""".
 -spec run(erlmcp_peer:client(), erlmcp_peer:live()) -> ok.
 run(Client, Live) ->
+    process_flag(trap_exit, true),
     open(#stream{client = Client, live = Live}).
 
 open(#stream{client = #{channel := {Transport, Handle}}, live = Live} = Stream) ->
@@ -40,6 +44,9 @@ open(#stream{client = #{channel := {Transport, Handle}}, live = Live} = Stream) 
 
 receiving(Exchange, #stream{client = #{channel := {Transport, _}}, questions = Open} = Stream) ->
     receive
+        {'EXIT', _, _} ->
+            _ = Transport:abort(Exchange),
+            ok;
         {'DOWN', Monitor, process, _, _} = Message ->
             case lists:member(Monitor, Open) of
                 true ->
@@ -74,7 +81,10 @@ asked(_, #stream{questions = Open} = Stream) when length(Open) >= ?QUESTIONS ->
 asked(Request, #stream{client = Client, live = Live, questions = Open} = Stream) ->
     Stream#stream{questions = [erlmcp_client_inputs:start(Request, Client, Live) | Open]}.
 
-failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when Status < 500 ->
+%% Of 4xx these pass by themselves: too slow, too many, and the stream of before is still open.
+failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when
+    Status < 500, Status =/= 408, Status =/= 409, Status =/= 425, Status =/= 429
+->
     Peer ! {stream, self(), refused},
     ok;
 failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = Stream) ->
@@ -89,6 +99,7 @@ failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = S
     end;
 failed(_, #stream{pause = Pause} = Stream) ->
     receive
+        {'EXIT', _, _} -> ok
     after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
         open(Stream#stream{pause = min(?LONGEST_PAUSE, Pause * 2)})
     end.
