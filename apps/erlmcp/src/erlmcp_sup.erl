@@ -16,6 +16,6 @@ start_link() ->
 
 -doc false.
 init([]) ->
-    ok = erlmcp_peer:create_table(),
     {ok, {#{strategy => one_for_one},
-          [#{id => registry, start => {erlmcp_registry, start_link, []}}]}}.
+          [#{id => registry, start => {erlmcp_registry, start_link, []}},
+           #{id => clients, start => {erlmcp_client_table, start_link, []}}]}}.

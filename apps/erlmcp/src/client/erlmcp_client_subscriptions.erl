@@ -8,7 +8,7 @@ asked for each of them once.
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
 """.
 
--export([check/1, new/0, add/4, remove/3, ended/2, renewed/2]).
+-export([check/1, new/0, is_empty/1, add/4, remove/3, ended/2, renewed/2]).
 -export([end_all/2, heard/3, asked/3, subscribed/3, stream/3, is_opening/1]).
 -export([event/2, deliver/3]).
 
@@ -80,6 +80,11 @@ filter(_, _) ->
 -spec new() -> subscriptions().
 new() ->
     #subscriptions{}.
+
+-doc "Whether there are none.".
+-spec is_empty(subscriptions()) -> boolean().
+is_empty(#subscriptions{all = All}) ->
+    map_size(All) =:= 0.
 
 -doc "One more, for a process that is monitored from now on.".
 -spec add(pid(), filter(), server(), subscriptions()) ->

@@ -50,9 +50,18 @@ out. `session` is the id of an HTTP session.
 %% Milliseconds that a session's stream may take to open before calls go without it.
 -define(STREAM, 2000).
 
+%% Milliseconds until a server that was not found is looked for again, if there are subscribers;
+%% growing from the one to the other.
+-define(PAUSE, 500).
+-define(LONGEST_PAUSE, 30_000).
+%% Requests of a server's that wait until the session is open.
+-define(EARLY, 16).
+
 -record(peer, {
     client :: client(),
     channel :: pid(),
+    %% Of the process without which nobody finds the client.
+    table :: reference(),
     live :: undefined | live(),
     epoch = 0 :: non_neg_integer(),
     %% The process that finds out; who waits for it.
@@ -64,7 +73,11 @@ out. `session` is the id of an HTTP session.
     %% Whether the way is up; HTTP has none to wait for.
     way = up :: up | down,
     generation = 0 :: non_neg_integer(),
-    subscriptions :: erlmcp_client_subscriptions:subscriptions()
+    subscriptions :: erlmcp_client_subscriptions:subscriptions(),
+    %% What a server asks before it is known here that the session is open; how often in a row the
+    %% server was not found.
+    early = [] :: [erlmcp_message:message()],
+    failures = 0 :: non_neg_integer()
 }).
 
 -doc "The table of the node's clients; it belongs to the process that creates it.".
@@ -89,7 +102,8 @@ stop(Client) ->
             try
                 gen_statem:stop(Peer, shutdown, infinity)
             catch
-                exit:noproc -> ok
+                %% It ended by itself, for whatever reason.
+                exit:_ -> ok
             end;
         {error, stopped} ->
             ok
@@ -110,17 +124,20 @@ find(Peer) ->
         error:badarg -> {error, stopped}
     end.
 
--doc "From now on `find/1` knows this pool.".
--spec known_pool(erlmcp_pool_members:pool()) -> ok.
+-doc "From now on `find/1` knows this pool, which the calling process is.".
+-spec known_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
 known_pool(#{pool := Pid} = Pool) ->
-    true = ets:insert(?MODULE, {Pid, Pool, none}),
-    ok.
+    maybe
+        {ok, Monitor} ?= erlmcp_client_table:join(),
+        true = demonitor(Monitor, [flush]),
+        true = ets:insert(?MODULE, {Pid, Pool, none}),
+        ok
+    end.
 
 -doc "The pool of that pid has ended.".
 -spec forget_pool(pid()) -> ok.
 forget_pool(Pid) ->
-    true = ets:delete(?MODULE, Pid),
-    ok.
+    erlmcp_client_table:leave(Pid).
 
 -doc "What is known of the server; waits until that is so, or the deadline.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
@@ -211,6 +228,12 @@ callback_mode() -> handle_event_function.
 -doc false.
 init(#{transport := Transport, target := Target} = Settings) ->
     process_flag(trap_exit, true),
+    case erlmcp_client_table:join() of
+        {ok, Table} -> opened(Transport, Target, Settings, Table);
+        {error, Reason} -> {stop, {shutdown, Reason}}
+    end.
+
+opened(Transport, Target, Settings, Table) ->
     %% Ids are counted here, and so are notifications: unread, dropped.
     Counters = atomics:new(3, []),
     Own = [limits, connect_timeout, calls, subscriptions, options],
@@ -224,7 +247,7 @@ init(#{transport := Transport, target := Target} = Settings) ->
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
             },
             true = ets:insert(?MODULE, {self(), Client, none}),
-            Peer = #peer{client = Client, channel = Channel,
+            Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Transport),
                          subscriptions = erlmcp_client_subscriptions:new()},
             {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
@@ -273,6 +296,12 @@ handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer
     negotiated(Outcome, Peer#peer{negotiator = undefined});
 handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
     {keep_state, published(Live, Peer)};
+handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer) ->
+    #peer{negotiator = Negotiator, pending = Pending, subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:is_empty(Subscriptions) of
+        false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
+        _ -> keep_state_and_data
+    end;
 handle_event(info, {notification, {Method, Params}, Weight}, _,
              #peer{client = #{ids := Counters}} = Peer) ->
     atomics:sub(Counters, 2, Weight),
@@ -285,6 +314,8 @@ handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
     negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
 handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
     settled(Peer#peer{subscriptions = erlmcp_client_subscriptions:ended(Pid, Subscriptions)});
+handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
+    {stop, {shutdown, {not_started, erlmcp}}};
 handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
     #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:remove(Monitor, {Client, Live}, Subscriptions),
@@ -304,7 +335,7 @@ handle_event(_, _, _, _) ->
 -doc false.
 terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
                       channel = Channel, live = Live, subscriptions = Subscriptions}) ->
-    true = ets:delete(?MODULE, Self),
+    ok = erlmcp_client_table:leave(Self),
     ok = erlmcp_client_call:stop_all(Calls),
     ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
     case Live of
@@ -345,11 +376,17 @@ forget(#peer{client = #{peer := Self}} = Peer) ->
     Peer#peer{live = undefined, pending = undefined}.
 
 negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
-    Next = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
-    settled(Peer#peer{pending = Live, subscriptions = Next});
-negotiated({error, _} = Error, #peer{waiting = Waiting} = Peer) ->
+    Renewed = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
+    Next = lists:foldr(fun(Request, Acc) ->
+                           erlmcp_client_subscriptions:asked(Request, {Client, Live}, Acc)
+                       end, Renewed, Peer#peer.early),
+    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
+negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
     gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
-    {keep_state, Peer#peer{waiting = []}}.
+    %% Subscribers wait without asking.
+    Pause = min(?LONGEST_PAUSE, ?PAUSE bsl min(Failures, 16)),
+    {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
+     {{timeout, again}, Pause div 2 + rand:uniform(Pause div 2), look}}.
 
 settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
     case erlmcp_client_subscriptions:is_opening(Subscriptions) of
@@ -378,6 +415,10 @@ way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} =
     #peer{subscriptions = Subscriptions} = Peer,
     Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),
     {keep_state, Peer#peer{subscriptions = Next}};
+way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) when
+    length(Early) < ?EARLY
+->
+    {keep_state, Peer#peer{early = [Request | Early]}};
 way({message, {notification, Method, Params}}, Peer) ->
     {keep_state, heard(Method, Params, Peer)};
 way(_, _) ->

@@ -20,7 +20,12 @@ stop(Pool) ->
     case erlmcp_peer:find(Pool) of
         {ok, #{pool := Pid}} ->
             unlink(Pid),
-            ok = proc_lib:stop(Pid, shutdown, infinity),
+            try
+                proc_lib:stop(Pid, shutdown, infinity)
+            catch
+                %% It ended by itself, for whatever reason.
+                exit:_ -> ok
+            end,
             erlmcp_peer:forget_pool(Pid);
         {error, stopped} ->
             ok
@@ -30,19 +35,19 @@ stop(Pool) ->
 init({Settings, #{size := Size} = Options}) ->
     Members = [One || One <- Settings, _ <- lists:seq(1, Size)],
     Pool = erlmcp_pool_members:new(self(), Members, Options),
-    ok = erlmcp_peer:known_pool(Pool),
     %% What members are started with has secrets: it is not here, where reports would have it.
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           [#{id => Index, start => {?MODULE, start_member, [Pool, Index]}, shutdown => 10_000}
            || Index <- lists:seq(1, length(Members))]}}.
 
 -doc false.
--spec start_member(erlmcp_pool_members:pool(), pos_integer()) -> gen_statem:start_ret().
+-spec start_member(erlmcp_pool_members:pool(), pos_integer()) ->
+    gen_statem:start_ret() | {error, term()}.
 start_member(Pool, Index) ->
-    case erlmcp_peer:start_link({none, erlmcp_pool_members:settings(Index, Pool)}) of
-        {ok, Pid} ->
-            ok = erlmcp_pool_members:joined(Index, Pid, Pool),
-            {ok, Pid};
-        Other ->
-            Other
+    maybe
+        %% Each time: the table may be another one since.
+        ok ?= erlmcp_peer:known_pool(Pool),
+        {ok, Pid} ?= erlmcp_peer:start_link({none, erlmcp_pool_members:settings(Index, Pool)}),
+        ok = erlmcp_pool_members:joined(Index, Pid, Pool),
+        {ok, Pid}
     end.
