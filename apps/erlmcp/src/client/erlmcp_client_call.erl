@@ -77,11 +77,13 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
 -doc "Runs an operation and waits for its outcome.".
 -spec run(erlmcp_operation:operation(), erlmcp_peer:client(), options()) ->
     {ok, term()} | {error, reason()}.
-run(Operation, Client, Options) ->
+run(Operation, #{calls := Calls} = Client, Options) ->
     Caller = self(),
     {Pid, Monitor} = erlmcp_outcome:start(fun() ->
         Watch = watch(Options#{caller => monitor(process, Caller)}, Client),
-        outcome(Operation, Client, Options, Watch, none)
+        Outcome = outcome(Operation, Client, Options, Watch, none),
+        _ = has_left(Calls),
+        Outcome
     end, bounds(Client)),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
@@ -95,28 +97,46 @@ and before it `{erlmcp, Reference, {progress | log, Params}}`.
 -spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
-    Tell = fun(Kind, Params) ->
-        erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
+    Tell = fun(Kind) ->
+        fun(Params) ->
+            erlmcp_client_mailbox:offer(Receiver, {erlmcp, Reference, {Kind, Params}})
+        end
     end,
-    Told = maps:merge(#{progress => fun(Params) -> Tell(progress, Params) end,
-                        log => fun(Params) -> Tell(log, Params) end}, Options),
+    Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
-        try
-            Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
-            tell(To, outcome(Operation, Client, Told, Watch, To))
+        Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
+        try outcome(Operation, Client, Told, Watch, To) of
+            Outcome -> ended(Outcome, To, Calls)
         catch
             Class:Reason:Stack ->
-                true = ets:delete(Calls, self()),
-                ok = tell(To, {error, {crashed, {Reason, Stack}}}),
+                ended({error, {crashed, crash(Class, Reason, Stack)}}, To, Calls),
                 erlang:raise(Class, Reason, Stack)
         end
     end, bounds(Client)),
     %% It can be cancelled from now on.
-    true = ets:insert(Calls, {Pid, To}),
-    Pid ! {go, Reference},
+    try ets:insert(Calls, {Pid, To}) of
+        true ->
+            Pid ! {go, Reference}
+    catch
+        %% The table ends with its client.
+        error:badarg ->
+            exit(Pid, kill),
+            tell(To, {error, stopped})
+    end,
     Reference.
+
+ended(Outcome, To, Calls) ->
+    case has_left(Calls) of
+        true -> tell(To, Outcome);
+        false -> ok
+    end.
+
+%% As the reason of an exit has it.
+crash(error, Reason, Stack) -> {Reason, Stack};
+crash(throw, Reason, Stack) -> {{nocatch, Reason}, Stack};
+crash(exit, Reason, _) -> Reason.
 
 bounds(#{settings := #{limits := #{call_heap_bytes := Bytes}}}) ->
     Words = Bytes div erlang:system_info(wordsize),
@@ -132,8 +152,11 @@ died(Reason) -> {crashed, Reason}.
 -doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
 -spec cancel(reference(), erlmcp_peer:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
-    lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end,
-                  ets:match(Calls, {'$1', {'_', Reference}})).
+    try ets:match(Calls, {'$1', {'_', Reference}}) of
+        Found -> lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end, Found)
+    catch
+        error:badarg -> ok
+    end.
 
 -doc "Sends one request of the client's own, when what its server is, is known already.".
 -spec request({Method :: binary(), Params :: map()}, erlmcp_peer:client(), erlmcp_peer:live()) ->
@@ -151,20 +174,29 @@ watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}})
 
 %% The table of running calls bounds their number, and finds those that were killed.
 outcome(Operation, #{calls := Calls, settings := #{calls := Limit}} = Client, Options, Watch, To) ->
-    true = ets:insert(Calls, {self(), To}),
-    case ets:info(Calls, size) > Limit of
-        true ->
-            true = ets:delete(Calls, self()),
+    try
+        true = ets:insert(Calls, {self(), To}),
+        ets:info(Calls, size)
+    of
+        Running when Running > Limit ->
             {error, {overload, Limit}};
-        false ->
-            Call = #call{client = Client, options = Options, watch = Watch},
-            Outcome = try
-                perform(Operation, Call)
+        _ ->
+            try
+                perform(Operation, #call{client = Client, options = Options, watch = Watch})
             catch
                 throw:cancelled -> {error, cancelled}
-            end,
-            true = ets:delete(Calls, self()),
-            Outcome
+            end
+    catch
+        error:badarg -> {error, stopped}
+    end.
+
+%% Whether nobody else has told what came of this call, or does now.
+has_left(Calls) ->
+    try
+        ets:take(Calls, self()) =/= []
+    catch
+        %% Who stops the client in order has sent its signal before the table went.
+        error:badarg -> receive after 0 -> true end
     end.
 
 -doc "Tells the receivers of calls that were killed, of which nobody else hears.".
@@ -182,8 +214,9 @@ sweep(Calls) ->
 -spec stop_all(ets:tid()) -> ok.
 stop_all(Calls) ->
     lists:foreach(fun({Pid, To}) ->
+                      Told = ets:take(Calls, Pid),
                       exit(Pid, shutdown),
-                      tell(To, {error, stopped})
+                      [ok = tell(To, {error, stopped}) || _ <- Told]
                   end, ets:tab2list(Calls)).
 
 tell(none, _) -> ok;

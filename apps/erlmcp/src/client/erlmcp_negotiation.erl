@@ -173,7 +173,7 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
-        false -> {error, {protocol, ~"Mcp-Session-Id: expected at most 4096 visible characters"}};
+        false -> {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
         {error, _} = Error -> Error
     end.
 

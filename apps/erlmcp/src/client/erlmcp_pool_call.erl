@@ -81,12 +81,20 @@ start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Told = maps:merge(#{progress => Tell(progress), log => Tell(log)}, Options),
     Pid = spawn(fun() ->
         Outcome = waited(fun() -> run(Operation, Pool, Told) end, Receiver, Reference),
-        true = ets:delete(Table, Reference),
+        _ = in_table(fun() -> ets:delete(Table, Reference) end),
         Receiver ! {erlmcp, Reference, Outcome}
     end),
-    true = ets:insert(Table, {Reference, Pid}),
+    _ = in_table(fun() -> ets:insert(Table, {Reference, Pid}) end),
     Pid ! {go, Reference},
     Reference.
+
+%% The table ends with the pool; its calls are told by its members.
+in_table(Access) ->
+    try
+        Access()
+    catch
+        error:badarg -> []
+    end.
 
 %% The call ends with the process that runs it.
 waited(Run, Receiver, Reference) ->
@@ -110,4 +118,4 @@ waited(Run, Receiver, Reference) ->
 -spec cancel(reference(), erlmcp_pool_members:pool()) -> ok.
 cancel(Reference, #{members := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! {erlmcp_cancel, Reference} end,
-                  ets:lookup(Table, Reference)).
+                  in_table(fun() -> ets:lookup(Table, Reference) end)).

@@ -66,9 +66,12 @@ pick(Key, Except, #{size := Size} = Pool) ->
     take(lists:sort(Working), Others, Now, Pool).
 
 client(Index, #{members := Table}) ->
-    case ets:lookup_element(Table, Index, 2) of
+    try ets:lookup_element(Table, Index, 2) of
         none -> none;
         Pid -> erlmcp_peer:find(Pid)
+    catch
+        %% The table ends with the pool.
+        error:badarg -> none
     end.
 
 rank({key, Key}, Index, _) -> -erlang:phash2({Key, Index}, 1 bsl 32);
