@@ -88,12 +88,17 @@ deliver(Bytes, Socket) ->
 
 -doc false.
 drop(Socket) ->
+    %% To close waits for what the server has not read.
+    _ = inet:setopts(Socket, [{linger, {true, 0}}]),
     gen_tcp:close(Socket).
 
 %% A server answers what it has read, but nobody waits for it any more.
 -doc false.
 finish(Socket) ->
-    gen_tcp:close(Socket).
+    case inet:getstat(Socket, [send_pend]) of
+        {ok, [{send_pend, 0}]} -> gen_tcp:close(Socket);
+        _ -> drop(Socket)
+    end.
 
 -doc false.
 option(_, _) -> ~"no such option of a client on TCP".
