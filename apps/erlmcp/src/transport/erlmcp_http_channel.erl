@@ -34,7 +34,7 @@ open(Target, #{options := Options, limits := Limits} = Settings) ->
         #{connect_timeout := ConnectTimeout} = Settings,
         Pool = waiting(Settings, Own#{origin => erlmcp_http_target:origin(Url),
                                       connect_timeout => ConnectTimeout}),
-        {ok, Pid} ?= started(supervisor:start_link(?MODULE, {Pool, Target, Auth})),
+        {ok, Pid} ?= started(supervisor:start_link(?MODULE, fun() -> {Pool, Target, Auth} end)),
         Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
         Route = #{pool => erlmcp_http_pool:handle(maps:get(pool, Children)), url => Url,
                   path => erlmcp_http_target:path(Url), limits => Limits,
@@ -62,12 +62,13 @@ stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
                 [{self(), Channel}, fun() -> Route end, {Timeout, Most}]}}.
 
 -doc false.
--spec init({map(), Url :: binary(), none | fun(() -> map())}) ->
+-spec init(fun(() -> {map(), Url :: binary(), none | fun(() -> map())})) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
-init({Pool, Url, Auth}) ->
+init(Given) ->
+    {Pool, Url, Auth} = Given(),
     %% Handles are out among the calls, so nothing here can begin anew.
     {ok, {#{strategy => one_for_all, intensity => 0},
-          [#{id => pool, start => {erlmcp_http_pool, start_link, [Pool]}}
+          [#{id => pool, start => {erlmcp_http_pool, start_link, [fun() -> Pool end]}}
            | [#{id => authorizer, start => {erlmcp_http_authorization, start_link, [Auth, Url]}}
               || Auth =/= none]]}}.
 

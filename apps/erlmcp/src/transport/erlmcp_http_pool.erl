@@ -21,7 +21,8 @@ takes no more streams. One whose holder dies is found within a second.
 -behaviour(gen_server).
 
 -export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, give_back/2, info/1]).
--export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
+         format_status/1]).
 
 -export_type([options/0, handle/0, lease/0]).
 
@@ -68,8 +69,10 @@ takes no more streams. One whose holder dies is found within a second.
     sweep = none :: none | reference()
 }).
 
--doc "Starts a pool, which has no connection yet.".
--spec start_link(options()) -> {ok, pid()}.
+-doc "Starts a pool, which has no connection yet. Options in a fun are in no report of a supervisor.".
+-spec start_link(options() | fun(() -> options())) -> {ok, pid()}.
+start_link(Options) when is_function(Options) ->
+    start_link(Options());
 start_link(Options) ->
     {ok, _} = gen_server:start_link(?MODULE, maps:merge(?DEFAULTS, Options), []).
 
@@ -263,6 +266,13 @@ handle_info(Message, #state{fleet = Fleet} = State) ->
 -doc false.
 terminate(_, #state{fleet = Fleet}) ->
     erlmcp_http_fleet:stop(Fleet).
+
+%% Options of TLS may have a key and its password.
+-doc false.
+format_status(Status) ->
+    maps:map(fun(state, #state{failures = Failures}) -> {?MODULE, Failures};
+                (_, Value) -> Value
+             end, Status).
 
 failed(Why, #state{failures = Before, slots = Slots} = State) ->
     Failures = Before + 1,
