@@ -4,7 +4,8 @@
 # to be closed first. So its output and its errors go through named pipes, in a folder of their own,
 # to ports of their own:
 #
-#   make DIR                    makes the folder and the pipes, and ends
+#   make DIR                    makes the folder and the pipes, and says so; without an answer it
+#                               takes them away again
 #   run DIR COMMAND [ARGUMENT]  becomes the server. Its input is the port's
 #   read DIR out|err            its output, or its errors, to the port
 #   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
@@ -31,7 +32,9 @@ group_ends() {
 case $role in
 make)
     umask 077
-    mkdir "$dir" && mkfifo "$dir/out" "$dir/err"
+    mkdir "$dir" && mkfifo "$dir/out" "$dir/err" || exit 1
+    echo made 2>/dev/null
+    read -r taken || rm -rf "$dir"
     ;;
 run)
     # Before anything can go wrong the guard must know whom to end; it may look at any moment.

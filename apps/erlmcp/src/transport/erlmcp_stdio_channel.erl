@@ -94,7 +94,10 @@ connect({stdio, Command}, #{connect_timeout := Timeout}) ->
     maybe
         {ok, Port} ?= open_script(["make", Folder], []),
         receive
-            {Port, {exit_status, 0}} -> {ok, {Folder, Command}};
+            {Port, {data, _}} ->
+                %% It takes the folder away again if we end before.
+                true = port_command(Port, ~"taken\n"),
+                {ok, {Folder, Command}};
             {Port, {exit_status, Status}} -> {error, {no_folder, Folder, Status}}
         after Timeout ->
             {error, timeout}
