@@ -12,7 +12,7 @@ once, and the server is told where it still does something.
          killed_pool_is_forgotten/1, crashed_call_says_so/1, stopped_application_ends_clients/1,
          question_before_the_session_is_known/1, busy_stream_is_asked_for_again/1,
          server_that_reads_nothing_holds_up_no_stop/1, no_folder_is_left/1,
-         no_key_in_reports/1]).
+         no_key_in_reports/1, answer_from_before_a_change_is_not_kept/1, longest_retry/1]).
 -export([log/2]).
 
 -import(erlmcp_test_http, [running/0]).
@@ -26,7 +26,8 @@ all() ->
      killed_client_is_forgotten, killed_client_leaves_no_call_waiting, killed_pool_is_forgotten,
      crashed_call_says_so, stopped_application_ends_clients,
      question_before_the_session_is_known, busy_stream_is_asked_for_again,
-     server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports].
+     server_that_reads_nothing_holds_up_no_stop, no_folder_is_left, no_key_in_reports,
+     answer_from_before_a_change_is_not_kept, longest_retry].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -67,13 +68,17 @@ subscription_ends_on_the_server(_) ->
          {ok, Second} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
          subscribed = event(First),
          subscribed = event(Second),
-         2 = length(listeners(Server)),
+         ok = eventually(fun() -> length(listeners(Server)) =:= 2 end),
          ok = erlmcp_client:unsubscribe(Client, First),
          ok = eventually(fun() -> length(listeners(Server)) =:= 1 end),
          ok = erlmcp:add(Server, tool, #{name => ~"new", handler => fun(_, _) -> ~"new" end}),
          tools_changed = event(Second),
          {ok, pong} = erlmcp_client:ping(Client),
-         receive {erlmcp, _, _} = More -> error(More) after 0 -> ok end,
+         receive {erlmcp, Reference, _} = More when Reference =:= First; Reference =:= Second ->
+             error(More)
+         after 0 ->
+             ok
+         end,
          ok = erlmcp:remove(Server, tool, ~"new"),
          ok = erlmcp_client:stop(Client),
          ok = eventually(fun() -> listeners(Server) =:= [] end)
@@ -85,7 +90,7 @@ subscription_ends_on_the_server(_) ->
 %% Who is to be told of a change of tools.
 listeners(Server) ->
     {ok, _, #{subscriptions := Table}} = erlmcp_registry:whereis(Server),
-    [Key || {{tools_changed, _, _} = Key, _, _} <- ets:tab2list(Table)].
+    [Key || {{tool, _, _} = Key, _, _} <- ets:tab2list(Table)].
 
 eventually(Is) -> eventually(Is, erlang:monotonic_time(millisecond) + ?WAIT).
 
@@ -132,7 +137,11 @@ ended_subscription_is_over(_) ->
          {ok, Reference} = erlmcp_client:subscribe(Client, #{tools_changed => true}),
          {ended, {rpc, _}} = event(Reference)
      end || _ <- lists:seq(1, 5)],
-    {monitors, []} = process_info(Client, monitors),
+    Test = self(),
+    ok = eventually(fun() ->
+        {monitors, Monitors} = process_info(Client, monitors),
+        not lists:member({process, Test}, Monitors)
+    end),
     ok = erlmcp_client:stop(Client),
     ok = erlmcp_test_peer:stop(Peer).
 
@@ -341,8 +350,9 @@ no_key_in_reports(_) ->
     ok = logger:set_primary_config(level, all),
     ok = logger:add_handler(?MODULE, ?MODULE, #{config => self(), level => all}),
     {links, Links} = process_info(Client, links),
-    [Channel] = [Pid || Pid <- Links, is_pid(Pid)],
-    [{_, Pool, _, _}] = [Child || {pool, _, _, _} = Child <- supervisor:which_children(Channel)],
+    [Channel] = [Pid || Pid <- Links, is_pid(Pid),
+                        {supervisor, _, _} <- [proc_lib:initial_call(Pid)]],
+    [Pool] = [Pid || {pool, Pid, _, _} <- supervisor:which_children(Channel)],
     nomatch = string:find(io_lib:format("~0p", [sys:get_status(Pool)]), Secret),
     exit(Pool, kill),
     ok = gone(Client),
@@ -351,6 +361,41 @@ no_key_in_reports(_) ->
     Logged = logged(),
     true = Logged =/= [],
     [] = [Text || Text <- Logged, string:find(Text, Secret) =/= nomatch].
+
+%% The notification overtakes the answer that it is about.
+answer_from_before_a_change_is_not_kept(_) ->
+    Asked = counters:new(1, []),
+    Changed = #{jsonrpc => ~"2.0", method => ~"notifications/resources/list_changed"},
+    Peer = erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"server/discover"} = Message) ->
+            [result(Message, #{resultType => ~"complete", supportedVersions => [~"2026-07-28"],
+                               capabilities => #{}})];
+        (#{~"method" := ~"resources/list"} = Message) ->
+            ok = counters:add(Asked, 1, 1),
+            Name = integer_to_binary(counters:get(Asked, 1)),
+            Answer = result(Message, #{
+                resultType => ~"complete", ttlMs => 60_000, cacheScope => ~"private",
+                resources => [#{uri => ~"test://text", name => Name}]}),
+            [Changed || Name =:= ~"1"]
+                ++ [fun(_) -> receive after 100 -> ok end end, Answer]
+    end),
+    #{port := Port} = Peer,
+    Client = started({tcp, ~"127.0.0.1", Port, #{}}),
+    [Expected = name(erlmcp_client:list_resources(Client)) || Expected <- [~"1", ~"2", ~"2"]],
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+name({ok, [#{~"name" := Name}]}) -> Name.
+
+%% A pause that no timer takes ends no stream.
+longest_retry(_) ->
+    {_, Reader} = erlmcp_sse_reader:push(~"id: 1\nretry: 999999999999999\ndata: x\n\n",
+                                         erlmcp_sse_reader:new(100)),
+    {Delay, _} = erlmcp_http_resumption:delay(
+        erlmcp_http_resumption:came_to(Reader, erlmcp_http_resumption:new())),
+    true = Delay >= 86_400_000,
+    Timer = erlang:start_timer(Delay, self(), retry),
+    true = is_integer(erlang:cancel_timer(Timer)).
 
 log(Event, #{config := Test}) ->
     Test ! {logged, io_lib:format("~0p", [Event])}.
