@@ -57,7 +57,12 @@ only_https_is_called(Config) ->
 
 %% A server on plain http is one on this machine, or one of a test.
 plain_http_calls_its_own_kind(_) ->
-    [loopback, ~"mcp.test"] = Plain = erlmcp_oauth_url:plain_hosts(~"http://mcp.test/mcp"),
+    [loopback] = erlmcp_oauth_url:plain_hosts(~"http://localhost:8080/mcp"),
+    [loopback] = erlmcp_oauth_url:plain_hosts(~"http://127.0.0.1/mcp"),
+    [~"mcp.test"] = Distant = erlmcp_oauth_url:plain_hosts(~"http://mcp.test/mcp"),
+    false = erlmcp_oauth_url:allowed(~"http://127.0.0.1:6379/", Distant),
+    false = erlmcp_oauth_url:allowed(~"http://localhost/", Distant),
+    Plain = [loopback | Distant],
     [] = erlmcp_oauth_url:plain_hosts(~"https://localhost/mcp"),
     [true, true, true, true, false, false] =
         [erlmcp_oauth_url:allowed(Url, Plain)

@@ -3,8 +3,9 @@
 The URLs of OAuth: which may be called at all, which belong together, and where metadata is. Pure.
 
 An authorization server is called over https. A server whose own URL is plain http, as in tests and
-on a developer's machine, may name others of its kind: on the loopback, or its own host. So what a
-distant server says never leads to plain http, nor to any other scheme.
+on a developer's machine, may name others of its kind: on the loopback if it is there itself, and
+else on its own host. So what a distant server says never leads to another one's plain http, nor to
+any other scheme.
 """.
 
 -export([canonical/1, origin/1, same_origin/2, within/2]).
@@ -74,8 +75,14 @@ below(Path, Parent) ->
 -spec plain_hosts(ServerUrl :: binary()) -> plain().
 plain_hosts(ServerUrl) ->
     case origin(ServerUrl) of
-        {ok, {~"http", Host, _}} -> [loopback, Host];
-        _ -> []
+        {ok, {~"http", Host, _}} ->
+            case loopback(Host) of
+                true -> [loopback];
+                %% What a distant server says must not reach what listens on this machine alone.
+                false -> [Host]
+            end;
+        _ ->
+            []
     end.
 
 -doc "Whether a URL may be called: https, or plain http to one of these hosts.".
