@@ -26,6 +26,8 @@ respect the retry field".
 %% Milliseconds that a server may not talk us out of: a stream that ends at once would be asked for
 %% without a pause. They grow while nothing comes.
 -define(LEAST_PAUSE, 100).
+%% More than a day, and more than a timer takes, nobody means.
+-define(LONGEST_RETRY, 86_400_000).
 -define(QUIET_PAUSE, 1000).
 %% An event id that is longer is nothing to send as a header.
 -define(LAST_ID, 4096).
@@ -47,7 +49,7 @@ came_to(Reader, #resumption{last_id = Before, quiet = Quiet} = Resumption) ->
         _ -> 0
     end},
     case erlmcp_sse_reader:retry(Reader) of
-        {ok, Retry} -> Next#resumption{retry = Retry};
+        {ok, Retry} -> Next#resumption{retry = min(Retry, ?LONGEST_RETRY)};
         none -> Next
     end.
 
