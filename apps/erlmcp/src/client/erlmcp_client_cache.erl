@@ -9,13 +9,14 @@ A client acts for one principal, so that results of either `cacheScope` may be k
 Source: specification 2026-07-28, "Caching".
 """.
 
--export([new/1, find/2, keep/3, changed/3, info/1]).
+-export([new/1, find/2, changes/1, keep/4, changed/3, info/1]).
 
 -export_type([cache/0, options/0, key/0]).
 
 -doc "How many results, and how many bytes of them, are kept; a single one has at most a quarter.".
 -type options() :: #{entries := pos_integer(), bytes := pos_integer()}.
--opaque cache() :: none | {ets:tid(), options(), Size :: atomics:atomics_ref()}.
+%% The numbers: bytes that are kept, and how often something was said to have changed.
+-opaque cache() :: none | {ets:tid(), options(), Numbers :: atomics:atomics_ref()}.
 -type key() :: {Method :: binary(), Params :: map()}.
 
 %% No hint is taken for longer: milliseconds of a day.
@@ -24,7 +25,7 @@ Source: specification 2026-07-28, "Caching".
 -doc "An empty cache of the calling process.".
 -spec new(options() | none) -> cache().
 new(none) -> none;
-new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(1, [])}.
+new(Options) -> {ets:new(cache, [public, {read_concurrency, true}]), Options, atomics:new(2, [])}.
 
 -doc "The result that is kept for a request, if it is fresh.".
 -spec find(key(), cache()) -> {ok, map()} | none.
@@ -41,9 +42,18 @@ find(Key, {Table, _, _}) ->
             none
     end.
 
--doc "Keeps a result, if its server says for how long.".
--spec keep(key(), Result :: map(), cache()) -> ok.
-keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, {Table, Options, Size} = Cache) when
+-doc "How often something has changed: what is asked for now is kept if nothing has until then.".
+-spec changes(cache()) -> non_neg_integer().
+changes(none) -> 0;
+changes({_, _, Numbers}) -> atomics:get(Numbers, 2).
+
+-doc """
+Keeps a result, if its server says for how long, and nothing has changed since `Changes` were
+counted, before it was asked for: an answer may be older than the notification that came before it
+was read.
+""".
+-spec keep(key(), Result :: map(), Changes :: non_neg_integer(), cache()) -> ok.
+keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, Size} = Cache) when
     is_integer(Ttl), Ttl > 0
 ->
     #{bytes := Most} = Options,
@@ -54,14 +64,19 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, {Table, Options, Size} = Ca
             ok = make_room(Bytes, Cache),
             Until = erlang:monotonic_time(millisecond) + min(Ttl, ?LONGEST),
             Kept = erlmcp_client_mailbox:own({Key, Until, Bytes, Result}),
-            case ets:insert_new(Table, Kept) of
+            ok = case ets:insert_new(Table, Kept) of
                 true -> atomics:add(Size, 1, Bytes);
                 false -> ok
+            end,
+            %% Who tells of a change counts it, and then forgets: one of the two sees the other.
+            case changes(Cache) of
+                Changes -> ok;
+                _ -> forget([Key], Cache)
             end;
         false ->
             ok
     end;
-keep(_, _, _) ->
+keep(_, _, _, _) ->
     ok.
 
 make_room(Bytes, {Table, #{entries := Entries, bytes := Most}, Size} = Cache) ->
@@ -88,20 +103,21 @@ forget(Keys, {Table, _, Size}) ->
 changed(_, _, none) ->
     ok;
 changed(~"notifications/tools/list_changed", _, Cache) ->
-    forget_all(~"tools/list", Cache);
+    forget_all([~"tools/list"], Cache);
 changed(~"notifications/prompts/list_changed", _, Cache) ->
-    forget_all(~"prompts/list", Cache);
+    forget_all([~"prompts/list"], Cache);
 changed(~"notifications/resources/list_changed", _, Cache) ->
-    ok = forget_all(~"resources/list", Cache),
-    forget_all(~"resources/templates/list", Cache);
-changed(~"notifications/resources/updated", #{~"uri" := Uri}, {Table, _, _} = Cache) ->
+    forget_all([~"resources/list", ~"resources/templates/list"], Cache);
+changed(~"notifications/resources/updated", #{~"uri" := Uri}, {Table, _, Numbers} = Cache) ->
+    ok = atomics:add(Numbers, 2, 1),
     forget([Key || {{~"resources/read", #{~"uri" := Read}} = Key} <- keys(Table), Read =:= Uri],
            Cache);
 changed(_, _, _) ->
     ok.
 
-forget_all(Method, {Table, _, _} = Cache) ->
-    forget([Key || {{Kept, _} = Key} <- keys(Table), Kept =:= Method], Cache).
+forget_all(Methods, {Table, _, Numbers} = Cache) ->
+    ok = atomics:add(Numbers, 2, 1),
+    forget([Key || {{Kept, _} = Key} <- keys(Table), lists:member(Kept, Methods)], Cache).
 
 keys(Table) ->
     ets:select(Table, [{{'$1', '_', '_', '_'}, [], [{{'$1'}}]}]).

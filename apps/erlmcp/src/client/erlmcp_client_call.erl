@@ -71,7 +71,9 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
     watch :: erlmcp_client_attempt:watch(),
     %% What has been tried once and is not tried again.
     tried = [] :: [session | version | headers | again],
-    rounds = 0 :: non_neg_integer()
+    rounds = 0 :: non_neg_integer(),
+    %% How often something had changed at the server before the request was sent.
+    changes = 0 :: non_neg_integer()
 }).
 
 -doc "Runs an operation and waits for its outcome.".
@@ -305,7 +307,8 @@ live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
 in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
 in_time(Outcome, _) -> Outcome.
 
-send(Request, Call) ->
+send(Request, #call{client = #{cache := Cache}} = Given) ->
+    Call = Given#call{changes = erlmcp_client_cache:changes(Cache)},
     case live(Call) of
         {ok, Live} -> sent(Request, attempt(Request, Live, Call), Live, Call);
         {error, _} = Error -> Error
@@ -372,13 +375,14 @@ protocol(What) ->
 kept(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
 kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
-    #call{client = #{cache := Cache, tools := Tools, channel := {Transport, _}}} = Call,
+    #call{client = #{cache := Cache, tools := Tools, channel := {Transport, _}},
+          changes = Changes} = Call,
     Mirrors = Transport =:= erlmcp_http_channel andalso Revision >= '2026-07-28',
     Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
-    ok = erlmcp_client_cache:keep(Request, Learned, Cache),
+    ok = erlmcp_client_cache:keep(Request, Learned, Changes, Cache),
     Learned;
-kept(Request, Result, _, #call{client = #{cache := Cache}}) ->
-    ok = erlmcp_client_cache:keep(Request, Result, Cache),
+kept(Request, Result, _, #call{client = #{cache := Cache}, changes = Changes}) ->
+    ok = erlmcp_client_cache:keep(Request, Result, Changes, Cache),
     Result.
 
 %% What may help: a new session, another revision, the tool's newest definition, one more try.
