@@ -108,8 +108,11 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
-        Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
-        try outcome(Operation, Client, Told, Watch, To) of
+        Caller = monitor(process, Receiver),
+        try
+            Watch = watch(Told#{caller => Caller, cancel => Reference}, Client),
+            outcome(Operation, Client, Told, Watch, To)
+        of
             Outcome -> ended(Outcome, To, Calls)
         catch
             Class:Reason:Stack ->
