@@ -108,8 +108,10 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
-        Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
-        try outcome(Operation, Client, Told, Watch, To) of
+        try
+            Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
+            outcome(Operation, Client, Told, Watch, To)
+        of
             Outcome -> ended(Outcome, To, Calls)
         catch
             Class:Reason:Stack ->
