@@ -108,9 +108,8 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     To = {Receiver, Reference},
     Pid = spawn_opt(fun() ->
         receive {go, Reference} -> ok end,
-        Caller = monitor(process, Receiver),
         try
-            Watch = watch(Told#{caller => Caller, cancel => Reference}, Client),
+            Watch = watch(Told#{caller => monitor(process, Receiver), cancel => Reference}, Client),
             outcome(Operation, Client, Told, Watch, To)
         of
             Outcome -> ended(Outcome, To, Calls)
