@@ -9,7 +9,7 @@ the user on a terminal, what is printed where, and every exit code.
 -include_lib("stdlib/include/assert.hrl").
 
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
-         end_per_group/2]).
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([every_transport_in_both_eras/1, a_program_that_is_none_exits_3/1,
          a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1]).
 -export([arguments_are_typed_by_the_schema/1, arguments_come_from_stdin/1,
@@ -68,6 +68,13 @@ init_per_group(protected, Config) ->
 
 end_per_group(served, Config) -> erlmcp_cli_program:end_group(Config);
 end_per_group(protected, _) -> ok.
+
+%% What the commands that run in this node send must be valid.
+init_per_testcase(_, Config) ->
+    erlmcp_test_sent:listen(Config).
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_sent:heard(Config, []).
 
 every_transport_in_both_eras(Config) ->
     Program = proplists:get_value(program, Config),

@@ -2,8 +2,8 @@
 -moduledoc """
 What erlmcp's own client sends: each message must be one of the revision that it claims
 (`m:erlmcp_test_schema`), which is that of its `_meta`, of its `initialize`, of its header, or of
-what was sent before it on the connection. A suite that has no scripted server (`m:erlmcp_test_peer`)
-to look at what comes has all channels of the node listened at.
+what was sent before it on the connection. A suite that has no scripted server
+(`m:erlmcp_test_peer`) to look at what comes has all channels of the node listened at.
 """.
 
 -export([check/3, listen/1, heard/2]).
