@@ -122,7 +122,8 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     %% It can be cancelled from now on.
     try ets:insert(Calls, {Pid, To}) of
         true ->
-            Pid ! {go, Reference}
+            Pid ! {go, Reference},
+            ok
     catch
         %% The table ends with its client.
         error:badarg ->

@@ -321,6 +321,9 @@ resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
 again(X) ->
     case request(X) of
         {ok, Next} -> {[], Next};
+        {error, {connect, stopped} = Reason} ->
+            %% The pool has ended, and no other comes.
+            gone(Reason, X);
         {error, {connect, _} = Reason} ->
             case erlmcp_http_resumption:has_failed(X#exchange.resumption) of
                 true -> ended([], Reason, X#exchange{at = head});

@@ -69,7 +69,7 @@ takes no more streams. One whose holder dies is found within a second.
     sweep = none :: none | reference()
 }).
 
--doc "Starts a pool, which has no connection yet. Options in a fun are in no report of a supervisor.".
+-doc "Starts a pool, without a connection. Options in a fun are in no report of a supervisor.".
 -spec start_link(options() | fun(() -> options())) -> {ok, pid()}.
 start_link(Options) when is_function(Options) ->
     start_link(Options());
