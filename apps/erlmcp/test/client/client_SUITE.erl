@@ -14,7 +14,7 @@ revision, at a server of erlmcp's own.
 
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
--define(WAIT, 5000).
+-define(WAIT, 10_000).
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].
