@@ -54,7 +54,8 @@ remember(Known, Table) ->
         [Row] ->
             ok;
         _ ->
-            [ets:update_counter(Table, bytes, -Old) || {_, _, _, _, Old} <- ets:take(Table, Name)],
+            _ = [ets:update_counter(Table, bytes, -Old)
+                 || {_, _, _, _, Old} <- ets:take(Table, Name)],
             HasRoom = ets:info(Table, size) =< ?TOOLS
                 andalso ets:lookup_element(Table, bytes, 2) + Size =< ?BYTES,
             case HasRoom andalso ets:insert_new(Table, Row) of
