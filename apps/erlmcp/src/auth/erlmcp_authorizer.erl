@@ -171,8 +171,17 @@ noticed(#handle{pid = Pid, table = Table}, Headers) ->
         Nonce ->
             case looked_up(Table, nonce) of
                 {nonce, Nonce} -> ok;
-                _ -> gen_server:cast(Pid, {nonce, Nonce})
+                _ -> noted(Pid, Nonce)
             end
+    end.
+
+%% Waited for, since the next request is to have it. One that is not heard of costs that request a
+%% second try.
+noted(Pid, Nonce) ->
+    try
+        gen_server:call(Pid, {nonce, Nonce}, 1000)
+    catch
+        exit:_ -> ok
     end.
 
 -doc "Ends it.".

@@ -99,6 +99,9 @@ handle_call(renew, From, #state{table = Table} = State) ->
             {noreply, join(renew, From, State)};
         _ -> {reply, retry, State}
     end;
+handle_call({nonce, Nonce}, _, State) ->
+    noted(Nonce, State),
+    {reply, ok, State};
 handle_call({challenged, Used, Status, Challenge, Nonce}, From, State) ->
     noted(Nonce, State),
     case decided(Used, Status, Challenge, Nonce, State) of
@@ -107,8 +110,7 @@ handle_call({challenged, Used, Status, Challenge, Nonce}, From, State) ->
     end.
 
 -doc false.
-handle_cast({nonce, Nonce}, State) ->
-    noted(Nonce, State),
+handle_cast(_, State) ->
     {noreply, State}.
 
 noted(none, _) -> true;
