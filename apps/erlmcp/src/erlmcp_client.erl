@@ -84,13 +84,13 @@ start(Name, Target) ->
 -doc false.
 -spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
 settings({http, Url, Options}) ->
-    erlmcp_client_options:check(erlmcp_http_channel, Url, Options);
+    erlmcp_client_options:check(http, erlmcp_http_channel, Url, Options);
 settings({stdio, Command, Options}) ->
-    erlmcp_client_options:check(erlmcp_stdio_channel, {stdio, Command}, Options);
+    erlmcp_client_options:check(line, erlmcp_stdio_channel, {stdio, Command}, Options);
 settings({tcp, Host, Port, Options}) ->
-    erlmcp_client_options:check(erlmcp_tcp_channel, {tcp, Host, Port}, Options);
+    erlmcp_client_options:check(line, erlmcp_tcp_channel, {tcp, Host, Port}, Options);
 settings({server, Server, Options}) ->
-    erlmcp_client_options:check(erlmcp_memory_channel, {server, Server}, Options);
+    erlmcp_client_options:check(line, erlmcp_memory_channel, {server, Server}, Options);
 settings(_) ->
     {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 

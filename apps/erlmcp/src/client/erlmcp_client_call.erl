@@ -378,9 +378,9 @@ protocol(What) ->
 kept(_, Result, _, #call{rounds = Rounds}) when Rounds > 0 ->
     Result;
 kept({~"tools/list", _} = Request, #{~"tools" := Listed} = Result, Revision, Call) ->
-    #call{client = #{cache := Cache, tools := Tools, channel := {Transport, _}},
+    #call{client = #{cache := Cache, tools := Tools, settings := #{rules := Rules}},
           changes = Changes} = Call,
-    Mirrors = Transport =:= erlmcp_http_channel andalso Revision >= '2026-07-28',
+    Mirrors = Rules =:= http andalso Revision >= '2026-07-28',
     Learned = Result#{~"tools" := erlmcp_client_tools:learn(Listed, Mirrors, Tools)},
     ok = erlmcp_client_cache:keep(Request, Learned, Changes, Cache),
     Learned;

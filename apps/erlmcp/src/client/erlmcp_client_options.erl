@@ -4,9 +4,9 @@ The options of a client as data: what each may be, and what holds where one is l
 transport wants beside them it checks itself.
 """.
 
--export([check/3, defaults/0, limits/0]).
+-export([check/4, defaults/0, limits/0]).
 
--export_type([options/0, settings/0, limits/0]).
+-export_type([options/0, settings/0, rules/0, limits/0]).
 
 -doc """
 The options that all transports have; those of the transport stand in the same map.
@@ -37,9 +37,15 @@ The options that all transports have; those of the transport stand in the same m
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     pages := pos_integer(), list_bytes := pos_integer(), call_heap_bytes := pos_integer()
 }.
+-doc """
+What the specification demands of a client beside its messages. `http`: sessions have ids and
+streams, arguments are mirrored into headers, silence says nothing of the era, and a server is known
+by its URL. `line`: a connection is a session, and an older server may not answer.
+""".
+-type rules() :: http | line.
 -doc "Options that have been checked, with the defaults of those that were left out.".
 -type settings() :: #{
-    transport := module(), target := term(), options := map(),
+    rules := rules(), transport := module(), target := term(), options := map(),
     info := map(), era := auto | erlmcp_revision:era() | erlmcp_revision:revision(),
     inputs := erlmcp_client_inputs:inputs(), capabilities := map(), tasks := boolean(),
     log_level => binary(), cache := erlmcp_client_cache:options() | none,
@@ -71,9 +77,9 @@ limits() ->
 -define(CACHE, #{entries => 1_000, bytes => 8_388_608}).
 
 -doc "The settings that the options of a transport amount to, or the first option that is wrong.".
--spec check(Transport :: module(), Target :: term(), options()) ->
+-spec check(rules(), Transport :: module(), Target :: term(), options()) ->
     {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
-check(Transport, Target, Options) when is_map(Options) ->
+check(Rules, Transport, Target, Options) when is_map(Options) ->
     Own = [name, version, title, era, inputs, capabilities, tasks, log_level, cache, limits
            | [Name || {Name, _, _} <- defaults()]],
     Common = maps:with(Own, Options),
@@ -82,7 +88,7 @@ check(Transport, Target, Options) when is_map(Options) ->
             Settings = maps:merge(#{Name => Default || {Name, Default, _} <- defaults()},
                                   maps:without([name, version, title], Common)),
             {ok, (log_level(Settings))#{
-                transport => Transport, target => Target,
+                rules => Rules, transport => Transport, target => Target,
                 options => maps:without(Own, Options),
                 info => info(Common),
                 era => maps:get(era, Common, auto),
@@ -95,7 +101,7 @@ check(Transport, Target, Options) when is_map(Options) ->
         Error ->
             Error
     end;
-check(_, _, _) ->
+check(_, _, _, _) ->
     {error, {bad_option, options, ~"a map"}}.
 
 info(Options) ->

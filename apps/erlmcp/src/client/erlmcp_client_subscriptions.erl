@@ -196,7 +196,7 @@ renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
                      end, All),
     announced(Subscriptions#subscriptions{all = Again, stream = opened(Server)}).
 
-opened({#{channel := {erlmcp_http_channel, _}} = Client,
+opened({#{settings := #{rules := http}} = Client,
         #{revision := Revision, generation := 0} = Live}) ->
     case erlmcp_revision:era(Revision) of
         session -> {opening, spawn_link(fun() -> erlmcp_client_stream:run(Client, Live) end)};

@@ -42,7 +42,7 @@ placed(_, Epoch) ->
     {ok, Epoch}.
 
 %% HTTP+SSE is the transport of sessions.
-found(auto, #{channel := {erlmcp_http_channel, _}} = Client, {_, Generation} = Epoch) when
+found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch) when
     Generation > 0
 ->
     session(erlmcp_revision:latest(session), Client, Epoch);
@@ -67,11 +67,11 @@ found(Revision, Client, Epoch) ->
         session -> session(Revision, Client, Epoch)
     end.
 
-probe(#{channel := {Transport, _}} = Client, Epoch) ->
+probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
     %% On HTTP silence says nothing; on a pair of pipes it is how some older servers answer.
-    Deadline = case Transport of
-        erlmcp_http_channel -> deadline(Client);
-        _ -> min(deadline(Client), now_ms() + ?PROBE)
+    Deadline = case Rules of
+        http -> deadline(Client);
+        line -> min(deadline(Client), now_ms() + ?PROBE)
     end,
     discovered(discover(Client, Epoch, Deadline), Client, Epoch, fall_back).
 
@@ -103,8 +103,8 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
     Code =:= -32020; Code =:= -32021
 ->
     Error;
-discovered({error, Reason} = Error, #{channel := {Transport, _}} = Client, Epoch, fall_back) ->
-    case is_old(Reason) orelse Transport =/= erlmcp_http_channel andalso is_mute(Reason) of
+discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
+    case is_old(Reason) orelse Rules =:= line andalso is_mute(Reason) of
         true -> session(erlmcp_revision:latest(session), Client, Epoch);
         false -> Error
     end;
@@ -150,8 +150,8 @@ session(Revision, Client, Epoch) ->
 
 %% "Issue a GET request to the server URL, expecting that this will open an SSE stream and return an
 %% `endpoint` event as the first event."
-fallen_back(Revision, #{channel := {erlmcp_http_channel = Transport, Handle}} = Client, {Epoch, 0},
-            Error) ->
+fallen_back(Revision, #{channel := {Transport, Handle}, settings := #{rules := http}} = Client,
+            {Epoch, 0}, Error) ->
     case Transport:fall_back(Handle, deadline(Client)) of
         {ok, Generation} -> initialized(Revision, Client, {Epoch, Generation});
         {error, _} -> Error
@@ -173,7 +173,8 @@ initialized(Revision, #{identity := Identity} = Client, Epoch) ->
         ok ?= log_level(Client, Live, Deadline),
         {ok, Live}
     else
-        false -> {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
+        false ->
+            {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
         {error, _} = Error -> Error
     end.
 

@@ -202,14 +202,14 @@ info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
 
 -doc "The era that a server at the client's URL last had; `unknown` for other transports.".
 -spec remembered(client()) -> erlmcp_revision:era() | unknown.
-remembered(#{channel := {erlmcp_http_channel, _}, settings := #{target := Url}}) ->
+remembered(#{settings := #{rules := http, target := Url}}) ->
     ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
 remembered(_) ->
     unknown.
 
 -doc "Remembers the era of a client's URL, for so many of them; then it begins anew.".
 -spec remember(client(), erlmcp_revision:era(), Most :: pos_integer()) -> ok.
-remember(#{channel := {erlmcp_http_channel, _}, settings := #{target := Url}}, Era, Most) ->
+remember(#{settings := #{rules := http, target := Url}}, Era, Most) ->
     case ets:info(?MODULE, size) of
         Size when Size >= Most ->
             true = ets:match_delete(?MODULE, {{era, '_'}, '_'}),
@@ -248,7 +248,7 @@ opened(Transport, Target, Settings, Table) ->
             },
             true = ets:insert(?MODULE, {self(), Client, none}),
             Peer = #peer{client = Client, channel = Channel, table = Table,
-                         way = first_way(Transport),
+                         way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
             {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
         {error, Reason} ->
@@ -256,8 +256,8 @@ opened(Transport, Target, Settings, Table) ->
     end.
 
 %% A way with an order of its own, such as a program that is started, says when it is up.
-first_way(erlmcp_http_channel) -> up;
-first_way(_) -> down.
+first_way(#{rules := http}) -> up;
+first_way(#{rules := line}) -> down.
 
 begun(#peer{way = up} = Peer) -> negotiate(Peer);
 begun(Peer) -> Peer.
