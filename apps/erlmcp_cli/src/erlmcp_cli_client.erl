@@ -35,7 +35,7 @@ started(Wanted, Command) ->
         {error, Sentence} -> outcome({usage, Sentence}, Wanted)
     end.
 
-with_level(#{verbose := true} = Parsed) -> maps:merge(#{log_level => info}, Parsed);
+with_level(#{verbose := true} = Parsed) -> maps:merge(#{log_level => "info"}, Parsed);
 with_level(Parsed) -> Parsed.
 
 %% In a session on stdio and TCP nothing says which call a log message belongs to.

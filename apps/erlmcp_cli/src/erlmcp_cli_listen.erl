@@ -48,7 +48,11 @@ listen(Reference, Time, Parsed) ->
                 end),
             listen(Reference, again, Parsed);
         {erlmcp, Reference, {ended, Reason}} ->
-            {error, Reason};
+            case {Reason, init:get_status()} of
+                %% It was told to end, and that is how it ends.
+                {stopped, {stopping, _}} -> ok;
+                _ -> {error, Reason}
+            end;
         {erlmcp, Reference, Event} ->
             ok = print(Event, Parsed),
             listen(Reference, Time, Parsed)

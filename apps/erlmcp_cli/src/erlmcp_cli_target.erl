@@ -39,7 +39,7 @@ options() ->
      (option(era, "-era", {"[--era <era>]",
                            ["auto (the default), stateless, session or a revision, such as "
                            "2025-11-25"]}))
-         #{type => {atom, eras()}},
+         #{type => {string, [atom_to_list(Era) || Era <- eras()]}},
      (option(header, "-header", "'Name: value', of every HTTP request; may stand again"))
          #{action => append},
      option(token, "-token", "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
@@ -54,7 +54,7 @@ options() ->
      (option(log_level, "-log-level", {"[--log-level <level>]",
                                        ["show the server's log messages from this level on: debug, "
                                        "info, notice, warning, error, ..."]}))
-         #{type => {atom, levels()}}
+         #{type => {string, [atom_to_list(Level) || Level <- levels()]}}
      | erlmcp_cli_login:arguments()].
 
 option(Name, Long, Help) ->
@@ -179,4 +179,7 @@ common(#{timeout := Seconds} = Parsed, Options) ->
     Timeout = Seconds * 1000,
     Own = #{name => ~"erlmcp", version => list_to_binary(Version),
             timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
-    maps:merge(maps:merge(Own, Options), maps:with([era, log_level], Parsed)).
+    %% Of the words that `arguments/1` has.
+    Chosen = #{Name => list_to_existing_atom(Word)
+               || Name := Word <- maps:with([era, log_level], Parsed)},
+    maps:merge(maps:merge(Own, Options), Chosen).

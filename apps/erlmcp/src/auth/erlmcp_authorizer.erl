@@ -6,7 +6,7 @@ behind it (`m:erlmcp_oauth_tokens`), which belongs to the client's, is asked onl
 missing or ends.
 """.
 
--export([start_link/2, handle/1, headers/4, challenged/5, noticed/2, stop/1]).
+-export([start_link/2, handle/1, headers/4, challenged/5, noticed/2]).
 
 -export_type([handle/0, reason/0]).
 
@@ -183,11 +183,6 @@ noted(Pid, Nonce) ->
     catch
         exit:_ -> ok
     end.
-
--doc "Ends it.".
--spec stop(pid()) -> ok.
-stop(Pid) ->
-    gen_server:stop(Pid).
 
 ask(Pid, Question, Deadline) ->
     try

@@ -200,7 +200,7 @@ a_slow_server_costs_no_more_than_the_deadline(Config) ->
         Before = erlang:monotonic_time(millisecond),
         {error, timeout} = oauth_peer:call(Handle, Peer, soon(200)),
         true = erlang:monotonic_time(millisecond) - Before < 1500,
-        ok = erlmcp_authorizer:stop(Pid)
+        ok = gen_server:stop(Pid)
     end, [~"/token", ~"/register", ~"/.well-known/oauth-authorization-server",
           ~"/.well-known/oauth-protected-resource/mcp"]).
 
@@ -268,7 +268,7 @@ it_can_be_stopped_in_a_login(Config) ->
     Self = self(),
     spawn_link(fun() -> Self ! {answer, challenged(Handle)} end),
     Login = monitor(process, in_the_browser()),
-    ok = erlmcp_authorizer:stop(Pid),
+    ok = gen_server:stop(Pid),
     receive {'DOWN', Login, process, _, _} -> ok after 10_000 -> error(login_lives) end,
     receive {answer, {error, stopped}} -> ok after 10_000 -> error(no_answer) end.
 
@@ -281,7 +281,7 @@ tokens_outlive_the_process(Config) ->
     Options = #{store => folder(Config)},
     {Pid, Handle} = start(Options, Peer),
     {ok, 200} = oauth_peer:call(Handle, Peer),
-    ok = erlmcp_authorizer:stop(Pid),
+    ok = gen_server:stop(Pid),
     Again = started(Options, Peer),
     {ok, 200} = oauth_peer:call(Again, Peer),
     revoke(Peer),
@@ -348,7 +348,7 @@ what_is_malformed_in_a_store_is_not_used(Config) ->
                                                      oauth_peer:url(Peer)),
             {ok, []} = erlmcp_authorizer:headers(erlmcp_authorizer:handle(Pid), post,
                                                  oauth_peer:url(Peer), soon(1000)),
-            ok = erlmcp_authorizer:stop(Pid)
+            ok = gen_server:stop(Pid)
         end, [maps:remove(Name, Value), Value#{Name => #{~"x" => 1}}])
     end, [~"access_token", ~"type", ~"expires_at", ~"resource", ~"requested", ~"server"]),
     {error, {store, no_store}} =

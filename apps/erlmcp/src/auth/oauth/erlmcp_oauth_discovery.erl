@@ -10,7 +10,7 @@ the client was told the issuer, that is asked instead.
 Source: specification 2026-07-28, "Authorization Server Discovery"; 2025-03-26, "Authorization".
 """.
 
--export([locate/3, server/2]).
+-export([locate/3]).
 
 -export_type([place/0, server/0, reason/0]).
 
@@ -113,8 +113,7 @@ matches(Resource, ServerUrl) ->
         false -> {error, {resource_mismatch, Resource}}
     end.
 
--doc "The metadata of the authorization server that is this issuer.".
--spec server(Issuer :: binary(), erlmcp_fetch:settings()) -> {ok, server()} | {error, reason()}.
+%% The metadata of the authorization server that is this issuer.
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},

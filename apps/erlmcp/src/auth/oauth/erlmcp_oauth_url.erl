@@ -9,7 +9,7 @@ any other scheme.
 """.
 
 -export([canonical/1, origin/1, same_origin/2, within/2]).
--export([plain_hosts/1, allowed/2, redirect_allowed/1, loopback/1]).
+-export([plain_hosts/1, allowed/2, loopback/1]).
 -export([resource_metadata/1, server_metadata/1, under_origin/2]).
 -export([with_query/2, query/1, endpoint/1]).
 
@@ -96,11 +96,6 @@ allowed(Url, Plain) ->
 
 is_host(Host, loopback) -> loopback(Host);
 is_host(Host, Allowed) -> Host =:= Allowed.
-
--doc "Whether a redirect URI is one: https, or plain http to the machine itself.".
--spec redirect_allowed(binary()) -> boolean().
-redirect_allowed(Url) ->
-    allowed(Url, [loopback]).
 
 -doc "Whether a host is the machine itself.".
 -spec loopback(Host :: binary()) -> boolean().
