@@ -6,7 +6,7 @@ before its response dealt with. Runs in the process of the call, whose mailbox i
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
 """.
 
--export([run/4, notify/3, tell/4, answer/4]).
+-export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).
 
 -export_type([watch/0, outcome/0]).
 
@@ -48,6 +48,16 @@ Reference}` comes with that of `cancel`.
     asked = 0 :: non_neg_integer()
 }).
 
+-doc "The bounds that the options of a call amount to, beginning now.".
+-spec watch(map(), erlmcp_peer:client()) -> watch().
+watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
+    Now = erlang:monotonic_time(millisecond),
+    Timeout = maps:get(timeout, Options, Default),
+    Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
+    maps:merge(maps:with([caller, cancel, progress, log], Options),
+               #{timeout => Timeout, deadline => Now + Timeout,
+                 max_timeout => Most, last_deadline => Now + Most}).
+
 -doc """
 Sends a request and waits for its response. Throws `cancelled` when the caller is gone or wants the
 call no more; the server is told then, and when the deadline passes.
@@ -70,6 +80,12 @@ run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Las
         {error, Reason} ->
             {error, reason(Reason, Watch)}
     end.
+
+-doc "Sends one request of the client's own, when what its server is, is known already.".
+-spec request({Method :: binary(), Params :: map()}, erlmcp_peer:client(), erlmcp_peer:live()) ->
+    outcome().
+request(Request, Client, Live) ->
+    run(Request, #{}, {Client, Live}, watch(#{}, Client)).
 
 %% A token asks for progress; it is the request's id, of which there is one in a client's life.
 token(Id, #{progress := _}, Extra) -> Extra#{token => Id};

@@ -125,7 +125,7 @@ begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
 watch([], _, _, _) ->
     ok;
 watch([Uri | Uris], Method, Client, Live) ->
-    case erlmcp_client_call:request({Method, #{~"uri" => Uri}}, Client, Live) of
+    case erlmcp_client_attempt:request({Method, #{~"uri" => Uri}}, Client, Live) of
         {ok, _, _} -> watch(Uris, Method, Client, Live);
         {error, _} = Error -> Error
     end.
