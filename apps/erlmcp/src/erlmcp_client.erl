@@ -136,14 +136,18 @@ server(Client) ->
 -doc "The same with a `timeout`.".
 -spec server(client(), #{timeout => pos_integer()}) -> {ok, map()} | {error, reason()}.
 server(Client, Options) ->
-    with_client(Client, fun(#{settings := #{timeout := Default}} = Found) ->
-        Timeout = maps:get(timeout, Options, Default),
-        case erlmcp_peer:live(Found, erlang:monotonic_time(millisecond) + Timeout) of
-            {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
-            {error, timeout} -> {error, {timeout, Timeout}};
-            {error, _} = Error -> Error
-        end
-    end).
+    case erlmcp_client_call:check(Options) of
+        ok -> with_client(Client, fun(Found) -> known(Found, Options) end);
+        {error, _} = Error -> Error
+    end.
+
+known(#{settings := #{timeout := Default}} = Client, Options) ->
+    Timeout = maps:get(timeout, Options, Default),
+    case erlmcp_peer:live(Client, erlang:monotonic_time(millisecond) + Timeout) of
+        {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
+        {error, timeout} -> {error, {timeout, Timeout}};
+        {error, _} = Error -> Error
+    end.
 
 -doc """
 How a client does, without asking its server: the `revision` and whether there is a `session`, as
@@ -269,10 +273,13 @@ notify(Client, Method, Params) ->
     with_client(Client, fun(Found) -> erlmcp_client_attempt:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
-    case erlmcp_peer:find(Client) of
-        {ok, #{peer := _} = Found} -> erlmcp_client_call:run(Operation, Found, Options);
-        {ok, #{pool := _} = Pool} -> erlmcp_pool_call:run(Operation, Pool, Options);
-        {error, stopped} = Error -> Error
+    maybe
+        ok ?= erlmcp_client_call:check(Options),
+        {ok, Found} ?= erlmcp_peer:find(Client),
+        case Found of
+            #{peer := _} -> erlmcp_client_call:run(Operation, Found, Options);
+            #{pool := _} -> erlmcp_pool_call:run(Operation, Found, Options)
+        end
     end.
 
 %% What is about one connection, one member of a pool does.
@@ -295,21 +302,21 @@ Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Argum
 sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
 Reference, {ok, Result} | {error, Reason}}`.
 """.
--spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, stopped}.
+-spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
     async(Client, Operation, #{}).
 
 -doc "The same with options.".
 -spec async(client(), erlmcp_operation:operation(), options()) ->
-    {ok, reference()} | {error, stopped}.
+    {ok, reference()} | {error, reason()}.
 async(Client, Operation, Options) ->
-    case erlmcp_peer:find(Client) of
-        {ok, #{peer := _} = Found} ->
-            {ok, erlmcp_client_call:start(Operation, Found, Options, self())};
-        {ok, #{pool := _} = Pool} ->
-            {ok, erlmcp_pool_call:start(Operation, Pool, Options, self())};
-        {error, stopped} = Error ->
-            Error
+    maybe
+        ok ?= erlmcp_client_call:check(Options),
+        {ok, Found} ?= erlmcp_peer:find(Client),
+        {ok, case Found of
+            #{peer := _} -> erlmcp_client_call:start(Operation, Found, Options, self());
+            #{pool := _} -> erlmcp_pool_call:start(Operation, Found, Options, self())
+        end}
     end.
 
 -doc """
@@ -366,7 +373,7 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
 `{bad_option, Key, Expected}`: there is nothing of that name to subscribe to.
 """.
 -spec subscribe(client(), erlmcp_client_subscriptions:filter()) ->
-    {ok, reference()} | {error, reason() | {bad_option, term(), binary()}}.
+    {ok, reference()} | {error, reason()}.
 subscribe(Client, Filter) ->
     case erlmcp_client_subscriptions:check(Filter) of
         ok -> with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end);
@@ -400,6 +407,6 @@ A reason as a sentence.
 ~"the server wants authorization: the server answered with HTTP status 401"
 ```
 """.
--spec format_error(reason() | {bad_option, term(), binary()}) -> binary().
+-spec format_error(reason()) -> binary().
 format_error(Reason) ->
     erlmcp_client_error:text(Reason).

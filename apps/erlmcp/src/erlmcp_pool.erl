@@ -62,6 +62,10 @@ start(Name, Given) ->
         {ok, Settings} ?= settings(Targets, []),
         {ok, Pid} ?= erlmcp_pool_sup:start_link(Name, Settings, maps:remove(targets, Options)),
         {ok, Pid}
+    else
+        %% What a member's transport has found.
+        {error, {shutdown, {failed_to_start_child, _, {shutdown, Reason}}}} -> {error, Reason};
+        {error, _} = Error -> Error
     end.
 
 check(#{targets := [_ | _]} = Given) ->

@@ -56,9 +56,15 @@ Source: specification 2026-07-28, "Transports / stdio".
            erlmcp_channel:settings()) ->
     {ok, pid(), erlmcp_line_channel:handle()} | {error, term()}.
 open({stdio, [First | _] = Command}, Settings) when not is_integer(First) ->
-    erlmcp_line_channel:open(?MODULE, {stdio, Command}, Settings);
+    opened(Command, Settings);
 open({stdio, Command}, Settings) ->
-    erlmcp_line_channel:open(?MODULE, {stdio, [Command]}, Settings).
+    opened([Command], Settings).
+
+opened([Program | _] = Command, Settings) ->
+    case Program =/= "" andalso Program =/= ~"" andalso lists:all(fun is_text/1, Command) of
+        true -> erlmcp_line_channel:open(?MODULE, {stdio, Command}, Settings);
+        false -> {error, {bad_option, command, ~"a program, or a list of it and its arguments"}}
+    end.
 
 -doc "See `erlmcp_line_channel:send/2`.".
 -spec send(erlmcp_channel:outgoing(), erlmcp_line_channel:handle()) ->

@@ -5,7 +5,7 @@ The process of one call of a client's, which ends with the outcome of its operat
 its caller ends, so does it, and the server is told.
 """.
 
--export([run/3, start/4, cancel/2]).
+-export([check/1, run/3, start/4, cancel/2]).
 -export([sweep/1, stop_all/1]).
 
 -export_type([options/0, reason/0]).
@@ -38,6 +38,7 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
 - `{too_large, heap}`: what came takes more memory than a call may use.
 - `cancelled`, `stopped`, `{crashed, Reason}`: the call was ended, the client was, or a fun of the
   call's.
+- `{bad_option, Key, Expected}`: the call has no such option, or it is of the wrong type.
 """.
 -type reason() ::
     erlmcp_channel:reason()
@@ -50,10 +51,41 @@ Why a call failed, beside what `t:erlmcp_channel:reason/0` says.
     | {input, Name :: binary(), Why :: term()}
     | {unavailable, Milliseconds :: non_neg_integer()}
     | {crashed, term()}
+    | {bad_option, Key :: term(), Expected :: binary()}
     | cancelled | stopped.
 
 %% Words of a call's heap at its beginning.
 -define(HEAP_WORDS, 2048).
+
+-doc "Whether the options of a call are some.".
+-spec check(options() | term()) ->
+    ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(#{} = Options) ->
+    case [{Key, Expected} || Key := Value <- Options,
+                             Expected <- [option(Key, Value)], Expected =/= true] of
+        [] -> ok;
+        [{Key, Expected} | _] -> {error, {bad_option, Key, Expected}}
+    end;
+check(_) ->
+    {error, {bad_option, options, ~"a map"}}.
+
+option(Key, Value) when Key =:= timeout; Key =:= max_timeout ->
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+option(Key, Value) when Key =:= progress; Key =:= log ->
+    is_function(Value, 1) orelse ~"a fun of one argument";
+option(log_level, Value) ->
+    is_atom(Value) andalso erlmcp_meta:level(atom_to_binary(Value)) =/= error
+        orelse ~"a log level";
+option(meta, Value) ->
+    is_map(Value) orelse ~"a map";
+option(Key, Value) when Key =:= fresh; Key =:= repeatable ->
+    is_boolean(Value) orelse ~"a boolean";
+option(task, Value) ->
+    Value =:= await orelse Value =:= handle orelse ~"await or handle";
+option(key, _) ->
+    true;
+option(_, _) ->
+    ~"no such option of a call".
 
 -doc "Runs an operation and waits for its outcome.".
 -spec run(erlmcp_operation:operation(), erlmcp_peer:client(), options()) ->

@@ -4,14 +4,16 @@
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
          calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1,
-         what_crashes_a_call_is_named/1]).
+         what_crashes_a_call_is_named/1, wrong_options_of_a_call_are_refused/1,
+         wrong_targets_are_refused/1]).
 
 -define(WAIT, 10_000).
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,
      calls_may_be_more_than_by_default, a_session_hears_and_tells,
-     what_crashes_a_call_is_named].
+     what_crashes_a_call_is_named, wrong_options_of_a_call_are_refused,
+     wrong_targets_are_refused].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -95,19 +97,46 @@ a_session_hears_and_tells(_) ->
     ok = erlmcp_client:stop(Client),
     {error, stopped} = erlmcp_client:notify(Client, ~"notifications/roots/list_changed", #{}).
 
-%% What is no JSON, and what is no option.
+%% What is no JSON.
 what_crashes_a_call_is_named(_) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"a", version => ~"1",
                                          tools => [#{name => ~"t",
                                                      handler => fun(_, _) -> ~"" end}]}),
     {ok, Client} = erlmcp_client:start_link({server, Server, #{}}),
-    [begin
-         {error, {crashed, {_, _}}} = erlmcp_client:call_tool(Client, ~"t", Arguments, Options),
-         {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"t", Arguments}, Options),
-         receive {erlmcp, Call, {error, {crashed, {_, _}}}} -> ok after ?WAIT -> error(late) end
-     end || {Arguments, Options} <- [{#{pid => self()}, #{}}, {#{}, #{timeout => soon}}]],
+    Arguments = #{pid => self()},
+    {error, {crashed, {_, _}}} = erlmcp_client:call_tool(Client, ~"t", Arguments),
+    {ok, Call} = erlmcp_client:async(Client, {call_tool, ~"t", Arguments}),
+    receive {erlmcp, Call, {error, {crashed, {_, _}}}} -> ok after ?WAIT -> error(late) end,
     ok = erlmcp_client:stop(Client),
     ok = erlmcp:stop_server(Server).
+
+wrong_options_of_a_call_are_refused(_) ->
+    {ok, Client} = erlmcp_client:start_link({server, nobody, #{}}),
+    {ok, Pool} = erlmcp_pool:start_link(#{targets => [{server, nobody, #{}}]}),
+    Wrong = [{timeout, soon}, {timeout, 0}, {max_timeout, -1}, {progress, fun() -> ok end},
+             {log, log}, {log_level, loud}, {meta, []}, {fresh, yes}, {repeatable, 1}, {task, wait},
+             {timeot, 100}],
+    [begin
+         {error, {bad_option, Key, Expected} = Reason} =
+             erlmcp_client:call_tool(To, ~"t", #{}, #{Key => Value}),
+         {error, Reason} = erlmcp_client:async(To, {call_tool, ~"t", #{}}, #{Key => Value}),
+         true = is_binary(Expected) andalso is_binary(erlmcp_client:format_error(Reason))
+     end || {Key, Value} <- Wrong, To <- [Client, Pool]],
+    {error, {bad_option, options, ~"a map"}} = erlmcp_client:ping(Client, []),
+    {error, {bad_option, timeout, _}} = erlmcp_client:server(Client, #{timeout => soon}),
+    {error, {connect, no_server}} = erlmcp_client:ping(Client, #{timeout => 1_000, key => {a, 1},
+                                                                 fresh => true, task => await}),
+    ok = erlmcp_client:stop(Pool),
+    ok = erlmcp_client:stop(Client).
+
+wrong_targets_are_refused(_) ->
+    process_flag(trap_exit, true),
+    [{error, {bad_option, command, _}} = erlmcp_client:start_link({stdio, Command, #{}})
+     || Command <- [cat, [], ["cat", cat], ~""]],
+    {error, {bad_option, url, _}} =
+        erlmcp_client:start_link({http, "http://127.0.0.1/mcp", #{}}),
+    {error, {bad_option, bogus, _}} =
+        erlmcp_pool:start_link(#{targets => [{http, ~"http://127.0.0.1/mcp", #{bogus => 1}}]}).
 
 %% A client whose server is this process.
 connected(Options) ->
