@@ -119,7 +119,7 @@ connections are closed.
 """.
 -spec stop(client()) -> ok.
 stop(Client) ->
-    case erlmcp_peer:find(Client) of
+    case erlmcp_client_table:find(Client) of
         {ok, #{peer := Peer}} -> erlmcp_peer:stop(Peer);
         {ok, #{pool := Pool}} -> erlmcp_pool_sup:stop(Pool);
         {error, stopped} -> ok
@@ -275,7 +275,7 @@ notify(Client, Method, Params) ->
 run(Operation, Client, Options) ->
     maybe
         ok ?= erlmcp_client_call:check(Options),
-        {ok, Found} ?= erlmcp_peer:find(Client),
+        {ok, Found} ?= erlmcp_client_table:find(Client),
         case Found of
             #{peer := _} -> erlmcp_client_call:run(Operation, Found, Options);
             #{pool := _} -> erlmcp_pool_call:run(Operation, Found, Options)
@@ -284,7 +284,7 @@ run(Operation, Client, Options) ->
 
 %% What is about one connection, one member of a pool does.
 with_client(Client, Do) ->
-    case erlmcp_peer:find(Client) of
+    case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->
             Do(Found);
         {ok, #{pool := _} = Pool} ->
@@ -312,7 +312,7 @@ async(Client, Operation) ->
 async(Client, Operation, Options) ->
     maybe
         ok ?= erlmcp_client_call:check(Options),
-        {ok, Found} ?= erlmcp_peer:find(Client),
+        {ok, Found} ?= erlmcp_client_table:find(Client),
         {ok, case Found of
             #{peer := _} -> erlmcp_client_call:start(Operation, Found, Options, self());
             #{pool := _} -> erlmcp_pool_call:start(Operation, Found, Options, self())
@@ -325,7 +325,7 @@ it is on its way already. Of no effect afterwards.
 """.
 -spec cancel(client(), reference()) -> ok.
 cancel(Client, Reference) ->
-    case erlmcp_peer:find(Client) of
+    case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} -> erlmcp_client_call:cancel(Reference, Found);
         {ok, #{pool := _} = Pool} -> erlmcp_pool_call:cancel(Reference, Pool);
         {error, stopped} -> ok
@@ -383,7 +383,7 @@ subscribe(Client, Filter) ->
 -doc "Ends a subscription; what was sent before may still come.".
 -spec unsubscribe(client(), reference()) -> ok.
 unsubscribe(Client, Reference) ->
-    case erlmcp_peer:find(Client) of
+    case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->
             erlmcp_peer:unsubscribe(Found, Reference);
         {ok, #{pool := _} = Pool} ->

@@ -114,7 +114,7 @@ How the members do: their `target` without its options, the `state` of their bre
     [#{target := term(), state := closed | open | half_open, calls := non_neg_integer(),
        failed := non_neg_integer()}] | {error, stopped}.
 info(Pool) ->
-    case erlmcp_peer:find(Pool) of
+    case erlmcp_client_table:find(Pool) of
         {ok, #{members := _} = Found} -> erlmcp_pool_members:info(Found);
         _ -> {error, stopped}
     end.

@@ -47,7 +47,7 @@ found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch) w
 ->
     session(erlmcp_revision:latest(session), Client, Epoch);
 found(auto, Client, Epoch) ->
-    case erlmcp_peer:remembered(Client) of
+    case erlmcp_client_table:remembered(Client) of
         session ->
             case session(erlmcp_revision:latest(session), Client, Epoch) of
                 {ok, _} = Found -> Found;
@@ -227,7 +227,7 @@ server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}
 server_info(_) -> #{}.
 
 remember(auto, #{revision := Revision}, Client) ->
-    erlmcp_peer:remember(Client, erlmcp_revision:era(Revision), ?ORIGINS);
+    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision), ?ORIGINS);
 remember(_, _, _) ->
     ok.
 

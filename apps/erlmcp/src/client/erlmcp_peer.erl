@@ -9,9 +9,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
 
 -behaviour(gen_statem).
 
--export([start_link/1, stop/1, create_table/0]).
--export([find/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
--export([remembered/1, remember/3, known_pool/1, forget_pool/1]).
+-export([start_link/1, stop/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
 -export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
 
 -export_type([client/0, live/0]).
@@ -80,12 +78,6 @@ out. `session` is the id of an HTTP session.
     failures = 0 :: non_neg_integer()
 }).
 
--doc "The table of the node's clients; it belongs to the process that creates it.".
--spec create_table() -> ok.
-create_table() ->
-    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
-    ok.
-
 -doc "Starts a client, linked to the calling process, with options that have been checked.".
 -spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
 start_link({none, Settings}) ->
@@ -96,7 +88,7 @@ start_link({Name, Settings}) ->
 -doc "Ends a client in order: calls, session, channel.".
 -spec stop(pid() | atom()) -> ok.
 stop(Client) ->
-    case find(Client) of
+    case erlmcp_client_table:find(Client) of
         {ok, #{peer := Peer}} ->
             unlink(Peer),
             try
@@ -109,40 +101,10 @@ stop(Client) ->
             ok
     end.
 
--doc "A client, or a pool of them, by its pid or name, as every call reads it.".
--spec find(pid() | atom()) -> {ok, client() | erlmcp_pool_members:pool()} | {error, stopped}.
-find(Name) when is_atom(Name) ->
-    case whereis(Name) of
-        undefined -> {error, stopped};
-        Pid -> find(Pid)
-    end;
-find(Peer) ->
-    %% Of what is published only this is copied. The table is there while the application runs.
-    try ets:lookup_element(?MODULE, Peer, 2) of
-        Client -> {ok, Client}
-    catch
-        error:badarg -> {error, stopped}
-    end.
-
--doc "From now on `find/1` knows this pool, which the calling process is.".
--spec known_pool(erlmcp_pool_members:pool()) -> ok | {error, {not_started, erlmcp}}.
-known_pool(#{pool := Pid} = Pool) ->
-    maybe
-        {ok, Monitor} ?= erlmcp_client_table:join(),
-        true = demonitor(Monitor, [flush]),
-        true = ets:insert(?MODULE, {Pid, Pool, none}),
-        ok
-    end.
-
--doc "The pool of that pid has ended.".
--spec forget_pool(pid()) -> ok.
-forget_pool(Pid) ->
-    erlmcp_client_table:leave(Pid).
-
 -doc "What is known of the server; waits until that is so, or the deadline.".
 -spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
 live(#{peer := Peer}, Deadline) ->
-    case ets:lookup_element(?MODULE, Peer, 3, stopped) of
+    case erlmcp_client_table:live(Peer) of
         #{} = Live -> {ok, Live};
         none -> ask(Peer, ready, Deadline);
         stopped -> {error, stopped}
@@ -191,36 +153,14 @@ unsubscribe(#{peer := Peer}, Reference) ->
 -doc "See `erlmcp_client:info/1`.".
 -spec info(client()) -> map().
 info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
-    Known = case ets:lookup(?MODULE, Peer) of
-        [{_, _, #{revision := Revision} = Live}] ->
-            #{revision => Revision, session => maps:get(session, Live) =/= none};
+    Known = case erlmcp_client_table:live(Peer) of
+        #{revision := Revision, session := Session} ->
+            #{revision => Revision, session => Session =/= none};
         _ ->
             #{}
     end,
     Known#{calls => ets:info(Calls, size), dropped_notifications => atomics:get(Counters, 3),
            cache => erlmcp_client_cache:info(Cache)}.
-
--doc "The era that a server at the client's URL last had; `unknown` for other transports.".
--spec remembered(client()) -> erlmcp_revision:era() | unknown.
-remembered(#{settings := #{rules := http, target := Url}}) ->
-    ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
-remembered(_) ->
-    unknown.
-
--doc "Remembers the era of a client's URL, for so many of them; then it begins anew.".
--spec remember(client(), erlmcp_revision:era(), Most :: pos_integer()) -> ok.
-remember(#{settings := #{rules := http, target := Url}}, Era, Most) ->
-    case ets:info(?MODULE, size) of
-        Size when Size >= Most ->
-            true = ets:match_delete(?MODULE, {{era, '_'}, '_'}),
-            ok;
-        _ ->
-            ok
-    end,
-    true = ets:insert(?MODULE, {{era, Url}, Era}),
-    ok;
-remember(_, _, _) ->
-    ok.
 
 -doc false.
 callback_mode() -> handle_event_function.
@@ -246,7 +186,7 @@ opened(Transport, Target, Settings, Table) ->
                 tools => erlmcp_client_tools:new(),
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
             },
-            true = ets:insert(?MODULE, {self(), Client, none}),
+            ok = erlmcp_client_table:publish(self(), Client),
             Peer = #peer{client = Client, channel = Channel, table = Table,
                          way = first_way(Settings),
                          subscriptions = erlmcp_client_subscriptions:new()},
@@ -372,7 +312,7 @@ negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer)
     Peer#peer{negotiator = Pid, epoch = Next}.
 
 forget(#peer{client = #{peer := Self}} = Peer) ->
-    true = ets:update_element(?MODULE, Self, {3, none}),
+    ok = erlmcp_client_table:publish_live(Self, none),
     Peer#peer{live = undefined, pending = undefined}.
 
 negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
@@ -397,7 +337,7 @@ settled(Peer) ->
     {keep_state, Peer}.
 
 published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
-    true = ets:update_element(?MODULE, Self, {3, Live}),
+    ok = erlmcp_client_table:publish_live(Self, Live),
     gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
     Peer#peer{live = Live, pending = undefined, waiting = []}.
 

@@ -68,7 +68,7 @@ pick(Key, Except, #{size := Size} = Pool) ->
 client(Index, #{members := Table}) ->
     try ets:lookup_element(Table, Index, 2) of
         none -> none;
-        Pid -> erlmcp_peer:find(Pid)
+        Pid -> erlmcp_client_table:find(Pid)
     catch
         %% The table ends with the pool.
         error:badarg -> none

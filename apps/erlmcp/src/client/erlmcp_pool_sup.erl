@@ -17,7 +17,7 @@ start_link(Name, Settings, Options) ->
 -doc "Stops the pool and waits for its end.".
 -spec stop(pid() | atom()) -> ok.
 stop(Pool) ->
-    case erlmcp_peer:find(Pool) of
+    case erlmcp_client_table:find(Pool) of
         {ok, #{pool := Pid}} ->
             unlink(Pid),
             try
@@ -26,7 +26,7 @@ stop(Pool) ->
                 %% It ended by itself, for whatever reason.
                 exit:_ -> ok
             end,
-            erlmcp_peer:forget_pool(Pid);
+            erlmcp_client_table:leave(Pid);
         {error, stopped} ->
             ok
     end.
@@ -46,7 +46,7 @@ init({Settings, #{size := Size} = Options}) ->
 start_member(Pool, Index) ->
     maybe
         %% Each time: the table may be another one since.
-        ok ?= erlmcp_peer:known_pool(Pool),
+        ok ?= erlmcp_client_table:join_pool(Pool),
         {ok, Pid} ?= erlmcp_peer:start_link({none, erlmcp_pool_members:settings(Index, Pool)}),
         ok = erlmcp_pool_members:joined(Index, Pid, Pool),
         {ok, Pid}
