@@ -243,7 +243,10 @@ stopped(Signal, Pid, Port) ->
 ended(Port) ->
     receive
         {Port, {exit_status, Status}} -> Status;
-        {Port, {data, _}} -> ended(Port)
+        {Port, {data, Data}} ->
+            %% Who is told to end has not failed.
+            nomatch = binary:match(Data, ~"the client does not run"),
+            ended(Port)
     after 10000 ->
         ct:fail(still_running)
     end.
