@@ -10,6 +10,8 @@ server of a case writes what it likes once it has a whole request for a tool.
          windows_are_ignored/1, window_is_never_opened/1, heads_without_end/1,
          small_heads_that_grow/1, floods_of_frames/1, wrong_answers/1]).
 
+-import(erlmcp_test_peer, [drip/2]).
+
 -define(WAIT, 5000).
 -define(SLACK, 2500).
 
@@ -288,12 +290,6 @@ head(Id, Type) ->
 send(Socket, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
         ok -> ok;
-        {error, _} -> close
-    end.
-
-drip(Socket, Bytes) ->
-    case gen_tcp:send(Socket, Bytes) of
-        ok -> receive after 20 -> drip(Socket, Bytes) end;
         {error, _} -> close
     end.
 

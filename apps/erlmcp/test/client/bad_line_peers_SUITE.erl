@@ -15,7 +15,7 @@ deadline.
 -export([child_never_answers/1, child_ends/1, child_writes_200_mib/1, child_floods/1,
          child_cannot_be_started/1, no_child_is_left/1]).
 
--import(erlmcp_test_peer, [result/2]).
+-import(erlmcp_test_peer, [result/2, spaces/0, drip/2, flood/3]).
 
 -define(WAIT, 5000).
 -define(SLACK, 2500).
@@ -494,24 +494,6 @@ complete(Message, Result) ->
 
 text(Message, Text) ->
     complete(Message, #{content => [#{type => text, text => Text}]}).
-
-spaces() ->
-    binary:copy(~" ", 65_536).
-
-drip(Socket, Piece) ->
-    case gen_tcp:send(Socket, Piece) of
-        ok -> receive after 20 -> drip(Socket, Piece) end;
-        {error, _} -> close
-    end.
-
-flood(_, _, Left) when is_integer(Left), Left =< 0 ->
-    close;
-flood(Socket, Bytes, Left) ->
-    case gen_tcp:send(Socket, Bytes) of
-        ok when Left =:= infinity -> flood(Socket, Bytes, infinity);
-        ok -> flood(Socket, Bytes, Left - byte_size(Bytes));
-        {error, _} -> close
-    end.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

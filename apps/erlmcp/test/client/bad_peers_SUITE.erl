@@ -18,7 +18,7 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). What differs on lin
          streams_that_end_at_once/1, every_connection_ends_after_its_answer/1,
          tls_that_hangs/1]).
 
--import(erlmcp_test_peer, [result/2, event/1]).
+-import(erlmcp_test_peer, [result/2, event/1, spaces/0, drip/3, flood/3]).
 
 -define(WAIT, 5000).
 %% Milliseconds that a call may end later than it should.
@@ -852,9 +852,6 @@ chunked(Type) ->
 chunk(Bytes) ->
     [integer_to_binary(iolist_size(Bytes), 16), ~"\r\n", Bytes, ~"\r\n"].
 
-spaces() ->
-    binary:copy(~" ", 65_536).
-
 write(Socket, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
         ok -> ok;
@@ -864,22 +861,6 @@ write(Socket, Bytes) ->
 ending(Socket, Bytes) ->
     _ = gen_tcp:send(Socket, Bytes),
     close.
-
-%% A piece every 20 milliseconds until the client goes.
-drip(Socket, First, Piece) ->
-    case gen_tcp:send(Socket, First) of
-        ok -> receive after 20 -> drip(Socket, Piece, Piece) end;
-        {error, _} -> close
-    end.
-
-flood(_, _, Left) when is_integer(Left), Left =< 0 ->
-    close;
-flood(Socket, Bytes, Left) ->
-    case gen_tcp:send(Socket, Bytes) of
-        ok when Left =:= infinity -> flood(Socket, Bytes, infinity);
-        ok -> flood(Socket, Bytes, Left - byte_size(Bytes));
-        {error, _} -> close
-    end.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

@@ -8,6 +8,7 @@ must be one of the revision that it claims (`m:erlmcp_test_sent`), or the test's
 
 -export([http/1, tcp/1, stop/1, received/0, received/1]).
 -export([result/2, error/3, event/1]).
+-export([spaces/0, drip/2, drip/3, flood/3]).
 
 -type peer() :: #{pid := pid(), port := inet:port_number(), url := binary()}.
 -doc "What an HTTP request was; `message` is its body, decoded, or `none`.".
@@ -246,5 +247,34 @@ pieces([Piece | Pieces], Socket) ->
     Size = integer_to_binary(iolist_size(Piece), 16),
     case gen_tcp:send(Socket, [Size, ~"\r\n", Piece, ~"\r\n"]) of
         ok -> pieces(Pieces, Socket);
+        {error, _} -> close
+    end.
+
+-doc "Bytes that are white space in JSON: much that says nothing.".
+-spec spaces() -> binary().
+spaces() ->
+    binary:copy(~" ", 65_536).
+
+-doc "Writes a piece every 20 milliseconds until the client goes.".
+-spec drip(gen_tcp:socket(), iodata()) -> close.
+drip(Socket, Piece) ->
+    drip(Socket, Piece, Piece).
+
+-doc "The same after another piece.".
+-spec drip(gen_tcp:socket(), First :: iodata(), iodata()) -> close.
+drip(Socket, First, Piece) ->
+    case gen_tcp:send(Socket, First) of
+        ok -> receive after 20 -> drip(Socket, Piece, Piece) end;
+        {error, _} -> close
+    end.
+
+-doc "Writes these bytes again and again, until it was so many or the client has gone.".
+-spec flood(gen_tcp:socket(), binary(), Left :: integer() | infinity) -> close.
+flood(_, _, Left) when is_integer(Left), Left =< 0 ->
+    close;
+flood(Socket, Bytes, Left) ->
+    case gen_tcp:send(Socket, Bytes) of
+        ok when Left =:= infinity -> flood(Socket, Bytes, infinity);
+        ok -> flood(Socket, Bytes, Left - byte_size(Bytes));
         {error, _} -> close
     end.
