@@ -80,9 +80,11 @@ target(#{stdio := Command} = Parsed, Options) ->
     maybe
         ok ?= without_http(Parsed),
         {ok, [_ | _] = Words} ?= erlmcp_cli_words:split(Command),
-        %% The token is for URLs, and a program that was downloaded need not have it.
+        %% Its user's programs run as in a shell, but for the token: that is for URLs, and a program
+        %% that was downloaded need not have it.
         {ok, {stdio, [unicode:characters_to_binary(Word) || Word <- Words],
-              (common(Parsed, Options))#{env => #{~"ERLMCP_TOKEN" => false}}}}
+              (common(Parsed, Options))#{inherit => all,
+                                         env => #{~"ERLMCP_TOKEN" => false}}}}
     else
         {ok, []} -> {error, "--stdio: a program was expected"};
         {error, unfinished} -> {error, ["--stdio ", Command, ": a quote has no end"]};

@@ -4,7 +4,9 @@ A channel to a server that is a child process of this node. `Target` is `{stdio,
 a name to be found on the `PATH`, or a list of that and its first arguments. Options:
 
 - `args`: more arguments;
-- `env`: a map or list of environment variables, beside the node's own; `false` removes one;
+- `env`: a map or list of environment variables that it is given; `false` removes one;
+- `inherit`: what it has of the node's own environment besides: `safe`, a few variables that have no
+  secrets (see `erlmcp_stdio_environment`), or `all`;
 - `cd`: the folder that it runs in;
 - `stop_ms`: milliseconds that it has to end after its input has, and again after SIGTERM (2000).
 
@@ -129,7 +131,8 @@ guard(Folder, StopMs, ReaderPids) ->
 
 open_server(Folder, Command, Options, Others) ->
     Cd = [{cd, Path} || {ok, Path} <- [maps:find(cd, Options)]],
-    Env = [{env, env(maps:get(env, Options, []))}],
+    Env = [{env, erlmcp_stdio_environment:changes(maps:get(inherit, Options, safe),
+                                                  maps:get(env, Options, []))}],
     case open_script(["run", Folder | Command] ++ maps:get(args, Options, []), Cd ++ Env) of
         {ok, Server} ->
             {ok, Server};
@@ -137,11 +140,6 @@ open_server(Folder, Command, Options, Others) ->
             lists:foreach(fun close_port/1, Others),
             Error
     end.
-
-env(Env) when is_map(Env) -> env(maps:to_list(Env));
-env(Env) -> [{text(Name), Value =/= false andalso text(Value)} || {Name, Value} <- Env].
-
-text(Text) -> unicode:characters_to_list(Text).
 
 open_script(Arguments, Options) ->
     Script = filename:absname("erlmcp_stdio.sh", code:priv_dir(erlmcp)),
@@ -263,20 +261,17 @@ close_port(Port) ->
 -doc false.
 option(args, Args) ->
     is_list(Args) andalso lists:all(fun is_text/1, Args) orelse ~"a list of binaries";
-option(env, Env) when is_map(Env) ->
-    option(env, maps:to_list(Env));
 option(env, Env) ->
-    is_list(Env) andalso lists:all(fun is_variable/1, Env)
+    erlmcp_stdio_environment:is_env(Env)
         orelse ~"a map or list of names and values, or false for one to be removed";
+option(inherit, Value) ->
+    erlmcp_stdio_environment:is_inherit(Value) orelse ~"safe or all";
 option(cd, Folder) ->
     is_text(Folder) orelse ~"the path of a folder";
 option(stop_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
 option(_, _) ->
     ~"no such option of a client on stdio".
-
-is_variable({Name, Value}) -> is_text(Name) andalso (Value =:= false orelse is_text(Value));
-is_variable(_) -> false.
 
 is_text(Text) when is_binary(Text) -> true;
 is_text(Text) -> io_lib:char_list(Text).

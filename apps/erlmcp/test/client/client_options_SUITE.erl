@@ -30,7 +30,7 @@ wrong_options_are_named(_) ->
                   {log_level, [loud]}, {cache, [true]}, {limits, [10]}, {bogus, [1]}],
                               Value <- Values],
     Stdio = [{args, ~"x"}, {args, [1]}, {env, x}, {env, [{~"A", 1}]}, {cd, none}, {stop_ms, 0},
-             {principal, ada}, {token, ~"t"}],
+             {inherit, none}, {inherit, [~"A"]}, {principal, ada}, {token, ~"t"}],
     [{error, {bad_option, Key, <<_, _/binary>>}} = start(Target, #{Key => Value})
      || {Target, Own} <- [{http, [{connections, 0}, {args, []}]}, {stdio, Stdio},
                           {tcp, [{tls, []}, {args, []}]}, {server, [{args, []}]}],

@@ -3,7 +3,7 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
-         arguments_folder_and_environment/1, no_such_program/1,
+         arguments_folder_and_environment/1, secrets_are_not_inherited/1, no_such_program/1,
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, an_ended_child_is_started_again/1,
          a_child_that_closes_its_output/1,
@@ -26,7 +26,7 @@ suite() ->
 
 all() ->
     [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,
-     arguments_folder_and_environment, no_such_program,
+     arguments_folder_and_environment, secrets_are_not_inherited, no_such_program,
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, an_ended_child_is_started_again, a_child_that_closes_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
@@ -75,7 +75,6 @@ arguments_folder_and_environment(Config) ->
     Folder = folder(Config),
     Say = "printf '{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\\n' "
           "\"$0|$1|$2|$PWD|$GIVEN|${HOME-none}\"; cat >/dev/null",
-    true = os:putenv("ERLMCP_TEST_HOME", "x"),
     Channel = open(erlmcp_stdio_channel, {stdio, ["sh", "-c", list_to_binary(Say), "zero"]},
                    #{args => ["a b", ~"*"], cd => Folder,
                      env => #{~"GIVEN" => ~"ö $x", "HOME" => false}}),
@@ -83,6 +82,33 @@ arguments_folder_and_environment(Config) ->
     [~"zero", ~"a b", ~"*", Where, ~"ö $x", ~"none"] = binary:split(Said, ~"|", [global]),
     true = filename:basename(Where) =:= list_to_binary(filename:basename(Folder)),
     close(Channel).
+
+%% A program of somebody else's has no business with what the node's environment holds.
+secrets_are_not_inherited(_) ->
+    Before = os:env(),
+    [true = os:putenv(Name, "x") || Name <- ["RELEASE_COOKIE", "LC_ERLMCP", "ERLMCP_KEY"]],
+    Safe = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"],
+    %% Those that a shell sets itself.
+    Shell = ["OLDPWD", "PWD", "SHLVL", "_"],
+    try
+        [] = [Name || Name <- inherited(#{}) -- (Safe ++ Shell), not lists:prefix("LC_", Name)],
+        [true = lists:member(Name, inherited(#{})) || Name <- ["PATH", "LC_ERLMCP"]],
+        true = lists:member("ERLMCP_KEY", inherited(#{env => [{"ERLMCP_KEY", ~"y"}]})),
+        All = inherited(#{inherit => all, env => #{"ERLMCP_KEY" => false}}),
+        [true, true, false] = [lists:member(Name, All)
+                               || Name <- ["RELEASE_COOKIE", "LC_ERLMCP", "ERLMCP_KEY"]]
+    after
+        [true = os:unsetenv(Name) || {Name, _} <- os:env(), not lists:keymember(Name, 1, Before)]
+    end.
+
+%% The names of the variables that a program has.
+inherited(Options) ->
+    Say = "printf '{\"jsonrpc\":\"2.0\",\"method\":\"%s\"}\\n' "
+          "\"$(env | sed -n 's/^\\([A-Za-z_0-9]*\\)=.*/\\1/p' | tr '\\n' ' ')\"; cat >/dev/null",
+    Channel = child(Say, Options),
+    {notification, Names, _} = owned(Channel),
+    close(Channel),
+    [binary_to_list(Name) || Name <- binary:split(Names, ~" ", [global, trim])].
 
 no_such_program(_) ->
     Channel = open(erlmcp_stdio_channel, {stdio, "/no/such/program"}, #{}),
