@@ -7,7 +7,9 @@
 #   make DIR                    makes the folder and the pipes, and says so; without an answer it
 #                               takes them away again
 #   run DIR COMMAND [ARGUMENT]  becomes the server. Its input is the port's
-#   read DIR out|err            its output, or its errors, to the port
+#   read DIR out|err RECORDS    its output, or its errors, to the port: as many records for each
+#                               line of its input, for a port reads ahead without a bound
+#   tell DIR                    a line for each time that a reader has done so
 #   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
 #                               the node is dead, however it died; the readers are process ids
 #
@@ -32,7 +34,7 @@ group_ends() {
 case $role in
 make)
     umask 077
-    mkdir "$dir" && mkfifo "$dir/out" "$dir/err" || exit 1
+    mkdir "$dir" && mkfifo "$dir/out" "$dir/err" "$dir/told" || exit 1
     echo made 2>/dev/null
     read -r taken || rm -rf "$dir"
     ;;
@@ -43,8 +45,23 @@ run)
     exec "$@"
     ;;
 read)
-    # A port that is closed is no error to speak of, and the node ignores SIGPIPE for its programs.
-    exec cat "$dir/$1" 2>/dev/null
+    # What one read gives is a record, even if it is short; dd says how many there were, after
+    # warnings that they were short. Fewer than it was to read is the end.
+    exec 3<&0 4>&1 5>"$dir/told" <"$dir/$1" || exit 1
+    while read -r more <&3; do
+        said=$(LC_ALL=C dd bs=2048 count="$2" 2>&1 >&4 3<&- 4>&- 5>&-)
+        said=${said%% records in*}
+        said=${said##*[!0-9+]}
+        case $said in
+            [0-9]*+[0-9]*) ;;
+            *) exit 1 ;;
+        esac
+        if [ $((${said%+*} + ${said#*+})) -lt "$2" ]; then exit 0; fi
+        echo "$1" >&5
+    done
+    ;;
+tell)
+    exec cat "$dir/told" 2>/dev/null
     ;;
 guard)
     stop_ms=$1
@@ -52,13 +69,8 @@ guard)
     # Nobody but the client ends the guard, and what ends the client must not end it before.
     trap '' HUP INT TERM
     while read -r order; do
-        case $order in
-            stop) kill -s STOP "$@" 2>/dev/null ;;
-            cont) kill -s CONT "$@" 2>/dev/null ;;
-            end) break ;;
-        esac
+        if [ "$order" = end ]; then break; fi
     done
-    kill -s CONT "$@" 2>/dev/null
     # POSIX sleeps for whole seconds; most can do better.
     if sleep 0.02 2>/dev/null; then tick=0.02 tick_ms=20; else tick=1 tick_ms=1000; fi
     # It may have been started in this moment.
@@ -77,7 +89,7 @@ guard)
         left=$((left - 1))
         sleep "$tick"
     done
-    kill -s KILL "$@" 2>/dev/null
+    for reader; do kill -KILL "-$reader" 2>/dev/null; done
     rm -rf "$dir"
     ;;
 esac

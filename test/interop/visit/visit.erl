@@ -42,7 +42,8 @@ target(sse, "sse=" ++ Url) ->
     target(http, "http=" ++ Url);
 target(stdio, "stdio=" ++ Command) ->
     Line = unicode:characters_to_binary(["exec " | Command]),
-    fun(Options) -> {stdio, [~"/bin/sh", ~"-c", Line], Options} end.
+    %% The servers find their catalogue by the environment.
+    fun(Options) -> {stdio, [~"/bin/sh", ~"-c", Line], Options#{inherit => all}} end.
 
 visit({visit, Server, Transport, Era, Revision, Checks}, Target, Plan) ->
     Faults = [{Feature, Reason}

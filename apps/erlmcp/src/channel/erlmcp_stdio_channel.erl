@@ -16,8 +16,9 @@ its input is closed; SIGTERM; SIGKILL, to all of its process group. That also ha
 is killed, for it is done by a guard outside of the node: see `priv/erlmcp_stdio.sh`. A server that
 ends is started again, after a pause that grows while it does not last.
 
-A server that writes faster than it is read is held up, as by a pipe that is full: ports read ahead
-without a bound, so the guard stops what reads the pipe until we have caught up.
+A server that writes faster than it is read is held up, as by a pipe that is full. Ports read ahead
+without a bound, so what feeds them copies a portion of the pipe and waits to be told to go on; it
+is told so before a portion is used up, and says when one is.
 
 Source: specification 2026-07-28, "Transports / stdio".
 """.
@@ -29,9 +30,9 @@ Source: specification 2026-07-28, "Transports / stdio".
 -export([connect/2, activate/2, arrived/2, deliver/2, drop/1, finish/1, option/2, about/1]).
 
 -define(STOP_MS, 2000).
-%% Messages in our mailbox from which on the server is held up, and milliseconds for how long.
--define(MAILBOX, 32).
--define(HOLD_UP, 10).
+%% Records of at most 2048 bytes in a portion of the server's output, or of its errors; up to two
+%% portions of each may wait in our mailbox.
+-define(PORTION, 1024).
 %% Milliseconds between the end of the server and the end of its output, which another may have.
 -define(LAST_WORDS, 300).
 %% Milliseconds that the guard takes at most beside the two times that it waits.
@@ -46,8 +47,10 @@ Source: specification 2026-07-28, "Transports / stdio".
     reader :: port(),
     error_reader :: port(),
     reader_pids :: [string()],
+    %% Where the readers say that they have copied a portion.
+    teller :: port(),
+    told = ~"" :: binary(),
     errors :: erlmcp_stderr:lines(),
-    held_up = false :: boolean(),
     heard = false :: boolean(),
     ended = none :: none | term(),
     output = open :: open | closed
@@ -116,15 +119,28 @@ connect({stdio, Command}, #{connect_timeout := Timeout}) ->
 activate({Folder, Command}, #{options := Options}) ->
     StopMs = maps:get(stop_ms, Options, ?STOP_MS),
     maybe
-        {ok, Reader} ?= open_script(["read", Folder, "out"], []),
-        {ok, ErrorReader} ?= open_script(["read", Folder, "err"], []),
+        {ok, Teller} ?= open_script(["tell", Folder], []),
+        {ok, Reader} ?= open_reader(Folder, "out"),
+        {ok, ErrorReader} ?= open_reader(Folder, "err"),
         Pids = [Pid || Port <- [Reader, ErrorReader], Pid <- pid_of(Port)],
         {ok, Guard} ?= open_script(guard(Folder, StopMs, Pids), []),
-        {ok, Server} ?= open_server(Folder, Command, Options, [Guard, Reader, ErrorReader]),
+        {ok, Server} ?= open_server(Folder, Command, Options,
+                                    [Guard, Reader, ErrorReader, Teller]),
         {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
-                  errors = erlmcp_stderr:new(hd(Command))}}
+                  teller = Teller, errors = erlmcp_stderr:new(hd(Command))}}
     end.
+
+%% While it copies a portion it is to have leave for the next.
+open_reader(Folder, Stream) ->
+    maybe
+        {ok, Reader} ?= open_script(["read", Folder, Stream, integer_to_list(?PORTION)], []),
+        ok = go_on(Reader),
+        ok = go_on(Reader),
+        {ok, Reader}
+    end.
+
+go_on(Reader) -> command(Reader, ~"more\n").
 
 guard(Folder, StopMs, ReaderPids) ->
     ["guard", Folder, integer_to_list(StopMs) | ReaderPids].
@@ -157,12 +173,13 @@ pid_of(Port) ->
 
 -doc false.
 arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
-    {data, Bytes, hold_up(Way#way{heard = true})};
+    {data, Bytes, Way#way{heard = true}};
 arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
-    {ignore, hold_up(Way#way{errors = erlmcp_stderr:push(Bytes, Errors)})};
-arrived({?MODULE, Server, caught_up}, #way{server = Server} = Way) ->
-    ok = order(~"cont\n", Way),
-    {ignore, Way#way{held_up = false}};
+    {ignore, Way#way{errors = erlmcp_stderr:push(Bytes, Errors)}};
+arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
+    {ignore, told(Bytes, Way)};
+arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
+    over(Way);
 arrived({Server, {exit_status, Status}}, #way{server = Server} = Way) ->
     over(Way#way{ended = {exit_status, Status}});
 arrived({Reader, {exit_status, _}}, #way{reader = Reader} = Way) ->
@@ -192,21 +209,16 @@ why({exit_status, Status}, #way{heard = false}) when Status =:= 126; Status =:= 
     {connect, {exit_status, Status}};
 why(Ended, _) -> Ended.
 
-%% The message comes after all that is in the mailbox now.
-hold_up(#way{held_up = false, server = Server} = Way) ->
-    case process_info(self(), message_queue_len) of
-        {message_queue_len, Length} when Length > ?MAILBOX ->
-            ok = order(~"stop\n", Way),
-            _ = erlang:send_after(?HOLD_UP, self(), {?MODULE, Server, caught_up}),
-            Way#way{held_up = true};
-        _ ->
-            Way
-    end;
-hold_up(Way) ->
-    Way.
+%% All that was copied before is in our mailbox, and was before this, but for a pipe's content.
+told(Bytes, #way{told = Before, reader = Reader, error_reader = ErrorReader} = Way) ->
+    Lines = binary:split(<<Before/binary, Bytes/binary>>, ~"\n", [global]),
+    [Rest | Streams] = lists:reverse(Lines),
+    [ok = go_on(case Stream of ~"out" -> Reader; ~"err" -> ErrorReader end) || Stream <- Streams],
+    Way#way{told = Rest}.
 
-order(Order, #way{guard = Guard}) ->
-    try port_command(Guard, Order, [nosuspend]) of
+%% Of a port that may have ended.
+command(Port, Bytes) ->
+    try port_command(Port, Bytes, [nosuspend]) of
         _ -> ok
     catch
         error:badarg -> ok
@@ -223,13 +235,14 @@ deliver(Bytes, #way{server = Server}) ->
 
 %% The guard does the rest: its input ends.
 -doc false.
-drop(#way{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader}) ->
-    lists:foreach(fun close_port/1, [Server, Guard, Reader, ErrorReader]).
+drop(#way{server = Server, guard = Guard, reader = Reader, error_reader = ErrorReader,
+          teller = Teller}) ->
+    lists:foreach(fun close_port/1, [Server, Guard, Reader, ErrorReader, Teller]).
 
 -doc false.
 finish(#way{server = Server, guard = Guard, error_reader = ErrorReader} = Way) ->
     ok = close_port(Server),
-    ok = order(~"end\n", Way),
+    ok = command(Guard, ~"end\n"),
     Timer = erlang:start_timer(2 * Way#way.stop_ms + ?GUARD, self(), finish),
     ok = await_ends([Guard, ErrorReader], Timer, Way),
     drop(Way).
@@ -238,13 +251,16 @@ finish(#way{server = Server, guard = Guard, error_reader = ErrorReader} = Way) -
 await_ends([], Timer, _) ->
     _ = erlang:cancel_timer(Timer),
     ok;
-await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader} = Way) ->
+await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader,
+                                  teller = Teller} = Way) ->
     receive
         {ErrorReader, {data, Bytes}} ->
             await_ends(Ports, Timer,
                        Way#way{errors = erlmcp_stderr:push(Bytes, Way#way.errors)});
         {Reader, {data, _}} ->
             await_ends(Ports, Timer, Way);
+        {Teller, {data, Bytes}} ->
+            await_ends(Ports, Timer, told(Bytes, Way));
         {Port, {exit_status, _}} ->
             await_ends(lists:delete(Port, Ports), Timer, Way);
         {timeout, Timer, finish} ->

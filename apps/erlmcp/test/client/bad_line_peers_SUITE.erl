@@ -355,7 +355,7 @@ child_writes_200_mib(Config) ->
              [{of_200_mib, "head -c 209715200 /dev/zero | tr '\\0' x; echo"}]).
 
 child_floods(Config) ->
-    children_that_flood(
+    children(
         Config, #{timeout => 500}, {timeout, 500},
         [{text, "yes 'hello, world'"},
          {on_standard_error, "yes error >&2"},
@@ -398,18 +398,11 @@ none_runs(Mark, Deadline) ->
     end.
 
 children(Config, Options, Expected, Kinds) ->
-    children(Config, 67_108_864, Options, Expected, Kinds).
-
-%% What a program writes until its readers are stopped depends on how busy the machine is.
-children_that_flood(Config, Options, Expected, Kinds) ->
-    children(Config, 268_435_456, Options, Expected, Kinds).
-
-children(Config, Bound, Options, Expected, Kinds) ->
     {Outcomes, Cost} = erlmcp_test_watch:run(fun() ->
         [{Name, with_child(Does, #{stop_ms => 200}, fun(Client) ->
              called(Client, Expected, maps:get(timeout, Options, ?WAIT))
          end)} || {Name, Does} <- Kinds]
-    end, Bound, watch(Config)),
+    end, watch(Config)),
     checked(Outcomes, Cost).
 
 with_child(Does, Options, Do) ->

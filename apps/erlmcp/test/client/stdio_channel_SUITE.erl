@@ -10,6 +10,7 @@
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
+         many_short_messages_arrive/1,
          a_child_that_does_not_read/1, one_folder_each_and_none_left/1]).
 -export([killed_node/1, log/2]).
 
@@ -32,6 +33,7 @@ all() ->
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
+     many_short_messages_arrive,
      a_child_that_does_not_read, one_folder_each_and_none_left].
 
 init_per_testcase(Case, Config) ->
@@ -236,6 +238,13 @@ floods_without_a_newline_cost_nothing(_) ->
     Grown = Peak(),
     ct:pal("grown by ~p bytes", [Grown]),
     true = Grown < 16_000_000.
+
+%% Each is read by itself: a portion of what is read is soon over, without many bytes.
+many_short_messages_arrive(_) ->
+    Channel = child(?ANSWER),
+    1 = up(Channel),
+    [{ok, #{}} = ask(Channel, N, ~"ping", #{}) || N <- lists:seq(1, 5000)],
+    close(Channel).
 
 %% More than 64 MiB of lines, faster than they are read. All of them are read in the end.
 floods_of_lines_are_held_up(_) ->
