@@ -167,7 +167,7 @@ targets(_) ->
     {ok, {http, ~"http://x/", #{era := stateless, token := ~"t", timeout := 5_000,
                                 connect_timeout := 5_000, tls := [{cacertfile, "f"}],
                                 headers := [{~"A", ~"b: c"}, {~"D", ~""}]}}} =
-        target(#{url => "http://x/", era => stateless, token => "t", timeout => 5, cacert => "f",
+        target(#{url => "http://x/", era => "stateless", token => "t", timeout => 5, cacert => "f",
                  header => ["A: b: c", "D:"]}),
     [?assertMatch({error, _}, target(Parsed), Parsed)
      || Parsed <- [#{tcp => "x"}, #{tcp => "x:0"}, #{tcp => "x:65536"}, #{tcp => "::1:80"},
