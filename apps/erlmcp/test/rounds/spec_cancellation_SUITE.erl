@@ -4,8 +4,6 @@
 2026-07-28 cancels on HTTP by closing the stream of its request, and by a notification elsewhere.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
 -export([cancelled_call_ends/1, call_that_reports_ends/1, what_a_call_holds_is_free/1,
          others_go_on/1]).
 -export([client_that_goes_cancels/1]).
@@ -20,35 +18,7 @@
 
 -define(METHOD, ~"notifications/cancelled").
 
-all() ->
-    [{group, http}, {group, tcp}, {group, sse}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{Transport, Cases} || Transport <- [http, tcp, sse]].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
+-include("every_transport.hrl").
 
 client(Config, Revision) ->
     rounds_client:open(server(Config), transport(Config), Revision, #{roots => #{}}).

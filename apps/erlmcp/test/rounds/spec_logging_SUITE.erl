@@ -1,8 +1,6 @@
 -module(spec_logging_SUITE).
 -moduledoc "\"Logging\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared/1]).
 -export([every_level_can_be_set/1, sessions_hear_of_their_level/1, level_is_the_sessions_own/1,
          unknown_levels_are_invalid_params/1]).
@@ -17,35 +15,7 @@
                  ~"emergency"]).
 -define(LEVEL, ~"io.modelcontextprotocol/logLevel").
 
-all() ->
-    [{group, http}, {group, tcp}, {group, sse}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{Transport, Cases} || Transport <- [http, tcp, sse]].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
+-include("every_transport.hrl").
 
 client(Config, Revision) ->
     rounds_client:open(server(Config), transport(Config), Revision).

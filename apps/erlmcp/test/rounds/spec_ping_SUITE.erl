@@ -1,41 +1,11 @@
 -module(spec_ping_SUITE).
 -moduledoc "\"Ping\" of the revisions that have it, over HTTP, TCP and HTTP+SSE.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
 -export([pong_is_empty/1, calls_do_not_hold_it_up/1, stateless_requests_have_none/1]).
 
 -import(rounds_client, [request/4, next/1, over/1, ask/3, ask/4]).
 
-all() ->
-    [{group, http}, {group, tcp}, {group, sse}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{Transport, Cases} || Transport <- [http, tcp, sse]].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
+-include("every_transport.hrl").
 
 client(Config, Revision) ->
     rounds_client:open(server(Config), transport(Config), Revision).

@@ -1,8 +1,6 @@
 -module(spec_progress_SUITE).
 -moduledoc "\"Progress\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
 -export([tokens_come_back/1, other_tokens_are_refused/1, no_token_no_progress/1,
          every_call_reports/1]).
 -export([values_increase/1, values_of_other_processes_increase/1,
@@ -12,35 +10,7 @@
 
 -import(rounds_client, [request/4, next/1, answered/1, nothing_more/1, ask/3, notify/3]).
 
-all() ->
-    [{group, http}, {group, tcp}, {group, sse}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{Transport, Cases} || Transport <- [http, tcp, sse]].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
+-include("every_transport.hrl").
 
 client(Config, Revision) ->
     rounds_client:open(server(Config), transport(Config), Revision).

@@ -1,8 +1,6 @@
 -module(spec_roots_SUITE).
 -moduledoc "\"Roots\" of all revisions of the specification, over HTTP, TCP and HTTP+SSE.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
 -export([sessions_are_asked/1, stateless_clients_are_asked/1, undeclared_is_never_asked/1]).
 -export([changes_are_heard_of/1, roots_that_change_meanwhile/1, errors_end_the_call/1]).
 
@@ -11,35 +9,7 @@
 
 -define(CHANGED, ~"notifications/roots/list_changed").
 
-all() ->
-    [{group, http}, {group, tcp}, {group, sse}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{Transport, Cases} || Transport <- [http, tcp, sse]].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, rounds_client:start(definitions(self()))} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
+-include("every_transport.hrl").
 
 client(Config, Revision) ->
     open(server(Config), transport(Config), Revision, #{roots => #{listChanged => true}}).
