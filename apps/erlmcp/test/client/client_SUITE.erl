@@ -174,8 +174,12 @@ resources_are_read(Config) ->
     Client = client(Config),
     {ok, #{~"contents" := [#{~"uri" := ~"test://text", ~"text" := ~"some text"}]}} =
         erlmcp_client:read_resource(Client, ~"test://text"),
-    {ok, #{~"contents" := [#{~"text" := ~"42"}]}} =
-        erlmcp_client:read_resource(Client, ~"test://item/42"),
+    {ok, [#{~"uriTemplate" := Listed}]} = erlmcp_client:list_resource_templates(Client),
+    {ok, Template} = erlmcp_uri_template:compile(Listed),
+    [~"id"] = erlmcp_uri_template:variables(Template),
+    Item = erlmcp_uri_template:expand(Template, #{~"id" => ~"42"}),
+    {ok, #{~"contents" := [#{~"uri" := Item, ~"text" := ~"42"}]}} =
+        erlmcp_client:read_resource(Client, Item),
     {error, {rpc, #{code := Code}}} = erlmcp_client:read_resource(Client, ~"test://none"),
     Code = erlmcp_revision:missing_resource_code(revision(Config)).
 
