@@ -1,13 +1,15 @@
 #!/bin/sh
 # Runs every test suite, then the official clients and the conformance suite against bin/erlmcp, and
 # our client against the official servers and that suite. A case that was skipped counts as failed.
-# Needs scripts/env.sh. The last line says `N passed, N failed`.
+# Needs scripts/env.sh. The last line says `N passed, N failed`; what failed stands before it, once
+# more.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
 logs=$build/test/logs
 said=$(mktemp)
-trap 'rm -f "$said"' EXIT
+recap=$(mktemp)
+trap 'rm -f "$said" "$recap"' EXIT
 passed=0
 failed=0
 
@@ -24,7 +26,13 @@ suites() {
         $1 == "=successful" { passed += $2 }
         $1 == "=failed" || $1 == "=user_skipped" || $1 == "=auto_skipped" { failed += $2 }
         END { print passed + 0, failed + 0 }')
-    add "${counts% *}" "${counts#* }" "$status"
+    # Of a reason the first lines: a whole one has the terms of every call in it.
+    find "$logs" -name suite.log -exec cat {} + | awk '
+        /^=/ { left = 0 }
+        $1 == "=case" { name = $2 }
+        $1 == "=result" && $2 !~ /^ok/ { print name; left = 15; sub(/^=result */, "") }
+        left > 0 { print "    " substr($0, 1, 200); left-- }' >>"$recap"
+    add suites "${counts% *}" "${counts#* }" "$status"
 }
 
 # A peer's own last line says what it counted.
@@ -34,15 +42,19 @@ peers() {
     cat "$said"
     counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said" | tail -n 1)
     [ -n "$counts" ] || counts='0 1'
-    add "${counts% *}" "${counts#* }" "$status"
+    # After them, what the failed one said on its way.
+    { grep '^not ok' "$said" && grep '^# [^|]' "$said" | tail -n 20; } >>"$recap" || :
+    add "$*" "${counts% *}" "${counts#* }" "$status"
 }
 
-# What ended badly without naming a failure is one.
+# add PART PASSED FAILED STATUS: what ended badly without naming a failure is one.
 add() {
-    passed=$((passed + $1))
-    failed=$((failed + $2))
-    if [ "$3" -ne 0 ] && [ "$2" -eq 0 ] || [ "$1" -eq 0 ] && [ "$2" -eq 0 ]; then
+    passed=$((passed + $2))
+    failed=$((failed + $3))
+    [ "$3" -eq 0 ] || echo "$1: $3 failed" >>"$recap"
+    if [ "$4" -ne 0 ] && [ "$3" -eq 0 ] || [ "$2" -eq 0 ] && [ "$3" -eq 0 ]; then
         failed=$((failed + 1))
+        echo "$1: ended with status $4 after $2 passed" >>"$recap"
     fi
 }
 
@@ -57,6 +69,8 @@ if scripts/build.sh; then
     peers scripts/conformance.sh
 else
     failed=1
+    echo 'it does not compile' >>"$recap"
 fi
+[ "$failed" -eq 0 ] || { echo 'What failed:' && head -n 150 "$recap"; }
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
