@@ -8,19 +8,18 @@ it is half-open: one call may try, and closes it again or opens it for twice as 
 Source: M. Nygard, "Release It!", Circuit Breaker.
 """.
 
--export([new/1, enter/1, leave/2]).
+-export([new/1, is_options/1, enter/1, leave/2]).
 -export([works/1, opens_in/1, spare/1, state/1, failed/1]).
 
 -export_type([breaker/0, options/0, state/0]).
 
 -doc """
-- `failures`: calls that fail in a row until it opens.
-- `open_ms`: milliseconds that it is open first; twice as many each time that it fails again, up to
-  `longest_open_ms`.
+- `failures`: calls that fail in a row until it opens, 5.
+- `open_ms`: milliseconds that it is open first, 1,000; twice as many each time that it fails again,
+  up to `longest_open_ms`, 30,000.
 """.
 -type options() :: #{
-    failures := pos_integer(), open_ms := pos_integer(), longest_open_ms := pos_integer(),
-    _ => _
+    failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
 }.
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
@@ -33,9 +32,22 @@ Source: M. Nygard, "Release It!", Circuit Breaker.
 -define(OPENED, 3).
 -define(TRYING, 4).
 
+-define(DEFAULTS, #{failures => 5, open_ms => 1_000, longest_open_ms => 30_000}).
+
+-doc "Whether these are options of a breaker.".
+-spec is_options(term()) -> boolean().
+is_options(Options) when is_map(Options) ->
+    maps:keys(Options) -- maps:keys(?DEFAULTS) =:= []
+        andalso lists:all(fun(Value) -> is_integer(Value) andalso Value > 0 end,
+                          maps:values(Options));
+is_options(_) ->
+    false.
+
 -doc "A breaker that is closed.".
 -spec new(options()) -> breaker().
-new(#{failures := Failures, open_ms := First, longest_open_ms := Longest}) ->
+new(Options) ->
+    #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
+        maps:merge(?DEFAULTS, Options),
     {atomics:new(4, [{signed, true}]), Failures, First, Longest}.
 
 -doc """
