@@ -51,7 +51,8 @@ init(Given) ->
           ++
           [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
            #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
-          ++ [#{id => {workers, Name}, start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}
+          ++ [#{id => {workers, Name},
+                start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}
               || Name := Pool <- Workers]
           ++
           [#{id => publisher, start => {erlmcp_publisher, start_link,

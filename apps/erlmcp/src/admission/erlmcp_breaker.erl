@@ -25,8 +25,8 @@ Source: M. Nygard, "Release It!", Circuit Breaker.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
 
-%% Failures in a row, milliseconds of `now_ms/0` until which it is open (0: closed), how often it has
-%% opened in a row, and until when a call that tries it keeps others away.
+%% Failures in a row, milliseconds of `now_ms/0` until which it is open (0: closed), how often it
+%% has opened in a row, and until when a call that tries it keeps others away.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -52,8 +52,8 @@ new(Options) ->
 
 -doc """
 Whether a call may go there, or the milliseconds until one may. What came of it has to be told to
-`leave/2`; of all that find it half-open one may try, and keeps the others away for a while, since it
-may die on the way.
+`leave/2`; of all that find it half-open one may try, and keeps the others away for a while, since
+it may die on the way.
 """.
 -spec enter(breaker()) -> ok | {open, Milliseconds :: pos_integer()}.
 enter({Numbers, _, _, Longest} = Breaker) ->

@@ -24,7 +24,8 @@ new(Pid, Members, Options) ->
     true = ets:insert(Table, [{{settings, Index}, One}
                               || {Index, One} <- lists:enumerate(Members)]),
     Size = length(Members),
-    Breakers = list_to_tuple([erlmcp_breaker:new(maps:with([failures, open_ms, longest_open_ms], Options)) || _ <- Members]),
+    Breaker = maps:with([failures, open_ms, longest_open_ms], Options),
+    Breakers = list_to_tuple([erlmcp_breaker:new(Breaker) || _ <- Members]),
     #{pool => Pid, members => Table, breakers => Breakers, size => Size, options => Options}.
 
 -doc "What a member is started with.".

@@ -101,8 +101,8 @@ keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog
             Error
     end.
 
-%% The server's middleware, the definition's own, what keeps its results, and next to the handler what
-%% guards it.
+%% The server's middleware, the definition's own, what keeps its results, and next to the handler
+%% what guards it.
 wrapped(Kind, Place, #{handler := _} = Definition, #{settings := Settings}) ->
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
     Cached = case {Definition, Settings} of

@@ -26,12 +26,13 @@ start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
 
 -doc """
-The middleware that guards a definition, for the catalog of a server with these breakers; none where
-it has no `breaker` and no `workers`. `Workers` are the names of the server's pools.
+The middleware that guards a definition, for the catalog of a server with these breakers; none
+where it has no `breaker` and no `workers`. `Workers` are the names of the server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
-            {ok, [erlmcp_middleware:middleware()]} | {error, Field :: atom(), Expected :: binary()}).
+            {ok, [erlmcp_middleware:middleware()]}
+            | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
     fun(Definition) ->
         maybe
@@ -76,10 +77,13 @@ middleware(Server, Breaker, Pool) ->
         else
             {error, Refusal} -> {refuse, Refusal};
             %% The process begins anew.
-            unknown -> {refuse, erlmcp_refusal:new(service_unavailable, ~"a part of the server begins anew",
-                                                   #{retry_after_ms => 1000})}
+            unknown -> {refuse, not_yet()}
         end
     end.
+
+not_yet() ->
+    erlmcp_refusal:new(service_unavailable, ~"a part of the server begins anew",
+                       #{retry_after_ms => 1000}).
 
 %% Before a worker is waited for.
 closed(none) ->

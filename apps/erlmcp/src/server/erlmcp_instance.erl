@@ -143,7 +143,8 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     ok.
 
 -doc "The supervisor of those; `undefined` while there is none yet.".
--spec supervisor(sessions | sse_sessions | tasks | {workers, atom()}, of_calls()) -> pid() | undefined.
+-spec supervisor(sessions | sse_sessions | tasks | {workers, atom()}, of_calls()) ->
+    pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 

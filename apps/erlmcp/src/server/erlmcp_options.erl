@@ -20,8 +20,8 @@ The options of `erlmcp:start_server/1`.
 - `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
   not given here, and whose definitions come before those given here.
 - `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
-- `breakers`, `workers`: circuit breakers, and pools of workers, that definitions use by their names;
-  see `t:erlmcp_breaker:options/0` and `t:erlmcp_workers:options/0`.
+- `breakers`, `workers`: circuit breakers, and pools of workers, that definitions use by their
+  names; see `t:erlmcp_breaker:options/0` and `t:erlmcp_workers:options/0`.
 - `mounts`: other servers, whose definitions are offered under a prefix; see
   `t:erlmcp_mounts:server/0`.
 - `page_size`: definitions in one page of a list (100).

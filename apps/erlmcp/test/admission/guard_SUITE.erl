@@ -145,8 +145,11 @@ wait_for(Holds) ->
 cancelled_calls_are_none(_) ->
     Self = self(),
     Tool = #{name => ~"slow", breaker => #{failures => 1, open_ms => 60_000},
-             handler => fun(#{~"wait" := true}, _) -> Self ! {runs, self()}, receive never -> ok end;
-                           (_, _) -> ~"done"
+             handler => fun(#{~"wait" := true}, _) ->
+                                Self ! {runs, self()},
+                                receive never -> ok end;
+                           (_, _) ->
+                                ~"done"
                         end},
     Server = serve(#{tools => [Tool]}),
     {_, Socket} = Client = open(~"2026-07-28", Server),
