@@ -37,7 +37,7 @@ address({_, stdio, _}) -> #{transport => stdio}.
 -doc false.
 init(Given) ->
     {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-       listen := Listen}, Catalog} = Given(),
+       workers := Workers, listen := Listen}, Catalog} = Given(),
     Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
@@ -50,7 +50,12 @@ init(Given) ->
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
           [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
-           #{id => publisher, start => {erlmcp_publisher, start_link,
+           #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
+          ++ [#{id => {workers, Name},
+                start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}
+              || Name := Pool <- Workers]
+          ++
+          [#{id => publisher, start => {erlmcp_publisher, start_link,
                                         [Instance, fun() -> Catalog end]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},

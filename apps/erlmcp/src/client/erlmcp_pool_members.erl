@@ -1,12 +1,7 @@
 -module(erlmcp_pool_members).
 -moduledoc """
 The members of a pool, and which one a call goes to. No process: how many calls run at a member its
-client knows, and the state of its circuit breaker are numbers that every call reads and changes
-itself.
-
-The breaker of a member is closed; after `failures` in a row it opens, and no call goes there; when
-its time has passed it is half-open: one call may go there, and closes it again or opens it for
-twice as long.
+client knows, and its circuit breaker (`erlmcp_breaker`) is numbers that every call changes itself.
 """.
 
 -export([new/3, joined/3, pick/3, leave/3, info/1]).
@@ -16,17 +11,9 @@ twice as long.
 
 -type index() :: pos_integer().
 -type pool() :: #{
-    pool := pid(), members := ets:tid(), numbers := atomics:atomics_ref(), size := pos_integer(),
+    pool := pid(), members := ets:tid(), breakers := tuple(), size := pos_integer(),
     options := map()
 }.
-
-%% A member's numbers: failures in a row, monotonic milliseconds until which the breaker is open (0:
-%% closed), how often it has opened in a row, and until when a call that tries it keeps others away.
--define(NUMBERS, 4).
--define(FAILED, 1).
--define(UNTIL, 2).
--define(OPENED, 3).
--define(TRYING, 4).
 
 -doc "A pool whose members are to come.".
 -spec new(pid(), [erlmcp_client_options:settings(), ...], map()) -> pool().
@@ -37,8 +24,9 @@ new(Pid, Members, Options) ->
     true = ets:insert(Table, [{{settings, Index}, One}
                               || {Index, One} <- lists:enumerate(Members)]),
     Size = length(Members),
-    #{pool => Pid, members => Table, numbers => atomics:new(?NUMBERS * Size, [{signed, true}]),
-      size => Size, options => Options}.
+    Breaker = maps:with([failures, open_ms, longest_open_ms], Options),
+    Breakers = list_to_tuple([erlmcp_breaker:new(Breaker) || _ <- Members]),
+    #{pool => Pid, members => Table, breakers => Breakers, size => Size, options => Options}.
 
 -doc "What a member is started with.".
 -spec settings(index(), pool()) -> erlmcp_client_options:settings().
@@ -59,11 +47,11 @@ to be told to `leave/3`.
 -spec pick(Key :: {key, term()} | none, Except :: [index()], pool()) ->
     {ok, index(), erlmcp_peer:client()} | {error, {unavailable, Milliseconds :: non_neg_integer()}}.
 pick(Key, Except, #{size := Size} = Pool) ->
-    Now = now_ms(),
     Others = lists:seq(1, Size) -- Except,
     Working = [{rank(Key, Index, Client), Index, Client}
-               || Index <- Others, works(Index, Now, Pool), {ok, Client} <- [client(Index, Pool)]],
-    take(lists:sort(Working), Others, Now, Pool).
+               || Index <- Others, erlmcp_breaker:works(breaker(Index, Pool)),
+                  {ok, Client} <- [client(Index, Pool)]],
+    take(lists:sort(Working), Others, Pool).
 
 client(Index, #{members := Table}) ->
     try ets:lookup_element(Table, Index, 2) of
@@ -77,67 +65,27 @@ client(Index, #{members := Table}) ->
 rank({key, Key}, Index, _) -> -erlang:phash2({Key, Index}, 1 bsl 32);
 rank(none, _, #{calls := Calls}) -> {ets:info(Calls, size), rand:uniform()}.
 
-works(Index, Now, Pool) ->
-    case get(Index, ?UNTIL, Pool) of
-        0 -> true;
-        Until -> Until =< Now andalso get(Index, ?TRYING, Pool) =< Now
+take([], Others, Pool) ->
+    Waits = [erlmcp_breaker:opens_in(breaker(Index, Pool)) || Index <- Others],
+    {error, {unavailable, lists:min(Waits ++ [60_000])}};
+take([{_, Index, Client} | Ranked], Others, Pool) ->
+    case erlmcp_breaker:enter(breaker(Index, Pool)) of
+        ok -> {ok, Index, Client};
+        {open, _} -> take(Ranked, Others, Pool)
     end.
-
-take([], Others, Now, Pool) ->
-    {error, {unavailable, shortest(Others, Now, Pool)}};
-take([{_, Index, Client} | Ranked], Others, Now, Pool) ->
-    case may_enter(Index, Now, Pool) of
-        true -> {ok, Index, Client};
-        false -> take(Ranked, Others, Now, Pool)
-    end.
-
-%% Of all that find it half-open one may try; for so long, since it may die on the way.
-may_enter(Index, Now, #{numbers := Numbers, options := #{longest_open_ms := Trial}} = Pool) ->
-    case {get(Index, ?UNTIL, Pool), get(Index, ?TRYING, Pool)} of
-        {0, _} ->
-            true;
-        {_, Before} ->
-            atomics:compare_exchange(Numbers, at(Index, ?TRYING), Before, Now + Trial) =:= ok
-    end.
-
-shortest(Indexes, Now, Pool) ->
-    lists:min([max(1, get(Index, ?UNTIL, Pool) - Now) || Index <- Indexes] ++ [60_000]).
 
 -doc "A call has left a member, which served it or failed.".
 -spec leave(index(), served | failed, pool()) -> ok.
-leave(Index, served, Pool) ->
-    [ok = put(Index, Number, 0, Pool) || Number <- [?FAILED, ?OPENED, ?UNTIL, ?TRYING],
-                                         get(Index, Number, Pool) =/= 0],
-    ok;
-leave(Index, failed, #{options := #{failures := Most}} = Pool) ->
-    ok = add(Index, ?FAILED, 1, Pool),
-    case get(Index, ?FAILED, Pool) >= Most of
-        true -> open(Index, Pool);
-        false -> ok
-    end.
-
-%% Those that fail together open it once.
-open(Index, #{options := #{open_ms := First, longest_open_ms := Longest}} = Pool) ->
-    Now = now_ms(),
-    case get(Index, ?UNTIL, Pool) > Now of
-        true ->
-            ok;
-        false ->
-            Opened = get(Index, ?OPENED, Pool),
-            Milliseconds = min(Longest, First bsl min(Opened, 20)),
-            %% Never sooner, and not all members of all nodes at once.
-            Until = Now + Milliseconds + rand:uniform(max(1, Milliseconds div 10)),
-            ok = put(Index, ?OPENED, Opened + 1, Pool),
-            ok = put(Index, ?UNTIL, Until, Pool),
-            put(Index, ?TRYING, 0, Pool)
-    end.
+leave(Index, Outcome, Pool) ->
+    _ = erlmcp_breaker:leave(breaker(Index, Pool), Outcome),
+    ok.
 
 -doc "The client with the fewest calls, for what is no call.".
 -spec member(pool()) -> {ok, erlmcp_peer:client()} | {error, {unavailable, non_neg_integer()}}.
 member(Pool) ->
     case pick(none, [], Pool) of
         {ok, Index, Client} ->
-            ok = put(Index, ?TRYING, 0, Pool),
+            ok = erlmcp_breaker:spare(breaker(Index, Pool)),
             {ok, Client};
         {error, _} = Error ->
             Error
@@ -151,9 +99,8 @@ pids(#{members := Table}) ->
 -doc "See `erlmcp_pool:info/1`.".
 -spec info(pool()) -> [map()].
 info(#{members := Table} = Pool) ->
-    Now = now_ms(),
-    [#{target => Target, state => state(Index, Now, Pool), calls => calls(Index, Pool),
-       failed => get(Index, ?FAILED, Pool)}
+    [#{target => Target, state => erlmcp_breaker:state(breaker(Index, Pool)),
+       calls => calls(Index, Pool), failed => erlmcp_breaker:failed(breaker(Index, Pool))}
      || {Index, _, Target} <- lists:keysort(1, ets:tab2list(Table)), is_integer(Index)].
 
 calls(Index, Pool) ->
@@ -162,20 +109,5 @@ calls(Index, Pool) ->
         _ -> 0
     end.
 
-state(Index, Now, Pool) ->
-    case get(Index, ?UNTIL, Pool) of
-        0 -> closed;
-        Until when Until > Now -> open;
-        _ -> half_open
-    end.
-
-at(Index, Number) ->
-    (Index - 1) * ?NUMBERS + Number.
-
-get(Index, Number, #{numbers := Numbers}) -> atomics:get(Numbers, at(Index, Number)).
-put(Index, Number, Value, #{numbers := Numbers}) -> atomics:put(Numbers, at(Index, Number), Value).
-add(Index, Number, Value, #{numbers := Numbers}) -> atomics:add(Numbers, at(Index, Number), Value).
-
-%% Monotonic time may be negative, and 0 is a breaker that is closed.
-now_ms() ->
-    erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.
+breaker(Index, #{breakers := Breakers}) ->
+    element(Index, Breakers).

@@ -22,13 +22,15 @@ change. Their files are resources that have their contents.
 -doc """
 How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
 for, and the keys that seal cursors and state. And what is around each handler: the server's
-`middleware`, and the one that keeps results, for the definitions that ask for it.
+`middleware`, the one that keeps results, for the definitions that ask for it, and what guards them.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring(),
     middleware => [erlmcp_middleware:middleware()],
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
-                   erlmcp_definition:definition()) -> erlmcp_middleware:middleware())
+                   erlmcp_definition:definition()) -> erlmcp_middleware:middleware()),
+    guarded => fun((erlmcp_definition:definition()) ->
+                       {ok, [erlmcp_middleware:middleware()]} | {error, atom(), binary()})
 }.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
@@ -88,22 +90,32 @@ insert(Kind, Source, Metaschemas, Catalog) ->
 
 keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog) ->
     maybe
-        Wrapped = wrapped(Kind, erlmcp_entries:next(Entries), Definition, Catalog),
+        {ok, Wrapped} ?= wrapped(Kind, erlmcp_entries:next(Entries), Definition, Catalog),
         {ok, Next} ?= erlmcp_entries:add(Kind, Wrapped, Entries),
         Needed = erlmcp_definition:extensions(Kind, Definition),
         {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
+    else
+        {error, Field, Expected} ->
+            {error, {bad_definition, Kind, map_get(key, Definition), Field, Expected}};
+        {error, _} = Error ->
+            Error
     end.
 
-%% The server's middleware, the definition's own, and next to the handler what keeps its results.
+%% The server's middleware, the definition's own, what keeps its results, and next to the handler
+%% what guards it.
 wrapped(Kind, Place, #{handler := _} = Definition, #{settings := Settings}) ->
     All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
-    Inner = case {Definition, Settings} of
-        {#{cache := _}, #{cached := Cached}} -> [Cached(Kind, Place, Definition)];
+    Cached = case {Definition, Settings} of
+        {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Place, Definition)];
         _ -> []
     end,
-    erlmcp_middleware:wrap(All, Inner, Definition);
+    Guarded = maps:get(guarded, Settings, fun(_) -> {ok, []} end),
+    maybe
+        {ok, Guards} ?= Guarded(Definition),
+        {ok, erlmcp_middleware:wrap(All, Cached ++ Guards, Definition)}
+    end;
 wrapped(_, _, Definition, _) ->
-    Definition.
+    {ok, Definition}.
 
 %% A skill that lies in another one shares its files with it.
 keep_files([], Catalog) ->

@@ -35,7 +35,7 @@ a skill has its `contents`, encoded, in place of a handler.
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
     | milliseconds | size | scope | visibility | middleware | cache | ui | task_support
-    | task_start.
+    | task_start | breaker | label.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -65,7 +65,8 @@ annotations() ->
 
 common() ->
     [{handler, hidden, handler, required}, {middleware, hidden, middleware, optional},
-     {cache, hidden, cache, optional}, {title, ~"title", text, optional},
+     {cache, hidden, cache, optional}, {breaker, hidden, breaker, optional},
+     {workers, hidden, label, optional}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
      {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional}].
 
@@ -187,6 +188,8 @@ is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
     is_a(scope, maps:get(scope, Value, private)) andalso maps:keys(Value) -- [ttl_ms, scope] =:= [];
 is_a(cache, _) -> false;
 is_a(ui, Value) -> is_map(Value);
+is_a(breaker, Value) -> is_atom(Value) orelse is_map(Value);
+is_a(label, Value) -> is_atom(Value);
 is_a(task_support, Value) -> lists:member(Value, [forbidden, optional, required]);
 is_a(task_start, Value) -> Value =:= at_once orelse Value =:= on_return.
 
@@ -209,7 +212,9 @@ expected(middleware) -> ~"a list of funs of three arguments";
 expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private";
 expected(ui) -> ~"a map";
 expected(task_support) -> ~"forbidden, optional or required";
-expected(task_start) -> ~"at_once or on_return".
+expected(task_start) -> ~"at_once or on_return";
+expected(breaker) -> ~"a name, or a map of options";
+expected(label) -> ~"a name, an atom".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->

@@ -24,6 +24,11 @@ tool, resource or prompt that was asked for; `Context` is what its handler was g
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+from(_, {refuse, Refusal} = Return, _, _) ->
+    case erlmcp_refusal:is_refusal(Refusal) of
+        true -> {error, Refusal};
+        false -> error({bad_return, refuse, Return})
+    end;
 from(tool, Return, Definition, Context) ->
     complete(tool(Return, Definition, Context), Context);
 from(completion, {error, Text}, _, _) when is_binary(Text) ->

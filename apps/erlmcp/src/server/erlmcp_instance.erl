@@ -136,14 +136,15 @@ subscriptions(#{subscriptions := Subscriptions}) ->
 task_store(#{tasks := Tasks}) ->
     erlmcp_tasks:store(Tasks).
 
--doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, known.".
--spec put_supervisor(sessions | sse_sessions | tasks, pid(), instance()) -> ok.
+-doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, or a pool known.".
+-spec put_supervisor(sessions | sse_sessions | tasks | {workers, atom()}, pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
 -doc "The supervisor of those; `undefined` while there is none yet.".
--spec supervisor(sessions | sse_sessions | tasks, of_calls()) -> pid() | undefined.
+-spec supervisor(sessions | sse_sessions | tasks | {workers, atom()}, of_calls()) ->
+    pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 

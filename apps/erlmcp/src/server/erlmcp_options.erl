@@ -20,6 +20,8 @@ The options of `erlmcp:start_server/1`.
 - `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
   not given here, and whose definitions come before those given here.
 - `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
+- `breakers`, `workers`: circuit breakers, and pools of workers, that definitions use by their
+  names; see `t:erlmcp_breaker:options/0` and `t:erlmcp_workers:options/0`.
 - `mounts`: other servers, whose definitions are offered under a prefix; see
   `t:erlmcp_mounts:server/0`.
 - `page_size`: definitions in one page of a list (100).
@@ -49,6 +51,8 @@ The options of `erlmcp:start_server/1`.
     resource_templates => [erlmcp_definition:source()],
     prompts => [erlmcp_definition:source()],
     middleware => [erlmcp_middleware:middleware()],
+    breakers => #{atom() => erlmcp_breaker:options()},
+    workers => #{atom() => erlmcp_workers:options()},
     mounts => [{erlmcp_mount:prefix(), erlmcp_mounts:server()}],
     skills => [erlmcp_skill:source()],
     page_size => pos_integer(),
@@ -81,6 +85,7 @@ The options of `erlmcp:start_server/1`.
     lists := erlmcp_catalog:settings(),
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
+    workers := #{atom() => erlmcp_workers:options()},
     listen := [erlmcp_listen_options:listener()],
     limits := limits()
 }.
@@ -141,6 +146,9 @@ check(Given) when is_map(Given) ->
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
+        Workers = maps:get(workers, Options, #{}),
+        Guards = #{breakers => erlmcp_guard:breakers(maps:get(breakers, Options, #{})),
+                   workers => maps:keys(Workers)},
         Limits = maps:merge(default_limits(), maps:get(limits, Options, #{})),
         {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
                                                  maps:get(skills_bytes, Limits)),
@@ -153,9 +161,11 @@ check(Given) when is_map(Given) ->
                           list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
                           keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)]),
                           middleware => maps:get(middleware, Options, []),
-                          cached => erlmcp_cache:around(Key)},
+                          cached => erlmcp_cache:around(Key),
+                          guarded => erlmcp_guard:around(Key, Guards)},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
+               workers => Workers,
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -185,7 +195,7 @@ default_limits() ->
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store],
+            task_store, breakers, workers],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -217,6 +227,12 @@ option(middleware, Value) ->
         true -> ok;
         false -> {expected, ~"a list of funs of three arguments"}
     end;
+option(breakers, Value) ->
+    named(fun erlmcp_breaker:is_options/1, Value,
+          ~"a map of names, atoms, to maps with failures, open_ms and longest_open_ms");
+option(workers, Value) ->
+    named(fun erlmcp_workers:is_options/1, Value,
+          ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
 option(mounts, Value) -> erlmcp_mounts:check(Value);
 option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
@@ -253,6 +269,14 @@ option(Key, Value) ->
                 true -> ok;
                 false -> {expected, ~"a binary in UTF-8"}
             end
+    end.
+
+named(IsOptions, Value, Expected) ->
+    case is_map(Value) andalso lists:all(fun({Name, Options}) ->
+        is_atom(Name) andalso IsOptions(Options)
+    end, maps:to_list(Value)) of
+        true -> ok;
+        false -> {expected, Expected}
     end.
 
 first_error(_, []) -> ok;

@@ -10,7 +10,7 @@ it (overload, size, shutdown, ...) the number is the code. `data` also carries `
 """.
 
 -export([new/2, new/3]).
--export([encode/1, status/1, retry_after/1, name/1, message/1]).
+-export([is_refusal/1, encode/1, status/1, retry_after/1, name/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -104,6 +104,13 @@ specification asks for.
 -spec new(name(), iodata(), details()) -> refusal().
 new(Name, Message, Details) ->
     {Name, maps:get(Name, ?TABLE), unicode:characters_to_binary(Message), Details}.
+
+-doc "Whether this is a refusal.".
+-spec is_refusal(term()) -> boolean().
+is_refusal({Name, Row, Message, Details}) ->
+    is_binary(Message) andalso is_map(Details) andalso maps:find(Name, ?TABLE) =:= {ok, Row};
+is_refusal(_) ->
+    false.
 
 -doc "The refusal as the JSON of a JSON-RPC `error` member.".
 -spec encode(refusal()) -> iodata().
