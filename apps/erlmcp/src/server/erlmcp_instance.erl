@@ -46,7 +46,7 @@ server's supervisor.
 -spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()],
           TaskStore :: {module(), map()}) -> instance().
 new(Key, Limits, Mounts, TaskStore) ->
-    #{key => Key, limits => Limits, gate => erlmcp_gate:new(#{}), mounts => Mounts,
+    #{key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
       subscriptions => erlmcp_subscriptions:new(),
@@ -54,6 +54,9 @@ new(Key, Limits, Mounts, TaskStore) ->
       mounting => ets:new(erlmcp_mounting, [public]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits)}.
+
+gate(Limits) ->
+    erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).
 
 -doc "Makes a session known.".
 -spec put_session(session_id(), pid(), session(), instance()) -> ok.

@@ -39,6 +39,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     config :: config(),
     headers :: #{binary() => binary()},
     principal = anonymous :: erlmcp_auth:principal(),
+    flow :: undefined | erlmcp_entrance:flow(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
     body = none :: none | erlmcp_http_body:body(),
@@ -47,6 +48,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]},
+    place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
     %% whether the client does not read, and who is to be told when it has
     full = false :: boolean(),
@@ -70,9 +72,18 @@ init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
     Stream = #stream{owner = Owner, config = Config, headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
         {ok, Principal, Asked} ->
-            asked(Asked, Request, Stream#stream{principal = Principal});
+            enter(Asked, Request, Stream#stream{principal = Principal});
         {error, Refusal} ->
             received(erlmcp_http_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
+    end.
+
+enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stream) ->
+    #stream{owner = Owner, config = #{instance := #{gate := Gate}} = Config} = Stream,
+    case erlmcp_http_door:knock(Asked, Request, Principal, Gate) of
+        ok ->
+            asked(Asked, Request, Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip)});
+        {refuse, Refusal, Headers} ->
+            received(erlmcp_http_body:refuse(Refusal, Headers, Request, Owner, Config), Stream)
     end.
 
 asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
@@ -98,25 +109,39 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case erlmcp_json:decode(Bytes, Limits) of
         {ok, Json} ->
-            handle(Json, Stream);
+            admit(Json, byte_size(Bytes), Stream);
         {error, Reason} ->
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-handle(Json, #stream{headers = Headers, principal = Principal, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
+admit(Json, Bytes, #stream{headers = Headers, principal = Principal, flow = Flow} = Stream) ->
+    #stream{config = #{instance := #{gate := Gate}}} = Stream,
     Envelope = #{headers => Headers, principal => Principal},
+    case erlmcp_entrance:enter(Json, Bytes, Flow, Gate) of
+        {ok, Message, Admitted} ->
+            handle(Message, Admitted, Envelope, Stream);
+        {refuse, Id, Refusal} ->
+            InSession = is_map_key(~"mcp-session-id", Headers),
+            Reply = erlmcp_http_door:refused(Id, Refusal, Json, Envelope, InSession),
+            perform([Reply], #{}, Stream);
+        {answer, Answer} ->
+            perform([{reply, 200, Answer}], #{}, Stream)
+    end.
+
+handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
     Catalog = erlmcp_publisher:catalog(Instance),
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
-            opened(Session, id(Json), Effects, Stream);
+            opened(Session, id(Json), erlmcp_entrance:effects(Effects, Admitted), Stream);
         unknown ->
+            ok = erlmcp_entrance:forgo(Admitted),
             {erlmcp_http_response:refuse(gone(), id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
-            perform(Effects, #{}, Stream#stream{session = {Id, Pid, Next}})
+            perform(erlmcp_entrance:effects(Effects, Admitted), #{},
+                    Stream#stream{session = {Id, Pid, Next}})
     end.
 
 %% A stateless message may carry a session id, and it means nothing.
@@ -178,7 +203,8 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         #stream{session = none, owner = {_, Tag}, config = Config} = Stream) ->
     #{calls := Known} = Config,
     Pid = erlmcp_call:start(Call, Known, Tag),
-    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}};
+    {[{spawn, Pid, ?SHUTDOWN}],
+     Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
 perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
     #stream{config = #{instance := Instance, calls := Known}} = Stream,
@@ -187,6 +213,7 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
             _ = erlmcp_call:start(Call, Known, Owner, of_calls(Stream)),
             {[], Stream#stream{call = {session, Pid}}};
         {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
     end;
 perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
@@ -199,11 +226,13 @@ of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accep
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
 
 %% The calls of a batch count like others; what is neither a call nor an answer is done at once.
-batched({call, #{id := Id}} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
+batched({call, #{id := Id} = Call} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok -> Item;
-        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
+        {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
+            erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
     end;
 batched({subscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
     reply(erlmcp_session:subscribe(Pid, Uri), Id, Revision);
@@ -309,8 +338,10 @@ info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
 info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
     exit(Pid, kill),
+    ok = erlmcp_calls:leave(Stream#stream.place),
     finish(erlmcp_call:timed_out(Id, Revision), Stream);
 info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+    ok = erlmcp_calls:leave(Stream#stream.place),
     finish(erlmcp_call:died(Reason, Id, Revision), Stream);
 info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
@@ -340,6 +371,9 @@ finish({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
 
 -doc false.
+%% What a lost client's call still does in its last second is its own.
+terminate(_, _, #stream{call = {call, _, _, _}, place = Place}) ->
+    erlmcp_calls:leave(Place);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
