@@ -79,7 +79,8 @@ The options of `erlmcp:start_server/1`.
     %% those of the gate
     connections := bound(), connections_per_address := bound(),
     connections_per_principal := bound(), in_flight := bound(),
-    in_flight_per_principal := bound(),     messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
+    in_flight_per_principal := bound(),
+    messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
     principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
     principal_messages_per_day := bound(), principals := pos_integer()
 }.

@@ -7,8 +7,8 @@ stdio, `erlmcp_sse_session`) write what it gives, and their process owns the cal
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/3, new/4, admitted/2, data/2, message/3, receive_timeout/1, end_of_input/1, info/2, busy/1,
-         close/1]).
+-export([new/3, new/4, admitted/2, data/2, message/3, receive_timeout/1, end_of_input/1, info/2,
+         busy/1, close/1]).
 
 -export_type([connection/0]).
 

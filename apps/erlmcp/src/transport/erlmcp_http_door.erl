@@ -1,7 +1,7 @@
 -module(erlmcp_http_door).
 -moduledoc """
 What HTTP has of its own at a server's gate: requests that are refused on their heads, before a byte
-of their bodies is read; principals that come with a request and not with a connection; and statuses.
+of their bodies is read; principals that come with a request and not with a connection; statuses.
 """.
 
 -export([knock/4, told/2, refused/5]).

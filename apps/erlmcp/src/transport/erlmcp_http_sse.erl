@@ -50,8 +50,8 @@ init(StreamId, #{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endp
             erlmcp_http_stream:init(StreamId, Request, Options)
     end.
 
-open(#{version := Version, peer := {Ip, _}} = Request, #{message_path := MessagePath}, Owner, Config) ->
-    #{instance := Instance} = Config,
+open(Request, #{message_path := MessagePath}, Owner, #{instance := Instance} = Config) ->
+    #{version := Version, peer := {Ip, _}} = Request,
     maybe
         {ok, Principal} ?= erlmcp_http_request:check_stream(Request, Config),
         {ok, Pid, Id} ?= erlmcp_sse_session:open(Owner, Principal, Ip, Instance),

@@ -65,8 +65,8 @@ Hands a message of so many bytes to its session; `gone` if there is none. `Owner
 `{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes it. At most
 `calls_per_connection` messages wait for that.
 """.
--spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()}, erlmcp_call:owner(), erlmcp_auth:principal(),
-              erlmcp_instance:instance()) ->
+-spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
+              erlmcp_call:owner(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | gone | {error, erlmcp_refusal:refusal()}.
 message(Id, Message, Owner, Principal, Instance) ->
     maybe

@@ -10,7 +10,8 @@ are not disturbed. On HTTP/1.1, HTTP/2 and TCP, in both eras. A limit that is ne
 -export([every_limit_has_its_test/1]).
 -export([calls_are_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
--export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1, tls_connections_are_refused_by_http/1,
+-export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1,
+         tls_connections_are_refused_by_http/1,
          discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
          places_come_back_whatever_ends_a_call/1, a_running_task_holds_no_place/1,
          who_waits_for_its_client_holds_no_place/1, drained_servers_refuse_on_the_head/1]).
@@ -31,7 +32,8 @@ groups() ->
     Each = [{group, stateless}, {group, session}, connections_are_bounded,
             connections_of_a_principal_are_bounded],
     [{stateless, Both}, {session, Both}, {http, Each}, {http2, Each}, {tcp, Each},
-     {others, [principals_are_bounded, a_connection_that_is_refused_holds_no_place, tls_connections_are_refused_by_http,
+     {others, [principals_are_bounded, a_connection_that_is_refused_holds_no_place,
+               tls_connections_are_refused_by_http,
                discovery_is_refused_as_unavailable, batches_are_refused_one_by_one,
                places_come_back_whatever_ends_a_call, a_running_task_holds_no_place,
                who_waits_for_its_client_holds_no_place, drained_servers_refuse_on_the_head]}].

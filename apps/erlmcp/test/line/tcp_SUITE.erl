@@ -17,7 +17,7 @@
          unread_answers_are_bounded_in_time/1,
          connections_live_when_a_neighbour_dies/1]).
 
--import(erlmcp_test_line, [serve/1, connect/1, close/1, send/2, recv/1, recv_line/1, recv_many/2,
+-import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, recv_line/1, recv_many/2,
                            rest/1, is_quiet/1, ask/4, ask_stateless/4, initialize/2, request/3,
                            stateless/3, notification/2, result/1, code/1, echo_tool/0,
                            waiting_tool/1, await_call/0]).
