@@ -9,7 +9,7 @@ the pure rooms call nothing that is not pure.
 -export([an_upward_call_is_found/1, an_impure_call_is_found/1]).
 
 %% From the bottom to the top. The face and the application stand in `src` itself, above all.
--define(ROOMS, ["wire", "observe", "auth", "engine", "server", "client", "transport",
+-define(ROOMS, ["wire", "observe", "admission", "auth", "engine", "server", "client", "transport",
                 "channel", "src"]).
 -define(PURE, ["wire", "engine"]).
 
