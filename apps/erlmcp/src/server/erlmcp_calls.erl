@@ -101,7 +101,7 @@ adopt(Pid, Kind, Inside, Revision, #{running := Running, ids := Ids} = Calls) ->
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
-message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
+message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes}} ->
             {Bytes, Calls};
@@ -114,7 +114,7 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
             {Bytes, forget(Call, Calls)};
         {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
             end_call(Call),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision, Instance),
             {Bytes, forget(Call, Calls)};
         {_, _} ->
             {[], Calls}
@@ -148,7 +148,7 @@ end_of_input(Calls) ->
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
 -spec exited(pid(), Reason :: term(), calls()) -> {iodata(), calls()}.
-exited(Pid, Reason, #{running := Running} = Calls) ->
+exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     case {Running, Reason} of
         {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
             {Bytes, forget(Pid, Calls)};
@@ -156,10 +156,10 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
             %% Its answer went elsewhere.
             {[], forget(Pid, Calls)};
         {#{Pid := {call, [Id], Revision}}, _} ->
-            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
         {#{Pid := {batch, _, Revision}}, _} ->
-            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
         {_, _} ->
             {[], Calls}

@@ -94,6 +94,7 @@ line(Line, #{instance := #{limits := Limits}} = Connection) ->
 message(Json, #{instance := Instance, envelope := Envelope, session := Session} = Connection) ->
     Catalog = erlmcp_publisher:catalog(Instance),
     {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+    ok = erlmcp_answers:known(Effects, Instance),
     effects(Effects, [], opened(Session, Connection#{session := Next})).
 
 %% A session hears of changes of the lists from its beginning.

@@ -110,11 +110,13 @@ handle(Json, #stream{headers = Headers, principal = Principal, config = Config} 
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
+            ok = erlmcp_answers:known(Effects, Instance),
             opened(Session, id(Json), Effects, Stream);
         unknown ->
             {erlmcp_http_response:refuse(gone(), id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+            ok = erlmcp_answers:known(Effects, Instance),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
             perform(Effects, #{}, Stream#stream{session = {Id, Pid, Next}})
     end.
@@ -307,11 +309,13 @@ info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
     finish({reply, Status, Bytes}, Stream);
 info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}, config = Config} = Stream) ->
+    #{calls := Known} = Config,
     exit(Pid, kill),
-    finish(erlmcp_call:timed_out(Id, Revision), Stream);
-info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
-    finish(erlmcp_call:died(Reason, Id, Revision), Stream);
+    finish(erlmcp_call:timed_out(Id, Revision, Known), Stream);
+info(_, {'EXIT', Pid, Reason},
+     #stream{call = {call, Pid, Id, Revision}, config = #{calls := Known}} = Stream) ->
+    finish(erlmcp_call:died(Reason, Id, Revision, Known), Stream);
 info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
 info(_, keep_alive, #stream{streaming = true} = Stream) ->

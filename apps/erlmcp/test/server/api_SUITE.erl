@@ -457,7 +457,9 @@ wrong(cache) -> [1000, #{}, #{ttl_ms => 0}, #{ttl_ms => ~"1"}, #{ttl_ms => 1, sc
                  #{ttl_ms => 1, size => 1}, undefined];
 wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}];
 wrong(task_support) -> [true, ~"optional", undefined];
-wrong(task_start) -> [later, ~"at_once", undefined].
+wrong(task_start) -> [later, ~"at_once", undefined];
+wrong(breaker) -> [~"db", db, [], 1, #{failures => 0}, #{opens => 1}];
+wrong(label) -> [~"db", db, #{}, 1].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};
