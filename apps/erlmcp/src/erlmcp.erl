@@ -194,17 +194,20 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
     end.
 
 -doc """
-How a server does: what its `cache` holds, see `t:erlmcp_cache:info/0`, and of each of its `mounts`
-the prefix and the server, and whether that runs.
+How a server does: what its `cache` holds, see `t:erlmcp_cache:info/0`; the zone of its
+`error_budget`, see `t:erlmcp_zones:report/0`; and of each of its `mounts` the prefix and the
+server, and whether that runs.
 """.
 -spec info(server()) ->
     #{cache := erlmcp_cache:info(),
+      error_budget := erlmcp_zones:report(),
       mounts := [#{prefix := binary(), server := server(), running := boolean()}]}
     | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{mounts := Mounts} = Instance} ->
+        {ok, _, #{mounts := Mounts, zones := Zones} = Instance} ->
             #{cache => erlmcp_cache:info(Instance),
+              error_budget => erlmcp_zones:report(Zones),
               mounts => [#{prefix => Prefix, server => Mounted,
                            running => erlmcp_registry:whereis(Mounted) =/= error}
                          || #{prefix := Prefix, server := Mounted} <- Mounts]};

@@ -1,8 +1,8 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: the servers that it starts to mount them, what
-keeps its gate, the results that it keeps, the publisher of its catalog, its HTTP sessions of both
-kinds, its tasks, and its listeners.
+The supervisor of one server, in its user's tree: what tells its events, its error budget, the
+servers that it starts to mount them, what keeps its gate, the results that it keeps, the publisher
+of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 """.
 
 -behaviour(supervisor).
@@ -37,8 +37,9 @@ address({_, stdio, _}) -> #{transport => stdio}.
 -doc false.
 init(Given) ->
     {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-       workers := Workers, listen := Listen}, Catalog} = Given(),
-    Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
+       workers := Workers, on_event := OnEvent, listen := Listen}, Catalog} = Given(),
+    #{zones := Zones} = Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
+    #{zone_requests := Least} = Limits,
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -46,6 +47,12 @@ init(Given) ->
     Listeners = [listener(Number, Listener, Instance)
                  || {Number, Listener} <- lists:enumerate(Listen)],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
+          %% First: it ends last, and tells what the others have to tell until then.
+          [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
+           || OnEvent =/= none]
+          ++
+          [#{id => zones, start => {erlmcp_zones, start_link, [Key, Zones, Least]}}]
+          ++
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++

@@ -1,7 +1,8 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the table of the node's clients is its own.
+the guard of the node's memory does. The tables of the node's clients and of who is told of events
+are its own.
 """.
 
 -behaviour(supervisor).
@@ -16,6 +17,8 @@ start_link() ->
 
 -doc false.
 init([]) ->
+    ok = erlmcp_event:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
-           #{id => clients, start => {erlmcp_client_table, start_link, []}}]}}.
+           #{id => clients, start => {erlmcp_client_table, start_link, []}},
+           #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}}]}}.

@@ -124,6 +124,18 @@ compared(~"refusals", Rows) ->
       || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table(),
          lists:member(Name, Atoms)],
      [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
+compared(~"node bounds", Rows) ->
+    {[[code(Name), iolist_to_binary(io_lib:format("~p", [Default])), What]
+      || {Name, Default, What} <- erlmcp_memory_guard:bounds()],
+     Rows};
+compared(~"events", Rows) ->
+    {[[code(Name), iolist_to_binary(lists:join(~", ", [code(Field) || Field <- Fields])), When]
+      || {Name, Fields, When} <- erlmcp_event:table()],
+     Rows};
+compared(~"zones", Rows) ->
+    {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
+      || {Zone, Percent} <- erlmcp_zone:zones()],
+     Rows};
 compared(~"client numbers", Rows) ->
     numbers(erlmcp_client_options:defaults(), Rows);
 compared(~"client limits", Rows) ->

@@ -22,7 +22,7 @@ call. The call is linked to it.
 -export([start/2, start/3, start/4, place/1, take_over/1, leave/1]).
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
 -export([report/2]).
--export([timed_out/2, died/3, within/3]).
+-export([timed_out/3, died/4, within/3]).
 
 -export_type([owner/0, message/0]).
 
@@ -85,7 +85,8 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
         ok = take_over(Call),
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
             {ok, _} -> admitted(Call, Owner, Instance);
-            {refuse, Refusal} -> answer({error, Refusal}, Id, Revision)
+            {refuse, Refusal} ->
+                answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision)
         end
     after
         leave(Call)
@@ -97,13 +98,18 @@ timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}})
     maps:get(timeout_ms, Definition, Timeout).
 
 admitted(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
-    try
-        answer(outcome(Call, Context, Owner, Instance), Id, Revision)
-    catch
-        error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context);
-        throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context);
-        exit:Reason:Stack when Reason =/= shutdown -> crashed(exit, Reason, Stack, Id, Context)
-    end.
+    {Outcome, Answer} =
+        try
+            Given = outcome(Call, Context, Owner, Instance),
+            {Given, answer(Given, Id, Revision)}
+        catch
+            error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
+            throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
+            exit:Reason:Stack when Reason =/= shutdown ->
+                crashed(exit, Reason, Stack, Id, Context, Instance)
+        end,
+    _ = erlmcp_answers:answered(Outcome, Instance),
+    Answer.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
     %% It waits for what another process does.
@@ -128,13 +134,16 @@ answer({error, Refusal}, Id, Revision) ->
     {reply, Status, iolist_to_binary(Bytes)}.
 
 %% What happened stays in the log; the caller gets the id that finds it there.
-crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context) ->
+crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
+    #{key := Key} = Instance,
     Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
     Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
                                      class => Class, reason => Reason, stacktrace => Stack}),
+    ok = erlmcp_event:emit(Key, incident, #{what => call_crashed, incident => Incident,
+                                            method => Method, target => Target}),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
-    answer({error, Refusal}, Id, Revision).
+    {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
 
 -doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
@@ -155,24 +164,26 @@ leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
 leave(_) -> ok.
 
 -doc "The answer to a request whose call ran past its deadline.".
--spec timed_out(erlmcp_message:id(), erlmcp_revision:revision()) ->
+-spec timed_out(erlmcp_message:id(), erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
           {reply, erlmcp_reply:status(), iodata()};
-               (task, erlmcp_revision:revision()) -> {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Id, Revision) ->
+               (task, erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
+          {reply, error, erlmcp_refusal:refusal()}.
+timed_out(Id, Revision, Instance) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
-    answer({error, Refusal}, Id, Revision).
+    answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
--spec died(Reason :: term(), erlmcp_message:id() | undefined, erlmcp_revision:revision()) ->
-          {reply, erlmcp_reply:status(), iodata()};
-          (Reason :: term(), task, erlmcp_revision:revision()) ->
+-spec died(Reason :: term(), erlmcp_message:id() | undefined, erlmcp_revision:revision(),
+           erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
+          (Reason :: term(), task, erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
           {reply, error, erlmcp_refusal:refusal()}.
-died(killed, Id, Revision) ->
-    Refusal = erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound"),
-    answer({error, Refusal}, Id, Revision);
-died(_, Id, Revision) ->
-    Refusal = erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}),
-    answer({error, Refusal}, Id, Revision).
+died(Reason, Id, Revision, Instance) ->
+    answer(erlmcp_answers:answered({error, why(Reason)}, Instance), Id, Revision).
+
+why(killed) ->
+    erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound");
+why(_) ->
+    erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}).
 
 -doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
 -spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.

@@ -111,7 +111,7 @@ adopt(Pid, Kind, Inside, Revision, Place, #{running := Running, ids := Ids} = Ca
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
-message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
+message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes}} ->
             {Bytes, Calls};
@@ -124,7 +124,7 @@ message(Call, Message, #{running := Running, asked := Asked} = Calls) ->
             {Bytes, forget(Call, Calls)};
         {#{Call := {call, [Id], Revision, Place}}, {deadline, Call}} ->
             end_call(Call, Place),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision, Instance),
             {Bytes, forget(Call, Calls)};
         {_, _} ->
             {[], Calls}
@@ -158,7 +158,7 @@ end_of_input(Calls) ->
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
 -spec exited(pid(), Reason :: term(), calls()) -> {iodata(), calls()}.
-exited(Pid, Reason, #{running := Running} = Calls) ->
+exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     case {Running, Reason} of
         {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
             {Bytes, forget(Pid, Calls)};
@@ -167,10 +167,10 @@ exited(Pid, Reason, #{running := Running} = Calls) ->
             {[], forget(Pid, Calls)};
         {#{Pid := {call, [Id], Revision, Place}}, _} ->
             ok = leave(Place),
-            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
         {#{Pid := {batch, _, Revision, _}}, _} ->
-            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
         {_, _} ->
             {[], Calls}

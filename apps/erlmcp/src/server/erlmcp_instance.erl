@@ -2,8 +2,8 @@
 -moduledoc """
 What the processes of one server share: a key of its own, its limits, its gate, what it mounts, and
 the tables of its open sessions, of who watches what, of who mounts it, of the results that it
-keeps, and of its tasks. A value that is handed to each of them; nothing here has a name that a
-second server on the node could collide with.
+keeps, and of its tasks; and what is counted for its error budget. A value that is handed to each of
+them; nothing here has a name that a second server on the node could collide with.
 
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
 HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
@@ -25,19 +25,21 @@ itself, and its row counts the messages that it has not taken yet.
     key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
-    mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables()
+    mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables(),
+    zones := erlmcp_zones:zones()
 }.
 
 -doc "What calls know of it. Each has a copy, and so it is little.".
 -type of_calls() :: #{
-    limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(), subscriptions := ets:table(),
-    supervisors := ets:table(), tasks := erlmcp_tasks:tables(), atom() => term()
+    key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
+    subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
+    zones := erlmcp_zones:zones(), atom() => term()
 }.
 
 -doc "What calls know of an instance.".
 -spec of_calls(of_calls()) -> of_calls().
 of_calls(Instance) ->
-    maps:with([limits, gate, subscriptions, supervisors, tasks], Instance).
+    maps:with([key, limits, gate, subscriptions, supervisors, tasks, zones], Instance).
 
 -doc """
 A new instance, whose tasks are kept in this store; its tables belong to the calling process, the
@@ -53,7 +55,7 @@ new(Key, Limits, Mounts, TaskStore) ->
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
-      tasks => erlmcp_tasks:open(TaskStore, Limits)}.
+      tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()}.
 
 gate(Limits) ->
     erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).

@@ -32,6 +32,8 @@ The options of `erlmcp:start_server/1`.
   They may come in a fun, called when the server starts, so that no supervisor logs them.
 - `task_store`: what keeps the records of tasks, `{Module, Options}` with a module of
   `-behaviour(erlmcp_task_store)`; by default `{erlmcp_task_store_ets, #{}}`, in memory.
+- `on_event`: called with what an operator may want to know at once, see `t:erlmcp_event:event/0`;
+  in a process of its own, one event after the other.
 - `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
 - `limits`: see `limits/0`.
 - `id`: a term to call the server by, beside its pid.
@@ -59,6 +61,7 @@ The options of `erlmcp:start_server/1`.
     list_ttl_ms => non_neg_integer(),
     keys => erlmcp_seal:key_ring() | fun(() -> erlmcp_seal:key_ring()),
     task_store => {module(), map()},
+    on_event => erlmcp_event:handler(),
     listen => [erlmcp_listen_options:listener()],
     limits => #{atom() => pos_integer() | infinity}
 }.
@@ -75,7 +78,7 @@ The options of `erlmcp:start_server/1`.
     tasks := pos_integer(), tasks_per_principal := pos_integer(), task_bytes := pos_integer(),
     task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
-    keep_alive_ms := pos_integer(),
+    keep_alive_ms := pos_integer(), zone_requests := pos_integer(),
     %% those of the gate
     connections := bound(), connections_per_address := bound(),
     connections_per_principal := bound(), in_flight := bound(),
@@ -94,6 +97,7 @@ The options of `erlmcp:start_server/1`.
     mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
     task_store := {module(), map()},
     workers := #{atom() => erlmcp_workers:options()},
+    on_event := erlmcp_event:handler() | none,
     listen := [erlmcp_listen_options:listener()],
     limits := limits()
 }.
@@ -127,7 +131,9 @@ limits() ->
      {task_timeout_ms, 1_800_000, ~"milliseconds a task may run, unless its tool says otherwise"},
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
-     {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"}] ++ gate_limits().
+     {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
+     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+    ++ gate_limits().
 
 -doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
@@ -190,6 +196,7 @@ check(Given) when is_map(Given) ->
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,
+               on_event => maps:get(on_event, Options, none),
                listen => maps:get(listen, Options, []),
                limits => Limits}}
     end;
@@ -219,7 +226,7 @@ default_limits() ->
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers],
+            task_store, breakers, workers, on_event],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -269,6 +276,8 @@ option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
         false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
     end;
 option(task_store, _) -> {expected, ~"a module and a map of its options"};
+option(on_event, Fun) when is_function(Fun, 1) -> ok;
+option(on_event, _) -> {expected, ~"a fun of one argument"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
 option(list_ttl_ms, _) -> {expected, ~"milliseconds, 0 or more"};
 option(keys, [_ | _] = Keys) when length(Keys) > 0 ->

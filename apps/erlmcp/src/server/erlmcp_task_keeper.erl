@@ -142,11 +142,13 @@ handle_info({erlmcp_task, {notification, Bytes}}, #state{instance = Instance} = 
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
 handle_info({erlmcp_task, {deadline, Pid}}, #state{pid = Pid, revision = Revision} = State) ->
-    over(erlmcp_call:timed_out(task, Revision), State);
+    #state{instance = Instance} = State,
+    over(erlmcp_call:timed_out(task, Revision, Instance), State);
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, revision = Revision} = State) ->
+    #state{instance = Instance} = State,
     case Reason of
         {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
-        _ -> over(erlmcp_call:died(Reason, task, Revision), State)
+        _ -> over(erlmcp_call:died(Reason, task, Revision, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),

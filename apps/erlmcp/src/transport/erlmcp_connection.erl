@@ -105,8 +105,7 @@ line(Line, #{instance := #{limits := Limits}} = Connection) ->
 -spec message(Json :: term(), Bytes :: non_neg_integer(), connection()) ->
     {iodata(), connection()}.
 message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
-    #{gate := Gate} = Instance,
-    case erlmcp_entrance:enter(Json, Bytes, Flow, Gate) of
+    case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
@@ -119,6 +118,7 @@ handle(Json, Admitted, Connection) ->
     #{instance := Instance, envelope := Envelope, session := Session} = Connection,
     Catalog = erlmcp_publisher:catalog(Instance),
     {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+    ok = erlmcp_answers:known(Effects, Instance),
     effects(erlmcp_entrance:effects(Effects, Admitted), [],
             opened(Session, Connection#{session := Next})).
 

@@ -66,26 +66,32 @@ Asks for a place for a decoded message of so many bytes. Gives the message as th
 it, without what may not enter of a batch; or the refusal, or the answer to a batch of which nothing
 may.
 """.
--spec enter(Json :: term(), Bytes :: non_neg_integer(), flow(), erlmcp_gate:gate()) ->
+-spec enter(Json :: term(), Bytes :: non_neg_integer(), flow(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
     | {refuse, erlmcp_message:id() | undefined, erlmcp_refusal:refusal()}
     | {answer, iodata()}.
-enter([_ | _] = Batch, Bytes, Flow, Gate) ->
+enter([_ | _] = Batch, Bytes, Flow, Instance) ->
     case length(Batch) =< erlmcp_engine:max_batch() of
-        true -> each(Batch, Bytes div length(Batch), Flow, Gate, {[], [], []});
-        false -> whole(Batch, Bytes, Flow, Gate)
+        true -> each(Batch, Bytes div length(Batch), Flow, Instance, {[], [], []});
+        false -> whole(Batch, Bytes, Flow, Instance)
     end;
-enter(Json, Bytes, Flow, Gate) ->
-    whole(Json, Bytes, Flow, Gate).
+enter(Json, Bytes, Flow, Instance) ->
+    whole(Json, Bytes, Flow, Instance).
 
-whole(Json, Bytes, Flow, Gate) ->
-    case one(Json, Bytes, Flow, Gate) of
+whole(Json, Bytes, Flow, Instance) ->
+    case one(Json, Bytes, Flow, Instance) of
         {ok, Ticket} -> {ok, Json, Ticket};
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
 
-one(Json, Bytes, Flow, Gate) ->
-    erlmcp_gate:enter(Gate, #{flow => Flow, kind => kind(Json), bytes => Bytes}).
+one(Json, Bytes, Flow, #{gate := Gate} = Instance) ->
+    case erlmcp_gate:enter(Gate, #{flow => Flow, kind => kind(Json), bytes => Bytes}) of
+        {ok, _} = Entered ->
+            Entered;
+        {refuse, Refusal} = Refused ->
+            _ = erlmcp_answers:answered({error, Refusal}, Instance),
+            Refused
+    end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;
 kind(#{~"method" := _}) -> notification;
@@ -97,14 +103,14 @@ each([], _, _, _, {[], [], Refused}) ->
     {answer, erlmcp_message:batch(lists:reverse(Refused))};
 each([], _, _, _, {Batch, Tickets, Refused}) ->
     {ok, lists:reverse(Batch), {batch, Tickets, Refused}};
-each([Json | Rest], Bytes, Flow, Gate, {Batch, Tickets, Refused}) ->
-    case one(Json, Bytes, Flow, Gate) of
+each([Json | Rest], Bytes, Flow, Instance, {Batch, Tickets, Refused}) ->
+    case one(Json, Bytes, Flow, Instance) of
         {ok, Ticket} ->
-            each(Rest, Bytes, Flow, Gate,
+            each(Rest, Bytes, Flow, Instance,
                  {[Json | Batch], [{id(Json), Ticket} | Tickets], Refused});
         {refuse, Refusal} ->
             Error = erlmcp_message:error(id(Json), Refusal),
-            each(Rest, Bytes, Flow, Gate, {Batch, Tickets, [Error | Refused]})
+            each(Rest, Bytes, Flow, Instance, {Batch, Tickets, [Error | Refused]})
     end.
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;

@@ -15,12 +15,16 @@ connection may be one of this principal's. What a session's client posts may be 
 waited for, and is read.
 """.
 -spec knock(erlmcp_http_request:asked(), cowboy_req:req(), erlmcp_auth:principal(),
-            erlmcp_gate:gate()) ->
+            erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
-knock(Asked, #{headers := Headers, version := Version}, Principal, Gate) ->
+knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gate} = Instance) ->
     maybe
         ok ?= takes(Asked, Headers, Gate),
         ok ?= joined(Principal, Version, Gate)
+    else
+        {refuse, Refusal, _} = Refused ->
+            _ = erlmcp_answers:answered({error, Refusal}, Instance),
+            Refused
     end.
 
 takes({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->

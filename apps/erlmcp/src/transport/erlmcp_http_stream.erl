@@ -78,8 +78,8 @@ init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
     end.
 
 enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stream) ->
-    #stream{owner = Owner, config = #{instance := #{gate := Gate}} = Config} = Stream,
-    case erlmcp_http_door:knock(Asked, Request, Principal, Gate) of
+    #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
+    case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
         ok ->
             asked(Asked, Request, Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip)});
         {refuse, Refusal, Headers} ->
@@ -88,10 +88,15 @@ enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stre
 
 asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
     received(erlmcp_http_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
-asked({get, Id}, _, Stream) ->
-    get_stream(find_session(Id, Stream), Stream);
-asked({delete, Id}, _, Stream) ->
-    delete(find_session(Id, Stream), Stream).
+asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Principal} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    case erlmcp_http_session:get(Id, Principal, {Owner, Headers}, Instance) of
+        {ok, Pid} -> start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
+        {refuse, Refusal} -> {erlmcp_http_response:refuse(Refusal), Stream}
+    end;
+asked({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    {erlmcp_http_session:delete(Id, Principal, Instance), Stream}.
 
 %% With HTTP/2 the empty body of GET may come as a frame of its own.
 -doc false.
@@ -115,9 +120,9 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     end.
 
 admit(Json, Bytes, #stream{headers = Headers, principal = Principal, flow = Flow} = Stream) ->
-    #stream{config = #{instance := #{gate := Gate}}} = Stream,
+    #stream{config = #{instance := Instance}} = Stream,
     Envelope = #{headers => Headers, principal => Principal},
-    case erlmcp_entrance:enter(Json, Bytes, Flow, Gate) of
+    case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Envelope, Stream);
         {refuse, Id, Refusal} ->
@@ -133,12 +138,15 @@ handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Str
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
+            ok = erlmcp_answers:known(Effects, Instance),
             opened(Session, id(Json), erlmcp_entrance:effects(Effects, Admitted), Stream);
         unknown ->
             ok = erlmcp_entrance:forgo(Admitted),
-            {erlmcp_http_response:refuse(gone(), id(Json), #{}), Stream};
+            Refusal = erlmcp_http_session:gone(),
+            {erlmcp_http_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+            ok = erlmcp_answers:known(Effects, Instance),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
             perform(erlmcp_entrance:effects(Effects, Admitted), #{},
                     Stream#stream{session = {Id, Pid, Next}})
@@ -146,22 +154,13 @@ handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Str
 
 %% A stateless message may carry a session id, and it means nothing.
 session(Json, Envelope, #stream{headers = #{~"mcp-session-id" := Id}} = Stream) ->
+    #stream{principal = Principal, config = #{instance := Instance}} = Stream,
     case erlmcp_engine:era(Json, Envelope) of
         stateless -> none;
-        session -> find_session(Id, Stream)
+        session -> erlmcp_http_session:find(Id, Principal, Instance)
     end;
 session(_, _, _) ->
     none.
-
-%% Another principal's session is as unknown as one that is not there.
-find_session(Id, #stream{principal = Principal, config = #{instance := Instance}}) ->
-    case erlmcp_instance:find_session(Id, Principal, Instance) of
-        {ok, Pid, Session} -> {Id, Pid, Session};
-        error -> unknown
-    end.
-
-gone() ->
-    erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
@@ -269,38 +268,6 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
                          Stream#stream{call = {listen, Id, Topics, Closed}})
     end.
 
-%% GET and DELETE, which sessions have.
-
-get_stream(unknown, Stream) ->
-    {erlmcp_http_response:refuse(gone()), Stream};
-get_stream({_, Pid, _}, #stream{owner = Owner, headers = Headers} = Stream) ->
-    Opened = case Headers of
-        #{~"last-event-id" := EventId} -> erlmcp_session:resume_stream(Pid, EventId, Owner);
-        #{} -> erlmcp_session:open_stream(Pid, Owner)
-    end,
-    case Opened of
-        ok ->
-            start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
-        {error, attached} ->
-            Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
-            {erlmcp_http_response:refuse(Refusal), Stream};
-        {error, gone} ->
-            Refusal = erlmcp_refusal:new(invalid_header,
-                                         ~"Last-Event-ID: what follows this event is not kept",
-                                         #{status => 400}),
-            {erlmcp_http_response:refuse(Refusal), Stream};
-        {error, closed} ->
-            {erlmcp_http_response:refuse(gone()), Stream}
-    end.
-
-delete(unknown, Stream) ->
-    {erlmcp_http_response:refuse(gone()), Stream};
-delete({Id, Pid, _}, #stream{config = #{instance := Instance}} = Stream) ->
-    %% Gone for every request after this one, also before the process has ended.
-    ok = erlmcp_instance:delete_session(Id, Instance),
-    ok = erlmcp_session:close(Pid),
-    {erlmcp_http_response:respond(204, #{}, <<>>), Stream}.
-
 %% What the call, the session and the timers send.
 
 -doc false.
@@ -336,13 +303,15 @@ info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
     finish({reply, Status, Bytes}, Stream);
 info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}, config = Config} = Stream) ->
+    #{calls := Known} = Config,
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Stream#stream.place),
-    finish(erlmcp_call:timed_out(Id, Revision), Stream);
-info(_, {'EXIT', Pid, Reason}, #stream{call = {call, Pid, Id, Revision}} = Stream) ->
+    finish(erlmcp_call:timed_out(Id, Revision, Known), Stream);
+info(_, {'EXIT', Pid, Reason},
+     #stream{call = {call, Pid, Id, Revision}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.place),
-    finish(erlmcp_call:died(Reason, Id, Revision), Stream);
+    finish(erlmcp_call:died(Reason, Id, Revision, Known), Stream);
 info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
 info(_, keep_alive, #stream{streaming = true} = Stream) ->

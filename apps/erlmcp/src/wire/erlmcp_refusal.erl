@@ -10,7 +10,8 @@ it (overload, size, shutdown, ...) the number is the code. `data` also carries `
 """.
 
 -export([new/2, new/3]).
--export([is_refusal/1, encode/1, status/1, with_status/2, retry_after/1, name/1, message/1]).
+-export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1, name/1,
+         message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -148,6 +149,16 @@ name({Name, _, _, _}) -> Name.
 -doc "Its sentence.".
 -spec message(refusal()) -> binary().
 message({_, _, Message, _}) -> Message.
+
+-doc """
+Whether the server failed, so that it counts against its error budget: a status of 500 or more,
+graver than a warning, or a deadline that passed. A caller's mistakes and limits do not, nor does
+what the server says of itself while it drains or holds a caller off.
+""".
+-spec is_fault(refusal()) -> boolean().
+is_fault({timeout, _, _, _}) -> true;
+is_fault({_, {_, Status, Severity, delay}, _, _}) -> Status >= 500 andalso Severity =/= warning;
+is_fault(_) -> false.
 
 -doc "The whole table, by number.".
 -spec table() -> [row()].

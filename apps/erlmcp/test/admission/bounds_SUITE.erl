@@ -107,6 +107,7 @@ elsewhere() ->
       task_timeout_ms => {Tasks, deadline_is_failed},
       receive_timeout_ms => {http_bounds_SUITE, body_that_stops_is_408},
       send_timeout_ms => {tcp_SUITE, unread_answers_are_bounded_in_time},
+      zone_requests => {events_SUITE, few_requests_change_no_zone},
       keep_alive_ms => {proxies_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
 
 every_limit_has_its_test(_) ->

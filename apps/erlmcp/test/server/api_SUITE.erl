@@ -378,15 +378,17 @@ started(Options) ->
 bad_limits_are_refused_by_name(_) ->
     [{Name, Value, {error, {bad_option, {limits, Name}, <<_, _/binary>>}}} =
          {Name, Value, started(options(#{limits => #{Name => Value}}))}
-     || {Name, _, _} <- [{no_such_limit, 1, ~""} | erlmcp_options:limits()],
-        Value <- [0, -1, 1.5, ~"1", infinity, undefined, #{}]].
+     || {Name, Default, _} <- [{no_such_limit, 1, ~""} | erlmcp_options:limits()],
+        Value <- [0, -1, 1.5, ~"1", infinity, undefined, #{}], Value =/= Default].
 
 %% Each of them, with its default from one place, and described there.
 every_limit_can_be_set(_) ->
     [begin
-         true = is_integer(Default) andalso Default > 0 andalso byte_size(What) > 10,
+         true = byte_size(What) > 10,
+         true = Default =:= infinity orelse is_integer(Default) andalso Default > 0,
          started = started(options(#{limits => #{Name => Value}}))
-     end || {Name, Default, What} <- erlmcp_options:limits(), Value <- [1, Default, Default * 2]].
+     end || {Name, Default, What} <- erlmcp_options:limits(),
+            Value <- [1, Default] ++ [Default * 2 || Default =/= infinity]].
 
 %% `{bad_definition, Kind, Name, Field, Expected}`, for every field of every kind, at the start and
 %% at run time.
@@ -457,7 +459,9 @@ wrong(cache) -> [1000, #{}, #{ttl_ms => 0}, #{ttl_ms => ~"1"}, #{ttl_ms => 1, sc
                  #{ttl_ms => 1, size => 1}, undefined];
 wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}];
 wrong(task_support) -> [true, ~"optional", undefined];
-wrong(task_start) -> [later, ~"at_once", undefined].
+wrong(task_start) -> [later, ~"at_once", undefined];
+wrong(breaker) -> [~"db", db, [], 1, #{failures => 0}, #{opens => 1}];
+wrong(label) -> [~"db", db, #{}, 1].
 
 definition(resource, Name) ->
     #{uri => <<"r://", Name/binary>>, name => Name, handler => fun(_, _) -> Name end};

@@ -1,0 +1,150 @@
+-module(erlmcp_event).
+-moduledoc """
+What happens to a server that its operator may want to know at once: `on_event` of its options is
+called with each event, in one process for each server that has it. Who tells an event never waits:
+at most 1,000 wait for the fun, what is over that is dropped, counted, and told with the next one.
+
+The processes stand in one table of the node, by the key of their server. `table/0` is all events
+that there are.
+""".
+
+-behaviour(gen_server).
+
+-export([open/0, start_link/3, emit/3, broadcast/2, table/0]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-export_type([event/0, handler/0, name/0]).
+
+-doc """
+`event` is its name, `server` the `id` of the server's options, `at` the system time in
+milliseconds; `dropped`, if it is there, says how many events before this one were not told. The
+other fields are those of `table/0`.
+""".
+-type event() :: #{
+    event := name(), server := term(), at := integer(), dropped => pos_integer(), atom() => term()
+}.
+-type handler() :: fun((event()) -> term()).
+-type name() :: atom().
+
+%% Events that wait for the fun of a server.
+-define(MAX_WAITING, 1000).
+
+%% Of the counters.
+-define(WAITING, 1).
+-define(DROPPED, 2).
+
+-record(state, {
+    key :: reference(),
+    server :: term(),
+    handler :: handler(),
+    counters :: atomics:atomics_ref()
+}).
+
+-doc "Every event, its fields beside those that all have, and when it is told.".
+-spec table() -> [{name(), [atom()], When :: binary()}].
+table() ->
+    [{zone_changed, [window, from, to, requests, faults],
+      ~"the error budget of a window, `window` seconds long, is in another zone"},
+     {memory_full, [source, used, limit],
+      ~"the memory passed its bound: new work is refused with 1089"},
+     {memory_ok, [source, used, limit], ~"it is far enough under the bound again"},
+     {incident, [incident, what, method, target],
+      ~"a handler crashed; the log has the rest under the id"}].
+
+-doc "Makes the table of the node's servers; it belongs to the calling process.".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
+    ok.
+
+-doc "Starts the process of the server with this key; `Server` is what its events say it is.".
+-spec start_link(Key :: reference(), Server :: term(), handler()) -> gen_server:start_ret().
+start_link(Key, Server, Handler) ->
+    gen_server:start_link(?MODULE, {Key, Server, Handler}, []).
+
+-doc "Tells an event of the server with this key. Does not wait; without `on_event` of no effect.".
+-spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
+emit(Key, Name, Fields) ->
+    case ets:lookup(?MODULE, Key) of
+        [{_, Pid, Counters}] -> send(Pid, Counters, event(Name, Fields));
+        [] -> ok
+    end.
+
+-doc "Tells an event of the node to all its servers.".
+-spec broadcast(name(), #{atom() => term()}) -> ok.
+broadcast(Name, Fields) ->
+    Event = event(Name, Fields),
+    lists:foreach(
+        fun({_, Pid, Counters} = Row) ->
+            case is_process_alive(Pid) of
+                true -> send(Pid, Counters, Event);
+                %% One that was killed could not take its row with it.
+                false -> ets:delete_object(?MODULE, Row)
+            end
+        end, ets:tab2list(?MODULE)).
+
+event(Name, Fields) ->
+    Fields#{event => Name, at => erlang:system_time(millisecond)}.
+
+send(Pid, Counters, Event) ->
+    case atomics:add_get(Counters, ?WAITING, 1) of
+        Waiting when Waiting > ?MAX_WAITING ->
+            ok = atomics:sub(Counters, ?WAITING, 1),
+            atomics:add(Counters, ?DROPPED, 1);
+        _ ->
+            Pid ! {?MODULE, Event},
+            ok
+    end.
+
+-doc false.
+init({Key, Server, Handler}) ->
+    process_flag(trap_exit, true),
+    %% New ones: what waited for a process that ended is gone with it.
+    Counters = atomics:new(2, []),
+    true = ets:insert(?MODULE, {Key, self(), Counters}),
+    {ok, #state{key = Key, server = Server, handler = Handler, counters = Counters}}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info({?MODULE, Event}, State) ->
+    ok = told(Event, State),
+    {noreply, State};
+handle_info(_, State) ->
+    {noreply, State}.
+
+told(Event, #state{server = Server, handler = Handler, counters = Counters}) ->
+    ok = atomics:sub(Counters, ?WAITING, 1),
+    Whole = case atomics:exchange(Counters, ?DROPPED, 0) of
+        0 -> Event#{server => Server};
+        Dropped -> Event#{server => Server, dropped => Dropped}
+    end,
+    try
+        _ = Handler(Whole),
+        ok
+    catch
+        Class:Reason:Stack ->
+            logger:error(#{what => event_handler_failed, event => map_get(event, Event),
+                           class => Class, reason => Reason, stacktrace => Stack})
+    end.
+
+%% A server that ends tells what has happened until then.
+-doc false.
+terminate(_, #state{key = Key} = State) ->
+    true = ets:delete(?MODULE, Key),
+    rest(State).
+
+rest(State) ->
+    receive
+        {?MODULE, Event} ->
+            ok = told(Event, State),
+            rest(State)
+    after 0 ->
+        ok
+    end.

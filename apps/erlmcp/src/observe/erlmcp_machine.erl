@@ -1,0 +1,146 @@
+-module(erlmcp_machine).
+-moduledoc """
+What the machine, the control group and the node have: memory, descriptors, ports, processes, cores,
+and what the kernel allows sockets. Read from `/proc` and `/sys/fs/cgroup` under a root, which is
+`/` but in tests; what is not there is left out.
+
+Of a control group what it may have and what it holds is known from version 1 and 2 of their files,
+for each group above that has a bound of its own. Pages of files that nobody uses do not count as
+held: the kernel takes them back before it ends a process.
+""".
+
+-export([facts/1, places/1, memory/1]).
+
+-export_type([facts/0, place/0, memory/0]).
+
+-doc """
+`descriptors` are what the node may open, `descriptors_hard` what it could be allowed without
+privileges; `memory` and `group_memory` are bytes, the latter of the narrowest group; `backlog` is
+the longest queue of connections that are to be accepted, `local_ports` the number of ports for
+connections that the machine opens itself.
+""".
+-type facts() :: #{
+    descriptors => pos_integer(), descriptors_hard => pos_integer() | unlimited,
+    ports := pos_integer(), processes := pos_integer(), schedulers := pos_integer(),
+    cores => pos_integer(), memory => pos_integer(), group_memory => pos_integer(),
+    backlog => pos_integer(), local_ports => pos_integer()
+}.
+-doc "Where memory is looked at: the machine's, or that of a group that has files for it.".
+-opaque place() ::
+    {machine, file:filename()}
+    | {group, Limit :: file:filename(), Held :: file:filename(), Stat :: file:filename(),
+       Unused :: binary()}.
+-type memory() :: #{
+    source := machine | group, used := non_neg_integer(), total := pos_integer()
+}.
+
+-doc "All that is known.".
+-spec facts(Root :: file:filename()) -> facts().
+facts(Root) ->
+    Known = #{ports => erlang:system_info(port_limit),
+              processes => erlang:system_info(process_limit),
+              schedulers => erlang:system_info(schedulers_online),
+              cores => erlang:system_info(logical_processors_available)},
+    Kernel = filename:join(Root, "proc/sys/net"),
+    lists:foldl(fun maps:merge/2, maps:filter(fun(_, Value) -> is_integer(Value) end, Known),
+                [descriptors(Root), memories(Root),
+                 #{backlog => Longest
+                   || [Longest] <- [numbers(filename:join(Kernel, "core/somaxconn"))]},
+                 #{local_ports => Last - First + 1
+                   || [First, Last] <- [numbers(filename:join(Kernel,
+                                                              "ipv4/ip_local_port_range"))]}]).
+
+descriptors(Root) ->
+    Line = ~"^Max open files +([0-9]+) +([0-9]+|unlimited)",
+    case re:run(text(filename:join(Root, "proc/self/limits")), Line,
+                [multiline, {capture, all_but_first, binary}]) of
+        {match, [Soft, ~"unlimited"]} ->
+            #{descriptors => binary_to_integer(Soft), descriptors_hard => unlimited};
+        {match, [Soft, Hard]} ->
+            #{descriptors => binary_to_integer(Soft), descriptors_hard => binary_to_integer(Hard)};
+        nomatch ->
+            %% What the node itself found when it started.
+            #{descriptors => lists:max([Max || Set <- erlang:system_info(check_io),
+                                               {max_fds, Max} <- Set])}
+    end.
+
+memories(Root) ->
+    Looks = [Memory || Place <- places(Root), {ok, Memory} <- [memory(Place)]],
+    Machine = #{memory => Total || #{source := machine, total := Total} <- Looks},
+    case [Total || #{source := group, total := Total} <- Looks] of
+        [] -> Machine;
+        Totals -> Machine#{group_memory => lists:min(Totals)}
+    end.
+
+-doc "Where the memory that the node may have is looked at.".
+-spec places(Root :: file:filename()) -> [place()].
+places(Root) ->
+    Groups = binary:split(text(filename:join(Root, "proc/self/cgroup")), ~"\n", [global, trim_all]),
+    [{machine, filename:join(Root, "proc/meminfo")}
+     | lists:append([groups(binary:split(Group, ~":", [global]), Root) || Group <- Groups])].
+
+groups([~"0", ~"", Path], Root) ->
+    [{group, filename:join(Folder, "memory.max"), filename:join(Folder, "memory.current"),
+      filename:join(Folder, "memory.stat"), ~"inactive_file"}
+     || Folder <- folders(filename:join(Root, "sys/fs/cgroup"), Path),
+        filelib:is_regular(filename:join(Folder, "memory.max"))];
+groups([_, Controllers, Path], Root) ->
+    [{group, filename:join(Folder, "memory.limit_in_bytes"),
+      filename:join(Folder, "memory.usage_in_bytes"), filename:join(Folder, "memory.stat"),
+      ~"total_inactive_file"}
+     || lists:member(~"memory", binary:split(Controllers, ~",", [global])),
+        Folder <- folders(filename:join(Root, "sys/fs/cgroup/memory"), Path),
+        filelib:is_regular(filename:join(Folder, "memory.limit_in_bytes"))];
+groups(_, _) ->
+    [].
+
+%% The group and all above it. In a container the path may be one of the world outside; the folder
+%% that is there for all is the container's own then.
+folders(Base, Path) ->
+    {Folders, _} = lists:mapfoldl(fun(Name, Above) ->
+                                      Folder = filename:join(Above, Name),
+                                      {Folder, Folder}
+                                  end, Base, binary:split(Path, ~"/", [global, trim_all])),
+    [Base | Folders].
+
+-doc "How much of it is used; `none` where there is no bound.".
+-spec memory(place()) -> {ok, memory()} | none.
+memory({machine, File}) ->
+    Text = text(File),
+    case {line(~"MemTotal:", Text), line(~"MemAvailable:", Text)} of
+        {Total, Available} when is_integer(Total), is_integer(Available), Total > 0 ->
+            {ok, #{source => machine, used => (Total - Available) * 1024, total => Total * 1024}};
+        _ ->
+            none
+    end;
+memory({group, Limit, Held, Stat, Unused}) ->
+    case {numbers(Limit), numbers(Held)} of
+        %% Version 1 has a number for no bound too: the largest that is whole pages.
+        {[Total], [Used]} when Total > 0, Total < 1 bsl 60 ->
+            Kept = case line(Unused, text(Stat)) of
+                none -> 0;
+                Bytes -> Bytes
+            end,
+            {ok, #{source => group, used => max(0, Used - Kept), total => Total}};
+        _ ->
+            none
+    end.
+
+line(Name, Text) ->
+    case re:run(Text, [~"^", Name, ~"\\s+([0-9]+)"],
+                [multiline, {capture, all_but_first, binary}]) of
+        {match, [Number]} -> binary_to_integer(Number);
+        nomatch -> none
+    end.
+
+numbers(File) ->
+    case re:run(text(File), ~"[0-9]+", [global, {capture, all, binary}]) of
+        {match, Numbers} -> [binary_to_integer(Number) || [Number] <- Numbers];
+        nomatch -> []
+    end.
+
+text(File) ->
+    case file:read_file(File, [raw]) of
+        {ok, Text} -> Text;
+        {error, _} -> ~""
+    end.

@@ -1,0 +1,274 @@
+-module(events_SUITE).
+-moduledoc """
+What a server tells its operator: events by `on_event`, and the zones of its error budget, over real
+sockets and in both eras.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([crashes_are_told/1, handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
+         events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
+         wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
+-export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
+         every_transport_counts/1, few_requests_change_no_zone/1, windows_slide/1,
+         zones_have_their_bounds/1]).
+
+-import(erlmcp_test_http, [start/1, stop/1, definitions/1, call/4, initialize/2]).
+
+%% Events that may wait for the fun.
+-define(WAITING, 1000).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
+
+all() ->
+    [crashes_are_told, handlers_are_called_in_order, a_crash_of_the_fun_is_survived,
+     events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
+     wrong_handlers_are_refused, servers_hear_of_the_node,
+     faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
+     few_requests_change_no_zone, windows_slide, zones_have_their_bounds].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% Events.
+
+crashes_are_told(_) ->
+    Server = start((definitions(self()))#{id => told, on_event => teller()}),
+    [begin
+         Incident = crash(Server, Options),
+         #{event := incident, server := told, incident := Incident, what := call_crashed,
+           method := ~"tools/call", target := ~"crash", at := At} = Event = told(incident),
+         true = abs(At - erlang:system_time(millisecond)) < 60_000,
+         ok = as_in_the_table(Event)
+     end || Options <- eras(Server)],
+    stop(Server).
+
+handlers_are_called_in_order(_) ->
+    Server = start((definitions(self()))#{on_event => teller()}),
+    Incidents = [crash(Server, #{}) || _ <- lists:seq(1, 20)],
+    Incidents = [Id || _ <- Incidents, #{incident := Id} <- [told(incident)]],
+    stop(Server).
+
+a_crash_of_the_fun_is_survived(_) ->
+    Test = self(),
+    Server = start((definitions(Test))#{on_event => fun(Event) -> Test ! Event, error(oh) end}),
+    Incidents = [crash(Server, #{}) || _ <- lists:seq(1, 3)],
+    Incidents = [Id || _ <- Incidents, #{incident := Id} <- [told(incident)]],
+    stop(Server).
+
+%% The one that the fun is busy with, and those that may wait: the next are dropped, and nobody
+%% waited for the fun.
+events_over_the_bound_are_counted(_) ->
+    Test = self(),
+    Busy = fun(Event) ->
+        Test ! {self(), Event},
+        receive go_on -> ok end
+    end,
+    #{pid := Pid} = Server = start(#{on_event => Busy}),
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(Pid),
+    emit(0, Key),
+    Handler = receive {From, #{number := 0}} -> From end,
+    lists:foreach(fun(Number) -> emit(Number, Key) end, lists:seq(1, ?WAITING + 7)),
+    [begin
+         Handler ! go_on,
+         receive {Handler, #{number := Number} = Event} -> dropped(Number, Event) end
+     end || Number <- lists:seq(1, ?WAITING)],
+    Handler ! go_on,
+    emit(last, Key),
+    receive {Handler, #{number := last} = Event} -> false = is_map_key(dropped, Event) end,
+    Handler ! go_on,
+    stop(Server).
+
+%% Told with the next event, and once.
+dropped(1, Event) -> #{dropped := 7} = Event;
+dropped(_, Event) -> false = is_map_key(dropped, Event).
+
+emit(Number, Key) ->
+    ok = erlmcp_event:emit(Key, incident, #{number => Number}).
+
+what_waits_is_told_at_the_end(_) ->
+    Test = self(),
+    Handler = fun(#{number := Number} = Event) ->
+        Test ! Event,
+        Number =:= 1 andalso receive go_on -> ok end
+    end,
+    #{pid := Pid} = Server = start(#{on_event => Handler}),
+    {ok, Supervisor, #{key := Key}} = erlmcp_registry:whereis(Pid),
+    {events, Process, _, _} = lists:keyfind(events, 1, supervisor:which_children(Supervisor)),
+    emit(1, Key),
+    #{number := 1} = told(incident),
+    true = unlink(Supervisor),
+    {Stopper, Monitor} = spawn_monitor(fun() -> stop(Server) end),
+    %% All others have ended then.
+    await(fun() ->
+              {messages, Messages} = process_info(Process, messages),
+              lists:member({'EXIT', Supervisor, shutdown}, Messages)
+          end),
+    emit(2, Key),
+    emit(3, Key),
+    Process ! go_on,
+    [#{number := Number} = told(incident) || Number <- [2, 3]],
+    receive {'DOWN', Monitor, process, Stopper, normal} -> ok end.
+
+wrong_handlers_are_refused(_) ->
+    [{error, {bad_option, on_event, ~"a fun of one argument"}} =
+         erlmcp:start_server(#{name => ~"n", version => ~"1", on_event => Wrong})
+     || Wrong <- [none, fun() -> ok end, {m, f}]],
+    ok.
+
+%% Also after one of them was killed.
+servers_hear_of_the_node(_) ->
+    process_flag(trap_exit, true),
+    [First, Second, #{pid := Third}] = [start(#{id => Id, on_event => teller()})
+                                        || Id <- [first, second, third]],
+    exit(Third, kill),
+    _ = erlmcp_test_http:ended(Third),
+    ok = erlmcp_event:broadcast(memory_ok, #{source => node, used => 1, limit => 2}),
+    [first, second] = lists:sort([Id || _ <- [1, 2], #{server := Id} <- [told(memory_ok)]]),
+    lists:foreach(fun erlmcp_test_http:stop/1, [First, Second]).
+
+%% Error budget.
+
+faults_change_the_zone(_) ->
+    Server = start(with_zones(20, #{on_event => teller()})),
+    #{zone := green} = budget(Server),
+    _ = [echo(Server, Options) || Options <- eras(Server), _ <- lists:seq(1, 10)],
+    _ = [crash(Server, Options) || Options <- eras(Server)],
+    %% All three windows have the same in them.
+    Events = [told(zone_changed) || _ <- erlmcp_zone:windows()],
+    [ok = as_in_the_table(Event) || Event <- Events],
+    [10, 60, 300] = lists:sort([Window || #{window := Window, to := red} <- Events]),
+    await(fun() -> map_get(zone, budget(Server)) =:= red andalso faults(Server) =:= 2 end),
+    stop(Server).
+
+%% What is wrong with a request, what a tool says went wrong, and a caller over his limit.
+mistakes_do_not_change_the_zone(_) ->
+    Server = start(with_zones(1, #{on_event => teller()})),
+    Options = eras(Server),
+    [begin
+         _ = call(Server, ~"tools/call", #{name => ~"none"}, How),
+         _ = call(Server, ~"tools/call", #{name => 1}, How),
+         _ = call(Server, ~"no/such", #{}, How),
+         _ = call(Server, ~"tools/call", #{name => ~"fails"}, How)
+     end || How <- Options],
+    %% Two of them opened the session.
+    await(fun() -> requests(Server) >= 8 end),
+    #{zone := green} = budget(Server),
+    0 = faults(Server),
+    stop(Server).
+
+every_transport_counts(_) ->
+    Server = #{pid := Pid} = start(with_zones(1, #{listen => [{http, #{}}, {tcp, #{}}]})),
+    _ = echo(Server, #{}),
+    _ = crash(Server, #{}),
+    [#{port := Port}] = [Listener || #{transport := tcp} = Listener <- erlmcp:listeners(Pid)],
+    Socket = erlmcp_test_line:connect(Port),
+    #{~"result" := _} = erlmcp_test_line:ask_stateless(Socket, 1, ~"tools/list", #{}),
+    #{~"error" := _} =
+        erlmcp_test_line:ask_stateless(Socket, 2, ~"tools/call", #{name => ~"crash"}),
+    #{~"error" := #{~"code" := 1069}} =
+        erlmcp_test_line:ask_stateless(Socket, 3, ~"tools/call", #{name => ~"slow"}),
+    #{~"error" := #{~"code" := 1089}} =
+        erlmcp_test_line:ask_stateless(Socket, 4, ~"tools/call", #{name => ~"hog"}),
+    await(fun() -> {requests(Server), faults(Server)} =:= {6, 4} end),
+    ok = erlmcp_test_line:close(Socket),
+    stop(Server).
+
+few_requests_change_no_zone(_) ->
+    Server = start(with_zones(1_000_000, #{})),
+    _ = crash(Server, #{}),
+    await(fun() -> requests(Server) =:= 1 end),
+    #{zone := green} = budget(Server),
+    1 = faults(Server),
+    stop(Server).
+
+%% A second is a call here: ten seconds after the fault the shortest window has forgotten it.
+windows_slide(_) ->
+    {[#{window := 10, from := green, to := red, requests := 100, faults := 1},
+      #{window := 60}, #{window := 300}], First} =
+        erlmcp_zone:tick(1100, 6, erlmcp_zone:new(100, 1000, 5)),
+    Changes = fun(Second, {Told, Windows}) ->
+        {Now, Next} = erlmcp_zone:tick(1100 + Second, 6, Windows),
+        {Told ++ [{Second, Window, To} || #{window := Window, to := To} <- Now], Next}
+    end,
+    {Told, Last} = lists:foldl(Changes, {[], First}, lists:seq(1, 300)),
+    %% The longest window grows: the fault is a smaller share of it, and then gone.
+    [{1, 10, orange}, {1, 60, orange}, {1, 300, orange}, {10, 10, green}, {60, 60, green},
+     {300, 300, green}] = Told,
+    [#{window := 10, zone := green, requests := 10, faults := 0}, #{window := 60, requests := 60},
+     #{window := 300, requests := 300}] = erlmcp_zone:report(Last).
+
+%% At each bound, and just under it; a window with too few requests stays as it was.
+zones_have_their_bounds(_) ->
+    Zone = fun(Requests, Faults) ->
+        {_, Windows} = erlmcp_zone:tick(Requests, Faults, erlmcp_zone:new(200, 0, 0)),
+        [#{zone := Found} | _] = erlmcp_zone:report(Windows),
+        Found
+    end,
+    [green, green, yellow, yellow, orange, orange, red, red] =
+        [Zone(Requests, Faults)
+         || {Requests, Faults} <- [{20_000, 0}, {20_000, 9}, {20_000, 10}, {20_000, 19},
+                                   {20_000, 20}, {20_000, 199}, {20_000, 200}, {200, 200}]],
+    green = Zone(199, 199).
+
+%% What the cases share.
+
+teller() ->
+    Test = self(),
+    fun(Event) -> Test ! Event end.
+
+%% The next event of this name; the case's time is the bound.
+told(Name) ->
+    receive #{event := Name} = Event -> Event end.
+
+as_in_the_table(#{event := Name} = Event) ->
+    {Name, Fields, _} = lists:keyfind(Name, 1, erlmcp_event:table()),
+    [] = maps:keys(Event) -- [event, server, at | Fields],
+    [] = Fields -- maps:keys(Event),
+    ok.
+
+with_zones(Least, Options) ->
+    Fails = #{name => ~"fails", handler => fun(_, _) -> {error, ~"no"} end},
+    #{tools := Tools} = Definitions = definitions(self()),
+    maps:merge(Definitions#{tools => [Fails | Tools], 
+                           limits => #{zone_requests => Least, call_heap_bytes => 4_000_000}},
+               Options).
+
+eras(Server) ->
+    [#{}, #{session => initialize(Server, ~"2025-11-25")}].
+
+crash(Server, Options) ->
+    #{messages := [#{~"error" := #{~"data" := #{~"incident" := Incident}}}]} =
+        call(Server, ~"tools/call", #{name => ~"crash"}, Options),
+    Incident.
+
+echo(Server, Options) ->
+    Arguments = #{name => ~"echo", arguments => #{text => ~"a"}},
+    #{messages := [#{~"result" := _}]} = call(Server, ~"tools/call", Arguments, Options).
+
+budget(#{pid := Pid}) ->
+    #{error_budget := Budget} = erlmcp:info(Pid),
+    Budget.
+
+requests(Server) ->
+    #{requests := Requests} = longest(Server),
+    Requests.
+
+faults(Server) ->
+    #{faults := Faults} = longest(Server),
+    Faults.
+
+%% The window that forgets nothing while a case runs.
+longest(Server) ->
+    #{windows := Windows} = budget(Server),
+    lists:last(Windows).
+
+await(Holds) ->
+    case Holds() of
+        true -> ok;
+        false ->
+            receive after 20 -> await(Holds) end
+    end.
