@@ -1,8 +1,8 @@
 -module(erlmcp_options).
 -moduledoc """
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module, reading the folders of skills, and making a key. The limits are data
-(`limits/0`); code, documents and tests read them there.
+loading the handler module, reading the folders of skills and what the machine has, and making a
+key. The limits are data (`limits/0`); code, documents and tests read them there.
 """.
 
 -export([check/1, limits/0]).
@@ -35,7 +35,8 @@ The options of `erlmcp:start_server/1`.
 - `on_event`: called with what an operator may want to know at once, see `t:erlmcp_event:event/0`;
   in a process of its own, one event after the other.
 - `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
-- `limits`: see `limits/0`.
+- `envelope`: the set of limits that it has, `measured` unless given; see `m:erlmcp_envelope`.
+- `limits`: single limits, see `limits/0`; they win over those of the envelope.
 - `id`: a term to call the server by, beside its pid.
 """.
 -type options() :: #{
@@ -63,6 +64,7 @@ The options of `erlmcp:start_server/1`.
     task_store => {module(), map()},
     on_event => erlmcp_event:handler(),
     listen => [erlmcp_listen_options:listener()],
+    envelope => erlmcp_envelope:name(),
     limits => #{atom() => pos_integer()}
 }.
 -type limits() :: #{
@@ -154,7 +156,7 @@ check(Given) when is_map(Given) ->
         Workers = maps:get(workers, Options, #{}),
         Guards = #{breakers => erlmcp_guard:breakers(maps:get(breakers, Options, #{})),
                    workers => maps:keys(Workers)},
-        Limits = maps:merge(default_limits(), maps:get(limits, Options, #{})),
+        Limits = maps:merge(default_limits(Options), maps:get(limits, Options, #{})),
         {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
                                                  maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
@@ -195,13 +197,15 @@ sources(Options) ->
 skills(Options) ->
     maps:get(skills, Options, []).
 
-default_limits() ->
-    #{Name => Default || {Name, Default, _} <- limits()}.
+default_limits(Options) ->
+    Envelope = erlmcp_envelope:limits(maps:get(envelope, Options, measured),
+                                      erlmcp_machine:facts("/")),
+    maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event],
+            task_store, breakers, workers, on_event, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -251,6 +255,11 @@ option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
         false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
     end;
 option(task_store, _) -> {expected, ~"a module and a map of its options"};
+option(envelope, Name) ->
+    case lists:member(Name, erlmcp_envelope:names()) of
+        true -> ok;
+        false -> {expected, ~"measured, team, enterprise or gov"}
+    end;
 option(on_event, Fun) when is_function(Fun, 1) -> ok;
 option(on_event, _) -> {expected, ~"a fun of one argument"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
