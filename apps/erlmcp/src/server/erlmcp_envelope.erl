@@ -5,7 +5,7 @@ Named sets of limits: what a server of that plan carries. `team`, `enterprise` a
 machine has (`measured/0`). Limits that an envelope does not name have their defaults. Pure.
 """.
 
--export([limits/2, names/0, plans/0, measured/0]).
+-export([limits/2, names/0, plans/0, measured/0, carried/1]).
 
 -export_type([name/0]).
 
@@ -61,10 +61,20 @@ measured() ->
      {cache_bytes, share(16, 64 * ?MIB), ~"1/16 of the memory, 64 MiB at most"},
      {task_bytes, share(8, 256 * ?MIB), ~"1/8 of the memory, 256 MiB at most"}].
 
-connections(#{ports := Ports, processes := Processes} = Facts) ->
-    Descriptors = [spared(Descriptors) || #{descriptors := Descriptors} <- [Facts]],
-    Memory = [Bytes div 4 div ?CONNECTION || Bytes <- memory(Facts)],
-    lists:min([?MOST, spared(Ports), Processes div 4 | Descriptors ++ Memory]).
+connections(Facts) ->
+    lists:min([?MOST | maps:values(carried(Facts))]).
+
+-doc "How many connections each thing that a machine has would carry.".
+-spec carried(erlmcp_machine:facts()) ->
+    #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
+carried(Facts) ->
+    #{Name => carried(Name, Value)
+      || Name := Value <- maps:with([descriptors, ports, processes, memory, group_memory], Facts)}.
+
+carried(processes, Processes) -> Processes div 4;
+carried(Memory, Bytes) when Memory =:= memory; Memory =:= group_memory ->
+    Bytes div 4 div ?CONNECTION;
+carried(_, Number) -> spared(Number).
 
 %% Of few, half.
 spared(Number) ->

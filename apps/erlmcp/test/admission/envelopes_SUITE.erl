@@ -53,10 +53,10 @@ plan(Limit, Plan) ->
 waiting(Id) ->
     erlmcp_test_line:stateless(Id, ~"tools/call", #{name => ~"wait"}).
 
-%% A request of so many bytes: JSON may have spaces.
+%% A line of a request of so many bytes: JSON may have spaces.
 padded(Size) ->
     Bytes = iolist_to_binary(json:encode(erlmcp_test_line:stateless(1, ~"tools/list", #{}))),
-    <<Bytes/binary, (binary:copy(~" ", Size - byte_size(Bytes)))/binary>>.
+    <<Bytes/binary, (binary:copy(~" ", Size - byte_size(Bytes)))/binary, $\n>>.
 
 single_limits_win(_) ->
     #{message_bytes := 1000, calls_per_connection := 128} =
