@@ -124,6 +124,14 @@ compared(~"refusals", Rows) ->
       || #{number := Number, name := Name, status := Status} <- erlmcp_refusal:table(),
          lists:member(Name, Atoms)],
      [[Number, Name, Status] || [Number, Name, Status | _] <- Rows]};
+compared(~"plans", Rows) ->
+    Shown = [[Name | [binary:replace(Value, ~",", ~"", [global]) || Value <- Values]]
+             || [Name | Values] <- Rows],
+    {[[code(Name) | [integer_to_binary(map_get(Plan, Values)) || Plan <- [team, enterprise, gov]]]
+      || {Name, Values} <- erlmcp_envelope:plans()],
+     Shown};
+compared(~"measured", Rows) ->
+    {[[code(Name), How] || {Name, _, How} <- erlmcp_envelope:measured()], Rows};
 compared(~"node bounds", Rows) ->
     {[[code(Name), iolist_to_binary(io_lib:format("~p", [Default])), What]
       || {Name, Default, What} <- erlmcp_memory_guard:bounds()],

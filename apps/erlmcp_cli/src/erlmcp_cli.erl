@@ -81,6 +81,7 @@ commands(Words) ->
         "complete" => erlmcp_cli_prompt:complete_command(Words),
         "listen" => erlmcp_cli_listen:command(Words),
         "ping" => erlmcp_cli_ping:command(Words),
+        "doctor" => erlmcp_cli_doctor:command(),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
                     arguments => [#{name => command, required => false}],

@@ -46,7 +46,7 @@ help_names_every_command(Config) ->
     {0, Help, ""} = erlmcp(["--help"], Config),
     [{match, _} = re:run(Help, "^  " ++ Command ++ " +[a-z]", [multiline])
      || Command <- ["serve", "list", "call", "read", "prompt", "complete", "listen", "ping",
-                    "version", "help"]],
+                    "doctor", "version", "help"]],
     {0, Serve, ""} = erlmcp(["help", "serve"], Config),
     {0, Serve, ""} = erlmcp(["serve", "--help"], Config),
     [{match, _} = re:run(Serve, Option)

@@ -49,7 +49,10 @@ table() ->
       ~"the memory passed its bound: new work is refused with 1089"},
      {memory_ok, [source, used, limit], ~"it is far enough under the bound again"},
      {incident, [incident, what, method, target],
-      ~"a handler crashed; the log has the rest under the id"}].
+      ~"a handler crashed; the log has the rest under the id"},
+     {breaker_opened, [target, opens_in_ms],
+      ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
+     {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"}].
 
 -doc "Makes the table of the node's servers; it belongs to the calling process.".
 -spec open() -> ok.
@@ -65,9 +68,12 @@ start_link(Key, Server, Handler) ->
 -doc "Tells an event of the server with this key. Does not wait; without `on_event` of no effect.".
 -spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
-    case ets:lookup(?MODULE, Key) of
+    try ets:lookup(?MODULE, Key) of
         [{_, Pid, Counters}] -> send(Pid, Counters, event(Name, Fields));
         [] -> ok
+    catch
+        %% The application has stopped before the server.
+        error:badarg -> ok
     end.
 
 -doc "Tells an event of the node to all its servers.".

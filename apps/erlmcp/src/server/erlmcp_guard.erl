@@ -117,16 +117,18 @@ enter(Breaker, Loan) ->
             {error, is_open(Milliseconds)}
     end.
 
-watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, #{process := Process}) ->
-    ok = watch(Process, Breaker, Deadline),
+watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Known) ->
+    #{process := Process, instance := #{key := Server}} = Known,
+    Guarded = {Server, maps:get(name, Context, maps:get(uri, Context, undefined)), Breaker},
+    ok = watch(Process, Guarded, Deadline),
     try Next(Arguments, Context) of
         Return ->
-            ok = leave(Process, Breaker, outcome(Return)),
+            ok = leave(Process, Guarded, outcome(Return)),
             ok = give_back(Loan, good),
             Return
     catch
         Class:Reason:Stack ->
-            ok = leave(Process, Breaker, failed),
+            ok = leave(Process, Guarded, failed),
             ok = give_back(Loan, doubtful),
             erlang:raise(Class, Reason, Stack)
     end.
@@ -143,15 +145,25 @@ outcome(_) ->
 give_back(none, _) -> ok;
 give_back(Loan, State) -> erlmcp_workers:give_back(Loan, State).
 
-watch(_, none, _) -> ok;
-watch(Process, Breaker, Deadline) -> gen_server:cast(Process, {watch, self(), Breaker, Deadline}).
+watch(_, {_, _, none}, _) -> ok;
+watch(Process, Guarded, Deadline) -> gen_server:cast(Process, {watch, self(), Guarded, Deadline}).
 
-leave(_, none, _) ->
+leave(_, {_, _, none}, _) ->
     ok;
-leave(Process, Breaker, Outcome) ->
+leave(Process, Guarded, Outcome) ->
     ok = gen_server:cast(Process, {unwatch, self()}),
-    _ = erlmcp_breaker:leave(Breaker, Outcome),
-    ok.
+    left(Guarded, Outcome).
+
+left({Server, Target, Breaker}, Outcome) ->
+    case erlmcp_breaker:leave(Breaker, Outcome) of
+        opened ->
+            erlmcp_event:emit(Server, breaker_opened,
+                              #{target => Target, opens_in_ms => erlmcp_breaker:opens_in(Breaker)});
+        closed ->
+            erlmcp_event:emit(Server, breaker_closed, #{target => Target});
+        ok ->
+            ok
+    end.
 
 -doc false.
 init(#{key := Server} = Instance) ->
@@ -165,8 +177,8 @@ handle_call(_, _, State) ->
     {reply, {error, unknown}, State}.
 
 -doc false.
-handle_cast({watch, Call, Breaker, Deadline}, #{watched := Watched} = State) ->
-    {noreply, State#{watched := Watched#{Call => {monitor(process, Call), Breaker, Deadline}}}};
+handle_cast({watch, Call, Guarded, Deadline}, #{watched := Watched} = State) ->
+    {noreply, State#{watched := Watched#{Call => {monitor(process, Call), Guarded, Deadline}}}};
 handle_cast({unwatch, Call}, #{watched := Watched} = State) ->
     case maps:take(Call, Watched) of
         {{Monitor, _, _}, Rest} ->
@@ -180,10 +192,10 @@ handle_cast({unwatch, Call}, #{watched := Watched} = State) ->
 handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
     is_map_key(Call, Watched)
 ->
-    {{_, Breaker, Deadline}, Rest} = maps:take(Call, Watched),
+    {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
     %% Its client may have cancelled it, or gone: that says nothing.
     case erlang:monotonic_time(millisecond) >= Deadline of
-        true -> _ = erlmcp_breaker:leave(Breaker, failed), ok;
+        true -> ok = left(Guarded, failed);
         false -> ok = erlmcp_breaker:spare(Breaker)
     end,
     {noreply, State#{watched := Rest}};

@@ -1,8 +1,8 @@
 -module(erlmcp_options).
 -moduledoc """
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
-loading the handler module, reading the folders of skills, and making a key. The limits are data
-(`limits/0`); code, documents and tests read them there.
+loading the handler module, reading the folders of skills and what the machine has, and making a
+key. The limits are data (`limits/0`); code, documents and tests read them there.
 """.
 
 -export([check/1, limits/0, gate_limits/0]).
@@ -35,7 +35,8 @@ The options of `erlmcp:start_server/1`.
 - `on_event`: called with what an operator may want to know at once, see `t:erlmcp_event:event/0`;
   in a process of its own, one event after the other.
 - `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
-- `limits`: see `limits/0`.
+- `envelope`: the set of limits that it has, `measured` unless given; see `m:erlmcp_envelope`.
+- `limits`: single limits, see `limits/0`; they win over those of the envelope.
 - `id`: a term to call the server by, beside its pid.
 """.
 -type options() :: #{
@@ -63,7 +64,8 @@ The options of `erlmcp:start_server/1`.
     task_store => {module(), map()},
     on_event => erlmcp_event:handler(),
     listen => [erlmcp_listen_options:listener()],
-    limits => #{atom() => pos_integer() | infinity}
+    envelope => erlmcp_envelope:name(),
+    limits => #{atom() => non_neg_integer() | infinity}
 }.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
@@ -82,7 +84,8 @@ The options of `erlmcp:start_server/1`.
     %% those of the gate
     connections := bound(), connections_per_address := bound(),
     connections_per_principal := bound(), in_flight := bound(),
-    in_flight_per_principal := bound(),
+    in_flight_per_principal := bound(), queue := non_neg_integer(),
+    queue_bytes := pos_integer(), queue_per_principal := pos_integer(), queue_ms := pos_integer(),
     messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
     principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
     principal_messages_per_day := bound(), principals := pos_integer()
@@ -143,6 +146,10 @@ gate_limits() ->
      {connections_per_principal, infinity, ~"those of one principal that is not `anonymous`"},
      {in_flight, 10_000, ~"requests that run at once"},
      {in_flight_per_principal, infinity, ~"those of one principal, or of one anonymous address"},
+     {queue, 1_000, ~"requests that wait for a place among those that run; 0 for none"},
+     {queue_bytes, 67_108_864, ~"bytes of them"},
+     {queue_per_principal, 500, ~"those of one principal, or of one anonymous address"},
+     {queue_ms, 1_000, ~"milliseconds that one waits at most"},
      {messages_per_second, infinity, ~"messages that a server takes in a second"},
      {messages_per_minute, infinity, ~"the same in a minute"},
      {messages_per_day, infinity, ~"the same in a day"},
@@ -179,7 +186,7 @@ check(Given) when is_map(Given) ->
         Workers = maps:get(workers, Options, #{}),
         Guards = #{breakers => erlmcp_guard:breakers(maps:get(breakers, Options, #{})),
                    workers => maps:keys(Workers)},
-        Limits = maps:merge(default_limits(), maps:get(limits, Options, #{})),
+        Limits = maps:merge(default_limits(Options), maps:get(limits, Options, #{})),
         {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
                                                  maps:get(skills_bytes, Limits)),
         {ok, #{id => maps:get(id, Options, make_ref()),
@@ -220,13 +227,15 @@ sources(Options) ->
 skills(Options) ->
     maps:get(skills, Options, []).
 
-default_limits() ->
-    #{Name => Default || {Name, Default, _} <- limits()}.
+default_limits(Options) ->
+    Envelope = erlmcp_envelope:limits(maps:get(envelope, Options, measured),
+                                      erlmcp_machine:facts("/")),
+    maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
 
 known(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
-            task_store, breakers, workers, on_event],
+            task_store, breakers, workers, on_event, envelope],
     case maps:keys(Options) -- Known of
         [] -> ok;
         [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
@@ -276,6 +285,11 @@ option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
         false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
     end;
 option(task_store, _) -> {expected, ~"a module and a map of its options"};
+option(envelope, Name) ->
+    case lists:member(Name, erlmcp_envelope:names()) of
+        true -> ok;
+        false -> {expected, ~"measured, team, enterprise or gov"}
+    end;
 option(on_event, Fun) when is_function(Fun, 1) -> ok;
 option(on_event, _) -> {expected, ~"a fun of one argument"};
 option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
@@ -323,6 +337,7 @@ limit({Name, Value}) ->
     case lists:keyfind(Name, 1, limits()) of
         {_, _, _} when is_integer(Value), Value > 0 -> ok;
         {_, infinity, _} when Value =:= infinity -> ok;
+        {queue, _, _} when Value =:= 0 -> ok;
         {_, infinity, _} ->
             {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
         {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};

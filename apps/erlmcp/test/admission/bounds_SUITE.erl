@@ -57,7 +57,7 @@ end_per_group(_, _) ->
 
 %% Of calls that run at once.
 calls() ->
-    [{in_flight, #{in_flight => 3}, concurrent_limit_exceeded},
+    [{in_flight, #{in_flight => 3, queue => 0}, concurrent_limit_exceeded},
      {in_flight_per_principal, #{in_flight_per_principal => 3}, concurrent_limit_exceeded},
      {calls_per_connection, #{calls_per_connection => 3}, concurrent_limit_exceeded}].
 
@@ -406,7 +406,7 @@ places_come_back_whatever_ends_a_call(_) ->
                                                             end}],
     [begin
          #{tools := Usual} = Definitions = definitions(),
-         Server = serve(Transport, #{in_flight => 1}, Definitions#{tools := Usual ++ Tools}),
+         Server = serve(Transport, #{in_flight => 1, queue => 0}, Definitions#{tools := Usual ++ Tools}),
          Client = open(Server, Transport, Era),
          [begin
               #{message := #{~"error" := _}} = call(Client, ~"tools/call", #{name => Name}),
@@ -426,13 +426,14 @@ places_come_back_whatever_ends_a_call(_) ->
 %% holds none, either.
 a_running_task_holds_no_place(_) ->
     #{tools := Tools} = Definitions = definitions(),
-    Server = serve(tcp, #{in_flight => 1},
+    Server = serve(tcp, #{in_flight => 1, queue => 0},
                    Definitions#{tools := [Tool#{task => optional} || Tool <- Tools]}),
     Client = open(Server, tcp, ?SESSION),
     #{message := #{~"result" := #{~"task" := #{~"taskId" := Task}}}} =
         call(Client, ~"tools/call", #{name => ~"wait", task => #{}}),
     {Handler, _} = running(),
     Result = send(Client, ~"result", ~"tasks/result", #{taskId => Task}),
+    ok = until(fun() -> erlmcp_gate:held(gate(Server), in_flight) =:= 0 end),
     #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"}),
     finish(Handler, ~"done"),
     %% Its change of status comes beside it.
@@ -449,7 +450,7 @@ who_waits_for_its_client_holds_no_place(_) ->
         (_, #{input := #{~"roots" := _}}) -> ~"asked";
         (_, _) -> {input_required, #{~"roots" => erlmcp_input:roots()}}
     end},
-    Server = serve(tcp, #{in_flight => 1}, Definitions#{tools := [Ask | Tools]}),
+    Server = serve(tcp, #{in_flight => 1, queue => 0}, Definitions#{tools := [Ask | Tools]}),
     Client = open(Server, tcp, ?SESSION, #{roots => #{}}),
     Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
     #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),

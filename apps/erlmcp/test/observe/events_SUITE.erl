@@ -5,7 +5,8 @@ sockets and in both eras.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([crashes_are_told/1, handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
+-export([crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
+         a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
@@ -21,7 +22,8 @@ suite() ->
     [{timetrap, {seconds, 60}}].
 
 all() ->
-    [crashes_are_told, handlers_are_called_in_order, a_crash_of_the_fun_is_survived,
+    [crashes_are_told, breakers_are_told, handlers_are_called_in_order,
+     a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
      faults_change_the_zone, mistakes_do_not_change_the_zone, every_transport_counts,
@@ -44,6 +46,34 @@ crashes_are_told(_) ->
          true = abs(At - erlang:system_time(millisecond)) < 60_000,
          ok = as_in_the_table(Event)
      end || Options <- eras(Server)],
+    stop(Server).
+
+%% A tool that fails until it is told otherwise, and one more that shares its breaker.
+breakers_are_told(_) ->
+    Fails = atomics:new(1, []),
+    Tool = fun(_, _) ->
+        case atomics:get(Fails, 1) of
+            0 -> error(on_purpose);
+            1 -> ~"well"
+        end
+    end,
+    Server = start(#{on_event => teller(),
+                     breakers => #{shared => #{failures => 2, open_ms => 1, longest_open_ms => 1}},
+                     tools => [#{name => Name, breaker => shared, handler => Tool}
+                               || Name <- [~"a", ~"b"]]}),
+    _ = [call(Server, ~"tools/call", #{name => Name}, #{}) || Name <- [~"a", ~"b"]],
+    #{target := ~"b", opens_in_ms := Milliseconds} = Opened = told(breaker_opened),
+    true = Milliseconds > 0,
+    ok = as_in_the_table(Opened),
+    ok = atomics:put(Fails, 1, 1),
+    await(fun() ->
+              case call(Server, ~"tools/call", #{name => ~"a"}, #{}) of
+                  #{messages := [#{~"result" := _}]} -> true;
+                  #{messages := [#{~"error" := #{~"code" := 1086}}]} -> false
+              end
+          end),
+    #{target := ~"a"} = Closed = told(breaker_closed),
+    ok = as_in_the_table(Closed),
     stop(Server).
 
 handlers_are_called_in_order(_) ->

@@ -1,0 +1,96 @@
+-module(erlmcp_envelope).
+-moduledoc """
+Named sets of limits: what a server of that plan carries. `team`, `enterprise` and `gov` are data
+(`plans/0`); `measured`, which a server has unless its options say otherwise, comes out of what its
+machine has (`measured/0`). Limits that an envelope does not name have their defaults. Pure.
+""".
+
+-export([limits/2, names/0, plans/0, measured/0, carried/1]).
+
+-export_type([name/0]).
+
+-type name() :: measured | team | enterprise | gov.
+
+-define(MIB, 1_048_576).
+
+%% Of the descriptors and ports, what files, listeners and handlers have.
+-define(SPARE, 256).
+%% Bytes of memory that a connection may cost while a message of it is handled.
+-define(CONNECTION, 65_536).
+%% Connections that no machine is measured to carry.
+-define(MOST, 100_000).
+
+-doc "The envelopes.".
+-spec names() -> [name(), ...].
+names() ->
+    [measured, team, enterprise, gov].
+
+-doc "The limits of an envelope on a machine that has this.".
+-spec limits(name(), erlmcp_machine:facts()) -> #{atom() => pos_integer()}.
+limits(measured, Facts) ->
+    #{Name => max(1, Value) || {Name, Measure, _} <- measured(),
+                               Value <- [Measure(Facts)], is_integer(Value)};
+limits(Plan, _) ->
+    #{Name => map_get(Plan, Values) || {Name, Values} <- plans()}.
+
+-doc "The limits of the plans.".
+-spec plans() -> [{Limit :: atom(), #{team | enterprise | gov => pos_integer()}}].
+plans() ->
+    [plan(connections, 25_000, 100_000, 50_000),
+     plan(calls_per_connection, 32, 128, 64),
+     plan(message_bytes, 1 * ?MIB, 10 * ?MIB, 5 * ?MIB),
+     plan(unread_bytes, 8 * ?MIB, 64 * ?MIB, 32 * ?MIB),
+     plan(receive_timeout_ms, 60_000, 120_000, 90_000),
+     plan(send_timeout_ms, 60_000, 120_000, 90_000)].
+
+plan(Limit, Team, Enterprise, Gov) ->
+    {Limit, #{team => Team, enterprise => Enterprise, gov => Gov}}.
+
+-doc """
+The limits that are measured, and how: `default` where the machine does not say what it has.
+""".
+-spec measured() ->
+    [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].
+measured() ->
+    [{connections, fun connections/1,
+      <<"the descriptors and the ports but 256, a fourth of the processes, and a fourth of the "
+        "memory at 64 KiB each: the least of them, 100,000 at most">>},
+     {message_bytes, share(256, 4 * ?MIB), ~"1/256 of the memory, 4 MiB at most"},
+     {unread_bytes, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
+     {call_heap_bytes, share(16, 128 * ?MIB), ~"1/16 of the memory, 128 MiB at most"},
+     {cache_bytes, share(16, 64 * ?MIB), ~"1/16 of the memory, 64 MiB at most"},
+     {task_bytes, share(8, 256 * ?MIB), ~"1/8 of the memory, 256 MiB at most"}].
+
+connections(Facts) ->
+    lists:min([?MOST | maps:values(carried(Facts))]).
+
+-doc "How many connections each thing that a machine has would carry.".
+-spec carried(erlmcp_machine:facts()) ->
+    #{descriptors | ports | processes | memory | group_memory => non_neg_integer()}.
+carried(Facts) ->
+    #{Name => carried(Name, Value)
+      || Name := Value <- maps:with([descriptors, ports, processes, memory, group_memory], Facts)}.
+
+carried(processes, Processes) -> Processes div 4;
+carried(Memory, Bytes) when Memory =:= memory; Memory =:= group_memory ->
+    Bytes div 4 div ?CONNECTION;
+carried(_, Number) -> spared(Number).
+
+%% Of few, half.
+spared(Number) ->
+    max(Number - ?SPARE, Number div 2).
+
+share(Part, Most) ->
+    fun(Facts) ->
+        case memory(Facts) of
+            [] -> default;
+            [Bytes] -> min(Bytes div Part, Most)
+        end
+    end.
+
+%% What the machine has, or what the control group may have of it.
+memory(Facts) ->
+    case maps:values(maps:with([memory, group_memory], Facts)) of
+        [] -> [];
+        Known -> [lists:min(Known)]
+    end.

@@ -1,0 +1,131 @@
+-module(erlmcp_cli_doctor).
+-moduledoc """
+`erlmcp doctor`: what the machine and the node have, what each of it allows, and what raises it.
+""".
+
+-export([command/0, checks/1]).
+
+-export_type([check/0]).
+
+-doc """
+`connections` is how many of a server's connections this carries, where it bounds them; `allows`
+says what else it bounds.
+""".
+-type check() :: #{
+    name := atom(), value := non_neg_integer(), hard => non_neg_integer() | unlimited,
+    connections => non_neg_integer(), allows => binary(), raise := binary()
+}.
+
+%% What is enough of descriptors and the like on a large machine, for the commands that are shown.
+-define(ENOUGH, "1048576").
+-define(MIB, 1_048_576).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "show what this machine carries, and how to have more",
+      arguments => [
+          #{name => connections, long => "-connections", type => {integer, [{min, 1}]},
+            help => "fail if a server would not carry so many connections"},
+          #{name => json, long => "-json", type => boolean, default => false,
+            help => "the result as JSON"}],
+      handler => fun run/1}.
+
+run(#{json := Json} = Arguments) ->
+    Checks = checks(erlmcp_machine:facts("/")),
+    {Connections, First} = carried(Checks),
+    case Json of
+        true ->
+            Found = #{checks => Checks, connections => Connections},
+            io:put_chars([erlmcp_cli_text:json(Found), $\n]);
+        false ->
+            io:put_chars([table(Checks),
+                          io_lib:format("A server carries ~b connections here: what ends first is "
+                                        "~ts.~n", [Connections, title(First)])])
+    end,
+    case Arguments of
+        #{connections := Wanted} when Wanted > Connections ->
+            erlmcp_cli:complain(io_lib:format("~b connections were wanted", [Wanted])),
+            failed;
+        #{} ->
+            ok
+    end.
+
+carried(Checks) ->
+    lists:min([{Connections, Name} || #{name := Name, connections := Connections} <- Checks]).
+
+-doc "What is to be said of each thing that is known.".
+-spec checks(erlmcp_machine:facts()) -> [check()].
+checks(Facts) ->
+    Carried = erlmcp_envelope:carried(Facts),
+    [with_connections(Check#{name => Name, value => Value}, Carried)
+     || {Name, Say} <- known(), #{Name := Value} <- [Facts], Check <- [Say(Value, Facts)]].
+
+with_connections(#{name := Name} = Check, Carried) ->
+    maps:merge(Check, #{connections => Number || Known := Number <- Carried, Known =:= Name}).
+
+%% Each with what it allows beside connections, and with the command that raises it.
+known() ->
+    [{descriptors, fun descriptors/2},
+     {ports, fun(_, _) -> #{raise => flags("+Q " ?ENOUGH)} end},
+     {processes, fun(_, _) -> #{raise => flags("+P 16777216")} end},
+     {memory, fun(_, _) -> #{raise => ~"a larger machine"} end},
+     {group_memory, fun(_, _) -> #{raise => ~"MemoryMax= of the service, --memory of the container"}
+                    end},
+     {schedulers, fun schedulers/2},
+     {backlog, fun backlog/2},
+     {local_ports, fun(Number, _) ->
+        #{allows => said("~b connections of a client to one address", [Number]),
+          raise => ~"sysctl -w net.ipv4.ip_local_port_range=\"1024 65535\""}
+      end}].
+
+descriptors(Soft, #{descriptors_hard := Hard}) when Hard =:= unlimited; Hard > Soft ->
+    #{hard => Hard, raise => said("ulimit -n ~ts", [hard(Hard)])};
+descriptors(_, Facts) ->
+    (maps:from_list([{hard, Hard} || #{descriptors_hard := Hard} <- [Facts]]))#{
+        raise => said("LimitNOFILE=~ts of the service, or nofile in /etc/security/limits.conf",
+                      [?ENOUGH])}.
+
+hard(unlimited) -> ?ENOUGH;
+hard(Hard) -> integer_to_list(Hard).
+
+schedulers(Number, Facts) ->
+    Cores = maps:get(cores, Facts, Number),
+    #{allows => said("as many handlers run at once, on ~b cores", [Cores]),
+      raise => case Cores > Number of
+                   true -> flags(["+S ", integer_to_list(Cores)]);
+                   false -> ~"more cores, or a wider CPU quota"
+               end}.
+
+%% A listener asks for 1,024.
+backlog(Number, _) ->
+    #{allows => said("~b connections that wait to be accepted", [min(Number, 1024)]),
+      raise => ~"sysctl -w net.core.somaxconn=1024"}.
+
+flags(Flags) -> said("ERL_FLAGS=\"~ts\"", [Flags]).
+
+said(Format, Values) -> unicode:characters_to_binary(io_lib:format(Format, Values)).
+
+%% As text.
+
+title(Name) -> string:replace(atom_to_list(Name), "_", " ", all).
+
+value(#{name := Name, value := Bytes}) when Name =:= memory; Name =:= group_memory ->
+    [integer_to_list(Bytes div ?MIB), " MiB"];
+value(#{value := Value, hard := Hard}) ->
+    io_lib:format("~b (hard limit ~p)", [Value, Hard]);
+value(#{value := Value}) ->
+    integer_to_list(Value).
+
+allowed(#{connections := Number}) -> [integer_to_list(Number), " connections"];
+allowed(#{allows := Allows}) -> Allows.
+
+%% What raises it stands below, since a command is long.
+table(Checks) ->
+    Names = widest([title(Name) || #{name := Name} <- Checks]),
+    Values = widest([value(Check) || Check <- Checks]),
+    [[string:pad(title(Name), Names), "  ", string:pad(value(Check), Values), "  ",
+      allowed(Check), $\n, lists:duplicate(Names + 2, $\s), "more: ", Raise, $\n]
+     || #{name := Name, raise := Raise} = Check <- Checks].
+
+widest(Texts) -> lists:max([string:length(Text) || Text <- Texts]).
