@@ -1,8 +1,8 @@
 -module(erlmcp_server_sup).
 -moduledoc """
 The supervisor of one server, in its user's tree: what tells its events, its error budget, the
-servers that it starts to mount them, the results that it keeps, the publisher of its catalog, its
-HTTP sessions of both kinds, its tasks, and its listeners.
+servers that it starts to mount them, what keeps its gate, the results that it keeps, the publisher
+of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 """.
 
 -behaviour(supervisor).
@@ -56,7 +56,9 @@ init(Given) ->
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
-          [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
+          [#{id => gate_keeper, start => {erlmcp_gate_keeper, start_link,
+                                          [maps:get(gate, Instance)]}},
+           #{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
            #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
           ++ [#{id => {workers, Name},
                 start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}

@@ -19,7 +19,7 @@ call. The call is linked to it.
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
--export([start/2, start/3, start/4]).
+-export([start/2, start/3, start/4, place/1, take_over/1, leave/1]).
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
 -export([report/2]).
 -export([timed_out/3, died/4, within/3]).
@@ -56,13 +56,15 @@ start(Call, Instance, Tag) ->
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
             erlmcp_session:of_calls()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
-    Run = fun() ->
-        erlmcp_session:run(Session, call, [Id], Waiting, fun(Owner) ->
+    Start = fun() ->
+        Run = fun(Owner) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
-        end)
+        end,
+        erlmcp_session:run(Session, call, [Id], place(Call), Waiting, Run) =:= ended
+            andalso leave(Call)
     end,
-    spawn_call(Run, [], Instance).
+    spawn_call(Start, [], Instance).
 
 spawn_call(Run, Options, #{limits := Limits}) ->
     Heap = [{min_heap_size, erlmcp_heap:first_words()},
@@ -76,7 +78,26 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
+%% The place at the gate goes with this process, and waits its turn with it. It is free before the
+%% answer is sent: who asks next because of that finds it so.
+run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+    try
+        ok = take_over(Call),
+        case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
+            {ok, _} -> admitted(Call, Owner, Instance);
+            {refuse, Refusal} ->
+                answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision)
+        end
+    after
+        leave(Call)
+    end;
+run(Call, Owner, Instance) ->
+    admitted(Call, Owner, Instance).
+
+timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
+    maps:get(timeout_ms, Definition, Timeout).
+
+admitted(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
             Given = outcome(Call, Context, Owner, Instance),
@@ -90,6 +111,10 @@ run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Ins
     _ = erlmcp_answers:answered(Outcome, Instance),
     Answer.
 
+outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
+    %% It waits for what another process does.
+    ok = leave(Call),
+    erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(Call, Context, Owner, Instance) ->
@@ -119,6 +144,24 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
+
+-doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
+-spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
+place(#{ticket := Ticket}) -> {ticket, Ticket};
+place(_) -> none.
+
+-doc "The place is the calling process's from now on.".
+-spec take_over(erlmcp_engine:call()) -> ok.
+take_over(#{ticket := Ticket}) -> erlmcp_gate:hand_over(Ticket, self());
+take_over(_) -> ok.
+
+-doc """
+Leaves the place of a call at the server's gate: when it is not started, is killed, or waits for its
+client. Once is enough, and more do no harm.
+""".
+-spec leave(erlmcp_engine:call()) -> ok.
+leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
+leave(_) -> ok.
 
 -doc "The answer to a request whose call ran past its deadline.".
 -spec timed_out(erlmcp_message:id(), erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->

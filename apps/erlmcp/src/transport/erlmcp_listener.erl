@@ -4,11 +4,13 @@ Starts a ranch listener whose port may have been another's a moment ago: a liste
 some time after the process that had it, so a server that is restarted on its port must wait for it.
 """.
 
--export([child_spec/2, start_link/2]).
+-export([child_spec/2, hard_stop/1, start_link/2]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
 -define(LOOKS, 25).
+%% Connections that can be being refused at any time, beside some of those that may be served.
+-define(REFUSED, 100).
 
 -doc "The child specification of a listener, from ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
@@ -16,6 +18,14 @@ some time after the process that had it, so a server that is restarted on its po
 child_spec(#{start := Start} = Spec, SocketOptions) ->
     Address = [Option || {Key, _} = Option <- SocketOptions, Key =:= ip orelse Key =:= port],
     Spec#{start := {?MODULE, start_link, [Start, Address]}}.
+
+-doc """
+Connections at which a listener accepts no more: somewhat above those that may be served, so that
+those over that bound are told so, and below what a flood of them could take.
+""".
+-spec hard_stop(Connections :: pos_integer()) -> pos_integer().
+hard_stop(Connections) ->
+    Connections + Connections div 8 + ?REFUSED.
 
 -doc false.
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->
