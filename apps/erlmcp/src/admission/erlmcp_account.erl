@@ -10,7 +10,7 @@ that is over, which shows what of it nobody has any more. An idle word can be cl
 all, while others try to take from it.
 """.
 
--export([take/4, give/3, close/2, reset/2]).
+-export([take/4, give/3, close/2, reset/2, most/0]).
 -export([held/2, held/3, amount/2, correct/4]).
 
 -export_type([words/0, index/0, generation/0]).
@@ -72,6 +72,11 @@ close(Words, Index) ->
 -spec reset(words(), index()) -> ok.
 reset(Words, Index) ->
     atomics:put(Words, Index, 0).
+
+-doc "More than this cannot be held.".
+-spec most() -> pos_integer().
+most() ->
+    ?BELOW_ZERO - 1.
 
 -doc "How much is held.".
 -spec held(words(), index()) -> non_neg_integer().

@@ -8,7 +8,7 @@ An account is found in a table, by everybody. It is opened by who needs it first
 gate's keeper: its first word decides whether it is.
 """.
 
--export([new/2, find/2, known/2, take/4, forget/3, rate_index/2]).
+-export([new/2, find/2, known/2, take/5]).
 -export([indexes/1, close_idle/2, free/2, lost/1]).
 
 -export_type([accounts/0, key/0]).
@@ -47,9 +47,7 @@ find(Key, #{table := Table} = Accounts) ->
 open(Key, #{table := Table, words := Words} = Accounts) ->
     case place(Accounts) of
         {ok, Index} ->
-            ok = atomics:put(Words, rate_index(second, Index), 0),
-            ok = atomics:put(Words, rate_index(minute, Index), 0),
-            ok = atomics:put(Words, rate_index(day, Index), 0),
+            ok = erlmcp_rate:reset(Words, Index),
             ok = erlmcp_account:reset(Words, Index),
             case ets:insert_new(Table, {Key, Index}) of
                 true ->
@@ -86,38 +84,32 @@ known(Key, #{table := Table}) ->
         [] -> none
     end.
 
--doc "Takes one of an account's first bound.".
--spec take(key(), erlmcp_account:generation(), Limit :: non_neg_integer(), accounts()) ->
+-doc "Counts a message in rates of an account, and takes one of what it holds.".
+-spec take(key(), {[erlmcp_rate:rate()], Now :: pos_integer()}, erlmcp_account:generation(),
+           Limit :: non_neg_integer(), accounts()) ->
     {ok, {erlmcp_account:index(), erlmcp_account:share()}}
     | {full, Observed :: pos_integer()}
+    | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
     | full.
-take(Key, Generation, Limit, #{words := Words} = Accounts) ->
-    case find(Key, Accounts) of
-        {ok, Index} ->
-            case erlmcp_account:take(Words, Index, {1, Generation}, Limit) of
-                {ok, Share} ->
-                    {ok, {Index, Share}};
-                {full, _} = Full ->
-                    Full;
-                closed ->
-                    ok = forget(Key, Index, Accounts),
-                    take(Key, Generation, Limit, Accounts)
-            end;
-        full ->
-            full
+take(Key, {Rates, Now} = Counted, Generation, Limit, #{words := Words} = Accounts) ->
+    maybe
+        {ok, Index} ?= find(Key, Accounts),
+        ok ?= erlmcp_rate:take_all(Rates, Words, Index, Now),
+        case erlmcp_account:take(Words, Index, {1, Generation}, Limit) of
+            {ok, Share} ->
+                {ok, {Index, Share}};
+            {full, _} = Full ->
+                Full;
+            closed ->
+                ok = forget(Key, Index, Accounts),
+                take(Key, Counted, Generation, Limit, Accounts)
+        end
     end.
 
--doc "An account was found closed: it is not found again.".
--spec forget(key(), erlmcp_account:index(), accounts()) -> ok.
+%% One that is closed is not found again.
 forget(Key, Index, #{table := Table}) ->
     true = ets:delete_object(Table, {Key, Index}),
     ok.
-
--doc "The index of the word of an account that has its rate of a period.".
--spec rate_index(erlmcp_rate:period(), erlmcp_account:index()) -> erlmcp_account:index().
-rate_index(second, Index) -> Index + 1;
-rate_index(minute, Index) -> Index + 2;
-rate_index(day, Index) -> Index + 3.
 
 -doc "The first words of all accounts.".
 -spec indexes(accounts()) -> [erlmcp_account:index()].
@@ -139,9 +131,7 @@ close_idle(Now, #{table := Table, words := Words} = Accounts) ->
 
 is_idle(Index, Now, Words) ->
     erlmcp_account:held(Words, Index) =:= 0
-        andalso erlmcp_rate:is_idle(Words, rate_index(second, Index), Now)
-        andalso erlmcp_rate:is_idle(Words, rate_index(minute, Index), Now)
-        andalso erlmcp_rate:is_idle(Words, rate_index(day, Index), Now).
+        andalso erlmcp_rate:is_idle(Words, Index, Now).
 
 -doc "These words can be another account's.".
 -spec free(erlmcp_account:index(), accounts()) -> ok.

@@ -19,7 +19,7 @@ when the generation in which it was taken is over; and it closes accounts that a
 -define(IDLE, 10).
 
 -record(keeper, {
-    gate :: erlmcp_gate:gate(),
+    books :: erlmcp_gate_books:books(),
     round = 0 :: non_neg_integer(),
     over = 1 :: erlmcp_account:generation(),
     %% what is counted and in no row, by the word that has it, as it was in the last round
@@ -34,8 +34,8 @@ start_link(Gate) ->
     gen_server:start_link(?MODULE, Gate, []).
 
 -doc false.
-init(Gate) ->
-    {ok, next(0, #keeper{gate = Gate})}.
+init(#{books := Books}) ->
+    {ok, next(0, #keeper{books = Books})}.
 
 -doc false.
 handle_call(_, _, Keeper) ->
@@ -46,9 +46,9 @@ handle_cast(_, Keeper) ->
     {noreply, Keeper}.
 
 -doc false.
-handle_info(round, #keeper{gate = Gate} = Keeper) ->
+handle_info(round, #keeper{books = Books} = Keeper) ->
     Began = erlang:monotonic_time(millisecond),
-    Rows = erlmcp_gate:sweep(Gate),
+    Rows = erlmcp_gate_books:sweep(Books),
     Done = look(audit(Rows, Keeper)),
     Took = erlang:monotonic_time(millisecond) - Began,
     {noreply, next(Took, Done), hibernate};
@@ -59,25 +59,25 @@ next(Took, #keeper{round = Round} = Keeper) ->
     _ = erlang:send_after(max(?ROUND, ?PAUSE * Took), self(), round),
     Keeper#keeper{round = Round + 1}.
 
-audit(_, #keeper{gate = Gate, round = Round} = Keeper) when Round rem ?GENERATION =:= 0 ->
-    Keeper#keeper{over = erlmcp_gate:turn(Gate), astray = #{}};
-audit(Rows, #keeper{gate = Gate, round = Round, over = Over, astray = Before} = Keeper) ->
-    Astray = erlmcp_gate:astray(Over, Rows, Gate),
+audit(_, #keeper{books = Books, round = Round} = Keeper) when Round rem ?GENERATION =:= 0 ->
+    Keeper#keeper{over = erlmcp_gate_books:turn(Books), astray = #{}};
+audit(Rows, #keeper{books = Books, round = Round, over = Over, astray = Before} = Keeper) ->
+    Astray = erlmcp_gate_books:astray(Over, Rows, Books),
     Same = case Round rem ?GENERATION of
         1 -> Astray;
         _ -> maps:filter(fun(Index, More) -> maps:get(Index, Before, 0) =:= More end, Astray)
     end,
     case Round rem ?GENERATION of
         ?GENERATION - 1 ->
-            ok = erlmcp_gate:correct(Over, Same, Gate),
+            ok = erlmcp_gate_books:correct(Over, Same, Books),
             Keeper#keeper{astray = #{}};
         _ ->
             Keeper#keeper{astray = Same}
     end.
 
-look(#keeper{gate = #{accounts := Accounts} = Gate, round = Round, lost = Before} = Keeper)
+look(#keeper{books = #{accounts := Accounts} = Books, round = Round, lost = Before} = Keeper)
   when Round rem ?IDLE =:= 0 ->
-    ok = erlmcp_accounts:close_idle(erlmcp_gate:now(Gate), Accounts),
+    ok = erlmcp_accounts:close_idle(erlmcp_gate_books:now(Books), Accounts),
     %% Who had found an account before it was closed has long been done with it at the next look.
     Lost = erlmcp_accounts:lost(Accounts),
     {Free, New} = lists:partition(fun(Index) -> ordsets:is_element(Index, Before) end, Lost),

@@ -5,16 +5,15 @@ given back by who takes the row away, so that it is given back once, by whomever
 who died are found by the gate's keeper.
 """.
 
--export([new/0, write/5, take/2, hand_over/3, add/3, grant/4, fold/3, size/1]).
+-export([new/0, write/4, take/2, hand_over/3, add/3, grant/3, fold/3]).
 
 -export_type([ledger/0, id/0, shares/0, row/0]).
 
 -type ledger() :: ets:table().
 -type id() :: integer().
 -type shares() :: [{erlmcp_account:index(), erlmcp_account:share()}].
--doc "`Waits` is held as long as it waits; `Since` is when it came, for what is timed.".
--type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares(),
-                Since :: integer() | untimed}.
+-doc "`Waits` is held as long as it waits.".
+-type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
 
 -doc "A ledger; it belongs to the calling process.".
 -spec new() -> ledger().
@@ -22,9 +21,9 @@ new() ->
     ets:new(erlmcp_ledger, [public, {write_concurrency, auto}]).
 
 -doc "The calling process holds this.".
--spec write(id(), shares(), Waits :: shares(), Since :: integer() | untimed, ledger()) -> ok.
-write(Id, Held, Waits, Since, Ledger) ->
-    true = ets:insert(Ledger, {Id, self(), Held, Waits, Since}),
+-spec write(id(), shares(), Waits :: shares(), ledger()) -> ok.
+write(Id, Held, Waits, Ledger) ->
+    true = ets:insert(Ledger, {Id, self(), Held, Waits}),
     ok.
 
 -doc "Takes a row away; whoever gets it gives back what it says.".
@@ -46,18 +45,19 @@ add(Id, More, Ledger) ->
         error:badarg -> false
     end.
 
--doc "What waited waits no longer, and holds this. `false` where the row is gone.".
--spec grant(id(), Held :: shares(), Waits :: shares(), ledger()) -> boolean().
-grant(Id, Held, Waits, Ledger) ->
-    Waiting = {Id, '$1', '_', Waits, '$2'},
-    1 =:= ets:select_replace(Ledger, [{Waiting, [], [{{Id, '$1', {const, Held}, [], '$2'}}]}]).
+-doc "What waited holds this too, and waits no longer: what it held for that. `gone` with its row.".
+-spec grant(id(), shares(), ledger()) -> {ok, Waits :: shares()} | gone.
+grant(Id, More, Ledger) ->
+    maybe
+        [{_, _, Held, Waits}] ?= ets:lookup(Ledger, Id),
+        Granted = {{{element, 1, '$_'}, '$1', {const, More ++ Held}, []}},
+        1 ?= ets:select_replace(Ledger, [{{Id, '$1', Held, Waits}, [], [Granted]}]),
+        {ok, Waits}
+    else
+        _ -> gone
+    end.
 
 -doc "Folds over the rows.".
 -spec fold(fun((row(), Acc) -> Acc), Acc, ledger()) -> Acc.
 fold(Fun, Acc, Ledger) ->
     ets:foldl(Fun, Acc, Ledger).
-
--doc "How many rows there are.".
--spec size(ledger()) -> non_neg_integer().
-size(Ledger) ->
-    ets:info(Ledger, size).

@@ -65,7 +65,7 @@ The options of `erlmcp:start_server/1`.
     on_event => erlmcp_event:handler(),
     listen => [erlmcp_listen_options:listener()],
     envelope => erlmcp_envelope:name(),
-    limits => #{atom() => pos_integer() | infinity}
+    limits => #{atom() => non_neg_integer() | infinity}
 }.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
@@ -84,7 +84,8 @@ The options of `erlmcp:start_server/1`.
     %% those of the gate
     connections := bound(), connections_per_address := bound(),
     connections_per_principal := bound(), in_flight := bound(),
-    in_flight_per_principal := bound(),
+    in_flight_per_principal := bound(), queue := non_neg_integer(),
+    queue_bytes := pos_integer(), queue_per_principal := pos_integer(), queue_ms := pos_integer(),
     messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
     principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
     principal_messages_per_day := bound(), principals := pos_integer()
@@ -145,6 +146,10 @@ gate_limits() ->
      {connections_per_principal, infinity, ~"those of one principal that is not `anonymous`"},
      {in_flight, 10_000, ~"requests that run at once"},
      {in_flight_per_principal, infinity, ~"those of one principal, or of one anonymous address"},
+     {queue, 1_000, ~"requests that wait for a place among those that run; 0 for none"},
+     {queue_bytes, 67_108_864, ~"bytes of them"},
+     {queue_per_principal, 500, ~"those of one principal, or of one anonymous address"},
+     {queue_ms, 1_000, ~"milliseconds that one waits at most"},
      {messages_per_second, infinity, ~"messages that a server takes in a second"},
      {messages_per_minute, infinity, ~"the same in a minute"},
      {messages_per_day, infinity, ~"the same in a day"},
@@ -332,6 +337,7 @@ limit({Name, Value}) ->
     case lists:keyfind(Name, 1, limits()) of
         {_, _, _} when is_integer(Value), Value > 0 -> ok;
         {_, infinity, _} when Value =:= infinity -> ok;
+        {queue, _, _} when Value =:= 0 -> ok;
         {_, infinity, _} ->
             {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
         {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};

@@ -53,13 +53,8 @@ leave(Tickets) ->
 
 -doc "The flow of a principal's messages that come from an address.".
 -spec flow(erlmcp_auth:principal(), inet:ip_address() | local) -> flow().
-flow(anonymous, Address) -> {anonymous, network(Address)};
+flow(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
 flow(Principal, _) -> Principal.
-
-%% Who has one address of IPv6 has its network.
-network({0, 0, 0, 0, 0, 16#ffff, _, _} = Mapped) -> Mapped;
-network({A, B, C, D, _, _, _, _}) -> {A, B, C, D};
-network(Address) -> Address.
 
 -doc """
 Asks for a place for a decoded message of so many bytes. Gives the message as the engine is to have

@@ -8,7 +8,7 @@ are not disturbed. On HTTP/1.1, HTTP/2 and TCP, in both eras. A limit that is ne
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([every_limit_has_its_test/1]).
--export([calls_are_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
+-export([calls_are_bounded/1, waiting_is_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
 -export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1,
          tls_connections_are_refused_by_http/1,
@@ -28,7 +28,7 @@ all() ->
     [every_limit_has_its_test, {group, http}, {group, http2}, {group, tcp}, {group, others}].
 
 groups() ->
-    Both = [calls_are_bounded, messages_are_bounded, sizes_are_bounded],
+    Both = [calls_are_bounded, waiting_is_bounded, messages_are_bounded, sizes_are_bounded],
     Each = [{group, stateless}, {group, session}, connections_are_bounded,
             connections_of_a_principal_are_bounded],
     [{stateless, Both}, {session, Both}, {http, Each}, {http2, Each}, {tcp, Each},
@@ -57,9 +57,17 @@ end_per_group(_, _) ->
 
 %% Of calls that run at once.
 calls() ->
-    [{in_flight, #{in_flight => 3}, concurrent_limit_exceeded},
+    [{in_flight, #{in_flight => 3, queue => 0}, concurrent_limit_exceeded},
      {in_flight_per_principal, #{in_flight_per_principal => 3}, concurrent_limit_exceeded},
      {calls_per_connection, #{calls_per_connection => 3}, concurrent_limit_exceeded}].
+
+%% Of calls that wait while one runs: two of them, of so many bytes.
+waiting(Bytes) ->
+    [{queue, #{queue => 2}, queue_cap_exceeded, #{limit => 2, observed => 3}},
+     {queue_bytes, #{queue_bytes => 2 * Bytes}, queue_byte_cap_exceeded,
+      #{limit => 2 * Bytes, observed => 3 * Bytes}},
+     {queue_per_principal, #{queue_per_principal => 2}, queue_tenant_cap_exceeded,
+      #{limit => 2, observed => 3}}].
 
 %% Of messages in a time; those that open a session count, too. Of those in a second one is let in,
 %% and the next soon after it.
@@ -111,8 +119,9 @@ elsewhere() ->
       keep_alive_ms => {proxies_SUITE, quiet_streams_outlive_the_patience_of_the_proxy}}.
 
 every_limit_has_its_test(_) ->
-    Here = [element(1, Row) || Row <- calls() ++ messages() ++ sizes() ++ connections()]
-        ++ [connections_per_principal, principals],
+    Here = [element(1, Row)
+            || Row <- calls() ++ waiting(1) ++ messages() ++ sizes() ++ connections()]
+        ++ [queue_ms, connections_per_principal, principals],
     Known = [Name || {Name, _, _} <- erlmcp_options:limits()],
     [] = Known -- (Here ++ maps:keys(elsewhere())),
     [] = (Here ++ maps:keys(elsewhere())) -- Known,
@@ -166,6 +175,41 @@ wait(Client) ->
     {Handler, _} = running(),
     {Exchange, Handler}.
 
+waiting_is_bounded(Config) ->
+    {_, Echo} = bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
+                                      1_000_000_000, ~"tools/call", #{name => ~"echo"}),
+    [each(Row, fun waiting_is_bounded/2, Config) || Row <- waiting(byte_size(Echo))],
+    waiting_ends(Config).
+
+waiting_is_bounded({_, Limits, Refusal, Details}, Config) ->
+    Server = served(Limits#{in_flight => 1, queue_ms => 60_000}, Config),
+    Client = open(Server, transport(Config), era(Config)),
+    {First, Handler} = wait(Client),
+    Waiting = [begin
+                   Exchange = send(Client, ~"tools/call", #{name => ~"echo"}),
+                   ok = until(fun() -> erlmcp_gate:held(gate(Server), waiting) =:= Count end),
+                   Exchange
+               end || Count <- [1, 2]],
+    refused(Refusal, Details, call(Client, ~"tools/call", #{name => ~"echo"}), Client),
+    finish(Handler, ~"first"),
+    [#{message := #{~"result" := #{}}} = reply(Exchange) || Exchange <- [First | Waiting]],
+    ok = until(fun() -> erlmcp_gate:held(gate(Server), waiting) =:= 0 end),
+    close(Client),
+    stop(Server).
+
+%% Who has waited as long as he may is told when to come again.
+waiting_ends(Config) ->
+    Server = served(#{in_flight => 1, queue_ms => 20}, Config),
+    Client = open(Server, transport(Config), era(Config)),
+    {First, Handler} = wait(Client),
+    refused(backpressure_active, #{}, call(Client, ~"tools/call", #{name => ~"echo"}), Client),
+    0 = erlmcp_gate:held(gate(Server), waiting),
+    finish(Handler, ~"first"),
+    #{message := #{~"result" := #{}}} = reply(First),
+    #{message := #{~"result" := #{}}} = call(Client, ~"tools/call", #{name => ~"echo"}),
+    close(Client),
+    stop(Server).
+
 messages_are_bounded(Config) ->
     [each(Row, fun messages_are_bounded/2, Config) || Row <- messages()].
 
@@ -185,13 +229,14 @@ messages_are_bounded({Limit, Most, Refusal}, Config) ->
 per_second(Limit) ->
     lists:suffix("second", atom_to_list(Limit)).
 
-%% In a slow second there is time for more.
+%% In a slow second there is time for more: many at once, and again if they were not.
 until_refused(Client, false) ->
     call(Client, ~"tools/list", #{});
 until_refused(Client, true) ->
-    case call(Client, ~"tools/list", #{}) of
-        #{message := #{~"result" := _}} -> until_refused(Client, true);
-        Refused -> Refused
+    Sent = [send(Client, ~"tools/list", #{}) || _ <- lists:seq(1, 20)],
+    case [Reply || #{message := #{~"error" := _}} = Reply <- lists:map(fun reply/1, Sent)] of
+        [Refused | _] -> Refused;
+        [] -> until_refused(Client, true)
     end.
 
 sizes_are_bounded(Config) ->
@@ -406,7 +451,7 @@ places_come_back_whatever_ends_a_call(_) ->
                                                             end}],
     [begin
          #{tools := Usual} = Definitions = definitions(),
-         Server = serve(Transport, #{in_flight => 1}, Definitions#{tools := Usual ++ Tools}),
+         Server = serve(Transport, #{in_flight => 1, queue => 0}, Definitions#{tools := Usual ++ Tools}),
          Client = open(Server, Transport, Era),
          [begin
               #{message := #{~"error" := _}} = call(Client, ~"tools/call", #{name => Name}),
@@ -426,7 +471,7 @@ places_come_back_whatever_ends_a_call(_) ->
 %% holds none, either.
 a_running_task_holds_no_place(_) ->
     #{tools := Tools} = Definitions = definitions(),
-    Server = serve(tcp, #{in_flight => 1},
+    Server = serve(tcp, #{in_flight => 1, queue_ms => 10_000},
                    Definitions#{tools := [Tool#{task => optional} || Tool <- Tools]}),
     Client = open(Server, tcp, ?SESSION),
     #{message := #{~"result" := #{~"task" := #{~"taskId" := Task}}}} =
@@ -449,7 +494,7 @@ who_waits_for_its_client_holds_no_place(_) ->
         (_, #{input := #{~"roots" := _}}) -> ~"asked";
         (_, _) -> {input_required, #{~"roots" => erlmcp_input:roots()}}
     end},
-    Server = serve(tcp, #{in_flight => 1}, Definitions#{tools := [Ask | Tools]}),
+    Server = serve(tcp, #{in_flight => 1, queue => 0}, Definitions#{tools := [Ask | Tools]}),
     Client = open(Server, tcp, ?SESSION, #{roots => #{}}),
     Asked = send(Client, ~"ask", ~"tools/call", #{name => ~"ask"}),
     #{message := #{~"method" := ~"roots/list", ~"id" := Id}} = reply(Asked),
