@@ -22,10 +22,10 @@
                            stateless/3, notification/2, result/1, code/1, echo_tool/0,
                            waiting_tool/1, await_call/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [pipelined_requests_are_all_answered, messages_may_come_in_any_pieces, eras_share_a_listener,

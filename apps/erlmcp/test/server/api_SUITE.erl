@@ -36,11 +36,11 @@ and leave nothing behind.
                            ask_stateless/4, initialize/2, request/3, stateless/3, result/1, code/1,
                            echo_tool/0, waiting_tool/1, await_call/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 -define(KINDS, [tool, resource, resource_template, prompt]).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,
