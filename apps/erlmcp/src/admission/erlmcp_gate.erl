@@ -13,7 +13,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 
 -export([new/1]).
 -export([connect/2, joined/2, enter/2, await/2, take/2, hand_over/2, leave/1]).
--export([state/1, drain/1, limit/1, limit/2, held/2, waits/1, network/1]).
+-export([state/1, drain/1, limit/1, limit/2, held/2, calls/1, waits/1, network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -299,6 +299,11 @@ limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
 -spec held(gate(), erlmcp_gate_books:key()) -> non_neg_integer().
 held(#{books := Books}, Key) ->
     erlmcp_gate_books:held(Key, Books).
+
+-doc "The processes whose requests are in flight, or wait.".
+-spec calls(gate()) -> [pid()].
+calls(#{books := Books}) ->
+    erlmcp_gate_books:calls(Books).
 
 -doc """
 How many requests have come to the process of their call, and for how many nanoseconds together they
