@@ -18,12 +18,13 @@ their clients told so. At last the sessions end, and with them their streams.
 -type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
 
 -doc """
-Drains an instance with these listeners: within so many milliseconds, and two seconds at most for the
-last words of what was ended.
+Drains an instance with these listeners: within so many milliseconds, and two seconds at most for
+the last words of what was ended.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().
-drain(#{gate := Gate} = Instance, Listeners, Milliseconds) ->
+drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
+    ok = erlmcp_event:emit(Key, draining, #{milliseconds => Milliseconds}),
     ok = erlmcp_gate:drain(Gate),
     ok = lists:foreach(fun ranch:suspend_listener/1, Listeners),
     ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
@@ -34,10 +35,13 @@ drain(#{gate := Gate} = Instance, Listeners, Milliseconds) ->
     _ = await(fun() -> erlmcp_gate:held(Gate, in_flight) =:= 0 end, ?LAST_WORDS),
     ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_instance:session_pids(Instance)),
     _ = await(fun() -> erlmcp_instance:session_pids(Instance) =:= [] end, ?LAST_WORDS),
-    #{calls => Ended, tasks => erlmcp_task_sup:count(Instance)}.
+    Left = #{calls => Ended, tasks => erlmcp_task_sup:count(Instance)},
+    ok = erlmcp_event:emit(Key, drained, Left),
+    Left.
 
 rests(#{gate := Gate} = Instance) ->
-    erlmcp_gate:held(Gate, in_flight) =:= 0 andalso erlmcp_task_sup:count(Instance) =:= 0.
+    erlmcp_gate:held(Gate, in_flight) =:= 0 andalso erlmcp_gate:held(Gate, waiting) =:= 0
+        andalso erlmcp_task_sup:count(Instance) =:= 0.
 
 %% Who started the call hears of it, and answers its client.
 end_calls(Calls) ->
