@@ -27,9 +27,7 @@ publisher(Supervisor) ->
 -doc "Where a server listens.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
-    %% One that is suspended has no address.
-    [address(Id) || {_, Transport, _} = Id <- lists:sort(listener_ids(Supervisor)),
-                    Transport =:= stdio orelse ranch:get_status(Id) =:= running].
+    lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).
 
 listener_ids(Supervisor) ->
     [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)].
@@ -41,9 +39,15 @@ drain(Supervisor, Instance, Milliseconds) ->
     OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
     erlmcp_drain:drain(Instance, OfRanch, Milliseconds).
 
-address({_, http, Options} = Id) -> (erlmcp_http:address(Id, Options))#{transport => http};
-address({_, tcp, _} = Id) -> (erlmcp_tcp:address(Id))#{transport => tcp};
-address({_, stdio, _}) -> #{transport => stdio}.
+address({_, stdio, _}) ->
+    [#{transport => stdio}];
+address({_, Transport, Options} = Id) ->
+    case {Transport, ranch:get_addr(Id)} of
+        %% It is suspended.
+        {_, {undefined, undefined}} -> [];
+        {http, At} -> [(erlmcp_http:address(At, Options))#{transport => http}];
+        {tcp, At} -> [(erlmcp_tcp:address(At))#{transport => tcp}]
+    end.
 
 -doc false.
 init(Given) ->

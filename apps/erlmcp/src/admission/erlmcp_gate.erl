@@ -129,7 +129,8 @@ waits for one, see `await/2`; other messages are counted in the rates, and hold 
 """.
 -spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
 enter(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
-    case erlmcp_gate_books:is_draining(Books) of
+    %% What is in goes on: it may be cancelled, and what it asks may be answered.
+    case Kind =:= request andalso erlmcp_gate_books:is_draining(Books) of
         false ->
             Now = erlmcp_gate_books:now(Books),
             maybe
