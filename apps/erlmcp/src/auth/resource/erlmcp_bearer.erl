@@ -45,7 +45,7 @@ none). `dpop_nonce` is there if the client should use this nonce from now on, an
 """.
 -type identity() :: #{
     principal := erlmcp_auth:principal(),
-    scopes := [binary()],
+    scopes := all | [binary()],
     expires_at := integer() | infinity,
     claims := #{binary() => term()},
     dpop_nonce => binary()
@@ -55,9 +55,6 @@ none). `dpop_nonce` is there if the client should use this nonce from now on, an
 -opaque wait() :: #{reference := reference(), timer := reference(), owner := owner(),
                     deadline := integer(), request := request(),
                     outcomes := erlmcp_bearer_source:outcomes()}.
-
-%% Milliseconds that a request waits for other machines, all together.
--define(WAIT_MS, 10_000).
 
 -doc """
 What a listener's requests are checked with, from options that were checked. Its tables belong to
@@ -77,11 +74,11 @@ child_spec(#{settings := Settings, tables := Tables}) ->
 
 -doc """
 Who asks, or why the request is refused, or `{wait, Wait}`: the owner is sent a message then, within
-ten seconds and whatever happens. What comes for a request that does not wait any more is dropped.
+`wait_ms` and whatever happens. What comes for a request that does not wait any more is dropped.
 """.
 -spec verify(handle(), request(), owner()) -> answer().
-verify(Handle, Request, Owner) ->
-    Deadline = erlang:monotonic_time(millisecond) + ?WAIT_MS,
+verify(#{settings := #{wait_ms := WaitMs}} = Handle, Request, Owner) ->
+    Deadline = erlang:monotonic_time(millisecond) + WaitMs,
     decided(Handle, Request, #{}, Owner, Deadline).
 
 -doc """

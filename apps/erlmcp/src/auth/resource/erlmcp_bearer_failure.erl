@@ -5,8 +5,8 @@ Why a request's token is not taken, and the headers that tell the client. Pure.
 Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
 """.
 
--export([missing/0, malformed/1, invalid/1, expired/0, proof/1, nonce/1, insufficient/2]).
--export([unavailable/1, busy/1]).
+-export([missing/0, malformed/1, invalid/1, expired/0, bound/1, proof/1, nonce/1]).
+-export([insufficient/2, unavailable/1, busy/1, refused/1]).
 -export([headers/3]).
 
 -export_type([failure/0]).
@@ -48,6 +48,11 @@ expired() ->
     #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
       error => ~"invalid_token"}.
 
+-doc "The token is bound otherwise than it was used.".
+-spec bound(binary()) -> failure().
+bound(Text) ->
+    (invalid(Text))#{scheme => dpop}.
+
 -doc "The proof of possession does not hold.".
 -spec proof(binary()) -> failure().
 proof(Text) ->
@@ -77,6 +82,11 @@ busy(Limit) ->
     #{refusal => erlmcp_refusal:new(backpressure_active, ~"too many tokens wait to be checked",
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
+-doc "What was refused for another reason, such as a fun of the user's that crashed.".
+-spec refused(erlmcp_refusal:refusal()) -> failure().
+refused(Refusal) ->
+    #{refusal => Refusal}.
+
 -doc """
 The headers of an answer with this failure. What the listener takes is named first by what most
 clients know, `Bearer`; the error stands at the scheme that the request used.
@@ -101,7 +111,7 @@ schemes(optional) -> [bearer, dpop];
 schemes(required) -> [dpop].
 
 challenge(Scheme, IsUsed, Failure, Known) ->
-    Parameters = algorithms(Scheme) ++ error(IsUsed, Failure)
+    Parameters = algorithms(Scheme) ++ named(IsUsed, Failure)
         ++ [{~"scope", erlmcp_oauth_scope:text(Scope)} || #{scope := [_ | _] = Scope} <- [Known]]
         ++ [{~"resource_metadata", Url} || #{resource_metadata := Url} <- [Known]],
     Words = [[Name, ~"=\"", quotable(Value), ~"\""] || {Name, Value} <- Parameters],
@@ -113,9 +123,9 @@ name(dpop) -> ~"DPoP".
 algorithms(bearer) -> [];
 algorithms(dpop) -> [{~"algs", lists:join(~" ", erlmcp_dpop_proof:algorithms())}].
 
-error(true, #{error := Error, refusal := Refusal}) ->
+named(true, #{error := Error, refusal := Refusal}) ->
     [{~"error", Error}, {~"error_description", erlmcp_refusal:message(Refusal)}];
-error(_, _) ->
+named(_, _) ->
     [].
 
 %% What RFC 6750 allows between the quotes, whatever a user's fun says.

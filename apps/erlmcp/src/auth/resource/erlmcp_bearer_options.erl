@@ -22,7 +22,8 @@ Pure.
   token is refused), `optional` or `required`.
 - `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
   minutes (`false`).
-- `tls`: options of TLS with the authorization servers.
+- `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
+- `tls`: options of TLS with them.
 """.
 -type options() :: #{
     tokens := [source(), ...],
@@ -31,6 +32,7 @@ Pure.
     principal => fun((Claims :: #{binary() => term()}) -> erlmcp_auth:principal()),
     dpop => off | optional | required,
     dpop_nonce => boolean(),
+    wait_ms => pos_integer(),
     tls => [ssl:tls_client_option()]
 }.
 -doc """
@@ -41,8 +43,8 @@ Who says whether a token is good.
   `EdDSA` unless told; `audience` takes the place of `resource`; `leeway_s` is how far clocks may
   differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`, which also stands
   for none).
-- `introspection`: the authorization server, asked at `uri` by a client with an id and a secret. An
-  answer is kept for `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is
+- `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
+  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is
   revoked serves that much longer. `audience` is as above: an answer has to name it.
 - `static`: a list of tokens.
 - `verify`: a fun that is given the token and the head of the request. It runs in the connection's
@@ -53,16 +55,21 @@ Who says whether a token is good.
             audience => binary() | [binary(), ...], algorithms => [binary(), ...],
             types => [binary(), ...], leeway_s => 0..300}}
     | {introspection, #{uri := binary(), issuer := binary(), client_id := binary(),
-                        client_secret := erlmcp_oauth_options:secret(),
+                        client_secret => erlmcp_oauth_options:secret(),
+                        key => erlmcp_oauth_options:secret(), algorithm => binary(),
                         audience => binary() | [binary(), ...], cache_s => 0..300}}
     | {static, [static()]}
     | {verify, fun((Token :: binary(), erlmcp_bearer:request()) ->
                        {ok, verified()} | {error, binary()} | unknown)}.
--doc "A token, or its SHA-256 in hexadecimal digits, and whose it is.".
+-doc """
+A token, or its SHA-256 in hexadecimal digits, and whose it is. Without `scopes` it has none.
+""".
 -type static() :: #{token | sha256 => binary(), principal := erlmcp_auth:principal(),
-                    scopes => [binary()], expires_at => integer()}.
--doc "What a fun knows of a token. `expires_at` is in seconds of system time.".
--type verified() :: #{principal := erlmcp_auth:principal(), scopes => [binary()],
+                    scopes => all | [binary()], expires_at => integer()}.
+-doc """
+What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system time.
+""".
+-type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
                       expires_at => integer() | infinity, claims => #{binary() => term()}}.
 -doc "The options with their defaults; secrets are in funs, and of static tokens there are hashes.".
 -type settings() :: #{
@@ -72,11 +79,13 @@ Who says whether a token is good.
     principal := default | fun((map()) -> erlmcp_auth:principal()),
     dpop := off | optional | required,
     dpop_nonce := boolean(),
+    wait_ms := pos_integer(),
     tls := [ssl:tls_client_option()],
     blind := fun((binary()) -> binary()),
     nonces := fun(() -> erlmcp_dpop_nonce:secret())
 }.
 
+-define(WAIT_MS, 10_000).
 -define(LEEWAY_S, 60).
 -define(CACHE_S, 30).
 -define(MOST_S, 300).
@@ -129,6 +138,8 @@ option(dpop, Value) ->
     lists:member(Value, [off, optional, required]) orelse ~"off, optional or required";
 option(dpop_nonce, Value) ->
     is_boolean(Value) orelse ~"true or false";
+option(wait_ms, Value) ->
+    is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
 option(tls, Value) ->
     is_list(Value) orelse ~"a list of options of ssl";
 option(_, _) ->
@@ -139,8 +150,11 @@ sources([]) ->
 sources([{Index, {jwt, #{} = Jwt}} | Sources]) ->
     members(Index, Jwt, [issuer, jwks], fun jwt/2, Sources);
 sources([{Index, {introspection, #{} = Introspection}} | Sources]) ->
-    members(Index, Introspection, [uri, issuer, client_id, client_secret], fun introspection/2,
-            Sources);
+    Secret = case Introspection of
+        #{key := _} -> key;
+        #{} -> client_secret
+    end,
+    members(Index, Introspection, [uri, issuer, client_id, Secret], fun introspection/2, Sources);
 sources([{Index, {static, Tokens}} | Sources]) ->
     case is_list(Tokens) andalso length(Tokens) =< ?STATIC andalso statics(Tokens) of
         true -> sources(Sources);
@@ -191,9 +205,12 @@ introspection(uri, Value) ->
     is_issuer(Value) orelse ~"a URL, https or on the loopback";
 introspection(Name, Value) when Name =:= issuer; Name =:= client_id ->
     is_text(Value) orelse ~"a binary that is not empty";
-introspection(client_secret, Value) ->
+introspection(Name, Value) when Name =:= client_secret; Name =:= key ->
     is_text(Value) orelse is_function(Value, 0)
         orelse ~"a binary that is not empty, or a fun without arguments";
+introspection(algorithm, Value) ->
+    lists:member(Value, [~"ES256", ~"RS256", ~"PS256", ~"EdDSA"])
+        orelse ~"ES256, RS256, PS256 or EdDSA";
 introspection(cache_s, Value) ->
     is_seconds(Value) orelse ~"seconds, 0 to 300";
 introspection(audience, Value) ->
@@ -213,7 +230,7 @@ is_static(_) ->
 
 is_static(Static, Needed) ->
     maps:keys(maps:without([scopes, expires_at | Needed], Static)) =:= []
-        andalso is_texts(maps:get(scopes, Static, []))
+        andalso is_scopes(maps:get(scopes, Static, []))
         andalso is_integer(maps:get(expires_at, Static, 0)).
 
 is_sha256(Hash) ->
@@ -222,7 +239,8 @@ is_sha256(Hash) ->
 
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
 
-is_texts(Values) -> is_list(Values) andalso lists:all(fun is_text/1, Values).
+is_scopes(all) -> true;
+is_scopes(Values) -> is_list(Values) andalso lists:all(fun is_text/1, Values).
 
 is_seconds(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< ?MOST_S.
 
@@ -249,6 +267,7 @@ settings(#{tokens := Tokens} = Options) ->
       principal => maps:get(principal, Options, default),
       dpop => maps:get(dpop, Options, off),
       dpop_nonce => maps:get(dpop_nonce, Options, false),
+      wait_ms => maps:get(wait_ms, Options, ?WAIT_MS),
       tls => maps:get(tls, Options, []),
       blind => Blind,
       nonces => fun() -> Nonces end}.
@@ -266,9 +285,9 @@ source({jwt, #{issuer := Issuer, jwks := Keys} = Jwt}, _) ->
             algorithms => maps:get(algorithms, Jwt, ?DEFAULT_ALGORITHMS),
             types => [string:lowercase(Type) || Type <- maps:get(types, Jwt, ?TYPES)],
             leeway_s => maps:get(leeway_s, Jwt, ?LEEWAY_S)}};
-source({introspection, #{client_secret := Secret} = Introspection}, _) ->
-    {introspection, (maps:with([uri, issuer, client_id], Introspection))#{
-        client_secret => revealing(Secret), audience => audience(Introspection),
+source({introspection, Introspection}, _) ->
+    {introspection, (maps:with([uri, issuer], Introspection))#{
+        client => client(Introspection), audience => audience(Introspection),
         cache_s => maps:get(cache_s, Introspection, ?CACHE_S)}};
 source({static, Tokens}, Secret) ->
     {static, #{blinded(sha256(Token), Secret) => static(Token) || Token <- Tokens}};
@@ -277,6 +296,14 @@ source({verify, Fun}, _) ->
 
 keys({keys, Keys}) -> {keys, erlmcp_jwk:set(#{~"keys" => Keys})};
 keys({uri, Uri}) -> {uri, Uri}.
+
+client(#{client_id := Id, key := Key} = Introspection) ->
+    #{client => #{client_id => Id, auth => private_key_jwt},
+      settings => #{key => revealing(Key),
+                    algorithm => maps:get(algorithm, Introspection, ~"ES256")}};
+client(#{client_id := Id, client_secret := Secret}) ->
+    #{client => #{client_id => Id, client_secret => revealing(Secret), auth => client_secret_basic},
+      settings => #{}}.
 
 revealing(Secret) when is_binary(Secret) -> fun() -> {ok, Secret} end;
 revealing(Secret) -> Secret.
