@@ -76,7 +76,8 @@ is_for_signatures(Jwk) ->
                         is_list(Operations) andalso lists:member(~"verify", Operations);
                     #{} -> true
                 end
-        andalso is_label(maps:get(~"alg", Jwk, ~"any")) andalso is_label(maps:get(~"kid", Jwk, ~"")).
+        andalso is_label(maps:get(~"alg", Jwk, ~"any"))
+        andalso is_label(maps:get(~"kid", Jwk, ~"")).
 
 is_label(Label) -> is_binary(Label) andalso byte_size(Label) =< ?ID_BYTES.
 

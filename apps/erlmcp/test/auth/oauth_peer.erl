@@ -177,7 +177,7 @@ changed(Table, Name, Document) ->
             Document
     end.
 
--doc "Whether what a request for a token brings is good. A code counts once, with its verifier only.".
+-doc "Whether a request for a token brings what is good: a code once, with its verifier only.".
 granted(Form, #{table := Table}) ->
     granted(Form, Table);
 granted(#{~"grant_type" := ~"authorization_code", ~"code" := ~"a-code",

@@ -1,6 +1,6 @@
 -module(erlmcp_bearer).
 -moduledoc """
-Who asks, by the access token of an HTTP request: the listener's `authenticate => {bearer, Options}`.
+Who asks, by the access token of an HTTP request: `authenticate => {bearer, Options}` of a listener.
 
 A request whose token is known already, is in a list, or was signed with a key that is known, is
 answered at once, in the process that asks. What has to ask another machine (keys that are not known

@@ -41,7 +41,8 @@ scheme(_, _) -> none.
 %% The characters of RFC 6750; a comma would be a second field.
 is_token(Token) ->
     Token =/= ~"" andalso byte_size(Token) =< ?TOKEN_BYTES
-        andalso re:run(Token, ~"^[A-Za-z0-9._~+/-]+=*$", [{capture, none}, dollar_endonly]) =:= match.
+        andalso match =:= re:run(Token, ~"^[A-Za-z0-9._~+/-]+=*$",
+                                 [{capture, none}, dollar_endonly]).
 
 -doc """
 Whether the sender may use the token; if so, the nonce that it is to use next, where that is a new

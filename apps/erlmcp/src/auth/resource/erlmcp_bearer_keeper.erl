@@ -1,8 +1,8 @@
 -module(erlmcp_bearer_keeper).
 -moduledoc """
-The process of a listener that has other machines asked: for an issuer's keys, or about a token. Each
-question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for it;
-of those about tokens there are sixteen at a time, and the others wait for their turn. It also
+The process of a listener that has other machines asked: for an issuer's keys, or about a token.
+Each question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for
+it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
 forgets what is old.
 """.
 

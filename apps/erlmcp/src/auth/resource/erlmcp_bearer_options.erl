@@ -11,8 +11,8 @@ Pure.
 -doc """
 - `tokens`: who says whether a token is good: sources, asked in this order until one knows it. See
   `t:source/0`.
-- `resource`: the URI of this server as clients write it, or several; tokens must be for one of them.
-  It is needed where clients use another URL than that of the listener's own address: behind a
+- `resource`: the URI of this server as clients write it, or several; tokens must be for one of
+  them. It is needed where clients use another URL than that of the listener's own address: behind a
   proxy, or with a name. By default it is the endpoint's URL.
 - `authorization_servers`: the issuers that clients are sent to; by default those of `tokens`.
 - `principal`: a fun of a token's claims that gives the principal; by default `{Issuer, Subject}`,
@@ -44,8 +44,9 @@ Who says whether a token is good.
   differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`, which also stands
   for none).
 - `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
-  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is
-  revoked serves that much longer. `audience` is as above: an answer has to name it.
+  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for
+  `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is revoked serves that much
+  longer. `audience` is as above: an answer has to name it.
 - `static`: a list of tokens.
 - `verify`: a fun that is given the token and the head of the request. It runs in the connection's
   process, so it looks up and does not call. `unknown` leaves the token to the next source.
@@ -67,7 +68,8 @@ A token, or its SHA-256 in hexadecimal digits, and whose it is. Without `scopes`
 -type static() :: #{token | sha256 => binary(), principal := erlmcp_auth:principal(),
                     scopes => all | [binary()], expires_at => integer()}.
 -doc """
-What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system time.
+What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system
+time.
 """.
 -type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
                       expires_at => integer() | infinity, claims => #{binary() => term()}}.
@@ -159,7 +161,7 @@ sources([{Index, {static, Tokens}} | Sources]) ->
     case is_list(Tokens) andalso length(Tokens) =< ?STATIC andalso statics(Tokens) of
         true -> sources(Sources);
         _ -> {{tokens, Index, static},
-              ~"a list of maps with token or sha256, principal, and scopes or expires_at if need be"}
+              ~"a list of maps with token or sha256, principal, and if need be scopes, expires_at"}
     end;
 sources([{Index, {verify, Fun}} | Sources]) ->
     case is_function(Fun, 2) of

@@ -40,8 +40,8 @@ runs in the process that asks; what another machine has to say comes as an outco
 }).
 
 -doc """
-Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and for
-which token.
+Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and
+for which token.
 """.
 -spec identity(Token :: binary(), erlmcp_bearer:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
@@ -209,7 +209,8 @@ wrong(no_subject) -> ~"the token does not say whose it is".
 
 %% A token that its issuer is asked about.
 
-introspected(none, {token, Index, Digest} = Subject, _, #asked{tables = Tables, now = Now} = Asked) ->
+introspected(none, {token, Index, Digest} = Subject, _, Asked) ->
+    #asked{tables = Tables, now = Now} = Asked,
     case erlmcp_bearer_tables:is_inactive({Index, Digest}, Now, Tables) of
         true -> next;
         false -> {wait, Subject, token(Asked)}

@@ -45,7 +45,7 @@ new(#{sources := Sources}) ->
       proofs => ets:new(erlmcp_proofs, Options),
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
--doc "Who asks with a token, if that was found out not long ago and with keys that are still those.".
+-doc "Who asks with a token, if that was found out lately, and with keys that are still those.".
 -spec known(digest(), Now :: integer(), tables()) ->
     {ok, erlmcp_bearer:identity(), erlmcp_claims:confirmation()} | unknown.
 known(Digest, Now, #{known := Known} = Tables) ->
@@ -109,7 +109,7 @@ none.
 keys(Index, Now, #{keys := Keys}) ->
     case ets:lookup(Keys, Index) of
         [{_, Generation, Set, _, Until}] when Now < Until -> {fresh, Set, Generation};
-        [{_, Generation, Set, Fetched, _}] when Now < Fetched + ?KEYS_MS -> {stale, Set, Generation};
+        [{_, Generation, Set, At, _}] when Now < At + ?KEYS_MS -> {stale, Set, Generation};
         _ -> none
     end.
 

@@ -67,8 +67,8 @@ is_one(Audience, Accepted) ->
     lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
 
 -doc """
-The principal by default, the scopes, and the end: `no_subject` where the claims do not say who asks.
-The end is the first second at which the token is not taken any more.
+The principal by default, the scopes, and the end: the first second at which the token is not taken
+any more. `no_subject` where the claims do not say who asks.
 """.
 -spec identity(claims(), wanted()) ->
     {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],

@@ -34,7 +34,8 @@ algorithms() ->
 -spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
 check(Text, Wanted) ->
     maybe
-        {ok, #{type := ~"dpop+jwt", header := #{~"jwk" := #{} = Jwk}} = Jwt} ?= erlmcp_jwt:read(Text),
+        {ok, #{type := ~"dpop+jwt", header := #{~"jwk" := #{} = Jwk}} = Jwt} ?=
+            erlmcp_jwt:read(Text),
         false ?= is_private(Jwk),
         {ok, Key} ?= erlmcp_jwk:public(Jwk),
         %% The key is the one that it names, whatever id it has.
