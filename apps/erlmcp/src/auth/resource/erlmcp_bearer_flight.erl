@@ -19,10 +19,11 @@ start(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
     Owner = self(),
     {_, Source} = lists:keyfind(element(2, Subject), 1, Sources),
     Fetch = #{deadline => Deadline, plain => [loopback], tls => Tls},
-    spawn_opt(fun() ->
-                  process_flag(sensitive, true),
-                  Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
-              end, [link, {max_heap_size, #{size => ?HEAP, kill => true, error_logger => false}}]).
+    spawn_link(fun() ->
+        process_flag(sensitive, true),
+        process_flag(max_heap_size, #{size => ?HEAP, kill => true, error_logger => false}),
+        Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
+    end).
 
 answer({keys, _}, _, {jwt, #{keys := {uri, Uri}}}, Fetch) ->
     erlmcp_jwks:fetch(Uri, Fetch);

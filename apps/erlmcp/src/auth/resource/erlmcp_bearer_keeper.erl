@@ -87,8 +87,8 @@ handle_call(_, _, State) ->
 
 -doc false.
 handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
-    #state{tables = Tables, questions = Questions} = State,
-    case is_map_key(Subject, Questions) orelse erlmcp_bearer_tables:may_fetch(Index, Tables) of
+    #state{tables = Tables} = State,
+    case erlmcp_bearer_tables:may_fetch(Index, Tables) of
         true ->
             {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
         false ->
