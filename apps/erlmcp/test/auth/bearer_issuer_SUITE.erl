@@ -5,6 +5,7 @@ changes its keys. HTTP to it is real.
 """.
 
 -export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([how_long_keys_are_fresh/1]).
 -export([keys_are_fetched_once/1, keys_are_rotated/1, unknown_keys_are_no_flood/1]).
 -export([old_keys_serve_while_new_ones_are_fetched/1, a_withdrawn_key_ends_its_tokens/1]).
 -export([keys_that_cannot_be_had/1, a_slow_issuer_has_a_deadline/1, keys_without_https/1]).
@@ -98,6 +99,24 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
     {ok, _} = erlmcp_bearer:verify(Handle, bearer(token(#{}, issuer(Config))), {self(), unused}),
     %% There is an end to it.
     none = erlmcp_bearer_tables:keys(1, erlang:monotonic_time(millisecond) + 6 * 3_600_000, Tables).
+
+%% The issuer says, and not more than an hour or less than a minute.
+how_long_keys_are_fresh(Config) ->
+    Issuer = issuer(Config),
+    Fetch = #{deadline => oauth_peer:deadline() + 60_000, plain => [loopback], tls => []},
+    {Status, Headers, Body} = oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer)),
+    [begin
+         oauth_peer:change(Issuer, ~"/jwks", {Status, maps:merge(Headers, Cached), Body}),
+         {Cached, {ok, [_], Milliseconds}} =
+             {Cached, erlmcp_jwks:fetch(erlmcp_test_issuer:url(Issuer, ~"/jwks"), Fetch)},
+         {Cached, Seconds} = {Cached, Milliseconds div 1000}
+     end || {Cached, Seconds} <- [
+                {#{}, 600}, {#{~"cache-control" => ~"no-store"}, 600},
+                {#{~"cache-control" => ~"public, Max-Age=900, must-revalidate"}, 900},
+                {#{~"cache-control" => ~"s-maxage=5,max-age = 120"}, 120},
+                {#{~"cache-control" => ~"max-age=0"}, 60},
+                {#{~"cache-control" => ~"max-age=31536000"}, 3600},
+                {#{~"cache-control" => ~"max-age=-1"}, 600}]].
 
 a_withdrawn_key_ends_its_tokens(Config) ->
     Handle = handle(#{}, Config),
