@@ -10,7 +10,8 @@ holders are killed, who has which turn in its queue, and how its books are set r
 -export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1, a_rate_by_its_clock/1,
          a_refusal_takes_nothing/1, tools_have_bounds/1, networks_are_addresses/1]).
 -export([never_more_than_the_limit/1, killed_holders_hold_nothing/1,
-         accounts_are_closed_when_idle/1, idle_accounts_are_exact/1, what_was_lost_is_found/1, tickets_are_handed_over/1]).
+         accounts_are_closed_when_idle/1, idle_accounts_are_exact/1, what_was_lost_is_found/1,
+         tickets_are_handed_over/1]).
 -export([flows_take_turns/1, places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
          one_that_left_waits_no_longer/1, a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1,
          a_higher_limit_is_used/1, without_a_queue_nobody_waits/1,
@@ -102,6 +103,14 @@ rates_at_the_limit_and_one_more(_) ->
             Later = Now + Milliseconds * 1_000_000 + nanoseconds(Period),
             [ok] = lists:usort([Take(Later) || _ <- lists:seq(1, Most)]),
             {wait, _, _} = Take(Later),
+            %% What one rate refuses is not counted in the others.
+            Both = [{minute, Most + 1}, {day, Most}],
+            Fresh = atomics:new(8, []),
+            Counted = [erlmcp_rate:take_all(Both, Fresh, 1, Now) || _ <- lists:seq(0, Most + 5)],
+            Most = length([ok || ok <- Counted]),
+            6 = length([day || {wait, {day, _}, _} <- Counted]),
+            ok = erlmcp_rate:take_all([{minute, Most + 1}], Fresh, 1, Now),
+            {wait, _, _} = erlmcp_rate:take_all([{minute, Most + 1}], Fresh, 1, Now),
             true
         end), 200).
 
@@ -144,7 +153,12 @@ a_refusal_takes_nothing(_) ->
     1 = erlmcp_gate:held(Gate, {principal, ada}),
     {ok, _} = erlmcp_gate:enter(Gate, (request(bob))#{kind := response}),
     rate_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(eve))),
-    0 = erlmcp_gate:held(Gate, {principal, eve}).
+    0 = erlmcp_gate:held(Gate, {principal, eve}),
+    %% Nor is one in flight that cannot wait.
+    Queued = queued(#{in_flight_per_principal => 5, queue => 1, queue_per_principal => 5}),
+    [_ = entered(erlmcp_gate:enter(Queued, request(ada))) || _ <- [1, 2]],
+    queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
+    {2, 1} = {erlmcp_gate:held(Queued, {principal, ada}), erlmcp_gate:held(Queued, {waiting, ada})}.
 
 tools_have_bounds(_) ->
     Gate = erlmcp_gate:new(#{}),
@@ -222,10 +236,13 @@ killed_holders_hold_nothing(_) ->
                                      queue_per_principal => 8, connections => 10,
                                      connections_per_address => 9, connections_per_principal => 9}),
             {Keeper, Queue} = processes(Gate),
-            Killed = [{spawn(fun() -> live(Gate, Flow) end), Spins} || {Flow, Spins} <- Lives],
+            Self = self(),
+            Pids = [spawn(fun() -> born(Self, Gate, Flow) end) || {Flow, _} <- Lives],
+            [receive {born, Pid} -> ok end || Pid <- Pids],
             %% At any time of what they do.
-            [begin _ = lists:seq(1, Spins), exit(Pid, kill) end || {Pid, Spins} <- Killed],
-            [await_end(Pid) || {Pid, _} <- Killed],
+            [begin _ = lists:seq(1, Spins), exit(Pid, kill) end
+             || {Pid, {_, Spins}} <- lists:zip(Pids, Lives)],
+            [await_end(Pid) || Pid <- Pids],
             ok = rounds(Keeper, 8),
             Keys = [in_flight, connections, waiting, waiting_bytes]
                 ++ [{Kind, Flow} || Kind <- [principal, waiting, connections, address],
@@ -235,6 +252,11 @@ killed_holders_hold_nothing(_) ->
             ok = stop([Keeper, Queue]),
             true
         end), 60).
+
+born(Parent, Gate, Flow) ->
+    _ = erlmcp_gate:connect(Gate, #{address => Flow}),
+    Parent ! {born, self()},
+    live(Gate, Flow).
 
 live(Gate, Flow) ->
     _ = [erlmcp_gate:connect(Gate, #{address => Flow}), erlmcp_gate:joined(Gate, Flow)],
@@ -296,6 +318,25 @@ accounts_are_closed_when_idle(_) ->
     ok = stop([Keeper, Queue, RatedKeeper, RatedQueue]).
 
 idle_accounts_are_exact(_) ->
+    %% Who had found an account before it was closed takes nothing of it.
+    #{words := Words} = Small = erlmcp_accounts:new(1, 8),
+    {ok, Index} = erlmcp_accounts:find({principal, ada}, Small),
+    ok = erlmcp_accounts:close_idle(1, Small),
+    closed = erlmcp_account:take(Words, Index, {1, 0}, 10),
+    {none, [Index]} = {erlmcp_accounts:known({principal, ada}, Small), erlmcp_accounts:lost(Small)},
+    %% And what he counted in its rates is not its next owner's.
+    ok = erlmcp_rate:take_all([{day, 1}], Words, Index, 1),
+    ok = erlmcp_accounts:free(Index, Small),
+    {ok, Index} = erlmcp_accounts:find({principal, bob}, Small),
+    ok = erlmcp_rate:take_all([{day, 1}], Words, Index, 1),
+    %% He opens another one instead, though the closed one can still be found.
+    Two = erlmcp_accounts:new(2, 8),
+    {ok, Closed} = erlmcp_accounts:find({principal, ada}, Two),
+    true = erlmcp_account:close(maps:get(words, Two), Closed),
+    {ok, {Open, _}} = erlmcp_accounts:take({principal, ada}, {[], 1}, 0, 10, Two),
+    true = Open =/= Closed,
+    {ok, Open} = erlmcp_accounts:known({principal, ada}, Two),
+    %% So they are exact while others enter.
     Gate = erlmcp_gate:new(#{in_flight_per_principal => 1, principals => 100_000}),
     #{books := #{accounts := Accounts}} = Gate,
     Inside = atomics:new(3, []),
@@ -306,7 +347,7 @@ idle_accounts_are_exact(_) ->
     Run = fun(Flow) -> [visit(Gate, Flow, Inside) || _ <- lists:seq(1, 500)] end,
     Most = lists:append(together([fun() -> Run(1 + N rem 2) end || N <- lists:seq(1, 8)])),
     ok = stop([Closer]),
-    [1] = lists:usort([One || {_, One} <- Most, One > 0]).
+    [1] = lists:usort([Held || {_, Held} <- Most, Held > 0]).
 
 tickets_are_handed_over(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 2}),
@@ -367,8 +408,13 @@ places_go_to_those_that_wait(_) ->
     Flood = [wait(Gate, ada) || _ <- lists:seq(1, 5)],
     Others = [wait(Gate, bob), wait(Gate, eve)],
     ok = waiting(Gate, Queue, 7),
-    %% Nobody overtakes them.
+    %% Nobody overtakes them, though there is a place.
+    ok = sys:suspend(Queue),
     ok = erlmcp_gate:leave(First),
+    Late = entered(erlmcp_gate:enter(Gate, request(ada))),
+    {0, 8} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, waiting)},
+    ok = erlmcp_gate:leave(Late),
+    ok = sys:resume(Queue),
     Order = [begin
                  {Pid, Flow, {ok, _}} = answer(),
                  [] = answers(),
@@ -449,21 +495,21 @@ a_wait_has_an_end(_) ->
     ok = stop([Keeper, Queue, LongKeeper]).
 
 a_wait_in_vain_is_refused_now(_) ->
-    Gate = queued(#{}),
+    Gate = queued(#{queue => 1000, queue_ms => 500_000}),
     {Keeper, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
-    Waiting = [wait(Gate, ada) || _ <- lists:seq(1, 20)],
-    ok = waiting(Gate, Queue, 20),
-    %% A turn takes 100 milliseconds or more: twenty take two seconds.
+    Waiting = [wait(Gate, ada, 400_000) || _ <- lists:seq(1, 601)],
+    ok = waiting(Gate, Queue, 601),
+    %% A turn takes 100 milliseconds or more: six hundred take a minute.
     ok = timer:sleep(100),
     ok = erlmcp_gate:leave(First),
     {_, ada, {ok, _}} = answer(),
-    {refuse, Refusal} = erlmcp_gate:await(entered(erlmcp_gate:enter(Gate, request(ada))), 1_000),
+    {refuse, Refusal} = erlmcp_gate:await(entered(erlmcp_gate:enter(Gate, request(ada))), 60_000),
     backpressure_active = erlmcp_refusal:name(Refusal),
-    true = erlmcp_refusal:retry_after(Refusal) >= 2,
+    true = erlmcp_refusal:retry_after(Refusal) >= 60,
     %% The other flow would have the next turn but one.
-    Other = wait(Gate, bob, 49_000),
-    ok = waiting(Gate, Queue, 20),
+    Other = wait(Gate, bob, 60_000),
+    ok = waiting(Gate, Queue, 601),
     ok = stop([Other, Keeper, Queue | Waiting]).
 
 a_higher_limit_is_used(_) ->
