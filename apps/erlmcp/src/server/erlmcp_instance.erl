@@ -12,7 +12,8 @@ itself, and its row counts the messages that it has not taken yet.
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
--export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2, subscriptions/1]).
+-export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
+-export([subscriptions/1]).
 -export([task_store/1]).
 -export([put_supervisor/3, supervisor/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).

@@ -75,8 +75,8 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       logger => erlmcp_http_log}.
 
 -doc "What there is to know of a listener at this address.".
--spec address({inet:ip_address(), inet:port_number()}, map()) -> #{ip := inet:ip_address(), port := inet:port_number(),
-                                       url := binary(), sse_url => binary()}.
+-spec address({inet:ip_address(), inet:port_number()}, map()) ->
+    #{ip := inet:ip_address(), port := inet:port_number(), url := binary(), sse_url => binary()}.
 address({Ip, Port}, Options) ->
     Scheme = case Options of
         #{tls := true} -> ~"https://";
