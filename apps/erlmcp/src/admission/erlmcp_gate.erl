@@ -12,7 +12,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 """.
 
 -export([new/1]).
--export([connect/2, joined/2, enter/2, await/2, take/2, hand_over/2, leave/1]).
+-export([connect/2, joined/2, enter/2, await/2, hold/2, take/2, hand_over/2, leave/1]).
 -export([state/1, drain/1, limit/1, limit/2, held/2, calls/1, waits/1, network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
@@ -226,6 +226,24 @@ await({Books, Id, {waits, Flow}}, Milliseconds) ->
 await({Books, _, Since} = Ticket, _) ->
     ok = erlmcp_gate_books:started(Since, Books),
     {ok, Ticket}.
+
+-doc """
+A ticket for these alone, for the calling process: for one of a tool's calls at once, and for a call
+in a rate.
+""".
+-spec hold(gate(), [{erlmcp_accounts:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}]) ->
+    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
+hold(_, []) ->
+    {ok, free};
+hold(#{books := Books}, Wants) ->
+    Ticket = {Books, erlmcp_gate_books:write([], Books), untimed},
+    case take(Ticket, Wants) of
+        ok ->
+            {ok, Ticket};
+        Refused ->
+            ok = leave(Ticket),
+            Refused
+    end.
 
 -doc """
 A ticket is for more: for one of a tool's calls at once, or for a call in a rate. What is refused

@@ -35,7 +35,7 @@ a skill has its `contents`, encoded, in place of a handler.
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
     | milliseconds | size | scope | visibility | middleware | cache | ui | task_support
-    | task_start | breaker | label.
+    | task_start | count | rates | breaker | label.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -65,7 +65,9 @@ annotations() ->
 
 common() ->
     [{handler, hidden, handler, required}, {middleware, hidden, middleware, optional},
-     {cache, hidden, cache, optional}, {breaker, hidden, breaker, optional},
+     {cache, hidden, cache, optional}, {max_calls, hidden, count, optional},
+     {rates, hidden, rates, optional},
+     {breaker, hidden, breaker, optional},
      {workers, hidden, label, optional}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
      {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional}].
@@ -188,6 +190,12 @@ is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
     is_a(scope, maps:get(scope, Value, private)) andalso maps:keys(Value) -- [ttl_ms, scope] =:= [];
 is_a(cache, _) -> false;
 is_a(ui, Value) -> is_map(Value);
+is_a(count, Value) -> is_integer(Value) andalso Value > 0;
+is_a(rates, Value) when is_map(Value) ->
+    lists:all(fun({Period, Most}) ->
+        lists:member(Period, [second, minute, day]) andalso is_a(count, Most)
+    end, maps:to_list(Value));
+is_a(rates, _) -> false;
 is_a(breaker, Value) -> is_atom(Value) orelse is_map(Value);
 is_a(label, Value) -> is_atom(Value);
 is_a(task_support, Value) -> lists:member(Value, [forbidden, optional, required]);
@@ -213,6 +221,8 @@ expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private"
 expected(ui) -> ~"a map";
 expected(task_support) -> ~"forbidden, optional or required";
 expected(task_start) -> ~"at_once or on_return";
+expected(count) -> ~"a positive integer";
+expected(rates) -> ~"a map of second, minute or day to calls, 1 or more";
 expected(breaker) -> ~"a name, or a map of options";
 expected(label) -> ~"a name, an atom".
 

@@ -110,7 +110,7 @@ definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers)
     Key = key(Prefix, Kind, Own),
     Inward = inward(Kind, Own, Prefix),
     %% What they ask for is in the handler already.
-    Bare = maps:without([middleware, cache, breaker, workers], Definition),
+    Bare = maps:without([middleware, cache, max_calls, rates, breaker, workers], Definition),
     completions(Inward, named(Kind, Key, Prefix, Offers, Bare#{
         key := Key, mounted => Prefix,
         handler := fun(Arguments, Context) ->

@@ -1,8 +1,8 @@
 -module(erlmcp_guard).
 -moduledoc """
-What keeps one definition's trouble from the others': its circuit breaker and its worker, as
-middleware next to its handler. The process hears of calls that end without a word: one that was
-ended at its deadline is a failure for its breaker.
+What keeps one definition's trouble from the others': how many of its calls run at once and in a
+time, its circuit breaker and its worker, as middleware next to its handler. The process hears of
+calls that end without a word: one that was ended at its deadline is a failure for its breaker.
 """.
 
 -behaviour(gen_server).
@@ -27,7 +27,8 @@ start_link(Instance) ->
 
 -doc """
 The middleware that guards a definition, for the catalog of a server with these breakers; none
-where it has no `breaker` and no `workers`. `Workers` are the names of the server's pools.
+where it has no `max_calls`, `rates`, `breaker` or `workers`. `Workers` are the names of the
+server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
@@ -38,9 +39,9 @@ around(Server, #{breakers := Breakers, workers := Workers}) ->
         maybe
             {ok, Breaker} ?= shared(Definition, Breakers),
             {ok, Pool} ?= pool(Definition, Workers),
-            case {Breaker, Pool} of
-                {none, none} -> {ok, []};
-                _ -> {ok, [middleware(Server, Breaker, Pool)]}
+            case {bounds(Definition), Breaker, Pool} of
+                {[], none, none} -> {ok, []};
+                {Bounds, _, _} -> {ok, [middleware(Server, Bounds, Breaker, Pool)]}
             end
         end
     end.
@@ -66,19 +67,36 @@ pool(#{workers := Name}, Workers) ->
 pool(_, _) ->
     {ok, none}.
 
-middleware(Server, Breaker, Pool) ->
+bounds(#{key := Key} = Definition) ->
+    Name = {tool, Key},
+    [{Name, {at_once, Most}} || #{max_calls := Most} <- [Definition]]
+        ++ [{Name, {Period, Most}} || #{rates := Rates} <- [Definition], Period := Most <- Rates].
+
+middleware(Server, Bounds, Breaker, Pool) ->
     fun(Arguments, Context, Next) ->
         maybe
-            #{} = Known ?= persistent_term:get({?MODULE, Server}, unknown),
-            ok ?= closed(Breaker),
-            {ok, Loan, Given} ?= borrow(Pool, Context, Known),
-            ok ?= enter(Breaker, Loan),
-            watched(Arguments, Given, Next, Breaker, Loan, Known)
+            #{gate := Gate} = Known ?= persistent_term:get({?MODULE, Server}, unknown),
+            {ok, Place} ?= erlmcp_gate:hold(Gate, Bounds),
+            try
+                placed(Arguments, Context, Next, Breaker, Pool, Known)
+            after
+                erlmcp_gate:leave(Place)
+            end
         else
-            {error, Refusal} -> {refuse, Refusal};
+            {refuse, _} = Refused -> Refused;
             %% The process begins anew.
             unknown -> {refuse, not_yet()}
         end
+    end.
+
+placed(Arguments, Context, Next, Breaker, Pool, Known) ->
+    maybe
+        ok ?= closed(Breaker),
+        {ok, Loan, Given} ?= borrow(Pool, Context, Known),
+        ok ?= enter(Breaker, Loan),
+        watched(Arguments, Given, Next, Breaker, Loan, Known)
+    else
+        {error, Refusal} -> {refuse, Refusal}
     end.
 
 not_yet() ->
@@ -166,10 +184,11 @@ left({Server, Target, Breaker}, Outcome) ->
     end.
 
 -doc false.
-init(#{key := Server} = Instance) ->
+init(#{key := Server, gate := Gate} = Instance) ->
     process_flag(trap_exit, true),
     persistent_term:put({?MODULE, Server},
-                        #{process => self(), instance => erlmcp_instance:of_calls(Instance)}),
+                        #{process => self(), gate => Gate,
+                          instance => erlmcp_instance:of_calls(Instance)}),
     {ok, #{server => Server, watched => #{}}}.
 
 -doc false.

@@ -1,11 +1,13 @@
 -module(guard_SUITE).
--moduledoc "`docs/dependencies.md`: circuit breakers and workers of definitions, in both eras.".
+-moduledoc "`docs/dependencies.md`: bulkheads, breakers and workers of definitions, in both eras.".
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([failures_open_the_breaker/1, a_trial_closes_it/1, a_failed_trial_opens_it_again/1,
          one_call_at_a_time_tries/1, deadlines_are_failures/1, cancelled_calls_are_none/1,
          errors_of_the_caller_are_none/1, a_breaker_can_be_shared/1, resources_have_breakers/1,
          handlers_may_refuse/1]).
+-export([calls_at_once_are_bounded/1, killed_calls_give_their_place_back/1,
+         calls_in_a_time_are_bounded/1]).
 -export([each_call_has_a_worker/1, calls_wait_for_a_worker/1, the_queue_is_bounded/1,
          a_wait_that_is_too_long_is_refused/1, a_worker_that_ends_is_replaced/1,
          a_worker_of_a_dead_call_is_replaced/1, without_workers_calls_are_refused/1,
@@ -24,6 +26,7 @@ all() ->
      one_call_at_a_time_tries, deadlines_are_failures, cancelled_calls_are_none,
      errors_of_the_caller_are_none, a_breaker_can_be_shared, resources_have_breakers,
      handlers_may_refuse,
+     calls_at_once_are_bounded, killed_calls_give_their_place_back, calls_in_a_time_are_bounded,
      each_call_has_a_worker, calls_wait_for_a_worker, the_queue_is_bounded,
      a_wait_that_is_too_long_is_refused, a_worker_that_ends_is_replaced,
      a_worker_of_a_dead_call_is_replaced, without_workers_calls_are_refused,
@@ -206,6 +209,63 @@ handlers_may_refuse(_) ->
     {1080, #{~"retryAfterMs" := 1500}} = refusal(Answer),
     erlmcp_test_http:stop(Server).
 
+%% A tool whose calls tell that they run, and wait until they may go on.
+waiting(Name, Fields) ->
+    Self = self(),
+    maps:merge(#{name => Name, handler => fun(_, _) ->
+                     Self ! {runs, self()},
+                     receive go -> ~"done" end
+                 end}, Fields).
+
+calls_at_once_are_bounded(_) ->
+    [begin
+         Server = serve(#{tools => [waiting(~"slow", #{max_calls => 2}),
+                                    #{name => ~"other", handler => fun(_, _) -> ~"other" end}]}),
+         Asking = [asking(Era, Server) || _ <- [1, 2]],
+         Client = open(Era, Server),
+         {1060, #{~"limit" := 2, ~"observed" := 3}} = refusal(call(Client, ~"slow", #{})),
+         ~"other" = text(call(Client, ~"other", #{})),
+         [Call ! go || {Call, _} <- Asking],
+         [~"done" = text(answer(One)) || {_, One} <- Asking],
+         {Call, Again} = asking(Era, Server),
+         Call ! go,
+         ~"done" = text(answer(Again))
+     end || Era <- eras()].
+
+asking(Era, Server) ->
+    Asking = spawn_monitor(fun() -> exit({answer, call(open(Era, Server), ~"slow", #{})}) end),
+    receive {runs, Call} -> {Call, Asking} end.
+
+killed_calls_give_their_place_back(_) ->
+    Server = serve(#{tools => [waiting(~"slow", #{max_calls => 1})]}),
+    {Call, Asking} = asking(~"2026-07-28", Server),
+    exit(Call, kill),
+    {1089, _} = refusal(answer(Asking)),
+    %% The keeper of the gate looks for those who died.
+    Client = open(~"2025-11-25", Server),
+    Waiting = spawn_monitor(fun() -> exit({answer, until_let_in(open(~"2025-11-25", Server))}) end),
+    Second = receive {runs, Running} -> Running end,
+    {1060, _} = refusal(call(Client, ~"slow", #{})),
+    Second ! go,
+    ~"done" = text(answer(Waiting)).
+
+until_let_in(Client) ->
+    case call(Client, ~"slow", #{}) of
+        #{~"error" := #{~"code" := 1060}} -> timer:sleep(20), until_let_in(Client);
+        Answer -> Answer
+    end.
+
+%% The rates of a definition count the calls of all clients.
+calls_in_a_time_are_bounded(_) ->
+    [begin
+         Tool = #{name => ~"slow", rates => #{Period => 2}, handler => fun(_, _) -> ~"done" end},
+         Server = serve(#{tools => [Tool]}),
+         [~"done" = text(call(open(Era, Server), ~"slow", #{})) || Era <- eras()],
+         {Code, #{~"limit" := 2, ~"retryAfterMs" := Milliseconds}} =
+             refusal(call(open(~"2026-07-28", Server), ~"slow", #{})),
+         true = Milliseconds > 0
+     end || {Period, Code} <- [{minute, 1058}, {day, 1059}]].
+
 %% Workers: processes that count how often they were used.
 
 worker() ->
@@ -374,7 +434,8 @@ wrong_fields_are_refused(_) ->
          {error, {bad_definition, tool, ~"t", Field, _}} =
              erlmcp:start_server(#{name => ~"s", version => ~"1", tools => [Tool#{Field => Value}]})
      end || {Field, Value} <- [{breaker, db}, {breaker, ~"db"}, {breaker, #{failures => -1}},
-                               {workers, db}, {workers, ~"db"}, {workers, #{}}]],
+                               {workers, db}, {workers, ~"db"}, {workers, #{}},
+                               {max_calls, 0}, {rates, #{hour => 1}}]],
     {ok, Server} = erlmcp:start_server(#{name => ~"s", version => ~"1"}),
     {error, {bad_definition, tool, ~"t", breaker, _}} =
         erlmcp:add(Server, tool, Tool#{breaker => db}),

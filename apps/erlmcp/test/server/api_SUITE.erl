@@ -462,6 +462,8 @@ wrong(ui) -> [[], undefined, ~"ui://a", #{visibility => []}, #{colour => red}];
 wrong(task_support) -> [true, ~"optional", undefined];
 wrong(task_start) -> [later, ~"at_once", undefined];
 wrong(breaker) -> [~"db", db, [], 1, #{failures => 0}, #{opens => 1}];
+wrong(count) -> [0, -1, 1.5, ~"1", infinity];
+wrong(rates) -> [10, #{hour => 1}, #{second => 0}, [{second, 1}]];
 wrong(label) -> [~"db", db, #{}, 1].
 
 definition(resource, Name) ->
