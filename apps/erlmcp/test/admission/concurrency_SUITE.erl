@@ -9,8 +9,9 @@ than they carry, or calls that only sleep. Time is the simulation's own.
 -export([all/0]).
 -export([overloaded_cores_stay_busy_and_waits_short/1, sleeping_calls_are_all_let_in/1,
          a_change_is_followed/1, limits_stay_within_their_bounds/1,
-         an_unused_limit_does_not_grow/1, a_few_calls_that_waited_cut_nothing/1,
-         calls_are_not_cut_for_the_load_of_others/1, calls_are_not_cut_where_few_are_ready/1,
+         an_unused_limit_does_not_grow/1, a_limit_that_is_too_low_doubles_within_two_windows/1,
+         a_few_calls_that_waited_cut_nothing/1, calls_are_not_cut_for_the_load_of_others/1,
+         calls_are_not_cut_where_few_are_ready/1,
          sleeping_calls_are_let_in_beside_burning_ones/1]).
 
 %% Nanoseconds.
@@ -20,7 +21,8 @@ than they carry, or calls that only sleep. Time is the simulation's own.
 all() ->
     [overloaded_cores_stay_busy_and_waits_short, sleeping_calls_are_all_let_in,
      a_change_is_followed, limits_stay_within_their_bounds,
-     an_unused_limit_does_not_grow, a_few_calls_that_waited_cut_nothing,
+     an_unused_limit_does_not_grow, a_limit_that_is_too_low_doubles_within_two_windows,
+     a_few_calls_that_waited_cut_nothing,
      calls_are_not_cut_for_the_load_of_others, calls_are_not_cut_where_few_are_ready,
      sleeping_calls_are_let_in_beside_burning_ones].
 
@@ -93,6 +95,10 @@ an_unused_limit_does_not_grow(_) ->
                     [First, After] = limits([Unused], new(10, 10_000, First)),
                     After =< First
                 end), 200).
+
+a_limit_that_is_too_low_doubles_within_two_windows(_) ->
+    Short = #{started => 1000, waited => 0, pressed => true, in_flight => 100, ready => 100},
+    true = lists:last(limits([Short, Short], new(10, 1000, 100))) > 200.
 
 a_few_calls_that_waited_cut_nothing(_) ->
     Waited = #{started => 5, waited => 1000 * ?MS, pressed => true, in_flight => 9, ready => 9},
