@@ -74,6 +74,7 @@ init(Given) ->
           ++
           [#{id => gate_keeper, start => {erlmcp_gate_keeper, start_link, [Gate]}},
            #{id => gate_queue, start => {erlmcp_gate_queue, start_link, [Gate]}},
+           #{id => governor, start => {erlmcp_governor, start_link, [Gate]}},
            #{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
            #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
           ++ [#{id => {workers, Name},

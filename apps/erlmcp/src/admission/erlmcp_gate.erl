@@ -13,7 +13,8 @@ anonymous client. A bound that is `infinity` costs nothing.
 
 -export([new/1]).
 -export([connect/2, joined/2, enter/2, await/2, hold/2, take/2, hand_over/2, leave/1]).
--export([state/1, drain/1, limit/1, limit/2, held/2, calls/1, waits/1, network/1]).
+-export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1, pressed/1,
+         network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -189,9 +190,11 @@ entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bou
         {ok, [Place]} ->
             {ok, {Books, erlmcp_gate_books:write([Place | Held], Books), Now}};
         {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
+            ok = erlmcp_gate_books:found_none(Books),
             ok = erlmcp_gate_books:give(Held, Books),
             full({in_flight, 1, Limit}, Observed);
         _ ->
+            ok = erlmcp_gate_books:found_none(Books),
             queued(Message, Held, Bounds, Books)
     end;
 entered(_, [], _, _) ->
@@ -199,8 +202,9 @@ entered(_, [], _, _) ->
 
 queued(#{flow := Flow, bytes := Bytes}, Held, Bounds, Books) ->
     #{queue := Most, queue_bytes := MostBytes, queue_per_principal := MostOfOne} = Bounds,
-    Wants = [{{waiting, Flow}, 1, MostOfOne} || MostOfOne =/= infinity]
-        ++ [{waiting, 1, Most}, {waiting_bytes, max(1, Bytes), MostBytes}],
+    Room = min(bounded(MostOfOne), erlmcp_gate_books:room(Books)),
+    Wants = [{{waiting, Flow}, 1, Room}, {waiting, 1, Most},
+             {waiting_bytes, max(1, Bytes), MostBytes}],
     case erlmcp_gate_books:take_all(Wants, Books) of
         {ok, Waits} ->
             {ok, {Books, erlmcp_gate_books:queue(Held, Waits, Books), {waits, Flow}}};
@@ -325,6 +329,16 @@ limit(#{books := Books}) ->
 limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
     erlmcp_gate_books:limit(min(Limit, bounded(Most)), Books).
 
+-doc """
+Changes how many requests of one tenant may wait, to no more than the bound `queue_per_principal`;
+`none` leaves it at that.
+""".
+-spec room(gate(), pos_integer() | none) -> ok.
+room(#{books := Books}, none) ->
+    erlmcp_gate_books:room(erlmcp_account:most(), Books);
+room(#{books := Books}, Room) ->
+    erlmcp_gate_books:room(Room, Books).
+
 -doc "How many requests are in flight or wait, connections are open, or an account holds.".
 -spec held(gate(), erlmcp_gate_books:key()) -> non_neg_integer().
 held(#{books := Books}, Key) ->
@@ -342,3 +356,8 @@ had a place before they did.
 -spec waits(gate()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 waits(#{books := Books}) ->
     erlmcp_gate_books:waits(Books).
+
+-doc "How many requests have found no place in flight when they came.".
+-spec pressed(gate()) -> non_neg_integer().
+pressed(#{books := Books}) ->
+    erlmcp_gate_books:pressed(Books).

@@ -7,11 +7,11 @@ back once, by who takes that away.
 """.
 
 -export([new/1, now/1]).
--export([is_draining/1, drain/1, limit/1, limit/2, held/2, calls/1]).
+-export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, take_place/1, give/2]).
 -export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
 -export([put_queue/2, queue/1, nobody_waits/1]).
--export([started/2, waits/1]).
+-export([started/2, waits/1, found_none/1, pressed/1]).
 -export([sweep/1, turn/1, astray/3, correct/3]).
 
 -export_type([books/0, shares/0, want/0, key/0]).
@@ -32,6 +32,7 @@ back once, by who takes that away.
 -define(DRAINING, 1).
 -define(LIMIT, 2).
 -define(GENERATION, 3).
+-define(ROOM, 4).
 -define(IN_FLIGHT, 9).
 -define(CONNECTIONS, 17).
 -define(RATES, 25).
@@ -44,9 +45,10 @@ back once, by who takes that away.
 new(Most) ->
     #{words := Words} = Accounts = erlmcp_accounts:new(Most, ?WORDS),
     ok = atomics:put(Words, ?LIMIT, erlmcp_account:most()),
+    ok = atomics:put(Words, ?ROOM, erlmcp_account:most()),
     #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
       processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
-      waits => counters:new(2, [write_concurrency]),
+      waits => counters:new(3, [write_concurrency]),
       %% Zero is before all that a rate counts.
       epoch => erlang:monotonic_time(nanosecond) - 1}.
 
@@ -75,6 +77,16 @@ limit(#{words := Words}) ->
 limit(Limit, #{words := Words} = Books) ->
     ok = atomics:put(Words, ?LIMIT, min(Limit, erlmcp_account:most())),
     tell_queue(Books).
+
+-doc "How many requests of one tenant may wait, beside the bound on them.".
+-spec room(books()) -> pos_integer().
+room(#{words := Words}) ->
+    atomics:get(Words, ?ROOM).
+
+-doc "From now on so many may.".
+-spec room(pos_integer(), books()) -> ok.
+room(Room, #{words := Words}) ->
+    atomics:put(Words, ?ROOM, min(Room, erlmcp_account:most())).
 
 -doc "How much is held of this.".
 -spec held(key(), books()) -> non_neg_integer().
@@ -271,6 +283,16 @@ started(Since, #{waits := Waits} = Books) ->
 -spec waits(books()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 waits(#{waits := Waits}) ->
     {counters:get(Waits, 1), counters:get(Waits, 2)}.
+
+-doc "A request found no place in flight.".
+-spec found_none(books()) -> ok.
+found_none(#{waits := Waits}) ->
+    counters:add(Waits, 3, 1).
+
+-doc "How many have found none.".
+-spec pressed(books()) -> non_neg_integer().
+pressed(#{waits := Waits}) ->
+    counters:get(Waits, 3).
 
 -doc "Gives back what the dead held; the rows of the others.".
 -spec sweep(books()) -> [erlmcp_ledger:row()].

@@ -11,7 +11,7 @@ holders are killed, who has which turn in its queue, and how its books are set r
          a_refusal_takes_nothing/1, tools_have_bounds/1, networks_are_addresses/1]).
 -export([never_more_than_the_limit/1, killed_holders_hold_nothing/1,
          accounts_are_closed_when_idle/1, idle_accounts_are_exact/1, what_was_lost_is_found/1,
-         tickets_are_handed_over/1]).
+         tickets_are_handed_over/1, generations_are_counted_apart/1]).
 -export([flows_take_turns/1, places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
          one_that_left_waits_no_longer/1, a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1,
          a_higher_limit_is_used/1, without_a_queue_nobody_waits/1,
@@ -26,6 +26,7 @@ all() ->
      a_refusal_takes_nothing, tools_have_bounds, networks_are_addresses,
      never_more_than_the_limit, killed_holders_hold_nothing, accounts_are_closed_when_idle,
      idle_accounts_are_exact, what_was_lost_is_found, tickets_are_handed_over,
+     generations_are_counted_apart,
      flows_take_turns, places_go_to_those_that_wait, a_dead_one_waits_no_longer,
      one_that_left_waits_no_longer, a_wait_has_an_end, a_wait_in_vain_is_refused_now,
      a_higher_limit_is_used, without_a_queue_nobody_waits, patience_is_short_in_a_long_queue,
@@ -361,6 +362,19 @@ tickets_are_handed_over(_) ->
     ok = rounds(Keeper, 1),
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Keeper, Queue]).
+
+generations_are_counted_apart(_) ->
+    Words = atomics:new(1, []),
+    Take = fun(Generation) ->
+        {ok, Share} = erlmcp_account:take(Words, 1, {1, Generation}, 10),
+        Share
+    end,
+    [First | _] = [Take(0), Take(0)],
+    [Second | _] = [Take(1), Take(1), Take(1)],
+    {2, 3, 5} = {erlmcp_account:held(Words, 1, 0), erlmcp_account:held(Words, 1, 1),
+                 erlmcp_account:held(Words, 1)},
+    [{1, 0}, {0, 1}] = [{erlmcp_account:amount(Share, 0), erlmcp_account:amount(Share, 1)}
+                        || Share <- [First, Second]].
 
 %% The queue.
 

@@ -1,0 +1,96 @@
+-module(governor_SUITE).
+-moduledoc """
+The limit of requests in flight as a server's governor sets it, from waits that the cases make up:
+what is seen of this machine is drowned by thousands of them.
+""".
+
+-export([all/0]).
+-export([a_limit_begins_within_its_bound/1, short_waits_let_more_in/1, long_waits_let_fewer_in/1,
+         calls_that_sleep_make_room/1, few_of_a_flood_wait_in_a_lasting_overload/1]).
+
+all() ->
+    [a_limit_begins_within_its_bound, short_waits_let_more_in, long_waits_let_fewer_in,
+     calls_that_sleep_make_room, few_of_a_flood_wait_in_a_lasting_overload].
+
+a_limit_begins_within_its_bound(_) ->
+    Gate = governed(#{in_flight => 3}),
+    3 = erlmcp_gate:limit(Gate),
+    First = erlmcp_gate:limit(governed(#{})),
+    true = First >= 100.
+
+short_waits_let_more_in(_) ->
+    Gate = governed(#{in_flight => 10_000}),
+    First = erlmcp_gate:limit(Gate),
+    _ = fill(Gate),
+    until(fun() -> waited(0, Gate), fill(Gate), erlmcp_gate:limit(Gate) > First end).
+
+%% As many are ready to run as are in flight.
+long_waits_let_fewer_in(_) ->
+    Gate = governed(#{in_flight => 10_000}),
+    Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, 100)],
+    _ = [enter(Gate) || _ <- Burning],
+    First = erlmcp_gate:limit(Gate),
+    until(fun() -> waited(1_000_000_000, Gate), erlmcp_gate:limit(Gate) < First end),
+    lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
+
+calls_that_sleep_make_room(_) ->
+    Gate = governed(#{in_flight => 10_000}),
+    First = erlmcp_gate:limit(Gate),
+    InFlight = fill(Gate),
+    until(fun() -> waited(1_000_000_000, Gate), erlmcp_gate:limit(Gate) > InFlight end),
+    true = First =< InFlight.
+
+few_of_a_flood_wait_in_a_lasting_overload(_) ->
+    Gate = governed(#{in_flight => 1, queue => 100_000, queue_per_principal => 50_000}),
+    {ok, _} = enter(Gate),
+    {error, Observed} = flood(Gate, 10_000),
+    true = Observed < 10_000,
+    %% Others have their turns.
+    {ok, _} = erlmcp_gate:enter(Gate, request(another)),
+    %% When nobody comes any more for whom there is no place, as many may wait again as before.
+    #{books := Books} = Gate,
+    until(fun() -> erlmcp_gate_books:room(Books) >= 50_000 end),
+    {ok, _} = enter(Gate).
+
+flood(_, 0) ->
+    {ok, all};
+flood(Gate, Left) ->
+    case enter(Gate) of
+        {ok, _} ->
+            receive after 1 -> flood(Gate, Left - 1) end;
+        {refuse, Refusal} ->
+            queue_tenant_cap_exceeded = erlmcp_refusal:name(Refusal),
+            {error, 10_000 - Left}
+    end.
+
+governed(Bounds) ->
+    Gate = erlmcp_gate:new(Bounds),
+    {ok, _} = erlmcp_gate_queue:start_link(Gate),
+    {ok, _} = erlmcp_governor:start_link(Gate),
+    Gate.
+
+enter(Gate) ->
+    erlmcp_gate:enter(Gate, request(one)).
+
+request(Flow) ->
+    #{flow => Flow, kind => request, bytes => 100}.
+
+%% How many there are in flight when no more may.
+fill(Gate) ->
+    case enter(Gate) of
+        {ok, _} -> fill(Gate);
+        {refuse, _} -> erlmcp_gate:held(Gate, in_flight)
+    end.
+
+%% A thousand calls had waited for so long when they started.
+waited(Nanoseconds, #{books := Books}) ->
+    Since = erlmcp_gate_books:now(Books) - Nanoseconds,
+    _ = [erlmcp_gate_books:started(Since, Books) || _ <- lists:seq(1, 1000)],
+    ok.
+
+burn() ->
+    burn().
+
+%% A condition that others bring about, without a sleep that is long enough for all machines.
+until(Holds) ->
+    Holds() orelse receive after 1 -> until(Holds) end.

@@ -1,0 +1,226 @@
+// The load of bench/overload.sh and bench/slow.sh: what they say of it is there.
+//
+//	load overload ADDRESS PID TOOL SECONDS    from 0.8 to 10 times of what the server carries
+//	load fairness ADDRESS PID TOOL SECONDS    nine quiet principals beside one that floods
+//	load slow ADDRESS PID SECONDS             good callers beside slow senders and slow readers
+//
+// PID is the server's, on this machine.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Kept-alive connections of an open loop: as many requests may be at the server at once.
+const callers = 1000
+
+var arguments = map[string]string{"echo": `{"text":"hello"}`, "burn": `{}`, "sleep": `{}`}
+
+func main() {
+	log.SetFlags(0)
+	if len(os.Args) < 5 {
+		log.Fatal("see load.go for the arguments")
+	}
+	address, pid := os.Args[2], os.Args[3]
+	seconds, err := strconv.ParseFloat(os.Args[len(os.Args)-1], 64)
+	if err != nil {
+		log.Fatal(err)
+	}
+	length := time.Duration(seconds * float64(time.Second))
+	switch os.Args[1] {
+	case "overload":
+		overload(address, pid, os.Args[4], length)
+	case "fairness":
+		fairness(address, os.Args[4], length)
+	case "slow":
+		besideSlow(address, pid, length)
+	}
+}
+
+// peak is the most answers a second of closed loops of more and more callers.
+func peak(address, tool string, length time.Duration) float64 {
+	best := 0.0
+	for number := 4; number <= callers; number *= 3 {
+		connections := dial(number, address, "", tool, arguments[tool])
+		_ = closed(connections, length/8)
+		start := time.Now()
+		t := closed(connections, length/4)
+		rate := float64(t.accepted.count()) / time.Since(start).Seconds()
+		hangUp(connections)
+		fmt.Printf("  closed loop, %3d callers: %7.0f/s   p99 %s\n", number, rate,
+			ms(t.accepted.quantile(0.99)))
+		best = max(best, rate)
+	}
+	return best
+}
+
+func overload(address, pid, tool string, length time.Duration) {
+	fmt.Printf("%s\n", tool)
+	best := peak(address, tool, length)
+	fmt.Printf("  peak: %.0f/s\n", best)
+	fmt.Printf("%6s %9s %9s %6s %9s %9s %9s %6s %6s %7s %13s %6s %6s  %s\n", "", "offered/s",
+		"answers/s", "share", "p50 ms", "p99 ms", "ref. p99", "unsent", "lost", "late ms",
+		"memory MiB", "server", "load", "refused by code")
+	connections := dial(callers, address, "", tool, arguments[tool])
+	_ = open(connections, best/10, length/10, false)
+	var result, refusal float64
+	for _, times := range []float64{0.8, 2, 5, 10} {
+		measured := watch(pid)
+		t := open(connections, best*times, length, false)
+		took := measured()
+		fmt.Printf("%5.1fx %9.0f %9.0f %6.2f %9s %9s %9s %6d %6d %7s %s  %s\n", times,
+			float64(t.offered.Load())/length.Seconds(), rate(t, length), rate(t, length)/best,
+			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
+			ms(t.refused.quantile(0.99)), t.unsent.Load(), t.lost.Load(),
+			ms(t.late.quantile(0.99)), took, t.byCode())
+		said(t)
+		spent, accepted := took.server.Seconds()*1e6, float64(t.accepted.count())
+		if times < 1 {
+			result = spent / accepted
+		} else if refused := float64(t.refused.count()); refused > 0 {
+			refusal = (spent - accepted*result) / refused
+		}
+		time.Sleep(length / 10)
+	}
+	hangUp(connections)
+	fmt.Printf("  CPU time of the server: a result %.0f us, a refusal %.0f us\n", result, refusal)
+}
+
+// What a principal that floods leaves to nine others, which ask for half of what there is.
+func fairness(address, tool string, length time.Duration) {
+	fmt.Printf("%s\n", tool)
+	best := peak(address, tool, length)
+	others := func() *tally {
+		var connections []*connection
+		for principal := range 9 {
+			connections = append(connections, dial(callers/20, address,
+				"quiet-"+strconv.Itoa(principal), tool, arguments[tool])...)
+		}
+		defer hangUp(connections)
+		return open(connections, best/2, length, false)
+	}
+	fmt.Printf("  peak: %.0f/s; the others ask for half of it\n", best)
+	fmt.Printf("%24s %9s %9s %9s %9s %6s  %s\n", "", "offered/s", "answers/s", "p50 ms",
+		"p99 ms", "lost", "refused by code")
+	line := func(name string, t *tally) {
+		fmt.Printf("%24s %9.0f %9.0f %9s %9s %6d  %s\n", name,
+			float64(t.offered.Load())/length.Seconds(), rate(t, length),
+			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
+			t.lost.Load()+t.unsent.Load(), t.byCode())
+		said(t)
+	}
+	quiet := others()
+	line("nine others, quiet", quiet)
+	var group sync.WaitGroup
+	var flood *tally
+	group.Go(func() {
+		connections := dial(callers/2, address, "flood", tool, arguments[tool])
+		flood = open(connections, best*10, length, false)
+		hangUp(connections)
+	})
+	beside := others()
+	group.Wait()
+	line("nine others, beside it", beside)
+	line("the flood, 10x", flood)
+	fmt.Printf("  p99 of the others: %.2f times the quiet one\n",
+		float64(beside.accepted.quantile(0.99))/float64(quiet.accepted.quantile(0.99)))
+}
+
+func besideSlow(address, pid string, length time.Duration) {
+	const number, asked = 1000, 200.0
+	good := dial(50, address, "", "echo", arguments["echo"])
+	measure := func(name string) *tally {
+		measured := watch(pid)
+		t := open(good, asked, length, false)
+		fmt.Printf("%20s %9.0f %9.0f %9s %9s %6d %s  %s\n", name,
+			float64(t.offered.Load())/length.Seconds(), rate(t, length),
+			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
+			t.lost.Load()+t.unsent.Load(), measured(), t.byCode())
+		said(t)
+		return t
+	}
+	fmt.Printf("%20s %9s %9s %9s %9s %6s %13s %6s %6s  %s\n", "good callers", "offered/s",
+		"answers/s", "p50 ms", "p99 ms", "lost", "memory MiB", "server", "load",
+		"refused by code")
+	_ = closed(good, length/10)
+	quiet := measure("alone")
+	ctx, stop := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	sending := senders(ctx, number, length/4, address, &group)
+	reading := readers(ctx, number, length/4, address, &group)
+	pause(ctx, length/4+time.Second)
+	beside := measure("beside slow ones")
+	stop()
+	group.Wait()
+	hangUp(good)
+	for name, peers := range map[string]*slowPeers{"senders": sending, "readers": reading} {
+		fmt.Printf("  slow %s: %d opened, %d cut by the server, %d not let in\n", name,
+			peers.opened.Load(), peers.cut.Load(), peers.refused.Load())
+	}
+	fmt.Printf("  p99 of the good callers: %.2f times the quiet one\n",
+		float64(beside.accepted.quantile(0.99))/float64(quiet.accepted.quantile(0.99)))
+}
+
+func hangUp(connections []*connection) {
+	for _, c := range connections {
+		c.close()
+	}
+}
+
+func said(t *tally) {
+	if why := t.failure.Load(); why != nil {
+		fmt.Printf("       the first that was lost: %v\n", why)
+	}
+}
+
+func rate(t *tally, length time.Duration) float64 {
+	return float64(t.accepted.count()) / length.Seconds()
+}
+
+func ms(took time.Duration) string {
+	return strconv.FormatFloat(float64(took)/1e6, 'f', 1, 64)
+}
+
+// used is what a load took of the machine: the server's memory, and the CPU time of both sides.
+type used struct {
+	before, most, after int
+	wall, server, own   time.Duration
+}
+
+func (u used) String() string {
+	return fmt.Sprintf("%13s %6.2f %6.2f", fmt.Sprintf("%d %d %d", u.before, u.most, u.after),
+		u.server.Seconds()/u.wall.Seconds(), u.own.Seconds()/u.wall.Seconds())
+}
+
+// watch is asked at the end.
+func watch(pid string) func() used {
+	u := used{before: memory(pid)}
+	u.most = u.before
+	start, server, own := time.Now(), cpu(pid), cpu("self")
+	done, ended := make(chan bool), make(chan bool)
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(250 * time.Millisecond):
+				u.most = max(u.most, memory(pid))
+			}
+		}
+	}()
+	return func() used {
+		close(done)
+		<-ended
+		u.wall, u.server, u.own = time.Since(start), cpu(pid)-server, cpu("self")-own
+		u.after = memory(pid)
+		u.most = max(u.most, u.after)
+		return u
+	}
+}
