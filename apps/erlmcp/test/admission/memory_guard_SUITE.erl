@@ -7,7 +7,8 @@ its bounds.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, end_per_testcase/2]).
 -export([machines_are_read/1, groups_of_version_2_are_read/1, groups_of_version_1_are_read/1,
          containers_are_read/1, what_is_not_there_is_left_out/1, this_machine_is_read/1]).
--export([the_node_is_full_and_is_not/1, between_the_marks_nothing_changes/1,
+-export([new_work_is_refused/1, the_node_is_full_and_is_not/1,
+         between_the_marks_nothing_changes/1,
          a_wrong_bound_is_no_bound/1, wrong_bounds_do_not_start/1,
          without_a_guard_there_is_room/1]).
 
@@ -19,8 +20,8 @@ suite() ->
 all() ->
     [machines_are_read, groups_of_version_2_are_read, groups_of_version_1_are_read,
      containers_are_read, what_is_not_there_is_left_out, this_machine_is_read,
-     the_node_is_full_and_is_not, between_the_marks_nothing_changes, a_wrong_bound_is_no_bound,
-     wrong_bounds_do_not_start, without_a_guard_there_is_room].
+     new_work_is_refused, the_node_is_full_and_is_not, between_the_marks_nothing_changes,
+     a_wrong_bound_is_no_bound, wrong_bounds_do_not_start, without_a_guard_there_is_room].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -30,7 +31,7 @@ end_per_suite(Config) ->
 
 end_per_testcase(_, _) ->
     [ok = application:unset_env(erlmcp, Name) || Name <- [memory_bytes, memory_percent]],
-    ok.
+    await(ok).
 
 %% Reading.
 
@@ -113,6 +114,47 @@ write(Path, Content) ->
     ok = file:write_file(Path, Content).
 
 %% Guarding.
+
+%% On both transports and in both eras; what runs comes to its end.
+new_work_is_refused(_) ->
+    Server = erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
+        listen => [{http, #{}}, {tcp, #{}}]}),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    [#{port := Port}] = [Listener || #{transport := tcp} = Listener
+                                         <- erlmcp:listeners(map_get(pid, Server))],
+    Line = erlmcp_test_line:connect(Port),
+    ok = erlmcp_test_line:send(Line, erlmcp_test_line:stateless(~"runs", ~"tools/call",
+                                                                #{name => ~"wait"})),
+    {Running, _} = erlmcp_test_http:running(),
+    Http = [{erlmcp_test_http:connect(Server), Options}
+            || Options <- [#{}, #{session => Session}]],
+    [#{messages := [#{~"result" := _}]} = ask(Socket, Options) || {Socket, Options} <- Http],
+    ok = application:set_env(erlmcp, memory_bytes, erlang:memory(total) div 2),
+    await(full),
+    #{~"error" := #{~"code" := 1089}} =
+        erlmcp_test_line:ask_stateless(Line, 1, ~"tools/list", #{}),
+    [#{status := 503, headers := #{~"retry-after" := ~"1"},
+       messages := [#{~"error" := #{~"code" := 1089, ~"data" := Data}}]},
+     #{status := 200, messages := [#{~"error" := #{~"code" := 1089}}]}] =
+        [ask(Socket, Options) || {Socket, Options} <- Http],
+    #{~"name" := ~"resource_exhausted", ~"retryAfterMs" := 1000, ~"limit" := _,
+      ~"observed" := _} = Data,
+    ok = erlmcp_test_http:finish(Running, ~"done"),
+    #{~"id" := ~"runs", ~"result" := #{}} = erlmcp_test_line:recv(Line),
+    ok = application:unset_env(erlmcp, memory_bytes),
+    await(ok),
+    #{~"result" := _} = erlmcp_test_line:ask_stateless(Line, 2, ~"tools/list", #{}),
+    [#{messages := [#{~"result" := _}]} = erlmcp_test_http:call(Server, ~"tools/list", #{}, Options)
+     || {_, Options} <- Http],
+    [ok = erlmcp_test_http:close(Socket) || {Socket, _} <- Http],
+    ok = erlmcp_test_line:close(Line),
+    erlmcp_test_http:stop(Server).
+
+%% On a connection that stays open.
+ask(Socket, Options) ->
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, Options),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    erlmcp_test_http:response(Socket).
 
 the_node_is_full_and_is_not(_) ->
     Test = self(),
