@@ -9,8 +9,11 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 
 -export([child_spec/3, address/2]).
 
-%% Bytes that HTTP/2 holds for a client, from which on the stream is told.
--define(UNREAD, 65_536).
+%% Streams of a connection that are given up in ten seconds, until it is: one that does not read has
+%% many, and the others on its connection are not at fault.
+-define(GIVEN_UP, {1_000, 10_000}).
+%% Milliseconds that a handshake of TLS may take.
+-define(HANDSHAKE, 5_000).
 
 -doc "The child specification of an HTTP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -28,6 +31,7 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
         end,
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => Connections, num_conns_sups => 1,
+                              handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor, socket_opts => SocketOptions},
                             Protocol,
                             cowboy_options(ReceiveTimeout, Options, Instance)),
@@ -46,13 +50,13 @@ cowboy_options(ReceiveTimeout, Options, Instance) ->
             streamable(ReceiveTimeout, Options, Instance);
         Endpoints ->
             (streamable(ReceiveTimeout, Options, Instance))#{
-                stream_handlers := [erlmcp_http_sse],
+                stream_handlers := [erlmcp_http_unread, erlmcp_http_sse],
                 erlmcp_sse => Endpoints}
     end.
 
 streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
     #{connection_type => supervisor,
-      stream_handlers => [erlmcp_http_stream],
+      stream_handlers => [erlmcp_http_unread, erlmcp_http_stream],
       erlmcp => erlmcp_http_stream:config(Options, Instance),
       request_timeout => ReceiveTimeout,
       %% A stream waits for its call, which has a deadline, or for a client that is sending, which
@@ -66,7 +70,9 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => 100,
-      max_stream_buffer_size => ?UNREAD,
+      max_reset_stream_rate => ?GIVEN_UP,
+      %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
+      max_stream_buffer_size => 1,
       %% The streams read the bodies that are worth reading.
       max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.
