@@ -20,7 +20,7 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = Instance) ->
     #{send_timeout_ms := SendTimeout, receive_timeout_ms := ReceiveTimeout} = Limits,
     Socket = [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
-              {nodelay, true}, {backlog, 1024}, {send_timeout, SendTimeout}],
+              {nodelay, true}, {backlog, 1024} | erlmcp_listener:send_timeout(SendTimeout)],
     {Transport, Protocol, SocketOptions} =
         case Options of
             #{tls := Tls} ->
