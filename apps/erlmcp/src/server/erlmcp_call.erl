@@ -79,7 +79,7 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
-            Given = outcome(Call, Context, Owner, Instance),
+            Given = bounded(outcome(Call, Context, Owner, Instance), Context, Instance),
             {Given, answer(Given, Id, Revision)}
         catch
             error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
@@ -94,6 +94,23 @@ outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(Call, Context, Owner, Instance) ->
     erlmcp_rounds:run(Call, Context, Owner, Instance).
+
+%% What is too large is told in the log, where who can mend it looks; it need not be its caller.
+bounded({ok, Result}, #{method := Method} = Context, #{limits := #{reply_bytes := Max}}) ->
+    case erlmcp_reply:bounded(Result, Max) of
+        ok ->
+            {ok, Result};
+        {too_large, Size} ->
+            Incident = erlmcp_incident:log(#{what => reply_too_large, method => Method,
+                                             target => target(Context), limit => Max,
+                                             observed => Size}),
+            {error, erlmcp_reply:too_large(Size, Max, #{incident => Incident})}
+    end;
+bounded({error, Refusal}, _, #{limits := #{reply_bytes := Max}}) ->
+    case byte_size(erlmcp_refusal:message(Refusal)) of
+        Size when Size > Max -> {error, erlmcp_reply:too_large(Size, Max, #{})};
+        _ -> {error, Refusal}
+    end.
 
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
 %% Nobody waits for the answer of a task; its keeper stores what it is.
@@ -111,7 +128,7 @@ answer({error, Refusal}, Id, Revision) ->
 %% What happened stays in the log; the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
     #{key := Key} = Instance,
-    Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
+    Target = target(Context),
     Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
                                      class => Class, reason => Reason, stacktrace => Stack}),
     ok = erlmcp_event:emit(Key, incident, #{what => call_crashed, incident => Incident,
@@ -119,6 +136,9 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
+
+target(Context) ->
+    maps:get(name, Context, maps:get(uri, Context, undefined)).
 
 -doc "The answer to a request whose call ran past its deadline.".
 -spec timed_out(erlmcp_message:id(), erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->

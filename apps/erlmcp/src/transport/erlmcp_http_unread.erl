@@ -26,7 +26,7 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
     limits :: erlmcp_options:limits(),
     %% whether cowboy keeps something that the client's window has no room for
     full = false :: boolean(),
-    waiting = queue:new() :: queue:queue({data, cowboy_stream:fin(), binary()} | stop),
+    waiting = queue:new() :: queue:queue({data, cowboy_stream:fin(), iodata()} | stop),
     size = 0 :: non_neg_integer(),
     %% what the next handler was told last; and of that which runs from there, or from the last
     %% piece that was taken
@@ -108,20 +108,25 @@ ending(Command) -> pieces(Command).
 
 pieces({response, Status, Headers, Body} = Response) ->
     case iolist_size(Body) of
-        Size when Size > ?PIECE ->
-            [{headers, Status, Headers} | pieces(fin, iolist_to_binary(Body))];
-        _ ->
-            [Response]
+        Size when Size > ?PIECE -> [{headers, Status, Headers} | pieces(fin, Body)];
+        _ -> [Response]
     end;
-pieces({data, IsFin, Data}) ->
-    pieces(IsFin, iolist_to_binary(Data));
+pieces({data, IsFin, Data} = Command) ->
+    case iolist_size(Data) of
+        Size when Size > ?PIECE -> pieces(IsFin, Data);
+        _ -> [Command]
+    end;
 pieces(Command) ->
     [Command].
 
-pieces(IsFin, <<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> ->
-    [{data, nofin, Piece} | pieces(IsFin, Rest)];
-pieces(IsFin, Piece) ->
-    [{data, IsFin, Piece}].
+%% Parts of what there is, not copies.
+pieces(IsFin, Data) ->
+    Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Data)]),
+    [{data, nofin, Piece} || Piece <- lists:droplast(Pieces)]
+        ++ [{data, IsFin, lists:last(Pieces)}].
+
+cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
+cut_up(Piece) -> [Piece].
 
 %% One piece may go at once, if none waits before it. So may all that is not for the client.
 sorted([], Unread, Now) ->
@@ -131,12 +136,16 @@ sorted([{data, _, Data} = Piece | Commands], #unread{full = Full, size = Size} =
         false ->
             sorted(Commands, Unread, [Piece | Now]);
         true ->
-            sorted(Commands, wait(Piece, Unread#unread{size = Size + byte_size(Data) + 1}), Now)
+            sorted(Commands, wait(Piece, Unread#unread{size = Size + weight(Data)}), Now)
     end;
 sorted([stop | Commands], #unread{size = Size} = Unread, Now) when Size > 0 ->
     sorted(Commands, wait(stop, Unread), Now);
 sorted([Command | Commands], Unread, Now) ->
     sorted(Commands, Unread, [Command | Now]).
+
+%% What is empty, and ends a stream, waits too.
+weight(Data) ->
+    iolist_size(Data) + 1.
 
 wait(Command, #unread{waiting = Waiting} = Unread) ->
     Unread#unread{waiting = queue:in(Command, Waiting)}.
@@ -147,7 +156,7 @@ next_piece(StreamId, #unread{waiting = Waiting, size = Size} = Unread) ->
         {empty, _} ->
             settled([], StreamId, Unread);
         {{value, {data, _, Data} = Piece}, Rest} ->
-            Left = Size - byte_size(Data) - 1,
+            Left = Size - weight(Data),
             ok = counted(StreamId, Left),
             Taken = untimed(Unread#unread{waiting = Rest, size = Left}),
             case queue:peek(Rest) of
