@@ -3,8 +3,8 @@
 One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
 its owner what the handler reports and, once, its answer; its crash is one error for its caller.
 
-The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call,
-Bytes}}` for a request to the client, whose answer it passes on to the call as
+The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
+(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the client, whose answer it passes on to the call as
 `{erlmcp_response, Id, Outcome}`; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the
 call. The call is linked to it.
 
@@ -26,9 +26,12 @@ call. The call is linked to it.
 
 -export_type([owner/0, message/0]).
 
+%% In the `_meta` of a notification: how many before it were left out.
+-define(LEFT_OUT, ~"erlmcp/leftOut").
+
 -type owner() :: {pid(), Tag :: term()}.
 -type message() ::
-    {notification, iodata()}
+    {notification, binary(), erlmcp_unread:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
@@ -248,13 +251,27 @@ elicitation_complete(#{revision := Revision} = Context, Id) ->
 %% are.
 send(#{task := _, revision := '2026-07-28'}, _, _) ->
     ok;
-send(#{task := Id, owner := Owner}, Method, Params) ->
-    notify(Owner, Method, erlmcp_task_view:related(Id, Params));
-send(#{owner := Owner}, Method, Params) ->
-    notify(Owner, Method, Params).
+send(#{task := Id} = Context, Method, Params) ->
+    notify(Context, Method, erlmcp_task_view:related(Id, Params));
+send(Context, Method, Params) ->
+    notify(Context, Method, Params).
 
-notify(Owner, Method, Params) ->
-    report(Owner, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}).
+notify(#{owner := Owner, unread := Unread}, Method, Params) ->
+    case erlmcp_unread:room(Unread) of
+        {ok, LeftOut} ->
+            Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
+            Bytes = iolist_to_binary(Notification),
+            ok = erlmcp_unread:sent(byte_size(Bytes), Unread),
+            report(Owner, {notification, Bytes, Unread});
+        none ->
+            ok
+    end.
+
+with_left_out(0, Params) ->
+    Params;
+with_left_out(Count, Params) ->
+    Meta = maps:get(~"_meta", Params, #{}),
+    Params#{~"_meta" => Meta#{?LEFT_OUT => Count}}.
 
 -doc """
 Ends the connection of the call's stream, whose client comes back for what follows. Only a session

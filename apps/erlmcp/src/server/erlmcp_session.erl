@@ -339,7 +339,8 @@ handle_info(_, State) ->
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_streams:close_connection(Call, Streams)}, State);
-called(Call, {notification, Bytes}, #state{streams = Streams} = State) ->
+called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) ->
+    ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
     keep(Next, State);
 called(Call, {request, Id, Asking, Bytes} = Message, State) ->
