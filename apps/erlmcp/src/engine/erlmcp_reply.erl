@@ -14,10 +14,10 @@
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.
 
--doc "Whether a result, given encoded, has no more bytes than it may.".
+-doc "Whether an answer has no more bytes than it may.".
 -spec bounded(iodata(), Max :: pos_integer()) -> ok | {too_large, Observed :: pos_integer()}.
-bounded(Result, Max) ->
-    case iolist_size(Result) of
+bounded(Bytes, Max) ->
+    case iolist_size(Bytes) of
         Size when Size > Max -> {too_large, Size};
         _ -> ok
     end.

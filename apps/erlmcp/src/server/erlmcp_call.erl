@@ -82,7 +82,7 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
-            Given = bounded(outcome(Call, Context, Owner, Instance), Context, Instance),
+            Given = bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance),
             {Given, answer(Given, Id, Revision)}
         catch
             error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
@@ -99,8 +99,8 @@ outcome(Call, Context, Owner, Instance) ->
     erlmcp_rounds:run(Call, Context, Owner, Instance).
 
 %% What is too large is told in the log, where who can mend it looks; it need not be its caller.
-bounded({ok, Result}, #{method := Method} = Context, #{limits := #{reply_bytes := Max}}) ->
-    case erlmcp_reply:bounded(Result, Max) of
+bounded({ok, Result}, Id, #{method := Method} = Context, #{limits := #{reply_bytes := Max}}) ->
+    case erlmcp_reply:bounded(message(Result, Id), Max) of
         ok ->
             {ok, Result};
         {too_large, Size} ->
@@ -109,11 +109,15 @@ bounded({ok, Result}, #{method := Method} = Context, #{limits := #{reply_bytes :
                                              observed => Size}),
             {error, erlmcp_reply:too_large(Size, Max, #{incident => Incident})}
     end;
-bounded({error, Refusal}, _, #{limits := #{reply_bytes := Max}}) ->
+bounded({error, Refusal}, _, _, #{limits := #{reply_bytes := Max}}) ->
     case byte_size(erlmcp_refusal:message(Refusal)) of
         Size when Size > Max -> {error, erlmcp_reply:too_large(Size, Max, #{})};
         _ -> {error, Refusal}
     end.
+
+%% Of a task its result is kept alone.
+message(Result, task) -> Result;
+message(Result, Id) -> erlmcp_message:result(Id, Result).
 
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
 %% Nobody waits for the answer of a task; its keeper stores what it is.

@@ -116,7 +116,7 @@ limits() ->
      {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
      {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
      {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
-     {reply_bytes, 67_108_864, ~"bytes of the result of a request"},
+     {reply_bytes, 67_108_864, ~"bytes of the answer to a request"},
      {unread_bytes, 16_777_216, ~"bytes that wait for a client of HTTP to read, until it is cut"},
      {unread_messages, 1_000, ~"messages of a call that wait to be written, until it skips some"},
      {cache_entries, 10_000, ~"results of calls that are kept"},

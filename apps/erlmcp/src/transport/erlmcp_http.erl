@@ -12,7 +12,7 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 %% Streams of a connection that are given up in ten seconds, until it is: one that does not read has
 %% many, and the others on its connection are not at fault.
 -define(GIVEN_UP, {1_000, 10_000}).
-%% Milliseconds that a handshake of TLS may take.
+%% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
 -define(HANDSHAKE, 5_000).
 
 -doc "The child specification of an HTTP listener.".
@@ -59,6 +59,7 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       stream_handlers => [erlmcp_http_unread, erlmcp_http_stream],
       erlmcp => erlmcp_http_stream:config(Options, Instance),
       request_timeout => ReceiveTimeout,
+      preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
       %% A stream waits for its call, which has a deadline, or for a client that is sending, which
       %% the stream bounds itself.
       idle_timeout => infinity,

@@ -39,18 +39,23 @@ start_link(Options, Instance) ->
     _ = spawn(fun() -> stop_node_with(Pid) end),
     {ok, Pid}.
 
-%% The end of the input is the client's way to stop a server; nothing else can come of this node.
+%% The end of the input is the client's way to stop a server; nothing else can come of this node. One
+%% who does not read what he asks for, and goes on asking, comes to the bound of its memory.
 stop_node_with(Pid) ->
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
         {'DOWN', Monitor, process, Pid, shutdown} -> ok;
+        {'DOWN', Monitor, process, Pid, killed} ->
+            ok = erlmcp_slow_consumer:cut(#{limit => message_bytes}),
+            init:stop(1);
         {'DOWN', Monitor, process, Pid, _} -> init:stop(1)
     end.
 
 -doc false.
 -spec init(pid(), pos_integer(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Parent, Output, Principal, Instance) ->
+init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
+    ok = erlmcp_heap:bound_connection(Limits),
     %% The calls that it starts inherit it.
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
