@@ -7,9 +7,9 @@ writes it gives that back (`written/2`).
 Where there is none, the one who says it waits, as long as his client reads: he was too quick, and
 nothing is lost. One whose client reads nothing for `?PATIENCE` milliseconds, or who has waited for
 `?WAITS` of them, waits no more: what he says is left out until there is room, and the next message
-says how many there were. The specification wants log messages and progress to be rate limited by who
-sends them; what a call is for is its result, and that is not kept waiting, or ended, for the sake of
-a client that does not read the rest.
+says how many there were. The specification wants log messages and progress to be rate limited by
+who sends them; what a call is for is its result, and that is not kept waiting, or ended, for the
+sake of a client that does not read the rest.
 """.
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).

@@ -22,6 +22,9 @@ Source: specification 2026-07-28, "Transports / stdio".
 %% Milliseconds that what was written has to be read after the end, and between two looks at it.
 -define(DRAIN, 30_000).
 -define(POLL, 10).
+%% Milliseconds between two tries to write, and tries between two looks at the own memory.
+-define(LOOK, 1).
+-define(LOOKS, 100).
 
 -doc "The child specification of the stdio connection. A node has one at most.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -39,8 +42,7 @@ start_link(Options, Instance) ->
     _ = spawn(fun() -> stop_node_with(Pid) end),
     {ok, Pid}.
 
-%% The end of the input is the client's way to stop a server; nothing else can come of this node. One
-%% who does not read what he asks for, and goes on asking, comes to the bound of its memory.
+%% The end of the input is the client's way to stop a server; nothing else can come of this node.
 stop_node_with(Pid) ->
     Monitor = monitor(process, Pid),
     receive
@@ -70,9 +72,18 @@ received(_, _) -> other.
 
 -doc false.
 write(Port, Bytes) ->
-    try
-        true = port_command(Port, Bytes),
-        ok
+    write(Port, Bytes, ?LOOKS).
+
+%% The client may take its time, and may send on meanwhile, which nothing holds up: what it sends is
+%% kept within the memory bound of connections. A process looks at that when it collects garbage, so
+%% one that waits has to do that.
+write(Port, Bytes, 0) ->
+    true = garbage_collect(),
+    write(Port, Bytes, ?LOOKS);
+write(Port, Bytes, Left) ->
+    try port_command(Port, Bytes, [nosuspend]) of
+        true -> ok;
+        false -> receive after ?LOOK -> write(Port, Bytes, Left - 1) end
     catch
         error:badarg -> {error, closed}
     end.

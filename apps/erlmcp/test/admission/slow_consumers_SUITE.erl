@@ -147,8 +147,8 @@ read(Connection, Stream) ->
 connection_of_http1_that_is_not_read_leaves_nothing(_) ->
     Server = start(#{send_timeout_ms => 300}),
     Socket = erlmcp_test_http:connect(Server),
-    {Headers, Body} = message(~"tools/call", #{name => ~"sized", arguments => #{size => 20_000_000}},
-                              #{}),
+    Arguments = #{size => 20_000_000},
+    {Headers, Body} = message(~"tools/call", #{name => ~"sized", arguments => Arguments}, #{}),
     ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
     #{refusal := 1055, limit := 300} = logged(slow_consumer),
     ok = forgotten(Socket, 500),
@@ -229,7 +229,8 @@ params(Listen, Socket) ->
     Params.
 
 next([{http, _}], Socket) ->
-    _ = get({head, Socket}) =:= undefined andalso put({head, Socket}, erlmcp_test_http:head(Socket)),
+    _ = get({head, Socket}) =:= undefined
+        andalso put({head, Socket}, erlmcp_test_http:head(Socket)),
     {event, Message} = erlmcp_test_http:event(Socket),
     Message;
 next([{tcp, _}], Socket) ->

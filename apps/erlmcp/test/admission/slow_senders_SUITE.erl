@@ -52,7 +52,8 @@ dribble(Socket, <<Byte, Rest/binary>>, Read, Left) when Left > 0 ->
     end.
 
 connect(#{port := Port}) ->
-    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}, {nodelay, true}]),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port,
+                                   [binary, {active, false}, {nodelay, true}]),
     Socket.
 
 head_of_http1_has_a_deadline(_) ->
