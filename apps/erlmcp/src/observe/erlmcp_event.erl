@@ -49,7 +49,8 @@ table() ->
       ~"the memory passed its bound: new work is refused with 1089"},
      {memory_ok, [source, used, limit], ~"it is far enough under the bound again"},
      {incident, [incident, what, method, target],
-      ~"a handler crashed; the log has the rest under the id"},
+      ~"a handler crashed, or gave too much; the log has the rest under the id"},
+     {slow_consumer, [limit], ~"a client was cut that does not read; `limit` is what it passed"},
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
      {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"}].

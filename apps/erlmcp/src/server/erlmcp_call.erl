@@ -4,9 +4,9 @@ One running call of user code, in a process of its own. It has a deadline and a 
 its owner what the handler reports and, once, its answer; its crash is one error for its caller.
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
-(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the client, whose answer it passes on to the call as
-`{erlmcp_response, Id, Outcome}`; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the
-call. The call is linked to it.
+(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the
+client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`; at the deadline it
+is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -99,14 +99,15 @@ outcome(Call, Context, Owner, Instance) ->
     erlmcp_rounds:run(Call, Context, Owner, Instance).
 
 %% What is too large is told in the log, where who can mend it looks; it need not be its caller.
-bounded({ok, Result}, Id, #{method := Method} = Context, #{limits := #{reply_bytes := Max}}) ->
+bounded({ok, Result}, Id, #{method := Method} = Context, #{key := Key, limits := Limits}) ->
+    #{reply_bytes := Max} = Limits,
     case erlmcp_reply:bounded(message(Result, Id), Max) of
         ok ->
             {ok, Result};
         {too_large, Size} ->
-            Incident = erlmcp_incident:log(#{what => reply_too_large, method => Method,
-                                             target => target(Context), limit => Max,
-                                             observed => Size}),
+            Told = #{what => reply_too_large, method => Method, target => target(Context)},
+            Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}),
+            ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
             {error, erlmcp_reply:too_large(Size, Max, #{incident => Incident})}
     end;
 bounded({error, Refusal}, _, _, #{limits := #{reply_bytes := Max}}) ->

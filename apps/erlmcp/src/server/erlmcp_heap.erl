@@ -20,7 +20,8 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
 
 -doc """
 Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound
-of its own. There is room for the largest answer beside what may be unread. Counts the messages' binaries too from OTP 28 on. Done once, however often it is called.
+of its own. There is room for the largest answer beside what may be unread. Counts the messages'
+binaries too from OTP 28 on. Done once, however often it is called.
 """.
 -spec bound_connection(erlmcp_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread}) ->

@@ -8,9 +8,9 @@ A change of what only some may see is told to those of them alone.
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
 `received/1` with it when it is about to write that. Until then it is not told again that the same
 thing changed: it will look after it was told, and sees what it is then. So what waits for one that
-does not read has as many messages as it watches things, however often they change. What is said of a
-task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as the
-specification lets it: clients look at tasks.
+does not read has as many messages as it watches things, however often they change. What is said of
+a task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as
+the specification lets it: clients look at tasks.
 """.
 
 -export([new/0, add/5, remove/4, remove_task/2, session/2]).

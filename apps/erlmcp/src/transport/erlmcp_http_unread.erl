@@ -23,6 +23,7 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 -record(unread, {
     next :: term(),
     version :: cowboy:http_version(),
+    key :: reference(),
     limits :: erlmcp_options:limits(),
     %% whether cowboy keeps something that the client's window has no room for
     full = false :: boolean(),
@@ -36,9 +37,9 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 
 -doc false.
 init(StreamId, #{version := Version} = Request, #{erlmcp := #{instance := Instance}} = Options) ->
-    #{limits := Limits} = Instance,
+    #{key := Key, limits := Limits} = Instance,
     {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
-    said(Commands, StreamId, #unread{next = Next, version = Version, limits = Limits}).
+    said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
 
 -doc false.
 data(StreamId, IsFin, Data, #unread{next = Next} = Unread) ->
@@ -65,19 +66,19 @@ info(StreamId, Message, #unread{next = Next} = Unread) ->
     {Commands, Later} = cowboy_stream:info(StreamId, Message, Next),
     said(Commands, StreamId, Unread#unread{next = Later}).
 
-cut(Limit, Unread) ->
-    ok = erlmcp_slow_consumer:cut(#{limit => Limit}),
+cut(Limit, #unread{key = Key} = Unread) ->
+    ok = erlmcp_slow_consumer:cut(Key, Limit),
     {[{internal_error, slow_consumer, 'The client does not read its stream.'}],
      Unread#unread{waiting = queue:new()}}.
 
 -doc false.
-terminate(StreamId, Reason, #unread{next = Next, limits = Limits} = Unread) ->
+terminate(StreamId, Reason, #unread{next = Next} = Unread) ->
     ok = counted(StreamId, 0),
     _ = untimed(Unread),
     case Reason of
         {socket_error, timeout, _} ->
-            #{send_timeout_ms := Limit} = Limits,
-            erlmcp_slow_consumer:cut(#{limit => Limit});
+            #unread{key = Key, limits = #{send_timeout_ms := Limit}} = Unread,
+            erlmcp_slow_consumer:cut(Key, Limit);
         _ ->
             ok
     end,

@@ -34,22 +34,22 @@ child_spec(Options, Instance) ->
 
 -doc false.
 -spec start_link(map(), erlmcp_instance:instance()) -> {ok, pid()}.
-start_link(Options, Instance) ->
+start_link(Options, #{key := Key} = Instance) ->
     Output = maps:get(output, Options, 1),
     Principal = maps:get(principal, Options, anonymous),
     ok = erlmcp_stdout:redirect(),
     Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Principal, Instance]),
-    _ = spawn(fun() -> stop_node_with(Pid) end),
+    _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
 
 %% The end of the input is the client's way to stop a server; nothing else can come of this node.
-stop_node_with(Pid) ->
+stop_node_with(Pid, Key) ->
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
         {'DOWN', Monitor, process, Pid, shutdown} -> ok;
         {'DOWN', Monitor, process, Pid, killed} ->
-            ok = erlmcp_slow_consumer:cut(#{limit => message_bytes}),
+            ok = erlmcp_slow_consumer:cut(Key, unread_bytes),
             init:stop(1);
         {'DOWN', Monitor, process, Pid, _} -> init:stop(1)
     end.

@@ -48,13 +48,13 @@ start_link(Ref, _, {Principal, Instance}) ->
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Ref, Principal, #{limits := #{receive_timeout_ms := Timeout} = Limits} = Instance) ->
-    #{send_timeout_ms := SendTimeout} = Limits,
+init(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
+    #{receive_timeout_ms := Timeout, send_timeout_ms := SendTimeout} = Limits,
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
     [Parent | _] = get('$ancestors'),
     ok = activate(Socket),
-    erlmcp_shell:run(?MODULE, {Socket, SendTimeout}, Parent,
+    erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent,
                      erlmcp_connection:new(Instance, Principal), Timeout).
 
 activate(Socket) ->
@@ -64,15 +64,15 @@ activate(Socket) ->
     end.
 
 -doc false.
-received({tcp, Socket, Data}, {Socket, _}) -> {data, Data};
-received({tcp_passive, Socket}, {Socket, _}) -> activate(Socket), ignore;
-received({tcp_closed, Socket}, {Socket, _}) -> end_of_input;
-received({tcp_error, Socket, _}, {Socket, _}) -> lost;
-received({tcp_unread, Socket, Before}, {Socket, _} = Channel) -> unread(Channel, Before);
+received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
+received({tcp_passive, Socket}, {Socket, _, _}) -> activate(Socket), ignore;
+received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
+received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
+received({tcp_unread, Socket, Before}, {Socket, _, _} = Channel) -> unread(Channel, Before);
 received(_, _) -> other.
 
 -doc false.
-write({Socket, _} = Channel, Bytes) ->
+write({Socket, _, _} = Channel, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
         ok ->
             watch(Channel, iolist_size(Bytes));
@@ -91,7 +91,7 @@ watch(Channel, Size) ->
     _ = unread(Channel, Size + 1),
     ok.
 
-unread({Socket, Timeout} = Channel, Before) ->
+unread({Socket, Timeout, _} = Channel, Before) ->
     case inet:getstat(Socket, [send_pend]) of
         {ok, [{send_pend, 0}]} ->
             ignore;
@@ -105,11 +105,11 @@ unread({Socket, Timeout} = Channel, Before) ->
     end.
 
 %% What it has not read is given up with its socket, which would wait for it longer than we do.
-slow_consumer({Socket, Timeout}) ->
-    ok = erlmcp_slow_consumer:cut(#{limit => Timeout}),
+slow_consumer({Socket, Timeout, Key}) ->
+    ok = erlmcp_slow_consumer:cut(Key, Timeout),
     _ = inet:setopts(Socket, [{linger, {true, 0}}]),
     lost.
 
 -doc false.
-close({Socket, _}) ->
+close({Socket, _, _}) ->
     gen_tcp:close(Socket).
