@@ -7,9 +7,10 @@ set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
 logs=$build/test/logs
-said=$(mktemp)
-recap=$(mktemp)
-trap 'rm -f "$said" "$recap"' EXIT
+said=$(mktemp -d)
+recap=$said/recap
+: >"$recap"
+trap 'rm -rf "$said"' EXIT
 passed=0
 failed=0
 
@@ -35,16 +36,23 @@ suites() {
     add suites "${counts% *}" "${counts#* }" "$status"
 }
 
-# A peer's own last line says what it counted.
-peers() {
+# peer NAME COMMAND...: what it says, and how it ends, is kept for `counted`.
+peer() {
+    name=$1
+    shift
     status=0
-    "$@" >"$said" || status=$?
-    cat "$said"
-    counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said" | tail -n 1)
+    "$@" >"$said/$name" || status=$?
+    echo "$status" >"$said/$name.status"
+}
+
+# A peer's own last line says what it counted.
+counted() {
+    cat "$said/$1"
+    counts=$(sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed$/\1 \2/p' "$said/$1" | tail -n 1)
     [ -n "$counts" ] || counts='0 1'
     # After them, what the failed one said on its way.
-    { grep '^not ok' "$said" && grep '^# [^|]' "$said" | tail -n 20; } >>"$recap" || :
-    add "$*" "${counts% *}" "${counts#* }" "$status"
+    { grep '^not ok' "$said/$1" && grep '^# [^|]' "$said/$1" | tail -n 20; } >>"$recap" || :
+    add "$1" "${counts% *}" "${counts#* }" "$(cat "$said/$1.status")"
 }
 
 # add PART PASSED FAILED STATUS: what ended badly without naming a failure is one.
@@ -63,10 +71,15 @@ if scripts/build.sh; then
     scripts/peers.sh >/dev/null 2>&1 &
     suites
     wait
-    peers scripts/interop.sh clients
-    peers scripts/interop.sh servers
-    peers scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
-    peers scripts/conformance.sh
+    # They wait more than they work, but for the last.
+    peer clients scripts/interop.sh clients &
+    peer servers scripts/interop.sh servers
+    peer conformance scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
+    wait
+    peer conformance_of_clients scripts/conformance.sh
+    for name in clients servers conformance conformance_of_clients; do
+        counted "$name"
+    done
 else
     failed=1
     echo 'it does not compile' >>"$recap"

@@ -1,8 +1,8 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: what tells its events, its error budget, the
-servers that it starts to mount them, the results that it keeps, the publisher of its catalog, its
-HTTP sessions of both kinds, its tasks, and its listeners.
+The supervisor of one server, in its user's tree: what tells its events, its error budget, what
+keeps its gate, the servers that it starts to mount them, the results that it keeps, the publisher
+of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 """.
 
 -behaviour(supervisor).
@@ -38,7 +38,8 @@ address({_, stdio, _}) -> #{transport => stdio}.
 init(Given) ->
     {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
        workers := Workers, on_event := OnEvent, listen := Listen}, Catalog} = Given(),
-    #{zones := Zones} = Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
+    Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
+    #{zones := Zones, gate := Gate} = Instance,
     #{zone_requests := Least} = Limits,
     case erlmcp_registry:register(Id, Instance) of
         ok -> ok;
@@ -56,7 +57,9 @@ init(Given) ->
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
-          [#{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
+          [#{id => gate_keeper, start => {erlmcp_gate_keeper, start_link, [Gate]}},
+           #{id => gate_queue, start => {erlmcp_gate_queue, start_link, [Gate]}},
+           #{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
            #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
           ++ [#{id => {workers, Name},
                 start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}

@@ -181,8 +181,11 @@ compared(<<"fields of a ", Kind/binary>>, Rows) ->
     {codes([Name || {Name, _, _, _} <- erlmcp_definition:fields(Named)]), named(Rows)}.
 
 numbers(Data, Rows) ->
-    {[[code(Name), integer_to_binary(Default), What] || {Name, Default, What} <- Data],
+    {[[code(Name), number(Default), What] || {Name, Default, What} <- Data],
      [[Name, binary:replace(Default, ~",", ~"", [global]), What] || [Name, Default, What] <- Rows]}.
+
+number(infinity) -> code(infinity);
+number(Number) -> integer_to_binary(Number).
 
 codes(Names) ->
     lists:sort([code(Name) || Name <- Names]).

@@ -138,7 +138,7 @@ stop(Signal, Port) ->
     "" = os:cmd("kill -" ++ Signal ++ " " ++ integer_to_list(Pid)),
     receive
         {Port, {exit_status, Status}} -> Status
-    after 5000 ->
+    after 30_000 ->
         ct:fail(still_running)
     end.
 

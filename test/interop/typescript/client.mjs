@@ -147,15 +147,19 @@ async function tools(client) {
             result.content[0].text, 'This tool intentionally returns an error for testing');
     });
     await check('sees progress before the result', async () => {
-        const seen = [];
-        const onprogress = ({ progress, total }) => seen.push({ progress, total, at: Date.now() });
-        await call('test_tool_with_progress', {}, { onprogress });
-        const end = Date.now();
-        assert.ok(seen.length >= 3, `${seen.length} notifications`);
-        assert.deepEqual(seen.map(({ progress }) => progress), [0, 50, 100]);
-        assert.ok(seen.every(({ total }) => total === 100), 'total is 100');
-        // They are sent 50 ms apart: what comes all at once was held back.
-        assert.ok(end - seen[0].at >= 30, `first one ${end - seen[0].at} ms before the result`);
+        // They are sent 50 ms apart: what comes all at once was held back. So it is, now and then,
+        // by a machine that has other things to do; but not each time.
+        let ahead = 0;
+        for (let tries = 0; tries < 10 && ahead < 30; tries++) {
+            const seen = [];
+            const onprogress = ({ progress, total }) =>
+                seen.push({ progress, total, at: Date.now() });
+            await call('test_tool_with_progress', {}, { onprogress });
+            ahead = Date.now() - seen[0].at;
+            assert.deepEqual(seen.map(({ progress }) => progress), [0, 50, 100]);
+            assert.ok(seen.every(({ total }) => total === 100), 'total is 100');
+        }
+        assert.ok(ahead >= 30, `first one ${ahead} ms before the result`);
     });
     await check('is refused an unknown tool with -32602', () =>
         refused(-32602, () => call('no_such_tool', {})));
@@ -175,13 +179,13 @@ async function tools(client) {
     await check('cancels a slow call and goes on', async () => {
         const abort = new AbortController();
         const start = Date.now();
-        const slow = call('slow_tool', { ms: 5000 }, { signal: abort.signal });
+        const slow = call('slow_tool', { ms: 60_000 }, { signal: abort.signal });
         setTimeout(() => abort.abort(), 300);
         await assert.rejects(slow);
         const took = Date.now() - start;
-        assert.ok(took >= 250 && took < 1500, `the call ended after ${took} ms`);
+        assert.ok(took >= 250 && took < 10_000, `the call ended after ${took} ms`);
         assert.equal((await call('echo', { text: 'after' })).content[0].text, 'after');
-        assert.ok(Date.now() - start < 3000, 'the next call was slow');
+        assert.ok(Date.now() - start < 12_000, 'the next call was slow');
     });
     await check('learns what is wrong with its arguments', async () => {
         const { isError, content } = await call('add', { a: 1, b: 'two' });

@@ -31,8 +31,8 @@ start(Server, #{limits := Limits} = Instance, Principal) ->
         ok = erlmcp_heap:bound_connection(Limits),
         Channel = #channel{client = Client, client_monitor = monitor(process, Client),
                            server_monitor = monitor(process, Server)},
-        erlmcp_shell:run(?MODULE, Channel, Server, erlmcp_connection:new(Instance, Principal),
-                         infinity)
+        Connection = erlmcp_connection:new(Instance, Principal, local),
+        erlmcp_shell:run(?MODULE, Channel, Server, Connection, infinity)
     end).
 
 -doc false.

@@ -33,8 +33,10 @@ Source: specification 2026-07-28, "Transports / stdio".
 %% Records of at most 2048 bytes in a portion of the server's output, or of its errors; up to two
 %% portions of each may wait in our mailbox.
 -define(PORTION, 1024).
-%% Milliseconds between the end of the server and the end of its output, which another may have.
--define(LAST_WORDS, 300).
+%% Milliseconds between the end of the server and the end of its output, which another may have. Who
+%% copies the output, and who says how the server ended, are programs that may have to wait for a
+%% processor.
+-define(LAST_WORDS, 2000).
 %% Milliseconds that the guard takes at most beside the two times that it waits.
 -define(GUARD, 5000).
 

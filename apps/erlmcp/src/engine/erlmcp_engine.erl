@@ -11,7 +11,7 @@ Each request gives exactly one effect: its answer, or what will answer it. A not
 response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
 """.
 
--export([handle/4, era/2]).
+-export([handle/4, era/2, max_batch/0]).
 
 -export_type([effect/0, call/0, listen/0, envelope/0, session/0, context/0, topic/0]).
 
@@ -66,6 +66,8 @@ is the id of the task that the call runs as.
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp_seal:key_ring(),
+    %% its place at the server's gate, which the shell that performs the effect has for it
+    ticket => term(),
     %% the call is to become a task, or what one goes on with that became one in the middle
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())
@@ -270,6 +272,11 @@ initialize(#{~"protocolVersion" := _}, _) ->
     {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string")};
 initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
+
+-doc "Messages that one JSON-RPC batch may have.".
+-spec max_batch() -> pos_integer().
+max_batch() ->
+    ?MAX_BATCH.
 
 %% What the client asked for, or else the newest that has sessions.
 negotiate(Version) ->

@@ -26,9 +26,9 @@ start(Items, Instance) ->
             Waiting :: erlmcp_call:owner(), erlmcp_session:of_calls()) -> pid().
 start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->
-        erlmcp_session:run(Session, batch, ids(Items), Waiting, fun(Owner) ->
-            run(Items, Instance, Owner)
-        end)
+        Run = fun(Owner) -> run(Items, Instance, Owner) end,
+        erlmcp_session:run(Session, batch, ids(Items), none, Waiting, Run) =:= ended
+            andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
 
 -doc "The ids of the calls in a batch.".
@@ -51,6 +51,8 @@ refuse_listen(Id) ->
 %% A batch of which nothing is left to answer is answered with nothing.
 run(Items, #{limits := #{reply_bytes := Max}} = Instance, Owner) ->
     process_flag(trap_exit, true),
+    %% Whatever becomes of this process before it has started them all.
+    ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
     case gather(Answers, Calls, Owner, Max) of
         [] -> {202, ~""};

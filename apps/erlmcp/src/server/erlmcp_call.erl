@@ -5,8 +5,8 @@ its owner what the handler reports and, once, its answer; its crash is one error
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
 (`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the
-client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`; at the deadline it
-is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
+client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`; at the deadline
+it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -19,7 +19,7 @@ is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
--export([start/2, start/3, start/4]).
+-export([start/2, start/3, start/4, place/1, take_over/1, leave/1]).
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
 -export([report/2]).
 -export([timed_out/3, died/4, within/3]).
@@ -59,13 +59,15 @@ start(Call, Instance, Tag) ->
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
             erlmcp_session:of_calls()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
-    Run = fun() ->
-        erlmcp_session:run(Session, call, [Id], Waiting, fun(Owner) ->
+    Start = fun() ->
+        Run = fun(Owner) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
-        end)
+        end,
+        erlmcp_session:run(Session, call, [Id], place(Call), Waiting, Run) =:= ended
+            andalso leave(Call)
     end,
-    spawn_call(Run, [], Instance).
+    spawn_call(Start, [], Instance).
 
 spawn_call(Run, Options, #{limits := Limits}) ->
     Heap = [{min_heap_size, erlmcp_heap:first_words()},
@@ -79,7 +81,26 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
+%% The place at the gate goes with this process, and waits its turn with it. It is free before the
+%% answer is sent: who asks next because of that finds it so.
+run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+    try
+        ok = take_over(Call),
+        case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
+            {ok, _} -> admitted(Call, Owner, Instance);
+            {refuse, Refusal} ->
+                answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision)
+        end
+    after
+        leave(Call)
+    end;
+run(Call, Owner, Instance) ->
+    admitted(Call, Owner, Instance).
+
+timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
+    maps:get(timeout_ms, Definition, Timeout).
+
+admitted(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
             Given = bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance),
@@ -93,6 +114,10 @@ run(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Ins
     _ = erlmcp_answers:answered(Outcome, Instance),
     Answer.
 
+outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
+    %% It waits for what another process does.
+    ok = leave(Call),
+    erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(Call, Context, Owner, Instance) ->
@@ -147,6 +172,24 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
 
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
+
+-doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
+-spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
+place(#{ticket := Ticket}) -> {ticket, Ticket};
+place(_) -> none.
+
+-doc "The place is the calling process's from now on.".
+-spec take_over(erlmcp_engine:call()) -> ok.
+take_over(#{ticket := Ticket}) -> erlmcp_gate:hand_over(Ticket, self());
+take_over(_) -> ok.
+
+-doc """
+Leaves the place of a call at the server's gate: when it is not started, is killed, or waits for its
+client. Once is enough, and more do no harm.
+""".
+-spec leave(erlmcp_engine:call()) -> ok.
+leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
+leave(_) -> ok.
 
 -doc "The answer to a request whose call ran past its deadline.".
 -spec timed_out(erlmcp_message:id(), erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->

@@ -6,12 +6,15 @@ which traps exits; those that it started are bounded in number and answer by an 
 """.
 
 -export([new/1, count/1, ids/2, find/2]).
--export([start/2, batch/3, adopt/5]).
--export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1]).
+-export([start/2, batch/3, adopt/6]).
+-export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1,
+         leave/1]).
 
--export_type([calls/0]).
+-export_type([calls/0, place/0]).
 
--type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision()}.
+-type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place()}.
+%% What a call has at the server's gate, which is left for it when it is killed.
+-type place() :: {ticket, erlmcp_gate:ticket()} | none.
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
@@ -34,7 +37,7 @@ count(#{running := Running}) ->
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
     case Running of
-        #{Call := {_, Ids, _}} -> Ids;
+        #{Call := {_, Ids, _, _}} -> Ids;
         #{} -> []
     end.
 
@@ -51,12 +54,14 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
     #{limits := #{calls_per_connection := Max}} = Instance,
     if
         is_map_key(Id, Ids) ->
+            ok = erlmcp_call:leave(Call),
             erlmcp_reply:refuse(Id, id_in_use(), Revision);
         map_size(Ids) >= Max ->
+            ok = erlmcp_call:leave(Call),
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Instance),
-            {ok, adopt(Pid, call, [Id], Revision, Calls)}
+            {ok, adopt(Pid, call, [Id], Revision, erlmcp_call:place(Call), Calls)}
     end.
 
 id_in_use() ->
@@ -74,17 +79,22 @@ whose id is in use, are refused in it.
 -spec batch([erlmcp_engine:effect(), ...], erlmcp_revision:revision(), calls()) -> calls().
 batch(Given, Revision, #{ids := Ids, instance := Instance} = Calls) ->
     {Items, _} = lists:mapfoldl(
-        fun({call, #{id := Id}}, Count) when is_map_key(Id, Ids) ->
+        fun({call, #{id := Id} = Call}, Count) when is_map_key(Id, Ids) ->
+                ok = erlmcp_call:leave(Call),
                 {erlmcp_reply:refuse(Id, id_in_use(), Revision), Count};
-           ({call, #{id := Id}} = Item, Count) ->
+           ({call, #{id := Id} = Call} = Item, Count) ->
                 case room(Count, Instance) of
-                    ok -> {Item, Count + 1};
-                    {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
+                    ok ->
+                        {Item, Count + 1};
+                    {error, Refusal} ->
+                        ok = erlmcp_call:leave(Call),
+                        {erlmcp_reply:refuse(Id, Refusal, Revision), Count}
                 end;
            (Item, Count) ->
                 {Item, Count}
         end, map_size(Ids), Given),
-    adopt(erlmcp_batch:start(Items, Instance), batch, erlmcp_batch:ids(Items), Revision, Calls).
+    adopt(erlmcp_batch:start(Items, Instance), batch, erlmcp_batch:ids(Items), Revision, none,
+          Calls).
 
 room(Count, #{limits := #{calls_per_connection := Max}}) when Count < Max -> ok;
 room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}.
@@ -93,10 +103,10 @@ room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}
 Takes in a call or a batch that another process started and linked to this one. Its answer is a
 message, `{answer, Status, Bytes}`, where it does not go to another process.
 """.
--spec adopt(pid(), call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), calls()) ->
-    calls().
-adopt(Pid, Kind, Inside, Revision, #{running := Running, ids := Ids} = Calls) ->
-    Calls#{running := Running#{Pid => {Kind, Inside, Revision}},
+-spec adopt(pid(), call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place(),
+            calls()) -> calls().
+adopt(Pid, Kind, Inside, Revision, Place, #{running := Running, ids := Ids} = Calls) ->
+    Calls#{running := Running#{Pid => {Kind, Inside, Revision, Place}},
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
@@ -113,8 +123,8 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
         {#{Call := _}, {answer, _, Bytes}} ->
             {Bytes, forget(Call, Calls)};
-        {#{Call := {call, [Id], Revision}}, {deadline, Call}} ->
-            end_call(Call),
+        {#{Call := {call, [Id], Revision, Place}}, {deadline, Call}} ->
+            end_call(Call, Place),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision, Instance),
             {Bytes, forget(Call, Calls)};
         {_, _} ->
@@ -156,10 +166,11 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
         {#{Pid := _}, normal} ->
             %% Its answer went elsewhere.
             {[], forget(Pid, Calls)};
-        {#{Pid := {call, [Id], Revision}}, _} ->
+        {#{Pid := {call, [Id], Revision, Place}}, _} ->
+            ok = leave(Place),
             {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
-        {#{Pid := {batch, _, Revision}}, _} ->
+        {#{Pid := {batch, _, Revision, _}}, _} ->
             {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision, Instance),
             {Bytes, forget(Pid, Calls)};
         {_, _} ->
@@ -172,10 +183,10 @@ cancel(Id, #{running := Running} = Calls) ->
     case find(Id, Calls) of
         {ok, Pid} ->
             case Running of
-                #{Pid := {call, _, _}} ->
-                    end_call(Pid),
+                #{Pid := {call, _, _, Place}} ->
+                    end_call(Pid, Place),
                     forget(Pid, Calls);
-                #{Pid := {batch, _, _}} ->
+                #{Pid := {batch, _, _, _}} ->
                     ok = erlmcp_batch:cancel(Pid, Id),
                     Calls
             end;
@@ -186,14 +197,20 @@ cancel(Id, #{running := Running} = Calls) ->
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.
 stop(#{running := Running}) ->
-    lists:foreach(fun end_call/1, maps:keys(Running)).
+    maps:foreach(fun(Pid, {_, _, _, Place}) -> end_call(Pid, Place) end, Running).
 
-end_call(Pid) ->
+end_call(Pid, Place) ->
     unlink(Pid),
-    exit(Pid, kill).
+    exit(Pid, kill),
+    leave(Place).
+
+-doc "Leaves what a killed call had at the server's gate.".
+-spec leave(place()) -> ok.
+leave({ticket, Ticket}) -> erlmcp_gate:leave(Ticket);
+leave(none) -> ok.
 
 forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
-    {{_, Inside, _}, Rest} = maps:take(Pid, Running),
+    {{_, Inside, _, _}, Rest} = maps:take(Pid, Running),
     %% In a session a client may have used an id twice; the later call has it then.
     Own = [Id || Id <- Inside, maps:get(Id, Ids, undefined) =:= Pid],
     Calls#{running := Rest, ids := maps:without(Own, Ids), asked := without(Pid, Asked)}.

@@ -1,9 +1,9 @@
 -module(erlmcp_instance).
 -moduledoc """
-What the processes of one server share: a key of its own, its limits, what it mounts, and the tables
-of its open sessions, of who watches what, of who mounts it, of the results that it keeps, and of
-its tasks; and what is counted for its error budget. A value that is handed to each of them; nothing
-here has a name that a second server on the node could collide with.
+What the processes of one server share: a key of its own, its limits, its gate, what it mounts, and
+the tables of its open sessions, of who watches what, of who mounts it, of the results that it
+keeps, and of its tasks; and what is counted for its error budget. A value that is handed to each of
+them; nothing here has a name that a second server on the node could collide with.
 
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
 HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
@@ -22,7 +22,8 @@ itself, and its row counts the messages that it has not taken yet.
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -type instance() :: #{
-    key := reference(), limits := erlmcp_options:limits(), mounts := [erlmcp_mounts:mount()],
+    key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
+    mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables(),
     zones := erlmcp_zones:zones()
@@ -30,15 +31,15 @@ itself, and its row counts the messages that it has not taken yet.
 
 -doc "What calls know of it. Each has a copy, and so it is little.".
 -type of_calls() :: #{
-    key := reference(), limits := erlmcp_options:limits(), subscriptions := ets:table(),
-    supervisors := ets:table(), tasks := erlmcp_tasks:tables(), zones := erlmcp_zones:zones(),
-    atom() => term()
+    key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
+    subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
+    zones := erlmcp_zones:zones(), atom() => term()
 }.
 
 -doc "What calls know of an instance.".
 -spec of_calls(of_calls()) -> of_calls().
 of_calls(Instance) ->
-    maps:with([key, limits, subscriptions, supervisors, tasks, zones], Instance).
+    maps:with([key, limits, gate, subscriptions, supervisors, tasks, zones], Instance).
 
 -doc """
 A new instance, whose tasks are kept in this store; its tables belong to the calling process, the
@@ -47,7 +48,7 @@ server's supervisor.
 -spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()],
           TaskStore :: {module(), map()}) -> instance().
 new(Key, Limits, Mounts, TaskStore) ->
-    #{key => Key, limits => Limits, mounts => Mounts,
+    #{key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
       subscriptions => erlmcp_subscriptions:new(),
@@ -55,6 +56,9 @@ new(Key, Limits, Mounts, TaskStore) ->
       mounting => ets:new(erlmcp_mounting, [public]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()}.
+
+gate(Limits) ->
+    erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).
 
 -doc "Makes a session known.".
 -spec put_session(session_id(), pid(), session(), instance()) -> ok.

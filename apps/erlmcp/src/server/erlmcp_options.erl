@@ -5,7 +5,7 @@ loading the handler module, reading the folders of skills and what the machine h
 key. The limits are data (`limits/0`); code, documents and tests read them there.
 """.
 
--export([check/1, limits/0]).
+-export([check/1, limits/0, gate_limits/0]).
 
 -export_type([options/0, limits/0, settings/0]).
 
@@ -65,11 +65,11 @@ The options of `erlmcp:start_server/1`.
     on_event => erlmcp_event:handler(),
     listen => [erlmcp_listen_options:listener()],
     envelope => erlmcp_envelope:name(),
-    limits => #{atom() => pos_integer()}
+    limits => #{atom() => non_neg_integer() | infinity}
 }.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
-    connections := pos_integer(), calls_per_connection := pos_integer(),
+    calls_per_connection := pos_integer(),
     sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
     stored_events := pos_integer(), stored_bytes := pos_integer(), stored_ms := pos_integer(),
     retry_ms := pos_integer(), reconnect_ms := pos_integer(),
@@ -81,8 +81,17 @@ The options of `erlmcp:start_server/1`.
     tasks := pos_integer(), tasks_per_principal := pos_integer(), task_bytes := pos_integer(),
     task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
-    keep_alive_ms := pos_integer(), zone_requests := pos_integer()
+    keep_alive_ms := pos_integer(), zone_requests := pos_integer(),
+    %% those of the gate
+    connections := bound(), connections_per_address := bound(),
+    connections_per_principal := bound(), in_flight := bound(),
+    in_flight_per_principal := bound(), queue := non_neg_integer(),
+    queue_bytes := pos_integer(), queue_per_principal := pos_integer(), queue_ms := pos_integer(),
+    messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
+    principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
+    principal_messages_per_day := bound(), principals := pos_integer()
 }.
+-type bound() :: pos_integer() | infinity.
 -type settings() :: #{
     id := term(),
     key := reference(),
@@ -98,12 +107,11 @@ The options of `erlmcp:start_server/1`.
 }.
 
 -doc "Every limit, its default, and what it bounds.".
--spec limits() -> [{atom(), Default :: pos_integer(), What :: binary()}].
+-spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 limits() ->
     [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
      {depth, 64, ~"nesting of a message's JSON"},
      {members, 10_000, ~"object members in a message's JSON"},
-     {connections, 10_000, ~"open connections of a listener"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
      {sessions, 10_000, ~"open HTTP sessions"},
      {subscriptions, 1_000, ~"resources that one session, or one connection, may watch"},
@@ -130,7 +138,29 @@ limits() ->
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
-     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}].
+     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+    ++ gate_limits().
+
+-doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
+-spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
+gate_limits() ->
+    [{connections, 10_000, ~"open connections of a server's listeners"},
+     {connections_per_address, infinity, ~"those from one address; of IPv6, from one /64 network"},
+     {connections_per_principal, infinity, ~"those of one principal that is not `anonymous`"},
+     {in_flight, 10_000, ~"requests that run at once"},
+     {in_flight_per_principal, infinity, ~"those of one principal, or of one anonymous address"},
+     {queue, 1_000, ~"requests that wait for a place among those that run; 0 for none"},
+     {queue_bytes, 67_108_864, ~"bytes of them"},
+     {queue_per_principal, 500, ~"those of one principal, or of one anonymous address"},
+     {queue_ms, 1_000, ~"milliseconds that one waits at most"},
+     {messages_per_second, infinity, ~"messages that a server takes in a second"},
+     {messages_per_minute, infinity, ~"the same in a minute"},
+     {messages_per_day, infinity, ~"the same in a day"},
+     {principal_messages_per_second, infinity,
+      ~"messages of one principal, or of one anonymous address, in a second"},
+     {principal_messages_per_minute, infinity, ~"the same in a minute"},
+     {principal_messages_per_day, infinity, ~"the same in a day"},
+     {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
 
 -doc """
 The settings that the options amount to, or the first option that is wrong.
@@ -308,9 +338,13 @@ first_error(Check, [Item | Items]) ->
     end.
 
 limit({Name, Value}) ->
-    case lists:keymember(Name, 1, limits()) of
-        true when is_integer(Value), Value > 0 -> ok;
-        true -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
+    case lists:keyfind(Name, 1, limits()) of
+        {_, _, _} when is_integer(Value), Value > 0 -> ok;
+        {_, infinity, _} when Value =:= infinity -> ok;
+        {queue, _, _} when Value =:= 0 -> ok;
+        {_, infinity, _} ->
+            {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
+        {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
         false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
     end.
 

@@ -115,10 +115,13 @@ input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
 
 responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
     ask_keeper(Requests, Keeper, Limits);
-responses(Requests, #{input := #{responses := Unasked}}, #{revision := Revision, owner := Owner},
-          Limits) ->
+responses(Requests, #{input := #{responses := Unasked}} = Call,
+          #{revision := Revision, owner := Owner}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
-        {session, _} -> ask_client(Requests, Owner, Limits);
+        {session, _} ->
+            %% People take their time, and no place that others wait for.
+            ok = erlmcp_call:leave(Call),
+            ask_client(Requests, Owner, Limits);
         {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
         {stateless, _} -> none
     end.

@@ -14,7 +14,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -export([open/2, new_id/0, reserve/3, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
--export([take_calls/3, run/5, mark_reported/1, cancel/2, response/3]).
+-export([take_calls/3, run/6, mark_reported/1, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -145,13 +145,14 @@ take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
 -doc """
 Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the
 owner of what it reports, and gives its answer. That goes to the connection that waits for it, or,
-if something was reported before it, the way of that.
+if something was reported before it, the way of that. `ended`: the session has, and nothing ran.
 """.
--spec run(of_calls(), call | batch, [erlmcp_message:id()], Waiting :: erlmcp_call:owner(),
-          fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok.
-run(#{pid := Session} = Known, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
+-spec run(of_calls(), call | batch, [erlmcp_message:id()], erlmcp_calls:place(),
+          Waiting :: erlmcp_call:owner(),
+          fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
+run(#{pid := Session} = Known, Kind, Ids, Place, {Pid, Tag} = Waiting, Run) ->
     Marks = atomics:new(2, []),
-    case adopt(Known, Kind, Ids, Waiting, Marks) of
+    case adopt(Known, {Kind, Ids, Place}, Waiting, Marks) of
         ok ->
             Owner = {Session, {erlmcp_call, self(), Marks}},
             {Status, Bytes} = Run(Owner),
@@ -166,7 +167,7 @@ run(#{pid := Session} = Known, Kind, Ids, {Pid, Tag} = Waiting, Run) ->
             end;
         ended ->
             Pid ! {Tag, cancelled},
-            ok
+            ended
     end.
 
 -doc "A call of a session, whose marks these are, says something before its answer.".
@@ -176,11 +177,10 @@ mark_reported(Marks) ->
 
 %% The session's row goes before its process: one that is there after the process was told will
 %% still see the call.
-adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Kind, Ids, Waiting,
-      Marks) ->
+adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, Waiting, Marks) ->
     try
         true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), Kind, Ids, Waiting, Streams, Marks}),
+        ok = gen_server:cast(Pid, {adopt, self(), What, Waiting, Streams, Marks}),
         case erlmcp_instance:has_session(Id, Instance) of
             true ->
                 ok;
@@ -258,9 +258,9 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, Kind, Ids, Waiting, Reads, Marks}, State) ->
+handle_cast({adopt, Call, {Kind, Ids, Place}, Waiting, Reads, Marks}, State) ->
     #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
-    {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Calls),
+    {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Place, Calls),
                           places = Known#{Call => Marks},
                           streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}};
 handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->

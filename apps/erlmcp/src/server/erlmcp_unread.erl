@@ -1,8 +1,8 @@
 -module(erlmcp_unread).
 -moduledoc """
 What a call has said before its answer and its connection has not written yet, bounded: a handler
-in a loop is quicker than any connection. Whoever says something asks for room first (`room/1`), and who
-writes it gives that back (`written/2`).
+in a loop is quicker than any connection. Whoever says something asks for room first (`room/1`), and
+who writes it gives that back (`written/2`).
 
 Where there is none, the one who says it waits, as long as his client reads: he was too quick, and
 nothing is lost. One whose client reads nothing for `?PATIENCE` milliseconds, or who has waited for

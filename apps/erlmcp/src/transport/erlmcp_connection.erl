@@ -7,34 +7,46 @@ stdio, `erlmcp_sse_session`) write what it gives, and their process owns the cal
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/2, new/3, data/2, message/2, receive_timeout/1, end_of_input/1, info/2, busy/1,
-         close/1]).
+-export([new/3, new/4, admitted/2, data/2, message/3, receive_timeout/1, end_of_input/1, info/2,
+         busy/1, close/1]).
 
 -export_type([connection/0]).
 
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
+    flow := erlmcp_entrance:flow(),
     framing := erlmcp_line:state() | events,
     session := erlmcp_engine:session() | none,
+    %% of the connection itself, at the server's gate
+    places := [erlmcp_gate:ticket()],
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], Closed :: [iodata()]}},
     calls := erlmcp_calls:calls()
 }.
 
--doc "A new connection to a server, of a principal: one message a line, both ways.".
--spec new(erlmcp_instance:instance(), erlmcp_auth:principal()) -> connection().
-new(#{limits := #{message_bytes := Max}} = Instance, Principal) ->
-    new(erlmcp_line:new(Max), Instance, Principal).
+-doc """
+A new connection to a server, of a principal, from an address: one message a line, both ways.
+""".
+-spec new(erlmcp_instance:instance(), erlmcp_auth:principal(), inet:ip_address() | local) ->
+    connection().
+new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
+    new(erlmcp_line:new(Max), Instance, Principal, Address).
 
 -doc "The same with `events` for its framing: messages that are answered by events.".
--spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal()) ->
-    connection().
-new(Framing, Instance, Principal) ->
+-spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
+          inet:ip_address() | local) -> connection().
+new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      framing => Framing, session => none,
+      flow => erlmcp_entrance:flow(Principal, Address),
+      framing => Framing, session => none, places => [],
       watched => #{}, calls => erlmcp_calls:new(Instance)}.
+
+-doc "The connection with its places at the server's gate, which it leaves when it is closed.".
+-spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
+admitted(Places, Connection) ->
+    Connection#{places := Places}.
 
 -doc """
 What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
@@ -83,19 +95,32 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
     case erlmcp_json:decode(Line, Limits) of
         {ok, Json} ->
-            message(Json, Connection);
+            message(Json, byte_size(Line), Connection);
         {error, Reason} ->
             Error = erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason)),
             {framed(Error, Connection), Connection}
     end.
 
--doc "A message that arrived decoded. Gives what is ready to be written.".
--spec message(Json :: term(), connection()) -> {iodata(), connection()}.
-message(Json, #{instance := Instance, envelope := Envelope, session := Session} = Connection) ->
+-doc "A message that arrived decoded, of so many bytes. Gives what is ready to be written.".
+-spec message(Json :: term(), Bytes :: non_neg_integer(), connection()) ->
+    {iodata(), connection()}.
+message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
+    case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
+        {ok, Message, Admitted} ->
+            handle(Message, Admitted, Connection);
+        {refuse, Id, Refusal} ->
+            {framed(erlmcp_message:error(Id, Refusal), Connection), Connection};
+        {answer, Answer} ->
+            {framed(Answer, Connection), Connection}
+    end.
+
+handle(Json, Admitted, Connection) ->
+    #{instance := Instance, envelope := Envelope, session := Session} = Connection,
     Catalog = erlmcp_publisher:catalog(Instance),
     {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
     ok = erlmcp_answers:known(Effects, Instance),
-    effects(Effects, [], opened(Session, Connection#{session := Next})).
+    effects(erlmcp_entrance:effects(Effects, Admitted), [],
+            opened(Session, Connection#{session := Next})).
 
 %% A session hears of changes of the lists from its beginning.
 opened(none, #{session := #{}} = Connection) ->
@@ -246,8 +271,9 @@ busy(#{calls := Calls}) ->
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.
-close(#{calls := Calls} = Connection) ->
+close(#{calls := Calls, places := Places} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
+    ok = erlmcp_entrance:leave(Places),
     unwatch(Connection).
 
 unwatch(#{watched := Watched} = Connection) ->

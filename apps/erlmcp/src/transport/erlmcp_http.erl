@@ -30,11 +30,12 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
                 {ranch_tcp, cowboy_clear, Socket}
         end,
     Spec = ranch:child_spec(Ref, Transport,
-                            #{max_connections => Connections, num_conns_sups => 1,
+                            #{max_connections => erlmcp_listener:hard_stop(Connections),
+                              num_conns_sups => 1,
                               handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor, socket_opts => SocketOptions},
-                            Protocol,
-                            cowboy_options(ReceiveTimeout, Options, Instance)),
+                            erlmcp_http_connection,
+                            {Protocol, cowboy_options(ReceiveTimeout, Options, Instance)}),
     erlmcp_listener:child_spec(Spec, Socket).
 
 %% Supervisors log what a listener that fails was started with.

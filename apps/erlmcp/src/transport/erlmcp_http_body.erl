@@ -4,7 +4,7 @@ The body of an HTTP request as it arrives, bounded in size and in time: a value 
 stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}` when it is late.
 """.
 
--export([read/3, refuse/5, data/3, late/1]).
+-export([read/3, refuse/5, closing/1, data/3, late/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -69,7 +69,8 @@ refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, head
 refuse(Refusal, Extra, _, _, _) ->
     {ended, erlmcp_http_response:refuse(Refusal, undefined, Extra)}.
 
-%% On HTTP/2 the stream is reset, and the connection has others.
+-doc "The headers of an answer that ends the connection. HTTP/2 resets the stream, and has others.".
+-spec closing(cowboy:http_version()) -> #{binary() => binary()}.
 closing('HTTP/2') -> #{};
 closing(_) -> #{~"connection" => ~"close"}.
 

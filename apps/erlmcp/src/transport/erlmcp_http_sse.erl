@@ -50,11 +50,11 @@ init(StreamId, #{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endp
             erlmcp_http_stream:init(StreamId, Request, Options)
     end.
 
-open(#{version := Version} = Request, #{message_path := MessagePath}, Owner, Config) ->
-    #{instance := Instance} = Config,
+open(Request, #{message_path := MessagePath}, Owner, #{instance := Instance} = Config) ->
+    #{version := Version, peer := {Ip, _}} = Request,
     maybe
         {ok, Principal} ?= erlmcp_http_request:check_stream(Request, Config),
-        {ok, Pid, Id} ?= erlmcp_sse_session:open(Owner, Principal, Instance),
+        {ok, Pid, Id} ?= erlmcp_sse_session:open(Owner, Principal, Ip, Instance),
         Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
         {[{spawn, Pid, ?SHUTDOWN} | erlmcp_http_response:stream(erlmcp_sse:event(Endpoint))],
          #sse_stream{session = Pid, id = Id, config = Config, version = Version}}
@@ -97,17 +97,17 @@ received({ended, Commands}, Message) -> {Commands, Message#sse_message{body = no
 
 hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Message) ->
     case erlmcp_json:decode(Bytes, Limits) of
-        {ok, Json} -> hand_over(Json, erlmcp_message:parse(Json), Message);
+        {ok, Json} -> hand_over({Json, byte_size(Bytes)}, erlmcp_message:parse(Json), Message);
         {error, Reason} -> {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Message}
     end.
 
 %% What has no id to be answered under is refused here, all else on the session's stream.
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
     {erlmcp_http_response:refuse(Refusal), Message};
-hand_over(Json, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
+hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
     #sse_message{principal = Principal, session = Id} = Message,
     #{instance := Instance, receive_timeout_ms := Timeout} = Config,
-    case erlmcp_sse_session:message(Id, Json, Owner, Principal, Instance) of
+    case erlmcp_sse_session:message(Id, Read, Owner, Principal, Instance) of
         ok ->
             Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
             {[], Message#sse_message{timer = Timer}};

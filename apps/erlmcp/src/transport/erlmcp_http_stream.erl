@@ -35,6 +35,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     config :: config(),
     headers :: #{binary() => binary()},
     principal = anonymous :: erlmcp_auth:principal(),
+    flow :: undefined | erlmcp_entrance:flow(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
     body = none :: none | erlmcp_http_body:body(),
@@ -43,6 +44,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]},
+    place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
     %% whether the client does not read, and who is to be told when it has
     full = false :: boolean(),
@@ -66,17 +68,31 @@ init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
     Stream = #stream{owner = Owner, config = Config, headers = Headers},
     case erlmcp_http_request:check(Request, Path, Config) of
         {ok, Principal, Asked} ->
-            asked(Asked, Request, Stream#stream{principal = Principal});
+            enter(Asked, Request, Stream#stream{principal = Principal});
         {error, Refusal} ->
             received(erlmcp_http_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
     end.
 
+enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stream) ->
+    #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
+    case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
+        ok ->
+            asked(Asked, Request, Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip)});
+        {refuse, Refusal, Headers} ->
+            received(erlmcp_http_body:refuse(Refusal, Headers, Request, Owner, Config), Stream)
+    end.
+
 asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
     received(erlmcp_http_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
-asked({get, Id}, _, Stream) ->
-    get_stream(find_session(Id, Stream), Stream);
-asked({delete, Id}, _, Stream) ->
-    delete(find_session(Id, Stream), Stream).
+asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Principal} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    case erlmcp_http_session:get(Id, Principal, {Owner, Headers}, Instance) of
+        {ok, Pid} -> start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
+        {refuse, Refusal} -> {erlmcp_http_response:refuse(Refusal), Stream}
+    end;
+asked({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    {erlmcp_http_session:delete(Id, Principal, Instance), Stream}.
 
 %% With HTTP/2 the empty body of GET may come as a frame of its own.
 -doc false.
@@ -94,47 +110,53 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case erlmcp_json:decode(Bytes, Limits) of
         {ok, Json} ->
-            handle(Json, Stream);
+            admit(Json, byte_size(Bytes), Stream);
         {error, Reason} ->
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-handle(Json, #stream{headers = Headers, principal = Principal, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
+admit(Json, Bytes, #stream{headers = Headers, principal = Principal, flow = Flow} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
     Envelope = #{headers => Headers, principal => Principal},
+    case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
+        {ok, Message, Admitted} ->
+            handle(Message, Admitted, Envelope, Stream);
+        {refuse, Id, Refusal} ->
+            InSession = is_map_key(~"mcp-session-id", Headers),
+            Reply = erlmcp_http_door:refused(Id, Refusal, Json, Envelope, InSession),
+            perform([Reply], #{}, Stream);
+        {answer, Answer} ->
+            perform([{reply, 200, Answer}], #{}, Stream)
+    end.
+
+handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
     Catalog = erlmcp_publisher:catalog(Instance),
     case session(Json, Envelope, Stream) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_answers:known(Effects, Instance),
-            opened(Session, id(Json), Effects, Stream);
+            opened(Session, id(Json), erlmcp_entrance:effects(Effects, Admitted), Stream);
         unknown ->
-            {erlmcp_http_response:refuse(gone(), id(Json), #{}), Stream};
+            ok = erlmcp_entrance:forgo(Admitted),
+            Refusal = erlmcp_http_session:gone(),
+            {erlmcp_http_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             ok = erlmcp_answers:known(Effects, Instance),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
-            perform(Effects, #{}, Stream#stream{session = {Id, Pid, Next}})
+            perform(erlmcp_entrance:effects(Effects, Admitted), #{},
+                    Stream#stream{session = {Id, Pid, Next}})
     end.
 
 %% A stateless message may carry a session id, and it means nothing.
 session(Json, Envelope, #stream{headers = #{~"mcp-session-id" := Id}} = Stream) ->
+    #stream{principal = Principal, config = #{instance := Instance}} = Stream,
     case erlmcp_engine:era(Json, Envelope) of
         stateless -> none;
-        session -> find_session(Id, Stream)
+        session -> erlmcp_http_session:find(Id, Principal, Instance)
     end;
 session(_, _, _) ->
     none.
-
-%% Another principal's session is as unknown as one that is not there.
-find_session(Id, #stream{principal = Principal, config = #{instance := Instance}}) ->
-    case erlmcp_instance:find_session(Id, Principal, Instance) of
-        {ok, Pid, Session} -> {Id, Pid, Session};
-        error -> unknown
-    end.
-
-gone() ->
-    erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
@@ -176,7 +198,8 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         #stream{session = none, owner = {_, Tag}, config = Config} = Stream) ->
     #{calls := Known} = Config,
     Pid = erlmcp_call:start(Call, Known, Tag),
-    {[{spawn, Pid, ?SHUTDOWN}], Stream#stream{call = {call, Pid, Id, Revision}}};
+    {[{spawn, Pid, ?SHUTDOWN}],
+     Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
 perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
     #stream{config = #{instance := Instance, calls := Known}} = Stream,
@@ -185,6 +208,7 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
             _ = erlmcp_call:start(Call, Known, Owner, of_calls(Stream)),
             {[], Stream#stream{call = {session, Pid}}};
         {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
     end;
 perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
@@ -197,11 +221,13 @@ of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accep
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
 
 %% The calls of a batch count like others; what is neither a call nor an answer is done at once.
-batched({call, #{id := Id}} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
+batched({call, #{id := Id} = Call} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok -> Item;
-        {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
+        {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
+            erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
     end;
 batched({subscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
     reply(erlmcp_session:subscribe(Pid, Uri), Id, Revision);
@@ -238,38 +264,6 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
                          Stream#stream{call = {listen, Id, Topics, Closed}})
     end.
 
-%% GET and DELETE, which sessions have.
-
-get_stream(unknown, Stream) ->
-    {erlmcp_http_response:refuse(gone()), Stream};
-get_stream({_, Pid, _}, #stream{owner = Owner, headers = Headers} = Stream) ->
-    Opened = case Headers of
-        #{~"last-event-id" := EventId} -> erlmcp_session:resume_stream(Pid, EventId, Owner);
-        #{} -> erlmcp_session:open_stream(Pid, Owner)
-    end,
-    case Opened of
-        ok ->
-            start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
-        {error, attached} ->
-            Refusal = erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open"),
-            {erlmcp_http_response:refuse(Refusal), Stream};
-        {error, gone} ->
-            Refusal = erlmcp_refusal:new(invalid_header,
-                                         ~"Last-Event-ID: what follows this event is not kept",
-                                         #{status => 400}),
-            {erlmcp_http_response:refuse(Refusal), Stream};
-        {error, closed} ->
-            {erlmcp_http_response:refuse(gone()), Stream}
-    end.
-
-delete(unknown, Stream) ->
-    {erlmcp_http_response:refuse(gone()), Stream};
-delete({Id, Pid, _}, #stream{config = #{instance := Instance}} = Stream) ->
-    %% Gone for every request after this one, also before the process has ended.
-    ok = erlmcp_instance:delete_session(Id, Instance),
-    ok = erlmcp_session:close(Pid),
-    {erlmcp_http_response:respond(204, #{}, <<>>), Stream}.
-
 %% What the call, the session and the timers send.
 
 -doc false.
@@ -301,9 +295,11 @@ info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
 info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}, config = Config} = Stream) ->
     #{calls := Known} = Config,
     exit(Pid, kill),
+    ok = erlmcp_calls:leave(Stream#stream.place),
     finish(erlmcp_call:timed_out(Id, Revision, Known), Stream);
 info(_, {'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Id, Revision}, config = #{calls := Known}} = Stream) ->
+    ok = erlmcp_calls:leave(Stream#stream.place),
     finish(erlmcp_call:died(Reason, Id, Revision, Known), Stream);
 info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
@@ -338,6 +334,9 @@ finish({reply, Status, Bytes}, Stream) ->
     {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
 
 -doc false.
+%% What a lost client's call still does in its last second is its own.
+terminate(_, _, #stream{call = {call, _, _, _}, place = Place}) ->
+    erlmcp_calls:leave(Place);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->

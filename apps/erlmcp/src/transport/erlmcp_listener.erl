@@ -5,11 +5,13 @@ some time after the process that had it, so a server that is restarted on its po
 And how long its sockets wait for a client that does not read.
 """.
 
--export([child_spec/2, start_link/2, send_timeout/1]).
+-export([child_spec/2, hard_stop/1, start_link/2, send_timeout/1]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
 -define(LOOKS, 25).
+%% Connections that can be being refused at any time, beside some of those that may be served.
+-define(REFUSED, 100).
 
 -doc "The child specification of a listener, from ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
@@ -17,6 +19,14 @@ And how long its sockets wait for a client that does not read.
 child_spec(#{start := Start} = Spec, SocketOptions) ->
     Address = [Option || {Key, _} = Option <- SocketOptions, Key =:= ip orelse Key =:= port],
     Spec#{start := {?MODULE, start_link, [Start, Address]}}.
+
+-doc """
+Connections at which a listener accepts no more: somewhat above those that may be served, so that
+those over that bound are told so, and below what a flood of them could take.
+""".
+-spec hard_stop(Connections :: pos_integer()) -> pos_integer().
+hard_stop(Connections) ->
+    Connections + Connections div 8 + ?REFUSED.
 
 -doc """
 The socket options by which a client that reads nothing for so many milliseconds loses its

@@ -13,7 +13,7 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
 -behaviour(gen_server).
 
--export([open/3, message/5, written/1, forget/2]).
+-export([open/4, message/5, written/1, forget/2]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -37,20 +37,21 @@ Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, B
 time, and calls `written/1`. It is linked to the session, whose exit signal is the stream's end:
 `{shutdown, slow_consumer}` if its client does not read.
 """.
--spec open(erlmcp_call:owner(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+-spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
+           erlmcp_instance:instance()) ->
     {ok, pid(), Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Stream, Principal, Instance) ->
+open(Stream, Principal, Address, Instance) ->
     Id = erlmcp_session:new_id(),
     maybe
         ok ?= erlmcp_session:reserve({sse, Id}, #{principal => Principal}, Instance),
-        {ok, Pid} ?= start(Id, Stream, Principal, Instance),
+        {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
         {ok, Pid, Id}
     end.
 
-start(Id, Stream, Principal, Instance) ->
+start(Id, Stream, Who, Instance) ->
     Supervisor = erlmcp_instance:supervisor(sse_sessions, Instance),
     try
-        {ok, Pid} = supervisor:start_child(Supervisor, [Id, Stream, Principal]),
+        {ok, Pid} = supervisor:start_child(Supervisor, [Id, Stream, Who]),
         {ok, Pid}
     catch
         %% The sessions of a server begin after its listeners, and end before them.
@@ -60,18 +61,18 @@ start(Id, Stream, Principal, Instance) ->
     end.
 
 -doc """
-Hands a message of the client's to its session; `gone` if there is none. `Owner` is sent
+Hands a message of so many bytes to its session; `gone` if there is none. `Owner` is sent
 `{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes it. At most
 `calls_per_connection` messages wait for that.
 """.
--spec message(Id :: binary(), Json :: term(), erlmcp_call:owner(), erlmcp_auth:principal(),
-              erlmcp_instance:instance()) ->
+-spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
+              erlmcp_call:owner(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     ok | gone | {error, erlmcp_refusal:refusal()}.
-message(Id, Json, Owner, Principal, Instance) ->
+message(Id, Message, Owner, Principal, Instance) ->
     maybe
         {ok, Pid, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session:take_calls({sse, Id}, 1, Instance),
-        ok = gen_server:cast(Pid, {message, Json, Owner}),
+        ok = gen_server:cast(Pid, {message, Message, Owner}),
         %% It was alive then, and tells what it leaves untaken.
         true ?= is_process_alive(Pid),
         ok
@@ -92,29 +93,29 @@ forget(Id, Instance) ->
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_call:owner(),
-                 erlmcp_auth:principal()) -> gen_server:start_ret().
-start_link(Instance, Id, Stream, Principal) ->
-    gen_server:start_link(?MODULE, {Instance, Id, Stream, Principal}, [{hibernate_after, 1000}]).
+                 {erlmcp_auth:principal(), inet:ip_address()}) -> gen_server:start_ret().
+start_link(Instance, Id, Stream, Who) ->
+    gen_server:start_link(?MODULE, {Instance, Id, Stream, Who}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, Principal}) ->
+init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, {Principal, Address}}) ->
     process_flag(trap_exit, true),
     ok = erlmcp_heap:bound_connection(Limits),
     true = link(Pid),
     ok = erlmcp_instance:put_session({sse, Id}, self(), #{principal => Principal}, Instance),
     wait_to_keep_alive(Limits),
     {ok, #state{id = Id, instance = Instance, stream = Stream,
-                connection = erlmcp_connection:new(events, Instance, Principal)}}.
+                connection = erlmcp_connection:new(events, Instance, Principal, Address)}}.
 
 -doc false.
 handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast({message, Json, {Pid, Tag}}, #state{id = Id, instance = Instance} = State) ->
+handle_cast({message, {Json, Bytes}, {Pid, Tag}}, #state{id = Id, instance = Instance} = State) ->
     ok = erlmcp_instance:count_calls({sse, Id}, -1, Instance),
     Pid ! {Tag, taken},
-    said(erlmcp_connection:message(Json, State#state.connection), State);
+    said(erlmcp_connection:message(Json, Bytes, State#state.connection), State);
 handle_cast(written, #state{writing = Timer} = State) ->
     _ = erlang:cancel_timer(Timer),
     {noreply, write_next(State#state{writing = undefined})}.

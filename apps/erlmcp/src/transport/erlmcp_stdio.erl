@@ -62,7 +62,8 @@ init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
     %% The client is the parent; it may take its time.
-    erlmcp_shell:run(?MODULE, Port, Parent, erlmcp_connection:new(Instance, Principal), infinity).
+    erlmcp_shell:run(?MODULE, Port, Parent, erlmcp_connection:new(Instance, Principal, local),
+                     infinity).
 
 -doc false.
 received({Port, {data, Data}}, Port) -> {data, Data};

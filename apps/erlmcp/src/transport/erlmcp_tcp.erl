@@ -18,6 +18,8 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -define(LARGE, 65_536).
 %% Packets that a socket delivers before it waits for its process to ask for more.
 -define(ACTIVE, 100).
+%% Milliseconds that one for which there is no place has to read that.
+-define(LINGER, 1000).
 
 -doc "The child specification of a TCP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -30,8 +32,8 @@ child_spec(Ref, Options, #{limits := Limits} = Instance) ->
                      {show_econnreset, true}
                      | erlmcp_listener:send_timeout(SendTimeout)],
     Spec = ranch:child_spec(Ref, ranch_tcp,
-                            #{max_connections => Connections, num_conns_sups => 1,
-                              socket_opts => SocketOptions},
+                            #{max_connections => erlmcp_listener:hard_stop(Connections),
+                              num_conns_sups => 1, socket_opts => SocketOptions},
                             ?MODULE, {maps:get(principal, Options, anonymous), Instance}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
@@ -52,10 +54,34 @@ init(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
     #{receive_timeout_ms := Timeout, send_timeout_ms := SendTimeout} = Limits,
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
-    [Parent | _] = get('$ancestors'),
-    ok = activate(Socket),
-    erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent,
-                     erlmcp_connection:new(Instance, Principal), Timeout).
+    case connect(inet:peername(Socket), Principal, Instance) of
+        {ok, Connection} ->
+            [Parent | _] = get('$ancestors'),
+            ok = activate(Socket),
+            erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection, Timeout);
+        {refuse, Refusal} ->
+            _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
+            _ = gen_tcp:shutdown(Socket, write),
+            linger(Socket, erlang:monotonic_time(millisecond) + ?LINGER);
+        closed ->
+            gen_tcp:close(Socket)
+    end.
+
+connect({ok, {Ip, _}}, Principal, Instance) ->
+    maybe
+        {ok, Places} ?= erlmcp_entrance:connect(Ip, Principal, Instance),
+        Connection = erlmcp_connection:new(Instance, Principal, Ip),
+        {ok, erlmcp_connection:admitted(Places, Connection)}
+    end;
+connect({error, _}, _, _) ->
+    closed.
+
+%% What is unread when a socket is closed takes what was sent last with it.
+linger(Socket, End) ->
+    case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
+        {ok, _} -> linger(Socket, End);
+        {error, _} -> gen_tcp:close(Socket)
+    end.
 
 activate(Socket) ->
     case inet:setopts(Socket, [{active, ?ACTIVE}, {mode, binary}]) of

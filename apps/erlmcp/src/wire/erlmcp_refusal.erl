@@ -10,7 +10,8 @@ it (overload, size, shutdown, ...) the number is the code. `data` also carries `
 """.
 
 -export([new/2, new/3]).
--export([is_refusal/1, is_fault/1, encode/1, status/1, retry_after/1, name/1, message/1]).
+-export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1, name/1,
+         message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -128,6 +129,11 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
 -spec status(refusal()) -> 200..599.
 status({_, {_, Status, _, _}, _, Details}) ->
     maps:get(status, Details, Status).
+
+-doc "The same under another HTTP status.".
+-spec with_status(200..599, refusal()) -> refusal().
+with_status(Status, {Name, Row, Message, Details}) ->
+    {Name, Row, Message, Details#{status => Status}}.
 
 -doc "The seconds of its `Retry-After` header, rounded up; `undefined` where waiting helps nobody.".
 -spec retry_after(refusal()) -> undefined | pos_integer().

@@ -187,11 +187,11 @@ within(Most, Fun) ->
 silence_has_an_end(Config) ->
     Peer = peer(Config),
     oauth_peer:change(Peer, ~"/hang", hang),
-    {error, timeout} = within(1500, fun() -> get(Peer, ~"/hang", settings(200)) end).
+    {error, timeout} = within(20_000, fun() -> get(Peer, ~"/hang", settings(200)) end).
 
 a_dripping_body_has_an_end(_) ->
     Url = raw(?ENDLESS, fun drip/1),
-    {error, timeout} = within(1500, fun() -> erlmcp_fetch:get_json(Url, settings(300)) end).
+    {error, timeout} = within(20_000, fun() -> erlmcp_fetch:get_json(Url, settings(300)) end).
 
 drip(Socket) ->
     case gen_tcp:recv(Socket, 0, 20) of

@@ -215,7 +215,7 @@ the_deadline_is_kept(_) ->
     Self = self(),
     {error, timeout} = erlmcp_loopback:login(
         fun(Uri) -> Self ! {uri, Uri}, ~"https://as.example" end,
-        #{open => fun(_) -> receive after infinity -> ok end end}, deadline(50)),
+        #{open => fun(_) -> receive after infinity -> ok end end}, deadline(1000)),
     Port = receive {uri, Uri} -> maps:get(port, uri_string:parse(Uri)) end,
     {error, econnrefused} = connect(Port),
     {messages, []} = process_info(self(), messages),

@@ -20,12 +20,12 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). What differs on lin
 
 -import(erlmcp_test_peer, [result/2, event/1, spaces/0, drip/3, flood/3]).
 
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 %% Milliseconds that a call may end later than it should.
--define(SLACK, 2500).
+-define(SLACK, 10_000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [never_in_time, late_answer_is_nobodys, connection_ends, wrong_messages, wrong_json, wrong_http,
@@ -376,18 +376,18 @@ endless_progress(Config) ->
         Chunk = iolist_to_binary(chunk(progress(Token))),
         fun(Socket) -> drip(Socket, chunked(events), Chunk) end
     end,
-    Limits = #{timeout => 600, max_timeout => 1200},
+    Limits = #{timeout => 1500, max_timeout => 2000},
     {_, #{milliseconds := Took}} = erlmcp_test_watch:run(fun() ->
         [with_client(Answer, Limits, fun(Client) ->
              Began = now_ms(),
              {error, {timeout, _}} =
                  erlmcp_client:call_tool(Client, ~"t", #{}, #{progress => fun(_) -> ok end}),
-             true = now_ms() - Began >= 1200,
-             true = now_ms() - Began < 1200 + ?SLACK,
+             true = now_ms() - Began >= 2000,
+             true = now_ms() - Began < 2000 + ?SLACK,
              %% Who does not read gets no more than it can hold.
              {ok, Ref} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
              receive {erlmcp, Ref, {error, {timeout, _}}} -> ok
-             after 1200 + ?SLACK -> error(no_outcome)
+             after 2000 + ?SLACK -> error(no_outcome)
              end,
              {message_queue_len, Unread} = process_info(self(), message_queue_len),
              true = Unread < 2000 orelse error({unread, Unread}),

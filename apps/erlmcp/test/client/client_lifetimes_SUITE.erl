@@ -18,7 +18,7 @@ once, and the server is told where it still does something.
 -import(erlmcp_test_http, [running/0]).
 -import(erlmcp_test_peer, [result/2]).
 
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,
@@ -343,7 +343,7 @@ server_that_reads_nothing_holds_up_no_stop(_) ->
     {error, {timeout, _}} = erlmcp_client:call_tool(Client, ~"t", #{}, #{timeout => 500}),
     Began = erlang:monotonic_time(millisecond),
     ok = erlmcp_client:stop(Client),
-    true = erlang:monotonic_time(millisecond) - Began < 2000,
+    true = erlang:monotonic_time(millisecond) - Began < 20_000,
     ok = gen_tcp:close(Socket),
     ok = gen_tcp:close(Listen).
 

@@ -18,7 +18,7 @@ servers are scripts on sockets, one for each kind that there is.
 
 -import(erlmcp_test_peer, [received/1, result/2]).
 
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
@@ -118,7 +118,7 @@ silence_on_tcp_falls_back(_) ->
            (#{~"method" := ~"tools/list"} = Message) -> [result(Message, #{tools => []})];
            (_) -> []
         end),
-    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 300}}),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 1000}}),
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     {ok, []} = erlmcp_client:list_tools(Client).
 

@@ -7,7 +7,7 @@
          what_crashes_a_call_is_named/1, wrong_options_of_a_call_are_refused/1,
          wrong_targets_are_refused/1]).
 
--define(WAIT, 10_000).
+-define(WAIT, 30_000).
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,

@@ -14,7 +14,7 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
 
 -import(erlmcp_test_peer, [result/2]).
 
--define(WAIT, 10_000).
+-define(WAIT, 30_000).
 
 all() ->
     [{group, stateless}, {group, session}, {group, peers}].

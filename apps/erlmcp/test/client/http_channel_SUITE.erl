@@ -27,7 +27,7 @@ groups() ->
                  unprocessed]}].
 
 suite() ->
-    [{timetrap, {seconds, 30}}].
+    [{timetrap, {minutes, 2}}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun], Config).
@@ -456,7 +456,7 @@ next(X) ->
                 {Events, Next} -> {Events, Next};
                 other -> left_over(Message), next(X)
             end
-    after 10_000 ->
+    after 30_000 ->
         error({silent, X})
     end.
 
@@ -594,6 +594,6 @@ asked(#{pid := Pid} = Peer) ->
 closed(#{pid := Pid}, Number) ->
     receive
         {closed, Pid, Number} -> ok
-    after 10_000 ->
+    after 30_000 ->
         error(still_open)
     end.

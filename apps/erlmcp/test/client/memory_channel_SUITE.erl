@@ -11,10 +11,10 @@
                               notify/3, events/2, outcome/2, ask/4]).
 -import(erlmcp_test_line, [serve/1, waiting_tool/1, await_call/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [both_eras_are_spoken, a_server_is_found_by_its_id, many_callers_are_served,

@@ -17,7 +17,7 @@ The client at servers of HTTP+SSE: specification 2024-11-05, "Transports / HTTP 
 
 -import(erlmcp_test_peer, [event/1, result/2]).
 
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 
 all() ->
     [old_server_is_found, other_answers_are_no_reason_to_look,

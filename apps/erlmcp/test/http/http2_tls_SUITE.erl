@@ -15,7 +15,7 @@
 
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 
 all() ->
     [{group, h2c}, {group, tls_h2}, {group, tls_http11}, {group, streams}, {group, alpn}].

@@ -307,7 +307,7 @@ crash_is_one_internal_error(Config) ->
     #{~"incident" := Incident, ~"refusal" := 1079} = Data,
     receive
         {logged, #{incident := Incident, reason := on_purpose}} -> ok
-    after 5000 ->
+    after 30_000 ->
         error(not_logged)
     end,
     ok = logger:remove_handler(?MODULE),

@@ -208,5 +208,5 @@ disconnect_does_not_cancel_a_batch(Config) ->
     finish(Pid, ~"done"),
     receive
         {'DOWN', Monitor, process, _, normal} -> ok
-    after 5000 -> error(alive)
+    after 30_000 -> error(alive)
     end.

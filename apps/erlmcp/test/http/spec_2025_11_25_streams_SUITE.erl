@@ -265,7 +265,7 @@ disconnect_does_not_cancel(Config) ->
     end,
     finish(Call, ~"done"),
     finish(Streamed, ~"done"),
-    [receive {'DOWN', Monitor, process, _, normal} -> ok after 5000 -> error(alive) end
+    [receive {'DOWN', Monitor, process, _, normal} -> ok after 30_000 -> error(alive) end
      || Monitor <- Monitors],
     #{status := 200} = in_session(Server, Session, ~"tools/list", #{}).
 

@@ -280,7 +280,7 @@ unused_session_expires(_) ->
     erlmcp_test_http:stop(Server).
 
 used_session_does_not_expire(_) ->
-    Server = start(#{session_idle_ms => 500}),
+    Server = start(#{session_idle_ms => 1500}),
     Session = initialize(Server, ~"2025-11-25"),
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     [Pid] = sessions(Server),
@@ -295,12 +295,12 @@ used_session_does_not_expire(_) ->
     gone(Server, Session),
     erlmcp_test_http:stop(Server).
 
-%% For several times the idle time.
+%% For longer than the idle time.
 stays(Pid) ->
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, _, Reason} -> error(Reason)
-    after 1200 ->
+    after 2500 ->
         true = demonitor(Monitor, [flush])
     end.
 

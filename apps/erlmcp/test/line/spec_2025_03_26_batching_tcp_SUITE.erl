@@ -21,10 +21,10 @@ it names.
                            ask/4, initialize/2, initialize_request/2, request/3, notification/2,
                            code/1, echo_tool/0, waiting_tool/1, await_call/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 2}}].
 
 all() ->
     [batches_are_received, answers_come_as_one_message, each_request_has_one_answer,

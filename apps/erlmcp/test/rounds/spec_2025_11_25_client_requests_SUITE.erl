@@ -86,7 +86,7 @@ definitions(Test) ->
                   ~"done"
                 end},
               #{name => ~"echo", handler => fun(#{~"text" := Text}, _) -> Text end},
-              #{name => ~"hangs", timeout_ms => 200, handler => fun
+              #{name => ~"hangs", timeout_ms => 1000, handler => fun
                   (_, #{input := _}) ->
                       Test ! {hangs, self()},
                       receive never -> ok end;
@@ -131,7 +131,7 @@ method(~"sample") -> ~"sampling/createMessage";
 method(~"roots") -> ~"roots/list".
 
 asking() ->
-    receive {asking, Pid} -> Pid after 5000 -> error(nobody_asks) end.
+    receive {asking, Pid} -> Pid after 30_000 -> error(nobody_asks) end.
 
 %% A call, what it asks, and the process that waits.
 start_call(Client, Id, Tool) ->
@@ -412,10 +412,10 @@ asking_stops_the_deadline(Config) ->
     %% Longer than the deadline of the tool: that nothing happens is what is to be seen.
     receive
         {'DOWN', Monitor, process, _, _} = Down -> error(Down)
-    after 400 -> ok
+    after 1500 -> ok
     end,
     ok = answer(Client, Id, #{}),
-    receive {hangs, Pid} -> ok after 5000 -> error(not_called_again) end,
+    receive {hangs, Pid} -> ok after 30_000 -> error(not_called_again) end,
     #{~"id" := 1, ~"error" := #{~"code" := 1069}} = next(Exchange),
     _ = ended(Pid),
     over(Exchange).

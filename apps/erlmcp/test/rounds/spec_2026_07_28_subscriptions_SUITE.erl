@@ -18,7 +18,7 @@
                         subscribers/1, forgotten/1]).
 
 -define(REVISION, ~"2026-07-28").
--define(TIMEOUT, 5000).
+-define(TIMEOUT, 30_000).
 -define(META, ~"io.modelcontextprotocol/subscriptionId").
 -define(TOOLS, ~"notifications/tools/list_changed").
 -define(PROMPTS, ~"notifications/prompts/list_changed").

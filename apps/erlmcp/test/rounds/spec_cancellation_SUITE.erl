@@ -112,7 +112,7 @@ what_a_call_holds_is_free(Config) ->
                  [_ = ended(Process) || Process <- [Pid, Linked]],
                  undefined = ets:info(Table, id),
                  undefined = erlang:port_info(Port, id)
-         after 5000 -> error(no_call)
+         after 30_000 -> error(no_call)
          end
      end || Revision <- [~"2025-11-25", ~"2026-07-28"]].
 

@@ -153,7 +153,7 @@ arguments_are_context(Config) ->
     0 = map_size(None).
 
 completing(Value) ->
-    receive {completing, Value, Context} -> Context after 5000 -> error(not_called) end.
+    receive {completing, Value, Context} -> Context after 30_000 -> error(not_called) end.
 
 %% "Maximum 100 items per response"; "Optional total number of available matches"; "Boolean
 %% indicating if additional results exist".

@@ -204,8 +204,8 @@ answer_is_the_end(Config) ->
     [begin
          Client = client(Config, Revision),
          {[], #{~"result" := #{}}} = answered(loud_call(Client, ~"late")),
-         receive {late, Late} -> Late ! log after 5000 -> error(nobody_is_late) end,
-         receive {logged, ok} -> ok after 5000 -> error(not_logged) end,
+         receive {late, Late} -> Late ! log after 30_000 -> error(nobody_is_late) end,
+         receive {logged, ok} -> ok after 30_000 -> error(not_logged) end,
          nothing_more(Client)
      end || Revision <- revisions()].
 

@@ -201,7 +201,7 @@ tokens_are_of_their_request(Config) ->
                       Exchange = call(Client, Id, ~"wait", #{}, Token),
                       receive
                           {called, Pid, _, Context} -> {Id, Token, Exchange, Pid, Context}
-                      after 5000 -> error(no_call)
+                      after 30_000 -> error(no_call)
                       end
                   end || {Id, Token} <- [{1, ~"1"}, {2, 1}]],
          [begin
@@ -227,8 +227,8 @@ answer_is_the_end(Config) ->
          Client = client(Config, Revision),
          {Messages, #{~"result" := #{}}} = answered(call(Client, 1, ~"late", #{}, ~"t")),
          [1] = values(~"t", Messages),
-         receive {late, Late} -> Late ! report after 5000 -> error(nobody_is_late) end,
-         receive {reported, ok} -> ok after 5000 -> error(not_reported) end,
+         receive {late, Late} -> Late ! report after 30_000 -> error(nobody_is_late) end,
+         receive {reported, ok} -> ok after 30_000 -> error(not_reported) end,
          nothing_more(Client)
      end || Revision <- revisions()].
 

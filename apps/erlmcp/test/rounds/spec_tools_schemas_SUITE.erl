@@ -287,7 +287,7 @@ incident(Revision, Name, Sentence, Config) ->
         {logged, #{incident := Incident, target := Name,
                    reason := {bad_return, structured_content, Errors}}} ->
             [Sentence] = Errors
-    after 5000 ->
+    after 30_000 ->
         error(not_logged)
     end,
     ok = logger:remove_handler(?MODULE),

@@ -131,7 +131,7 @@ logged(Mark) ->
                 nomatch -> [Text | logged(Mark)];
                 _ -> [Text]
             end
-    after 5000 ->
+    after 30_000 ->
         error(not_logged)
     end.
 

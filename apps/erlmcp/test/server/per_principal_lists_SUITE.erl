@@ -18,7 +18,7 @@ requests with the set of resources currently available to the requesting client"
 
 -import(rounds_client, [ask/3, told/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 
 all() ->
     [{group, stateless}, {group, session}, headers_tell_nothing, clients_of_tcp_listeners].

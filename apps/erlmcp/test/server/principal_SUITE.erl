@@ -17,7 +17,7 @@ what was made for one principal is nobody else's. Quotes are of specification 20
          calls_are_their_principals/1, state_is_its_principals/1, sessions_keep_no_request/1]).
 -export([log/2]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 
 all() ->
     [{group, asked}, {group, refused}, {group, bound}].

@@ -3,7 +3,7 @@
 
 -export([eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 -doc "The newest revision of each era.".
 eras() -> [~"2025-11-25", ~"2026-07-28"].

@@ -30,7 +30,7 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
 -import(erlmcp_test_line, [request/3, stateless/3, notification/2]).
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 
 all() ->
     [{group, http}, {group, http2}, {group, endpoints}].

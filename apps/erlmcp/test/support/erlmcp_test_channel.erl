@@ -5,7 +5,7 @@
 -export([send/3, send/4, request/4, notify/3, events/2, outcome/2, ask/4]).
 -export([limits/0, patience/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 patience() -> ?PATIENCE.
 
@@ -26,7 +26,7 @@ open(Module, Target, Options) ->
     end,
     Numbers = [calls, subscriptions],
     Settings = (maps:with(Numbers, Rest))#{limits => maps:merge(limits(), Limits),
-                                           connect_timeout => 2000,
+                                           connect_timeout => ?PATIENCE,
                                            options => maps:without(Numbers, Rest)},
     {ok, Pid, Handle} = Module:open(Target, Settings),
     {Module, Pid, Handle}.

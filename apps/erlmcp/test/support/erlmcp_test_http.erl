@@ -32,7 +32,7 @@ How a message is sent. `session` is what `initialize/2` gave; without one the re
 }.
 -type session() :: {Id :: binary(), Revision :: binary()}.
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 -define(MODERN, ~"2026-07-28").
 
 %% Servers.

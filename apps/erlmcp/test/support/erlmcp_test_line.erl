@@ -9,7 +9,7 @@
 -export([result/1, code/1]).
 -export([echo_tool/0, waiting_tool/1, await_call/0]).
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 
 -doc "A server on a free TCP port, with these options over the usual; it ends with the caller.".
 serve(Options) ->

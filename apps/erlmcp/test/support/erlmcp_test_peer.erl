@@ -25,7 +25,7 @@ what it likes to the socket.
     | {events, [iodata() | {wait, pos_integer()} | follow | close]}
     | close | silence.
 
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 
 -doc "A server of HTTP/1.1 on a free port.".
 -spec http(fun((request()) -> answer())) -> peer().

@@ -37,7 +37,7 @@ that stay open (`subscriptions/listen`, GET) a page shows what it likes.
     asked = [] :: [term()]
 }).
 
--define(TIMEOUT, 5_000).
+-define(TIMEOUT, 30_000).
 -define(MODERN, ~"2026-07-28").
 
 -doc "Runs a block; fails with the line that is not true.".

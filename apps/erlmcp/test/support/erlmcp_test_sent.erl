@@ -11,7 +11,7 @@ what was sent before it on the connection. A suite that has no scripted server
 -type revision() :: binary() | unknown.
 
 -define(SESSIONS, [~"2025-11-25", ~"2025-06-18", ~"2025-03-26", ~"2024-11-05"]).
--define(WAIT, 5000).
+-define(WAIT, 30_000).
 
 -doc "Checks a message, or those of a batch; gives the revision for those after it.".
 -spec check(term(), Headers :: #{binary() => binary()}, Before :: revision()) -> revision().

@@ -15,7 +15,7 @@ the same one with HTTP/2. Everything waits ten seconds at most and fails then.
     server := erlmcp_test_http:server(), headers := [{binary(), binary()}]
 }.
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 
 -doc "A client whose stream is open and has named the endpoint, over HTTP/1.1.".
 -spec open(erlmcp_test_http:server()) -> client().

@@ -8,7 +8,7 @@ and a good server that has to be reached all the time.
 
 -type watch() :: #{server := pid(), client := pid()}.
 
--define(PATIENCE, 5000).
+-define(PATIENCE, 30_000).
 %% Milliseconds between two looks at the memory, and between two calls of the good server.
 -define(LOOK, 5).
 -define(CALL, 50).

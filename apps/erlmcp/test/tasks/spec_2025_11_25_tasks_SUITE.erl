@@ -675,8 +675,8 @@ is_seen_by_the_other_revision(Config) ->
 %% regardless of the task status."
 expired_is_gone(Config) ->
     Client = client(Config),
-    #{~"result" := #{~"task" := #{~"ttl" := 200, ~"taskId" := Id}}} =
-        augmented(Client, ~"wait", #{task => #{ttl => 200}}),
+    #{~"result" := #{~"task" := #{~"ttl" := 1000, ~"taskId" := Id}}} =
+        augmented(Client, ~"wait", #{task => #{ttl => 1000}}),
     {Pid, _} = running(),
     _ = refused(?INVALID, result(Client, Id)),
     _ = erlmcp_test_http:ended(Pid),

@@ -253,7 +253,7 @@ crash_is_failed(Config) ->
                         ~"data" := #{~"incident" := Incident}},
           ~"statusMessage" := Message} = Task = until(Client, Id, ~"failed"),
         false = is_map_key(~"result", Task),
-        receive {incident, Incident} -> ok after 5000 -> error(not_logged) end
+        receive {incident, Incident} -> ok after 30_000 -> error(not_logged) end
     after
         logger:remove_primary_filter(crash)
     end.
@@ -375,9 +375,9 @@ cancel_is_idempotent(Config) ->
 
 %% "The server may discard the task after the TTL elapses."
 expired_is_gone(Config) ->
-    Server = tasks_client:start(#{task_ttl_ms => 300}),
+    Server = tasks_client:start(#{task_ttl_ms => 2000}),
     Client = client(Server, Config),
-    #{~"result" := #{~"ttlMs" := 300, ~"taskId" := Id}} = call(Client, ~"wait"),
+    #{~"result" := #{~"ttlMs" := 2000, ~"taskId" := Id}} = call(Client, ~"wait"),
     {Pid, _} = running(),
     Done = id(call(Client, ~"quick")),
     _ = until(Client, Done, ~"completed"),

@@ -8,7 +8,7 @@ tasks. The clients are those of `m:rounds_client`.
 -export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
          sweep/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 30_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
 
 -doc "A server for all of it, with these limits.".

@@ -22,7 +22,7 @@ all() ->
 
 %% What is not linear would run for hours.
 suite() ->
-    [{timetrap, {seconds, 20}}].
+    [{timetrap, {minutes, 2}}].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
@@ -107,16 +107,19 @@ lets_go_of_the_chunk(_Config) ->
     ?assert(binary:referenced_byte_size(Rest) < 1000).
 
 %% Four times the bytes may take four times as long, not sixteen times; eight leaves room for noise.
+%% It is the processor's time: what else the machine does counts for nothing.
 time_is_linear(_Config) ->
     [begin
          Run = fun(Factor) ->
              Chunks = lists:duplicate(Factor * Count, Chunk),
-             lists:min([element(1, timer:tc(fun() -> push(1 bsl 24, Chunks) end))
-                        || _ <- lists:seq(1, 25)])
+             {Before, _} = statistics(runtime),
+             _ = [push(1 bsl 24, Chunks) || _ <- lists:seq(1, 25)],
+             {After, _} = statistics(runtime),
+             After - Before
          end,
          Once = Run(1),
          Fourfold = Run(4),
-         ?assert(Fourfold < 8 * Once + 2000, {Chunk, Once, Fourfold})
+         ?assert(Fourfold < 8 * Once + 100, {Chunk, Once, Fourfold})
      end || {Chunk, Count} <- [{~"x", 50_000}, {binary:copy(~"x", 1460), 1000},
                                {~"line\n", 50_000}]].
 

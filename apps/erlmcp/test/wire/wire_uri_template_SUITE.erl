@@ -25,7 +25,7 @@ all() ->
 
 %% What is not linear would run for hours.
 suite() ->
-    [{timetrap, {seconds, 20}}].
+    [{timetrap, {minutes, 2}}].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of

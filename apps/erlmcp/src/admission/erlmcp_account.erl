@@ -1,0 +1,102 @@
+-module(erlmcp_account).
+-moduledoc """
+What is held of a bound: one word of an `atomics` array, read and changed by those who take and give
+back, with nobody between them. Taking is one compare-and-exchange, so that never more than the
+limit is held, and never less is refused.
+
+A taker may be killed after it took and before anyone knows that it did. So a word has two counts,
+one for each of two generations that take turns: nothing is added to the count of the generation
+that is over, which shows what of it nobody has any more. An idle word can be closed, once and for
+all, while others try to take from it.
+""".
+
+-export([take/4, give/3, close/2, reset/2, most/0]).
+-export([held/2, held/3, amount/2, correct/4]).
+
+-export_type([words/0, index/0, generation/0]).
+
+-type words() :: atomics:atomics_ref().
+-type index() :: pos_integer().
+-type generation() :: 0 | 1.
+-doc "An amount, as it is counted in a generation.".
+-type share() :: pos_integer().
+
+-export_type([share/0]).
+
+%% Two counts of 29 bits are a small integer.
+-define(BITS, 29).
+-define(COUNT(Word), (Word band (1 bsl ?BITS - 1))).
+-define(CLOSED, (1 bsl (2 * ?BITS))).
+%% A count is never so high; one that looks so went below zero.
+-define(BELOW_ZERO, (1 bsl (?BITS - 1))).
+
+-doc """
+Takes an amount, if no more than the limit is held then. What was taken is given back with the
+share.
+""".
+-spec take(words(), index(), {pos_integer(), generation()}, Limit :: non_neg_integer()) ->
+    {ok, share()} | {full, Observed :: pos_integer()} | closed.
+take(Words, Index, {Amount, Generation}, Limit) ->
+    Share = Amount bsl (?BITS * Generation),
+    take(Words, Index, Amount, Share, min(Limit, ?BELOW_ZERO - 1), atomics:get(Words, Index)).
+
+take(_, _, _, _, _, ?CLOSED) ->
+    closed;
+take(Words, Index, Amount, Share, Limit, Word) ->
+    case ?COUNT(Word) + (Word bsr ?BITS) + Amount of
+        Observed when Observed > Limit ->
+            {full, Observed};
+        _ ->
+            case atomics:compare_exchange(Words, Index, Word, Word + Share) of
+                ok -> {ok, Share};
+                Changed -> take(Words, Index, Amount, Share, Limit, Changed)
+            end
+    end.
+
+-doc "Gives back a share.".
+-spec give(words(), index(), share()) -> ok.
+give(Words, Index, Share) ->
+    Word = atomics:sub_get(Words, Index, Share),
+    %% It was corrected by what it still had.
+    case Word < 0 orelse ?COUNT(Word) >= ?BELOW_ZERO orelse Word bsr ?BITS >= ?BELOW_ZERO of
+        false -> ok;
+        true -> atomics:add(Words, Index, Share)
+    end.
+
+-doc "Closes a word of which nothing is held.".
+-spec close(words(), index()) -> boolean().
+close(Words, Index) ->
+    atomics:compare_exchange(Words, Index, 0, ?CLOSED) =:= ok.
+
+-doc "Opens a closed or new word, of which nothing is held.".
+-spec reset(words(), index()) -> ok.
+reset(Words, Index) ->
+    atomics:put(Words, Index, 0).
+
+-doc "More than this cannot be held.".
+-spec most() -> pos_integer().
+most() ->
+    ?BELOW_ZERO - 1.
+
+-doc "How much is held.".
+-spec held(words(), index()) -> non_neg_integer().
+held(Words, Index) ->
+    held(Words, Index, 0) + held(Words, Index, 1).
+
+-doc "How much of it was taken in generations of this number.".
+-spec held(words(), index(), generation()) -> non_neg_integer().
+held(Words, Index, Generation) ->
+    case atomics:get(Words, Index) of
+        ?CLOSED -> 0;
+        Word -> ?COUNT(Word bsr (?BITS * Generation))
+    end.
+
+-doc "What a share is of a generation: its amount, or 0 for the other one.".
+-spec amount(share(), generation()) -> non_neg_integer().
+amount(Share, Generation) ->
+    ?COUNT(Share bsr (?BITS * Generation)).
+
+-doc "Sets right the count of a generation that is over: so much more of it is held, or less.".
+-spec correct(words(), index(), generation(), integer()) -> ok.
+correct(Words, Index, Generation, More) ->
+    atomics:add(Words, Index, More bsl (?BITS * Generation)).

@@ -1,0 +1,309 @@
+-module(erlmcp_gate).
+-moduledoc """
+Who may enter a server, and how many: every connection and every message of every transport passes
+here. What enters gets a ticket, what leaves gives it back; what is over a bound is refused at once.
+
+No process is between them. What is held is counted in words that all change themselves
+(`m:erlmcp_account`), and who holds it is a row (`m:erlmcp_ledger`): `m:erlmcp_gate_keeper` gives
+back what the dead held. Only who has to wait for a place meets a process, `m:erlmcp_gate_queue`.
+
+A tenant (`flow`) is whom the bounds of one principal are for: a principal, or the address of an
+anonymous client. A bound that is `infinity` costs nothing.
+""".
+
+-export([new/1]).
+-export([connect/2, joined/2, enter/2, await/2, take/2, hand_over/2, leave/1]).
+-export([state/1, drain/1, limit/1, limit/2, held/2, waits/1, network/1]).
+
+-export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
+
+-doc """
+The bounds of a gate; each is `infinity` unless given, but for those of the queue.
+
+- `in_flight`: requests of the server that run at once, `in_flight_per_principal` those of one
+  tenant, waiting ones among them.
+- `queue`: requests that wait for a place (none unless given), `queue_bytes` their bytes together
+  (67,108,864 unless given), `queue_per_principal` those of one tenant, `queue_ms` the milliseconds
+  that one waits at most (1,000).
+- `connections`: open connections, `connections_per_address` those from one address (of IPv6: from
+  one network of 64 bits), `connections_per_principal` those of one tenant.
+- `messages_per_second`, `messages_per_minute`, `messages_per_day`: of the server;
+  `principal_messages_per_second` and so on of one tenant.
+- `principals`: tenants, addresses and tools that are counted at once (10,000).
+
+No bound of what is held is more than 268,435,455.
+""".
+-type bounds() :: #{
+    in_flight => bound(), in_flight_per_principal => bound(),
+    queue => non_neg_integer(), queue_bytes => pos_integer(), queue_per_principal => bound(),
+    queue_ms => pos_integer(),
+    connections => bound(), connections_per_address => bound(),
+    connections_per_principal => bound(),
+    messages_per_second => bound(), messages_per_minute => bound(), messages_per_day => bound(),
+    principal_messages_per_second => bound(), principal_messages_per_minute => bound(),
+    principal_messages_per_day => bound(),
+    principals => pos_integer()
+}.
+-type bound() :: pos_integer() | infinity.
+-type flow() :: term().
+-type message() :: #{
+    flow := flow(), kind := request | notification | response, bytes := non_neg_integer(),
+    atom() => term()
+}.
+
+-doc "A value that is handed to all who need it; its tables belong to who made it.".
+-type gate() :: #{
+    books := erlmcp_gate_books:books(), bounds := bounds(),
+    rates := [erlmcp_rate:rate()], principal_rates := [erlmcp_rate:rate()]
+}.
+-opaque ticket() ::
+    {erlmcp_gate_books:books(), erlmcp_ledger:id(),
+     Since :: pos_integer() | {waits, flow()} | untimed}
+    | free.
+
+-doc "A gate with these bounds. Its tables belong to the calling process.".
+-spec new(bounds()) -> gate().
+new(Given) ->
+    Bounds = maps:merge(#{in_flight => infinity, in_flight_per_principal => infinity,
+                          queue => 0, queue_bytes => 67_108_864, queue_per_principal => infinity,
+                          queue_ms => 1_000,
+                          connections => infinity, connections_per_address => infinity,
+                          connections_per_principal => infinity, principals => 10_000}, Given),
+    #{principals := Principals, in_flight := InFlight} = Bounds,
+    Books = erlmcp_gate_books:new(Principals),
+    ok = erlmcp_gate_books:limit(bounded(InFlight), Books),
+    #{books => Books, bounds => Bounds,
+      rates => rates(messages_per_second, messages_per_minute, messages_per_day, Bounds),
+      principal_rates => rates(principal_messages_per_second, principal_messages_per_minute,
+                               principal_messages_per_day, Bounds)}.
+
+rates(Second, Minute, Day, Bounds) ->
+    [{Period, Most} || {Period, Key} <- [{second, Second}, {minute, Minute}, {day, Day}],
+                       Most <- [maps:get(Key, Bounds, infinity)], Most =/= infinity].
+
+bounded(infinity) -> erlmcp_account:most();
+bounded(Limit) -> Limit.
+
+-doc "The calling process holds a connection from this address.".
+-spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
+    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
+connect(#{books := Books, bounds := Bounds}, #{address := Address}) ->
+    #{connections := Most, connections_per_address := MostOfOne} = Bounds,
+    case erlmcp_gate_books:is_draining(Books) of
+        false ->
+            connection([{connections, 1, bounded(Most)}
+                        | [{{address, network(Address)}, 1, MostOfOne}
+                           || Address =/= local, MostOfOne =/= infinity]], Books);
+        true ->
+            {refuse, erlmcp_gate_refusal:new(draining)}
+    end.
+
+-doc """
+The network that counts as one address: an address of IPv4, however it is written, and the 64 bits
+of IPv6 that one customer has.
+""".
+-spec network(inet:ip_address() | local) -> tuple() | local.
+network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
+    {High bsr 8, High band 255, Low bsr 8, Low band 255};
+network({A, B, C, D, _, _, _, _}) ->
+    {A, B, C, D, network};
+network(Address) ->
+    Address.
+
+-doc "The calling process holds a connection of this tenant, who sent its first message on it.".
+-spec joined(gate(), flow()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
+joined(#{bounds := #{connections_per_principal := infinity}}, _) ->
+    {ok, free};
+joined(#{books := Books, bounds := #{connections_per_principal := Most}}, Flow) ->
+    connection([{{connections, Flow}, 1, Most}], Books).
+
+connection(Wants, Books) ->
+    case erlmcp_gate_books:take_all(Wants, Books) of
+        {ok, Held} -> {ok, {Books, erlmcp_gate_books:write(Held, Books), untimed}};
+        Full -> {refuse, erlmcp_gate_refusal:new(Full)}
+    end.
+
+-doc """
+A message of a tenant, which has been read and not yet been answered. A request has a place then, or
+waits for one, see `await/2`; other messages are counted in the rates, and hold nothing.
+""".
+-spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
+enter(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
+    case erlmcp_gate_books:is_draining(Books) of
+        false ->
+            Now = erlmcp_gate_books:now(Books),
+            maybe
+                {ok, Held} ?= of_principal(Flow, Kind, Now, Gate),
+                ok ?= of_server(Rates, Held, Now, Books),
+                entered(Message, Held, Now, Gate)
+            end;
+        true ->
+            {refuse, erlmcp_gate_refusal:new(draining)}
+    end.
+
+of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bounds := Bounds}) ->
+    case Bounds of
+        #{in_flight_per_principal := infinity} when Rates =:= [] ->
+            {ok, []};
+        #{in_flight_per_principal := infinity} ->
+            counted(erlmcp_gate_books:take_rates({principal, Flow}, Rates, Now, Books));
+        #{in_flight_per_principal := Most} ->
+            case erlmcp_gate_books:take_one({principal, Flow}, Rates, Most, Now, Books) of
+                {ok, _} = Taken -> Taken;
+                {full, Observed} -> full({in_flight_per_principal, 1, Most}, Observed);
+                Refused -> {refuse, erlmcp_gate_refusal:new(Refused)}
+            end
+    end;
+of_principal(_, _, _, #{principal_rates := []}) ->
+    {ok, []};
+of_principal(Flow, _, Now, #{books := Books, principal_rates := Rates}) ->
+    counted(erlmcp_gate_books:take_rates({principal, Flow}, Rates, Now, Books)).
+
+counted(ok) -> {ok, []};
+counted(Refused) -> {refuse, erlmcp_gate_refusal:new(Refused)}.
+
+full(Want, Observed) ->
+    {refuse, erlmcp_gate_refusal:new({full, Want, Observed})}.
+
+of_server([], _, _, _) ->
+    ok;
+of_server(Rates, Held, Now, Books) ->
+    case erlmcp_gate_books:take_rates(server, Rates, Now, Books) of
+        ok ->
+            ok;
+        {wait, Rate, Milliseconds} ->
+            ok = erlmcp_gate_books:give(Held, Books),
+            {refuse, erlmcp_gate_refusal:new({server_wait, Rate, Milliseconds})}
+    end.
+
+entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds}) ->
+    %% Nobody overtakes those that wait.
+    case erlmcp_gate_books:nobody_waits(Books) andalso erlmcp_gate_books:take_place(Books) of
+        {ok, [Place]} ->
+            {ok, {Books, erlmcp_gate_books:write([Place | Held], Books), Now}};
+        {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
+            ok = erlmcp_gate_books:give(Held, Books),
+            full({in_flight, 1, Limit}, Observed);
+        _ ->
+            queued(Message, Held, Bounds, Books)
+    end;
+entered(_, [], _, _) ->
+    {ok, free}.
+
+queued(#{flow := Flow, bytes := Bytes}, Held, Bounds, Books) ->
+    #{queue := Most, queue_bytes := MostBytes, queue_per_principal := MostOfOne} = Bounds,
+    Wants = [{{waiting, Flow}, 1, MostOfOne} || MostOfOne =/= infinity]
+        ++ [{waiting, 1, Most}, {waiting_bytes, max(1, Bytes), MostBytes}],
+    case erlmcp_gate_books:take_all(Wants, Books) of
+        {ok, Waits} ->
+            {ok, {Books, erlmcp_gate_books:queue(Held, Waits, Books), {waits, Flow}}};
+        Full ->
+            ok = erlmcp_gate_books:give(Held, Books),
+            {refuse, erlmcp_gate_refusal:new(Full)}
+    end.
+
+-doc """
+Waits until a request has its place, at most so many milliseconds; in the process of its call,
+before it runs any code of the user's. What is refused has left.
+""".
+-spec await(ticket(), Milliseconds :: non_neg_integer()) ->
+    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
+await({Books, Id, {waits, Flow}}, Milliseconds) ->
+    case erlmcp_gate_queue:wait(Flow, Id, Milliseconds, Books) of
+        {granted, Since} ->
+            await({Books, Id, Since}, Milliseconds);
+        {refused, RetryMs} ->
+            ok = erlmcp_gate_books:leave(Id, Books),
+            {refuse, erlmcp_gate_refusal:new({waited, RetryMs})}
+    end;
+await({Books, _, Since} = Ticket, _) ->
+    ok = erlmcp_gate_books:started(Since, Books),
+    {ok, Ticket}.
+
+-doc """
+A ticket is for more: for one of a tool's calls at once, or for a call in a rate. What is refused
+leaves the ticket as it was.
+""".
+-spec take(ticket(), [{erlmcp_accounts:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}]) ->
+    ok | {refuse, erlmcp_refusal:refusal()}.
+take(_, []) ->
+    ok;
+take({Books, Id, _} = Ticket, [{Key, {at_once, Most}} | More]) ->
+    case erlmcp_gate_books:take_all([{Key, 1, Most}], Books) of
+        {ok, Held} ->
+            case take(Ticket, More) of
+                ok ->
+                    erlmcp_gate_books:add(Id, Held, Books);
+                Refused ->
+                    ok = erlmcp_gate_books:give(Held, Books),
+                    Refused
+            end;
+        Full ->
+            {refuse, erlmcp_gate_refusal:new(Full)}
+    end;
+take({Books, _, _} = Ticket, [{Key, Rate} | More]) ->
+    case erlmcp_gate_books:take_rates(Key, [Rate], erlmcp_gate_books:now(Books), Books) of
+        ok ->
+            case take(Ticket, More) of
+                ok ->
+                    ok;
+                Refused ->
+                    ok = erlmcp_gate_books:give_rates(Key, [Rate], Books),
+                    Refused
+            end;
+        Refused ->
+            {refuse, erlmcp_gate_refusal:new(Refused)}
+    end.
+
+-doc "Another process holds the ticket from now on.".
+-spec hand_over(ticket(), pid()) -> ok.
+hand_over(free, _) ->
+    ok;
+hand_over({Books, Id, _}, Pid) ->
+    erlmcp_gate_books:hand_over(Id, Pid, Books).
+
+-doc "Gives back all that the ticket is for, if that was not done before. Any process may.".
+-spec leave(ticket()) -> ok.
+leave(free) ->
+    ok;
+leave({Books, Id, _}) ->
+    erlmcp_gate_books:leave(Id, Books).
+
+-doc """
+Whether a message could enter now, as far as the state of the server goes and not its bounds: for
+who wants to refuse before it has read the message.
+""".
+-spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
+state(#{books := Books}) ->
+    case erlmcp_gate_books:is_draining(Books) of
+        false -> open;
+        true -> {refuse, erlmcp_gate_refusal:new(draining)}
+    end.
+
+-doc "From now on nobody enters; who is in leaves as always.".
+-spec drain(gate()) -> ok.
+drain(#{books := Books}) ->
+    erlmcp_gate_books:drain(Books).
+
+-doc "How many requests of the server may run at once, as it is now.".
+-spec limit(gate()) -> pos_integer().
+limit(#{books := Books}) ->
+    erlmcp_gate_books:limit(Books).
+
+-doc "Changes that, to no more than the bound `in_flight`.".
+-spec limit(gate(), pos_integer()) -> ok.
+limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
+    erlmcp_gate_books:limit(min(Limit, bounded(Most)), Books).
+
+-doc "How many requests are in flight or wait, connections are open, or an account holds.".
+-spec held(gate(), erlmcp_gate_books:key()) -> non_neg_integer().
+held(#{books := Books}, Key) ->
+    erlmcp_gate_books:held(Key, Books).
+
+-doc """
+How many requests have come to the process of their call, and for how many nanoseconds together they
+had a place before they did.
+""".
+-spec waits(gate()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
+waits(#{books := Books}) ->
+    erlmcp_gate_books:waits(Books).

@@ -1,0 +1,315 @@
+-module(erlmcp_gate_books).
+-moduledoc """
+The books of a gate: the words of the server's own bounds, the accounts (`m:erlmcp_accounts`), and
+the ledger of who holds what of them (`m:erlmcp_ledger`). A value that all share; its tables belong
+to who made it. What is taken is a list of shares; it is written down under a number, and is given
+back once, by who takes that away.
+""".
+
+-export([new/1, now/1]).
+-export([is_draining/1, drain/1, limit/1, limit/2, held/2]).
+-export([take_rates/4, give_rates/3, take_one/5, take_all/2, take_place/1, give/2]).
+-export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
+-export([put_queue/2, queue/1, nobody_waits/1]).
+-export([started/2, waits/1]).
+-export([sweep/1, turn/1, astray/3, correct/3]).
+
+-export_type([books/0, shares/0, want/0, key/0]).
+
+-type books() :: #{
+    words := erlmcp_account:words(), accounts := erlmcp_accounts:accounts(),
+    ledger := erlmcp_ledger:ledger(), processes := ets:table(),
+    waits := counters:counters_ref(), epoch := integer()
+}.
+-type shares() :: erlmcp_ledger:shares().
+-doc "What is held of: the server's, or an account's.".
+-type key() :: in_flight | connections | waiting | waiting_bytes | erlmcp_accounts:key().
+-doc "An amount of that, of which so much may be held.".
+-type want() :: {key(), Amount :: pos_integer(), Limit :: pos_integer()}.
+
+%% The words of the server itself, before those of the accounts. Those that are written often are
+%% so far apart that they share no line of a processor's cache.
+-define(DRAINING, 1).
+-define(LIMIT, 2).
+-define(GENERATION, 3).
+-define(IN_FLIGHT, 9).
+-define(CONNECTIONS, 17).
+-define(RATES, 25).
+-define(WAITING, 33).
+-define(WAITING_BYTES, 34).
+-define(WORDS, 40).
+
+-doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".
+-spec new(Accounts :: pos_integer()) -> books().
+new(Most) ->
+    #{words := Words} = Accounts = erlmcp_accounts:new(Most, ?WORDS),
+    ok = atomics:put(Words, ?LIMIT, erlmcp_account:most()),
+    #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
+      processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
+      waits => counters:new(2, [write_concurrency]),
+      %% Zero is before all that a rate counts.
+      epoch => erlang:monotonic_time(nanosecond) - 1}.
+
+-doc "The time of the rates, in nanoseconds.".
+-spec now(books()) -> pos_integer().
+now(#{epoch := Epoch}) ->
+    erlang:monotonic_time(nanosecond) - Epoch.
+
+-doc "Whether nobody may enter any more.".
+-spec is_draining(books()) -> boolean().
+is_draining(#{words := Words}) ->
+    atomics:get(Words, ?DRAINING) =:= 1.
+
+-doc "Nobody may enter any more.".
+-spec drain(books()) -> ok.
+drain(#{words := Words}) ->
+    atomics:put(Words, ?DRAINING, 1).
+
+-doc "How many requests may be in flight.".
+-spec limit(books()) -> pos_integer().
+limit(#{words := Words}) ->
+    atomics:get(Words, ?LIMIT).
+
+-doc "From now on so many may.".
+-spec limit(pos_integer(), books()) -> ok.
+limit(Limit, #{words := Words} = Books) ->
+    ok = atomics:put(Words, ?LIMIT, min(Limit, erlmcp_account:most())),
+    tell_queue(Books).
+
+-doc "How much is held of this.".
+-spec held(key(), books()) -> non_neg_integer().
+held({_, _} = Key, #{words := Words, accounts := Accounts}) ->
+    case erlmcp_accounts:known(Key, Accounts) of
+        {ok, Index} -> erlmcp_account:held(Words, Index);
+        none -> 0
+    end;
+held(Key, #{words := Words}) ->
+    erlmcp_account:held(Words, index(Key)).
+
+index(in_flight) -> ?IN_FLIGHT;
+index(connections) -> ?CONNECTIONS;
+index(waiting) -> ?WAITING;
+index(waiting_bytes) -> ?WAITING_BYTES.
+
+-doc "Counts a message in the rates of the server or of an account; in all of them, or in none.".
+-spec take_rates(server | erlmcp_accounts:key(), [erlmcp_rate:rate()], Now :: pos_integer(),
+                 books()) ->
+    ok | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()} | full.
+take_rates(server, Rates, Now, #{words := Words}) ->
+    erlmcp_rate:take_all(Rates, Words, ?RATES, Now);
+take_rates(Key, Rates, Now, #{words := Words, accounts := Accounts}) ->
+    maybe
+        {ok, Index} ?= erlmcp_accounts:find(Key, Accounts),
+        erlmcp_rate:take_all(Rates, Words, Index, Now)
+    end.
+
+-doc "A message that was counted in rates of an account did not come after all.".
+-spec give_rates(erlmcp_accounts:key(), [erlmcp_rate:rate()], books()) -> ok.
+give_rates(Key, Rates, #{words := Words, accounts := Accounts}) ->
+    case erlmcp_accounts:known(Key, Accounts) of
+        {ok, Index} -> erlmcp_rate:give_all(Rates, Words, Index);
+        none -> ok
+    end.
+
+-doc "Counts a message in rates of an account, and takes one of what it holds.".
+-spec take_one(erlmcp_accounts:key(), [erlmcp_rate:rate()], Limit :: pos_integer(),
+               Now :: pos_integer(), books()) ->
+    {ok, shares()}
+    | {full, Observed :: pos_integer()}
+    | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
+    | full.
+take_one(Key, Rates, Limit, Now, #{words := Words, accounts := Accounts}) ->
+    case erlmcp_accounts:take(Key, {Rates, Now}, generation(Words), Limit, Accounts) of
+        {ok, Share} -> {ok, [Share]};
+        Refused -> Refused
+    end.
+
+-doc "Takes all of this, or nothing and says of what there is not enough.".
+-spec take_all([want()], books()) ->
+    {ok, shares()} | {full, want(), Observed :: pos_integer()} | full.
+take_all(Wants, #{words := Words} = Books) ->
+    take_all(Wants, generation(Words), [], Books).
+
+take_all([], _, Taken, _) ->
+    {ok, Taken};
+take_all([{Key, Amount, Limit} = Want | Wants], Generation, Taken, Books) ->
+    case take_share(Key, {Amount, Generation}, Limit, Books) of
+        {ok, Share} ->
+            take_all(Wants, Generation, [Share | Taken], Books);
+        {full, Observed} ->
+            ok = give(Taken, Books),
+            {full, Want, Observed};
+        full ->
+            ok = give(Taken, Books),
+            full
+    end.
+
+take_share({_, _} = Key, {1, Generation}, Limit, #{accounts := Accounts}) ->
+    erlmcp_accounts:take(Key, {[], 1}, Generation, Limit, Accounts);
+take_share(Key, Amount, Limit, #{words := Words}) ->
+    Index = index(Key),
+    case erlmcp_account:take(Words, Index, Amount, Limit) of
+        {ok, Share} -> {ok, {Index, Share}};
+        Full -> Full
+    end.
+
+-doc "Takes a place in flight.".
+-spec take_place(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
+take_place(#{words := Words}) ->
+    Limit = atomics:get(Words, ?LIMIT),
+    case erlmcp_account:take(Words, ?IN_FLIGHT, {1, generation(Words)}, Limit) of
+        {ok, Share} -> {ok, [{?IN_FLIGHT, Share}]};
+        {full, Observed} -> {full, Limit, Observed}
+    end.
+
+-doc "Gives back what was taken, and is not written down.".
+-spec give(shares(), books()) -> ok.
+give([], _) ->
+    ok;
+give([{Index, Share} | Shares], #{words := Words} = Books) ->
+    ok = erlmcp_account:give(Words, Index, Share),
+    give(Shares, Books).
+
+-doc "The calling process holds this: the number that it is written down under.".
+-spec write(shares(), books()) -> erlmcp_ledger:id().
+write(Held, #{ledger := Ledger}) ->
+    Id = erlang:unique_integer(),
+    ok = erlmcp_ledger:write(Id, Held, [], Ledger),
+    Id.
+
+-doc """
+The same of who waits, with what it holds as long as it does. Who comes later has a higher number.
+""".
+-spec queue(Held :: shares(), Waits :: shares(), books()) -> erlmcp_ledger:id().
+queue(Held, Waits, #{ledger := Ledger}) ->
+    Id = erlang:unique_integer([monotonic]),
+    ok = erlmcp_ledger:write(Id, Held, Waits, Ledger),
+    Id.
+
+-doc "More is held, which is given back at once where the number is gone.".
+-spec add(erlmcp_ledger:id(), shares(), books()) -> ok.
+add(Id, Shares, #{ledger := Ledger} = Books) ->
+    case erlmcp_ledger:add(Id, Shares, Ledger) of
+        true -> ok;
+        false -> give(Shares, Books)
+    end.
+
+-doc "Another process holds it.".
+-spec hand_over(erlmcp_ledger:id(), pid(), books()) -> ok.
+hand_over(Id, Pid, #{ledger := Ledger}) ->
+    _ = erlmcp_ledger:hand_over(Id, Pid, Ledger),
+    ok.
+
+-doc "Gives back what is written down under a number, if that was not done before.".
+-spec leave(erlmcp_ledger:id(), books()) -> ok.
+leave(Id, #{ledger := Ledger} = Books) ->
+    case erlmcp_ledger:take(Id, Ledger) of
+        [{_, _, Held, Waits}] ->
+            ok = give(Held, Books),
+            ok = give(Waits, Books),
+            tell_queue(Books);
+        [] ->
+            ok
+    end.
+
+-doc "Who waits has this place, and waits no longer. `false` where it has left.".
+-spec grant(erlmcp_ledger:id(), shares(), books()) -> boolean().
+grant(Id, Place, #{ledger := Ledger} = Books) ->
+    case erlmcp_ledger:grant(Id, Place, Ledger) of
+        {ok, Waits} ->
+            ok = give(Waits, Books),
+            true;
+        gone ->
+            false
+    end.
+
+-doc "This is the gate's queue.".
+-spec put_queue(pid(), books()) -> ok.
+put_queue(Pid, #{processes := Processes}) ->
+    true = ets:insert(Processes, {queue, Pid}),
+    ok.
+
+-doc "The gate's queue; `none` while it is started.".
+-spec queue(books()) -> pid() | none.
+queue(#{processes := Processes}) ->
+    ets:lookup_element(Processes, queue, 2, none).
+
+-doc "Whether there is nobody who waits for a place.".
+-spec nobody_waits(books()) -> boolean().
+nobody_waits(#{words := Words}) ->
+    atomics:get(Words, ?WAITING) =:= 0.
+
+%% There may be a place for who waits.
+tell_queue(Books) ->
+    case nobody_waits(Books) of
+        true ->
+            ok;
+        false ->
+            case queue(Books) of
+                none -> ok;
+                Queue -> Queue ! turn, ok
+            end
+    end.
+
+-doc "A request whose place is its own since then has come to its call's process.".
+-spec started(Since :: pos_integer(), books()) -> ok.
+started(Since, #{waits := Waits} = Books) ->
+    ok = counters:add(Waits, 1, 1),
+    counters:add(Waits, 2, now(Books) - Since).
+
+-doc "How many have, and after how many nanoseconds together.".
+-spec waits(books()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
+waits(#{waits := Waits}) ->
+    {counters:get(Waits, 1), counters:get(Waits, 2)}.
+
+-doc "Gives back what the dead held; the rows of the others.".
+-spec sweep(books()) -> [erlmcp_ledger:row()].
+sweep(#{ledger := Ledger} = Books) ->
+    erlmcp_ledger:fold(fun({Id, Holder, _, _} = Row, Alive) ->
+        case is_process_alive(Holder) of
+            true ->
+                [Row | Alive];
+            false ->
+                ok = leave(Id, Books),
+                Alive
+        end
+    end, [], Ledger).
+
+-doc "The other generation begins; gives the one that is over.".
+-spec turn(books()) -> erlmcp_account:generation().
+turn(#{words := Words}) ->
+    Over = generation(Words),
+    ok = atomics:put(Words, ?GENERATION, 1 - Over),
+    Over.
+
+-doc "What is counted of a generation, and is in none of these rows.".
+-spec astray(erlmcp_account:generation(), [erlmcp_ledger:row()], books()) ->
+    #{erlmcp_account:index() => integer()}.
+astray(Generation, Rows, #{words := Words, accounts := Accounts}) ->
+    Written = lists:foldl(fun({_, _, Held, Waits}, Sums) ->
+                              add_up(Held, Generation, add_up(Waits, Generation, Sums))
+                          end, #{}, Rows),
+    Server = [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES],
+    #{Index => More || Index <- Server ++ erlmcp_accounts:indexes(Accounts),
+                       More <- [erlmcp_account:held(Words, Index, Generation)
+                                - maps:get(Index, Written, 0)],
+                       More =/= 0}.
+
+add_up(Shares, Generation, Sums) ->
+    lists:foldl(fun({Index, Share}, Sum) ->
+        case erlmcp_account:amount(Share, Generation) of
+            0 -> Sum;
+            Amount -> Sum#{Index => maps:get(Index, Sum, 0) + Amount}
+        end
+    end, Sums, Shares).
+
+-doc "Sets right what was astray of a generation that is over.".
+-spec correct(erlmcp_account:generation(), #{erlmcp_account:index() => integer()}, books()) -> ok.
+correct(Generation, Astray, #{words := Words} = Books) ->
+    maps:foreach(fun(Index, More) ->
+                     erlmcp_account:correct(Words, Index, Generation, -More)
+                 end, Astray),
+    tell_queue(Books).
+
+generation(Words) ->
+    atomics:get(Words, ?GENERATION).

@@ -1,0 +1,63 @@
+-module(erlmcp_ledger).
+-moduledoc """
+Who holds what of a gate's accounts: a row for each ticket. What was taken is written here, and is
+given back by who takes the row away, so that it is given back once, by whomever. The rows of those
+who died are found by the gate's keeper.
+""".
+
+-export([new/0, write/4, take/2, hand_over/3, add/3, grant/3, fold/3]).
+
+-export_type([ledger/0, id/0, shares/0, row/0]).
+
+-type ledger() :: ets:table().
+-type id() :: integer().
+-type shares() :: [{erlmcp_account:index(), erlmcp_account:share()}].
+-doc "`Waits` is held as long as it waits.".
+-type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
+
+-doc "A ledger; it belongs to the calling process.".
+-spec new() -> ledger().
+new() ->
+    ets:new(erlmcp_ledger, [public, {write_concurrency, auto}]).
+
+-doc "The calling process holds this.".
+-spec write(id(), shares(), Waits :: shares(), ledger()) -> ok.
+write(Id, Held, Waits, Ledger) ->
+    true = ets:insert(Ledger, {Id, self(), Held, Waits}),
+    ok.
+
+-doc "Takes a row away; whoever gets it gives back what it says.".
+-spec take(id(), ledger()) -> [row()].
+take(Id, Ledger) ->
+    ets:take(Ledger, Id).
+
+-doc "Another process holds it.".
+-spec hand_over(id(), pid(), ledger()) -> boolean().
+hand_over(Id, Pid, Ledger) ->
+    ets:update_element(Ledger, Id, {2, Pid}).
+
+-doc "More is held; only the holder says so. `false` where the row is gone.".
+-spec add(id(), shares(), ledger()) -> boolean().
+add(Id, More, Ledger) ->
+    try ets:lookup_element(Ledger, Id, 3) of
+        Held -> ets:update_element(Ledger, Id, {3, More ++ Held})
+    catch
+        error:badarg -> false
+    end.
+
+-doc "What waited holds this too, and waits no longer: what it held for that. `gone` with its row.".
+-spec grant(id(), shares(), ledger()) -> {ok, Waits :: shares()} | gone.
+grant(Id, More, Ledger) ->
+    maybe
+        [{_, _, Held, Waits}] ?= ets:lookup(Ledger, Id),
+        Granted = {{{element, 1, '$_'}, '$1', {const, More ++ Held}, []}},
+        1 ?= ets:select_replace(Ledger, [{{Id, '$1', Held, Waits}, [], [Granted]}]),
+        {ok, Waits}
+    else
+        _ -> gone
+    end.
+
+-doc "Folds over the rows.".
+-spec fold(fun((row(), Acc) -> Acc), Acc, ledger()) -> Acc.
+fold(Fun, Acc, Ledger) ->
+    ets:foldl(Fun, Acc, Ledger).

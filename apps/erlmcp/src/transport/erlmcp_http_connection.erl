@@ -1,0 +1,51 @@
+-module(erlmcp_http_connection).
+-moduledoc """
+The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
+a place before anything is read, also before a TLS handshake, and then it is cowboy's. One for which
+there is no place is not left waiting in a queue of the system's: its requests are answered with the
+refusal (`erlmcp_http_refused`) and it ends.
+""".
+
+-behaviour(ranch_protocol).
+
+-export([start_link/3, init/5]).
+
+%% Milliseconds that a connection without a place may last, and its requests may take to arrive.
+-define(REFUSED, 5000).
+
+-doc false.
+-spec start_link(ranch:ref(), module(), {cowboy_clear | cowboy_tls, cowboy:opts()}) -> {ok, pid()}.
+start_link(Ref, Transport, {Protocol, Options}) ->
+    {ok, proc_lib:spawn_link(?MODULE, init, [self(), Ref, Transport, Protocol, Options])}.
+
+-doc false.
+-spec init(pid(), ranch:ref(), module(), cowboy_clear | cowboy_tls, cowboy:opts()) -> ok.
+init(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
+    case erlmcp_gate:connect(Gate, #{address => address(Ref)}) of
+        {ok, Ticket} ->
+            try
+                Protocol:connection_process(Parent, Ref, Transport, Options)
+            after
+                erlmcp_gate:leave(Ticket)
+            end;
+        {refuse, Refusal} ->
+            %% What cowboy is told when its listener stops: it answers what it has, and goes.
+            _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
+            Protocol:connection_process(Parent, Ref, Transport,
+                                        refusing(Refusal, Parent, Options))
+    end.
+
+%% The message with the socket is for ranch:handshake/1, which takes it when it is its turn.
+address(Ref) ->
+    receive
+        {handshake, Ref, Transport, Socket, _} = Handshake ->
+            self() ! Handshake,
+            case Transport:peername(Socket) of
+                {ok, {Ip, _}} -> Ip;
+                {error, _} -> exit({shutdown, closed})
+            end
+    end.
+
+refusing(Refusal, Parent, Options) ->
+    Options#{stream_handlers := [erlmcp_http_refused], erlmcp_refused => {Refusal, Parent},
+             request_timeout := ?REFUSED, idle_timeout := ?REFUSED, max_keepalive := 1}.

@@ -1,0 +1,92 @@
+-module(erlmcp_http_door).
+-moduledoc """
+What HTTP has of its own at a server's gate: requests that are refused on their heads, before a byte
+of their bodies is read; principals that come with a request and not with a connection; statuses.
+""".
+
+-export([knock/4, told/2, refused/5]).
+
+%% Principals of one connection that are counted. Who has more is a proxy.
+-define(PRINCIPALS, 100).
+
+-doc """
+Whether a request may come in as far as its head says: the server takes requests now, and the
+connection may be one of this principal's. What a session's client posts may be an answer that is
+waited for, and is read.
+""".
+-spec knock(erlmcp_http_request:asked(), cowboy_req:req(), erlmcp_auth:principal(),
+            erlmcp_instance:instance()) ->
+    ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
+knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gate} = Instance) ->
+    maybe
+        ok ?= takes(Asked, Headers, Gate),
+        ok ?= joined(Principal, Version, Gate)
+    else
+        {refuse, Refusal, _} = Refused ->
+            _ = erlmcp_answers:answered({error, Refusal}, Instance),
+            Refused
+    end.
+
+takes({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
+    ok;
+takes({post, _}, Headers, Gate) ->
+    case erlmcp_gate:state(Gate) of
+        open -> ok;
+        {refuse, Refusal} -> {refuse, told(Refusal, Headers), #{}}
+    end;
+takes(_, _, _) ->
+    ok.
+
+%% A connection is one of a principal from its first request of that one to its end.
+joined(anonymous, _, _) ->
+    ok;
+joined(Principal, Version, Gate) ->
+    Known = case get(?MODULE) of
+        undefined -> #{};
+        Joined -> Joined
+    end,
+    case Known of
+        #{Principal := _} ->
+            ok;
+        #{} when map_size(Known) >= ?PRINCIPALS ->
+            ok;
+        #{} ->
+            case erlmcp_gate:joined(Gate, Principal) of
+                {ok, Ticket} ->
+                    _ = put(?MODULE, Known#{Principal => Ticket}),
+                    ok;
+                {refuse, Refusal} ->
+                    {refuse, Refusal, erlmcp_http_body:closing(Version)}
+            end
+    end.
+
+-doc """
+A refusal as a request's head has it told: `server/discover` is not refused with 429 for load, since
+clients that try which era a server is of take that for the older one's word.
+""".
+-spec told(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
+    erlmcp_refusal:refusal().
+told(Refusal, #{~"mcp-method" := ~"server/discover"}) -> unavailable(Refusal);
+told(Refusal, _) -> Refusal.
+
+unavailable(Refusal) ->
+    case erlmcp_refusal:status(Refusal) of
+        429 -> erlmcp_refusal:with_status(503, Refusal);
+        _ -> Refusal
+    end.
+
+-doc """
+The answer to a message that may not enter. A session's client is told under 200, as of any other
+error of a request: to some of them another status means that the session is gone.
+""".
+-spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
+              erlmcp_engine:envelope(), InSession :: boolean()) -> erlmcp_reply:reply().
+refused(Id, Refusal, #{~"method" := ~"server/discover"}, _, _) ->
+    erlmcp_reply:refuse(Id, unavailable(Refusal));
+refused(Id, Refusal, Json, Envelope, true) when Id =/= undefined ->
+    case erlmcp_engine:era(Json, Envelope) of
+        session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
+        stateless -> erlmcp_reply:refuse(Id, Refusal)
+    end;
+refused(Id, Refusal, _, _, _) ->
+    erlmcp_reply:refuse(Id, Refusal).

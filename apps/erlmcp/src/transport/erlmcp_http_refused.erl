@@ -1,0 +1,28 @@
+-module(erlmcp_http_refused).
+-moduledoc """
+The stream handler of an HTTP connection for which there is no place: every request is answered with
+the refusal, on its head, and the connection ends after the first.
+""".
+
+-behaviour(cowboy_stream).
+
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+-doc false.
+init(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
+    %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
+    _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
+    Told = erlmcp_http_door:told(Refusal, Headers),
+    {erlmcp_http_response:refuse(Told, undefined, erlmcp_http_body:closing(Version)), none}.
+
+-doc false.
+data(_, _, _, State) -> {[], State}.
+
+-doc false.
+info(_, _, State) -> {[], State}.
+
+-doc false.
+terminate(_, _, _) -> ok.
+
+-doc false.
+early_error(_, _, _, Response, _) -> Response.
