@@ -31,7 +31,7 @@ itself, and its row counts the messages that it has not taken yet.
 
 -doc "What calls know of it. Each has a copy, and so it is little.".
 -type of_calls() :: #{
-    key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
+    key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
     zones := erlmcp_zones:zones(), atom() => term()
 }.
@@ -39,7 +39,10 @@ itself, and its row counts the messages that it has not taken yet.
 -doc "What calls know of an instance.".
 -spec of_calls(of_calls()) -> of_calls().
 of_calls(Instance) ->
-    maps:with([key, limits, gate, subscriptions, supervisors, tasks, zones], Instance).
+    #{limits := Limits} = Known =
+        maps:with([key, limits, subscriptions, supervisors, tasks, zones], Instance),
+    Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
+                                input_timeout_ms, task_ttl_ms, task_timeout_ms], Limits)}.
 
 -doc """
 A new instance, whose tasks are kept in this store; its tables belong to the calling process, the

@@ -234,7 +234,7 @@ until_refused(Client, false) ->
     call(Client, ~"tools/list", #{});
 until_refused(Client, true) ->
     Sent = [send(Client, ~"tools/list", #{}) || _ <- lists:seq(1, 20)],
-    case [Reply || #{message := #{~"error" := _}} = Reply <- lists:map(fun reply/1, Sent)] of
+    case [Reply || #{message := #{~"error" := _}} = Reply <- [reply(One) || One <- Sent]] of
         [Refused | _] -> Refused;
         [] -> until_refused(Client, true)
     end.
@@ -451,7 +451,8 @@ places_come_back_whatever_ends_a_call(_) ->
                                                             end}],
     [begin
          #{tools := Usual} = Definitions = definitions(),
-         Server = serve(Transport, #{in_flight => 1, queue => 0}, Definitions#{tools := Usual ++ Tools}),
+         Server = serve(Transport, #{in_flight => 1, queue => 0},
+                        Definitions#{tools := Usual ++ Tools}),
          Client = open(Server, Transport, Era),
          [begin
               #{message := #{~"error" := _}} = call(Client, ~"tools/call", #{name => Name}),
