@@ -31,7 +31,7 @@ sake of a client that does not read the rest.
 -define(CALLS, 16).
 
 -doc "Nothing yet.".
--spec new(erlmcp_options:limits()) -> unread().
+-spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> unread().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
