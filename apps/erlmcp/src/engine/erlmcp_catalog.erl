@@ -15,7 +15,7 @@ change. Their files are resources that have their contents.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
 -export([skill/2, directory/4, extends/3, result/4]).
--export([server_meta/1, keys/1, page_size/1, has_tasks/1, version/1, changed/2]).
+-export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
 -export_type([catalog/0, settings/0]).
 
@@ -26,6 +26,7 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring(),
+    reply_bytes => pos_integer(),
     middleware => [erlmcp_middleware:middleware()],
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
                    erlmcp_definition:definition()) -> erlmcp_middleware:middleware()),
@@ -368,6 +369,11 @@ keys(#{settings := #{keys := Keys}}) ->
 -spec page_size(catalog()) -> pos_integer().
 page_size(#{settings := #{page_size := Size}}) ->
     Size.
+
+-doc "Bytes that a result may have, if that is bounded.".
+-spec reply_bytes(catalog()) -> {ok, pos_integer()} | error.
+reply_bytes(#{settings := Settings}) ->
+    maps:find(reply_bytes, Settings).
 
 -doc "Whether a tool runs as a task, or one did: its tasks may outlive it.".
 -spec has_tasks(catalog()) -> boolean().

@@ -24,7 +24,18 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 request(Method, Id, Params, #{revision := Revision} = Client, Catalog) ->
     case effect(Method, Id, Params, Client, Catalog) of
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal, Revision);
+        {reply, _, _} = Reply -> bounded(Reply, Id, Revision, Catalog);
         Effect -> Effect
+    end.
+
+%% What is answered from the catalog has the bound of what handlers give.
+bounded({reply, _, Bytes} = Reply, Id, Revision, Catalog) ->
+    maybe
+        {ok, Max} ?= erlmcp_catalog:reply_bytes(Catalog),
+        {too_large, Size} ?= erlmcp_reply:bounded(Bytes, Max),
+        erlmcp_reply:refuse(Id, erlmcp_reply:too_large(Size, Max, #{}), Revision)
+    else
+        _ -> Reply
     end.
 
 effect(~"tools/call", Id, Params, Client, Catalog) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_reply).
 -moduledoc "Answers to requests, as the effects that they are. Pure.".
 
--export([result/2, refuse/2, refuse/3]).
+-export([result/2, bounded/2, too_large/3, refuse/2, refuse/3]).
 
 -export_type([reply/0, status/0]).
 
@@ -13,6 +13,21 @@
 -spec result(erlmcp_message:id(), iodata()) -> reply().
 result(Id, Result) ->
     {reply, 200, erlmcp_message:result(Id, Result)}.
+
+-doc "Whether an answer has no more bytes than it may.".
+-spec bounded(iodata(), Max :: pos_integer()) -> ok | {too_large, Observed :: pos_integer()}.
+bounded(Bytes, Max) ->
+    case iolist_size(Bytes) of
+        Size when Size > Max -> {too_large, Size};
+        _ -> ok
+    end.
+
+-doc "The refusal of one that has more.".
+-spec too_large(Observed :: pos_integer(), Max :: pos_integer(), erlmcp_refusal:details()) ->
+    erlmcp_refusal:refusal().
+too_large(Observed, Max, Details) ->
+    erlmcp_refusal:new(buffer_overflow, ~"the result is too large",
+                       Details#{limit => Max, observed => Observed}).
 
 -doc """
 The error that answers a request of a revision. A session's client is told under 200: to some of

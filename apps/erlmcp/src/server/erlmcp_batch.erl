@@ -49,12 +49,12 @@ refuse_listen(Id) ->
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
 %% A batch of which nothing is left to answer is answered with nothing.
-run(Items, Instance, Owner) ->
+run(Items, #{limits := #{reply_bytes := Max}} = Instance, Owner) ->
     process_flag(trap_exit, true),
     %% Whatever becomes of this process before it has started them all.
     ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
-    case gather(Answers, Calls, Owner) of
+    case gather(Answers, Calls, Owner, Max) of
         [] -> {202, ~""};
         All -> {200, iolist_to_binary(erlmcp_message:batch(All))}
     end.
@@ -67,26 +67,43 @@ item({call, Call}, {Answers, Calls}) ->
         {reply, _, Bytes} -> {[Bytes | Answers], Calls}
     end.
 
-gather(Answers, Calls, {Pid, _} = Owner) ->
+gather(Answers, Calls, {Pid, _} = Owner, Max) ->
     case erlmcp_calls:count(Calls) of
         0 ->
             lists:reverse(Answers);
         _ ->
-            {Out, Next} =
+            {Ids, {Out, Next}} =
                 receive
                     {{erlmcp_call, _}, Message} when element(1, Message) =:= notification;
                                                      element(1, Message) =:= request ->
                         ok = erlmcp_call:report(Owner, Message),
-                        {[], Calls};
+                        {[], {[], Calls}};
                     {{erlmcp_call, Call}, Message} ->
-                        erlmcp_calls:message(Call, Message, Calls);
+                        {erlmcp_calls:ids(Call, Calls), erlmcp_calls:message(Call, Message, Calls)};
                     {cancel, Id} ->
-                        {[], erlmcp_calls:cancel(Id, Calls)};
+                        {[], {[], erlmcp_calls:cancel(Id, Calls)}};
                     {'EXIT', Pid, _} ->
                         erlmcp_calls:stop(Calls),
                         exit(shutdown);
                     {'EXIT', Call, Reason} ->
-                        erlmcp_calls:exited(Call, Reason, Calls)
+                        {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
                 end,
-            gather([Out || Out =/= []] ++ Answers, Next, Owner)
+            gather(with(Out, Ids, Answers, Max), Next, Owner, Max)
     end.
+
+%% Together they may have as many bytes as the result of one, beside one of them.
+with([], _, Answers, _) ->
+    Answers;
+with(Out, [Id], [_ | _] = Answers, Max) ->
+    case erlmcp_reply:bounded([Out | Answers], Max) of
+        ok ->
+            [Out | Answers];
+        {too_large, Size} ->
+            Incident = erlmcp_incident:log(#{what => reply_too_large, method => ~"batch",
+                                             limit => Max, observed => Size}),
+            Refusal = erlmcp_reply:too_large(Size, Max, #{incident => Incident}),
+            {reply, _, Bytes} = erlmcp_reply:refuse(Id, Refusal, '2025-03-26'),
+            [Bytes | Answers]
+    end;
+with(Out, _, Answers, _) ->
+    [Out | Answers].

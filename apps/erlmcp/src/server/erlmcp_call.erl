@@ -3,10 +3,10 @@
 One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
 its owner what the handler reports and, once, its answer; its crash is one error for its caller.
 
-The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes}}`, and `{Tag, {request, Id, Call,
-Bytes}}` for a request to the client, whose answer it passes on to the call as
-`{erlmcp_response, Id, Outcome}`; at the deadline it is sent `{Tag, {deadline, Call}}` and kills the
-call. The call is linked to it.
+The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
+(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the
+client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`; at the deadline
+it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -26,9 +26,12 @@ call. The call is linked to it.
 
 -export_type([owner/0, message/0]).
 
+%% In the `_meta` of a notification: how many before it were left out.
+-define(LEFT_OUT, ~"erlmcp/leftOut").
+
 -type owner() :: {pid(), Tag :: term()}.
 -type message() ::
-    {notification, iodata()}
+    {notification, binary(), erlmcp_unread:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
     | {deadline, pid()}
@@ -100,7 +103,7 @@ timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}})
 admitted(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
-            Given = outcome(Call, Context, Owner, Instance),
+            Given = bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance),
             {Given, answer(Given, Id, Revision)}
         catch
             error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
@@ -120,6 +123,28 @@ outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
 outcome(Call, Context, Owner, Instance) ->
     erlmcp_rounds:run(Call, Context, Owner, Instance).
 
+%% What is too large is told in the log, where who can mend it looks; it need not be its caller.
+bounded({ok, Result}, Id, #{method := Method} = Context, #{key := Key, limits := Limits}) ->
+    #{reply_bytes := Max} = Limits,
+    case erlmcp_reply:bounded(message(Result, Id), Max) of
+        ok ->
+            {ok, Result};
+        {too_large, Size} ->
+            Told = #{what => reply_too_large, method => Method, target => target(Context)},
+            Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}),
+            ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
+            {error, erlmcp_reply:too_large(Size, Max, #{incident => Incident})}
+    end;
+bounded({error, Refusal}, _, _, #{limits := #{reply_bytes := Max}}) ->
+    case byte_size(erlmcp_refusal:message(Refusal)) of
+        Size when Size > Max -> {error, erlmcp_reply:too_large(Size, Max, #{})};
+        _ -> {error, Refusal}
+    end.
+
+%% Of a task its result is kept alone.
+message(Result, task) -> Result;
+message(Result, Id) -> erlmcp_message:result(Id, Result).
+
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
 %% Nobody waits for the answer of a task; its keeper stores what it is.
 answer({ok, Result}, task, _) ->
@@ -136,7 +161,7 @@ answer({error, Refusal}, Id, Revision) ->
 %% What happened stays in the log; the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
     #{key := Key} = Instance,
-    Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
+    Target = target(Context),
     Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
                                      class => Class, reason => Reason, stacktrace => Stack}),
     ok = erlmcp_event:emit(Key, incident, #{what => call_crashed, incident => Incident,
@@ -144,6 +169,9 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
+
+target(Context) ->
+    maps:get(name, Context, maps:get(uri, Context, undefined)).
 
 -doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
@@ -273,13 +301,27 @@ elicitation_complete(#{revision := Revision} = Context, Id) ->
 %% are.
 send(#{task := _, revision := '2026-07-28'}, _, _) ->
     ok;
-send(#{task := Id, owner := Owner}, Method, Params) ->
-    notify(Owner, Method, erlmcp_task_view:related(Id, Params));
-send(#{owner := Owner}, Method, Params) ->
-    notify(Owner, Method, Params).
+send(#{task := Id} = Context, Method, Params) ->
+    notify(Context, Method, erlmcp_task_view:related(Id, Params));
+send(Context, Method, Params) ->
+    notify(Context, Method, Params).
 
-notify(Owner, Method, Params) ->
-    report(Owner, {notification, iolist_to_binary(erlmcp_message:notification(Method, Params))}).
+notify(#{owner := Owner, unread := Unread}, Method, Params) ->
+    case erlmcp_unread:room(Unread) of
+        {ok, LeftOut} ->
+            Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
+            Bytes = iolist_to_binary(Notification),
+            ok = erlmcp_unread:sent(byte_size(Bytes), Unread),
+            report(Owner, {notification, Bytes, Unread});
+        none ->
+            ok
+    end.
+
+with_left_out(0, Params) ->
+    Params;
+with_left_out(Count, Params) ->
+    Meta = maps:get(~"_meta", Params, #{}),
+    Params#{~"_meta" => Meta#{?LEFT_OUT => Count}}.
 
 -doc """
 Ends the connection of the call's stream, whose client comes back for what follows. Only a session

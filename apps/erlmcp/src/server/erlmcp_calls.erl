@@ -113,7 +113,8 @@ adopt(Pid, Kind, Inside, Revision, Place, #{running := Running, ids := Ids} = Ca
 -spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
-        {#{Call := _}, {notification, Bytes}} ->
+        {#{Call := _}, {notification, Bytes, Unread}} ->
+            ok = erlmcp_unread:written(byte_size(Bytes), Unread),
             {Bytes, Calls};
         {#{Call := _}, {request, Id, Asking, _}} when Asked =:= unanswerable ->
             Asking ! {erlmcp_response, Id, {error, end_of_input}},

@@ -31,16 +31,19 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests".
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
-    Reporting = erlmcp_call:before_progress(Context#{owner => Owner}),
+    Reporting = reporting(Context, Owner, Instance),
     go_on(?ROUNDS, Continue, Call, Reporting, Instance);
 run(#{input := Input} = Call, Given, Owner, Instance) ->
-    Context = erlmcp_call:before_progress(Given#{owner => Owner}),
+    Context = reporting(Given, Owner, Instance),
     maybe
         ok ?= arguments(Call, Context, Instance),
         {ok, Brought, Unasked} ?= brought(Input, Call),
         round(?ROUNDS, Call#{input := #{responses => Unasked}}, maps:merge(Context, Brought),
               Instance)
     end.
+
+reporting(Context, Owner, #{limits := Limits}) ->
+    erlmcp_call:before_progress(Context#{owner => Owner, unread => erlmcp_unread:new(Limits)}).
 
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments} = Call, Context,
           Instance) ->

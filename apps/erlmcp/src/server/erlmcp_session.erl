@@ -219,11 +219,11 @@ start_link(Instance, Id, Session) ->
 -doc false.
 init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) ->
     process_flag(trap_exit, true),
-    #{limits := Limits} = Instance,
+    #{key := Key, limits := Limits} = Instance,
     ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     State = #state{id = Id, instance = Instance, revision = Revision, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
-                   streams = erlmcp_streams:new(Revision, Limits)},
+                   streams = erlmcp_streams:new(Revision, Key, Limits)},
     ok = watch(State#state.topics, State),
     after_ms(session_idle_ms, idle, State),
     {ok, State}.
@@ -339,7 +339,8 @@ handle_info(_, State) ->
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_streams:close_connection(Call, Streams)}, State);
-called(Call, {notification, Bytes}, #state{streams = Streams} = State) ->
+called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) ->
+    ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
     keep(Next, State);
 called(Call, {request, Id, Asking, Bytes} = Message, State) ->

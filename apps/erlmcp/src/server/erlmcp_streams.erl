@@ -20,7 +20,7 @@ stays in the log, and when the log has to let go of that, the connection is cut.
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 """.
 
--export([new/2, expect/4, is_open/1, is_attended/2]).
+-export([new/3, expect/4, is_open/1, is_attended/2]).
 -export([message/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
 -export([open/2, resume/3, written/2, detach/2, down/2, expire/1, close/1]).
 -export([retry_ms/1]).
@@ -36,6 +36,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
                                 sent := non_neg_integer(), written := non_neg_integer()}
 }.
 -opaque streams() :: #{
+    key := reference(),
     limits := erlmcp_options:limits(),
     %% whether the client knows events without data
     primes := boolean(),
@@ -48,10 +49,10 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 %% Events that a connection may be behind.
 -define(WINDOW, 16).
 
--doc "The streams of a new session.".
--spec new(erlmcp_revision:revision(), erlmcp_options:limits()) -> streams().
-new(Revision, Limits) ->
-    #{limits => Limits, primes => erlmcp_revision:polls(Revision),
+-doc "The streams of a new session of the server with this key.".
+-spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_options:limits()) -> streams().
+new(Revision, Key, Limits) ->
+    #{key => Key, limits => Limits, primes => erlmcp_revision:polls(Revision),
       log => erlmcp_event_log:new(Limits), next => 1, calls => #{},
       streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
 
@@ -296,8 +297,8 @@ pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = S
     end.
 
 %% It reads slower than the bounds allow.
-slow(Number, #{limits := #{stored_events := Events, stored_bytes := Bytes}} = State) ->
-    logger:warning(#{what => slow_consumer, refusal => 1055, events => Events, bytes => Bytes}),
+slow(Number, #{key := Key, limits := Limits} = State) ->
+    ok = erlmcp_slow_consumer:cut(Key, maps:with([stored_events, stored_bytes], Limits)),
     cut(Number, State).
 
 cut(Number, #{streams := Streams} = State) ->

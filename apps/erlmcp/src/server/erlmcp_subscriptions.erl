@@ -6,8 +6,11 @@ them. A change is encoded once for all of them, and sent by who publishes it.
 A change of what only some may see is told to those of them alone.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
-`received/1` with it when it has written that. A connection that falls `?PENDING` events behind does
-not read, and is killed; an HTTP session that does is told no more until its stream is read.
+`received/1` with it when it is about to write that. Until then it is not told again that the same
+thing changed: it will look after it was told, and sees what it is then. So what waits for one that
+does not read has as many messages as it watches things, however often they change. What is said of
+a task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as
+the specification lets it: clients look at tasks.
 """.
 
 -export([new/0, add/5, remove/4, remove_task/2, session/2]).
@@ -32,8 +35,7 @@ new() ->
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
-    Pending = counters:new(1, []),
-    true = ets:insert(Table, [{{Topic, Owner, Subscription}, Pending, Principal}
+    true = ets:insert(Table, [{{Topic, Owner, Subscription}, counters:new(1, []), Principal}
                               || Topic <- Topics]),
     ok.
 
@@ -94,22 +96,19 @@ session(Pid, Table) ->
     end.
 
 tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
-    ok = counters:add(Pending, 1, 1),
-    case is_process_alive(Pid) andalso counters:get(Pending, 1) of
-        false ->
-            %% It was killed, and could not take its rows with it.
-            ets:delete(Table, {Topic, Owner, Subscription}),
-            ok;
-        Behind when Behind > ?PENDING, Subscription =:= session, Tag =:= erlmcp_session ->
-            %% Its stream does not read; the session itself and its calls are not at fault.
-            counters:sub(Pending, 1, 1);
-        Behind when Behind > ?PENDING ->
-            logger:warning(#{what => slow_consumer, refusal => 1055, limit => ?PENDING}),
-            exit(Pid, kill);
-        _ ->
+    case is_process_alive(Pid) andalso counters:get(Pending, 1) < may_wait(Topic) of
+        true ->
+            ok = counters:add(Pending, 1, 1),
             Pid ! {Tag, {event, Subscription, Topic, Encoded, Pending}},
+            ok;
+        false ->
+            %% One that was killed could not take its rows with it.
+            is_process_alive(Pid) orelse ets:delete(Table, {Topic, Owner, Subscription}),
             ok
     end.
+
+may_wait({task, _, _}) -> ?PENDING;
+may_wait(_) -> 1.
 
 -doc """
 Tells the subscribers that the server ends: `{Tag, {closing, Subscription}}`. A stateless one
@@ -129,7 +128,7 @@ sweep(Table) ->
                       is_process_alive(Pid) orelse ets:delete(Table, Key)
                   end, Keys).
 
--doc "An event has been written.".
+-doc "An event is about to be written: what changes from now on is told again.".
 -spec received(Pending :: counters:counters_ref()) -> ok.
 received(Pending) ->
     counters:sub(Pending, 1, 1).

@@ -35,7 +35,9 @@ several wait, the last one, whose stream is the likeliest to be there still.
     %% what the call calls the requests that wait for answers, and the answers so far
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
-    waiting = [] :: [pid()]
+    waiting = [] :: [pid()],
+    %% of what those have been sent
+    unread = none :: none | erlmcp_unread:unread()
 }).
 
 -doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
@@ -62,7 +64,7 @@ call(Keeper, Request) ->
 
 -doc """
 The calling process waits for the end of the task, which is the end of its keeper. Before that it
-is sent `{erlmcp_task, {ask, Requests}}` and `{erlmcp_task, {notification, Bytes}}`.
+is sent `{erlmcp_task, {ask, Requests}}` and `{erlmcp_task, {notification, Bytes, Unread}}`.
 """.
 -spec wait(pid()) -> ok.
 wait(Keeper) ->
@@ -133,10 +135,12 @@ handle_cast({refused, _}, State) ->
 -doc false.
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
-handle_info({erlmcp_task, {notification, _}} = Message, #state{waiting = [Pid | _]} = State) ->
+handle_info({erlmcp_task, {notification, _, Unread}} = Message,
+            #state{waiting = [Pid | _]} = State) ->
     Pid ! Message,
-    {noreply, State};
-handle_info({erlmcp_task, {notification, Bytes}}, #state{instance = Instance} = State) ->
+    {noreply, State#state{unread = Unread}};
+handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Instance} = State) ->
+    ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     ok = erlmcp_subscriptions:pass_on(topic(State), Bytes, erlmcp_instance:subscriptions(Instance)),
     {noreply, State};
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
@@ -157,9 +161,10 @@ handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State)
     {noreply, State#state{pid = Pid, call = started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
-    ok = case Waiting of
-        [Pid | _] -> ask(Next);
-        _ -> ok
+    ok = case {Waiting, State#state.unread} of
+        {[Pid | _], none} -> ask(Next);
+        {[Pid | _], Unread} -> erlmcp_unread:forget(Unread), ask(Next);
+        {_, _} -> ok
     end,
     {noreply, Next};
 handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->

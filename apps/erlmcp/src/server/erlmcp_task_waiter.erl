@@ -49,7 +49,7 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
             {Key, Rest} = maps:take(Request, Sent),
             ok = answered(Key, Outcome, Keeper),
             wait(Id, Owner, Keeper, Monitor, Rest);
-        {erlmcp_task, {notification, _} = Notification} ->
+        {erlmcp_task, {notification, _, _} = Notification} ->
             ok = erlmcp_call:report(Owner, Notification),
             wait(Id, Owner, Keeper, Monitor, Sent)
     end.

@@ -9,15 +9,18 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 
 -export([child_spec/3, address/2]).
 
-%% Bytes that HTTP/2 holds for a client, from which on the stream is told.
--define(UNREAD, 65_536).
+%% Streams of a connection that are given up in ten seconds, until it is: one that does not read has
+%% many, and the others on its connection are not at fault.
+-define(GIVEN_UP, {1_000, 10_000}).
+%% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
+-define(HANDSHAKE, 5_000).
 
 -doc "The child specification of an HTTP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = Instance) ->
     #{send_timeout_ms := SendTimeout, receive_timeout_ms := ReceiveTimeout} = Limits,
     Socket = [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
-              {nodelay, true}, {backlog, 1024}, {send_timeout, SendTimeout}],
+              {nodelay, true}, {backlog, 1024} | erlmcp_listener:send_timeout(SendTimeout)],
     {Transport, Protocol, SocketOptions} =
         case Options of
             #{tls := Tls} ->
@@ -29,6 +32,7 @@ child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = I
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1,
+                              handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor, socket_opts => SocketOptions},
                             erlmcp_http_connection,
                             {Protocol, cowboy_options(ReceiveTimeout, Options, Instance)}),
@@ -47,15 +51,16 @@ cowboy_options(ReceiveTimeout, Options, Instance) ->
             streamable(ReceiveTimeout, Options, Instance);
         Endpoints ->
             (streamable(ReceiveTimeout, Options, Instance))#{
-                stream_handlers := [erlmcp_http_sse],
+                stream_handlers := [erlmcp_http_unread, erlmcp_http_sse],
                 erlmcp_sse => Endpoints}
     end.
 
 streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
     #{connection_type => supervisor,
-      stream_handlers => [erlmcp_http_stream],
+      stream_handlers => [erlmcp_http_unread, erlmcp_http_stream],
       erlmcp => erlmcp_http_stream:config(Options, Instance),
       request_timeout => ReceiveTimeout,
+      preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
       %% A stream waits for its call, which has a deadline, or for a client that is sending, which
       %% the stream bounds itself.
       idle_timeout => infinity,
@@ -67,7 +72,9 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => 100,
-      max_stream_buffer_size => ?UNREAD,
+      max_reset_stream_rate => ?GIVEN_UP,
+      %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
+      max_stream_buffer_size => 1,
       %% The streams read the bodies that are worth reading.
       max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.

@@ -127,7 +127,7 @@ info(_, written, #sse_stream{full = true} = Stream) ->
 info(_, written, #sse_stream{session = Pid} = Stream) ->
     ok = erlmcp_sse_session:written(Pid),
     {[], Stream};
-%% HTTP/2 keeps what the client's window has no room for: `max_stream_buffer_size` bytes or more.
+%% Something waits for the client to read it (`m:erlmcp_http_unread`).
 info(_, {alarm, _, on}, #sse_stream{} = Stream) ->
     {[], Stream#sse_stream{full = true}};
 info(StreamId, {alarm, _, off}, #sse_stream{owing = true} = Stream) ->

@@ -30,10 +30,6 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 
-%% Events that the client of a subscription may leave unread: fewer than what a whole connection,
-%% which others may share, is ended for.
--define(UNREAD, 500).
-
 -record(stream, {
     owner :: erlmcp_call:owner(),
     config :: config(),
@@ -271,26 +267,19 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
 %% What the call, the session and the timers send.
 
 -doc false.
-info(_, {notification, _}, #stream{accept = json} = Stream) ->
+info(_, {notification, Bytes, Unread}, #stream{accept = json} = Stream) ->
+    ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     {[], Stream};
-info(_, {notification, Bytes}, #stream{streaming = true} = Stream) ->
-    {erlmcp_http_response:event(Bytes), Stream};
-info(_, {notification, Bytes}, #stream{call = {call, _, _, _}} = Stream) ->
-    start_stream(erlmcp_sse:event(Bytes), Stream);
+info(_, {notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream) ->
+    said(Bytes, written(fun() -> erlmcp_unread:written(byte_size(Bytes), Unread) end, Stream));
 info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
     %% Handled is what came before it: that has been written.
     streamed(erlmcp_sse:event(Event), Place,
              written(fun() -> erlmcp_session:written(Pid, Key) end, Stream));
-info(_, {event, Id, _, _, _}, #stream{call = {listen, Id, _, _}, unsaid = Unsaid} = Stream) when
-    length(Unsaid) >= ?UNREAD
-->
-    logger:warning(#{what => slow_consumer, refusal => 1055, limit => ?UNREAD}),
-    {[{internal_error, slow_consumer, 'The client does not read its stream.'}],
-     Stream};
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
-%% HTTP/2 keeps what the client's window has no room for: `max_stream_buffer_size` bytes or more.
+%% Something waits for the client to read it (`m:erlmcp_http_unread`).
 info(_, {alarm, _, on}, Stream) ->
     {[], Stream#stream{full = true}};
 info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
@@ -321,6 +310,11 @@ info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:late(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
+
+said(Bytes, #stream{streaming = true} = Stream) ->
+    {erlmcp_http_response:event(Bytes), Stream};
+said(Bytes, Stream) ->
+    start_stream(erlmcp_sse:event(Bytes), Stream).
 
 %% Who sends events is told that they are written, and sends no more than a few ahead.
 written(Written, #stream{full = true, unsaid = Unsaid} = Stream) ->

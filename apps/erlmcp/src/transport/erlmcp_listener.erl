@@ -2,9 +2,10 @@
 -moduledoc """
 Starts a ranch listener whose port may have been another's a moment ago: a listening socket closes
 some time after the process that had it, so a server that is restarted on its port must wait for it.
+And how long its sockets wait for a client that does not read.
 """.
 
--export([child_spec/2, hard_stop/1, start_link/2]).
+-export([child_spec/2, hard_stop/1, start_link/2, send_timeout/1]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
@@ -26,6 +27,20 @@ those over that bound are told so, and below what a flood of them could take.
 -spec hard_stop(Connections :: pos_integer()) -> pos_integer().
 hard_stop(Connections) ->
     Connections + Connections div 8 + ?REFUSED.
+
+-doc """
+The socket options by which a client that reads nothing for so many milliseconds loses its
+connection. A process that ends leaves what it had sent to its port, which waits on for the client,
+and is counted nowhere; so the system has to give up too (TCP_USER_TIMEOUT, RFC 5482). Other systems
+than Linux have no such option.
+""".
+-spec send_timeout(Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
+send_timeout(Milliseconds) ->
+    [{send_timeout, Milliseconds}, {send_timeout_close, true}
+     | case os:type() of
+           {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
+           _ -> []
+       end].
 
 -doc false.
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->

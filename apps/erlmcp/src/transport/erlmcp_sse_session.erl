@@ -155,8 +155,8 @@ say(Bytes, More, #state{size = Size, instance = #{limits := #{unread_bytes := Ma
         true -> {noreply, wait(Bytes, State#state{size = Size + More})}
     end.
 
-slow_consumer(Limit, State) ->
-    logger:warning(#{what => slow_consumer, refusal => 1055, limit => Limit}),
+slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
+    ok = erlmcp_slow_consumer:cut(Key, Limit),
     {stop, {shutdown, slow_consumer}, State}.
 
 %% Small messages are one binary: as terms of their own they would take many times their bytes.

@@ -22,6 +22,9 @@ Source: specification 2026-07-28, "Transports / stdio".
 %% Milliseconds that what was written has to be read after the end, and between two looks at it.
 -define(DRAIN, 30_000).
 -define(POLL, 10).
+%% Milliseconds between two tries to write, and tries between two looks at the own memory.
+-define(LOOK, 1).
+-define(LOOKS, 100).
 
 -doc "The child specification of the stdio connection. A node has one at most.".
 -spec child_spec(map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -31,26 +34,30 @@ child_spec(Options, Instance) ->
 
 -doc false.
 -spec start_link(map(), erlmcp_instance:instance()) -> {ok, pid()}.
-start_link(Options, Instance) ->
+start_link(Options, #{key := Key} = Instance) ->
     Output = maps:get(output, Options, 1),
     Principal = maps:get(principal, Options, anonymous),
     ok = erlmcp_stdout:redirect(),
     Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Principal, Instance]),
-    _ = spawn(fun() -> stop_node_with(Pid) end),
+    _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
 
 %% The end of the input is the client's way to stop a server; nothing else can come of this node.
-stop_node_with(Pid) ->
+stop_node_with(Pid, Key) ->
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
         {'DOWN', Monitor, process, Pid, shutdown} -> ok;
+        {'DOWN', Monitor, process, Pid, killed} ->
+            ok = erlmcp_slow_consumer:cut(Key, unread_bytes),
+            init:stop(1);
         {'DOWN', Monitor, process, Pid, _} -> init:stop(1)
     end.
 
 -doc false.
 -spec init(pid(), pos_integer(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Parent, Output, Principal, Instance) ->
+init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
+    ok = erlmcp_heap:bound_connection(Limits),
     %% The calls that it starts inherit it.
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
@@ -66,9 +73,18 @@ received(_, _) -> other.
 
 -doc false.
 write(Port, Bytes) ->
-    try
-        true = port_command(Port, Bytes),
-        ok
+    write(Port, Bytes, ?LOOKS).
+
+%% The client may take its time, and may send on meanwhile, which nothing holds up: what it sends is
+%% kept within the memory bound of connections. A process looks at that when it collects garbage, so
+%% one that waits has to do that.
+write(Port, Bytes, 0) ->
+    true = garbage_collect(),
+    write(Port, Bytes, ?LOOKS);
+write(Port, Bytes, Left) ->
+    try port_command(Port, Bytes, [nosuspend]) of
+        true -> ok;
+        false -> receive after ?LOOK -> write(Port, Bytes, Left - 1) end
     catch
         error:badarg -> {error, closed}
     end.

@@ -29,8 +29,8 @@ child_spec(Ref, Options, #{limits := Limits} = Instance) ->
                      {port, maps:get(port, Options, 0)},
                      {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
                      %% Told apart from the end of the input.
-                     {show_econnreset, true},
-                     {send_timeout, SendTimeout}],
+                     {show_econnreset, true}
+                     | erlmcp_listener:send_timeout(SendTimeout)],
     Spec = ranch:child_spec(Ref, ranch_tcp,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1, socket_opts => SocketOptions},
@@ -49,20 +49,21 @@ start_link(Ref, _, {Principal, Instance}) ->
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Ref, Principal, #{limits := #{receive_timeout_ms := Timeout} = Limits} = Instance) ->
+init(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
+    #{receive_timeout_ms := Timeout, send_timeout_ms := SendTimeout} = Limits,
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
     case connect(inet:peername(Socket), Principal, Instance) of
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
             ok = activate(Socket),
-            erlmcp_shell:run(?MODULE, Socket, Parent, Connection, Timeout);
+            erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection, Timeout);
         {refuse, Refusal} ->
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
             _ = gen_tcp:shutdown(Socket, write),
             linger(Socket, erlang:monotonic_time(millisecond) + ?LINGER);
         closed ->
-            close(Socket)
+            gen_tcp:close(Socket)
     end.
 
 connect({ok, {Ip, _}}, Principal, Instance) ->
@@ -78,7 +79,7 @@ connect({error, _}, _, _) ->
 linger(Socket, End) ->
     case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
         {ok, _} -> linger(Socket, End);
-        {error, _} -> close(Socket)
+        {error, _} -> gen_tcp:close(Socket)
     end.
 
 activate(Socket) ->
@@ -88,39 +89,52 @@ activate(Socket) ->
     end.
 
 -doc false.
-received({tcp, Socket, Data}, Socket) -> {data, Data};
-received({tcp_passive, Socket}, Socket) -> activate(Socket), ignore;
-received({tcp_closed, Socket}, Socket) -> end_of_input;
-received({tcp_error, Socket, _}, Socket) -> lost;
-received({tcp_unread, Socket, Before}, Socket) -> unread(Socket, Before);
+received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
+received({tcp_passive, Socket}, {Socket, _, _}) -> activate(Socket), ignore;
+received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
+received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
+received({tcp_unread, Socket, Before}, {Socket, _, _} = Channel) -> unread(Channel, Before);
 received(_, _) -> other.
 
 -doc false.
-write(Socket, Bytes) ->
+write({Socket, _, _} = Channel, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
-        ok -> watch(Socket, iolist_size(Bytes));
-        {error, _} = Error -> Error
+        ok ->
+            watch(Channel, iolist_size(Bytes));
+        {error, timeout} = Error ->
+            lost = slow_consumer(Channel),
+            Error;
+        {error, _} = Error ->
+            Error
     end.
 
-%% The socket takes one large answer whole; its time-out is for the next.
+%% The socket takes one large answer whole; its time-out is for the next. A client that takes less
+%% than that much of it in that time would take hours.
 watch(_, Size) when Size < ?LARGE ->
     ok;
-watch(Socket, Size) ->
-    _ = unread(Socket, Size + 1),
+watch(Channel, Size) ->
+    _ = unread(Channel, Size + 1),
     ok.
 
-unread(Socket, Before) ->
+unread({Socket, Timeout, _} = Channel, Before) ->
     case inet:getstat(Socket, [send_pend]) of
         {ok, [{send_pend, 0}]} ->
             ignore;
         {ok, [{send_pend, Left}]} when Left < Before ->
-            {ok, [{send_timeout, Timeout}]} = inet:getopts(Socket, [send_timeout]),
-            _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, Left}),
+            _ = erlang:send_after(Timeout, self(), {tcp_unread, Socket, Left - ?LARGE}),
             ignore;
-        _ ->
+        {ok, _} ->
+            slow_consumer(Channel);
+        {error, _} ->
             lost
     end.
 
+%% What it has not read is given up with its socket, which would wait for it longer than we do.
+slow_consumer({Socket, Timeout, Key}) ->
+    ok = erlmcp_slow_consumer:cut(Key, Timeout),
+    _ = inet:setopts(Socket, [{linger, {true, 0}}]),
+    lost.
+
 -doc false.
-close(Socket) ->
+close({Socket, _, _}) ->
     gen_tcp:close(Socket).

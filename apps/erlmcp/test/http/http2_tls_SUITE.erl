@@ -271,25 +271,27 @@ reset_while_streaming_cancels_the_call(Config) ->
 
 %% A proxy may have one connection for all of its clients.
 listener_that_does_not_read_ends_alone(Config) ->
-    #{pid := Server, port := Port} = proplists:get_value(server, Config),
+    #{pid := Server, port := Port} = Started = start(#{send_timeout_ms => 300}, Config),
     {ok, Connection} = gun:open("127.0.0.1", Port,
                                 #{protocols => [http2], retry => 0,
                                   http2_opts => #{initial_stream_window_size => 65_535}}),
     {ok, http2} = gun:await_up(Connection, ?TIMEOUT),
     Stays = wait(Connection, 1),
     {Call, _} = running(),
-    Filter = #{resourceSubscriptions => [~"test://text"]},
+    Uri = <<"test://item/", (binary:copy(~"x", 8000))/binary>>,
+    Filter = #{resourceSubscriptions => [Uri]},
     {Headers, Body} = message(~"subscriptions/listen", #{notifications => Filter}, #{id => 2}),
     Stream = gun:post(Connection, "/mcp", Headers, Body, #{flow => 1}),
     {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
     [begin
-         [ok = erlmcp:resource_updated(Server, ~"test://text") || _ <- lists:seq(1, 100)],
+         ok = erlmcp:resource_updated(Server, Uri),
          {200, _, _} = answer(Connection, echo(Connection, ~"handled"))
      end || _ <- lists:seq(1, 30)],
     {error, {stream_error, _}} = gun:await_body(Connection, Stream, ?TIMEOUT),
     finish(Call, ~"undisturbed"),
     {200, _, [#{~"id" := 1, ~"result" := _}]} = answer(Connection, Stays),
-    gun:close(Connection).
+    gun:close(Connection),
+    erlmcp_test_http:stop(Started).
 
 disconnect_cancels_all_calls(Config) ->
     Connection = open(Config),

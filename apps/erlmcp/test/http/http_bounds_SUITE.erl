@@ -175,7 +175,8 @@ expectation_is_answered_with_continue(Config) ->
 
 %% "Nothing waits without a bound": not what a client sends behind a request that is being served.
 what_waits_behind_a_call_is_bounded(_) ->
-    Server = start(#{limits => #{message_bytes => 100_000}}),
+    Server = start(#{limits => #{message_bytes => 100_000, reply_bytes => 100_000,
+                                 unread_bytes => 100_000}}),
     Socket = connect(Server),
     ok = inet:setopts(Socket, [{send_timeout, 500}]),
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),

@@ -1,0 +1,342 @@
+-module(slow_consumers_SUITE).
+-moduledoc """
+Clients that do not read: what waits for them is bounded on every transport, in bytes, messages and
+time, and who reads is not at fault. And how large the result of a request may be.
+""".
+
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([stream_of_http2_that_is_not_read_is_reset_alone/1, unread_bytes_of_http2_are_bounded/1,
+         connection_of_http1_that_is_not_read_leaves_nothing/1,
+         connection_of_tcp_that_is_not_read_leaves_nothing/1]).
+-export([what_a_call_says_is_bounded/1, who_reads_misses_nothing/1]).
+-export([results_are_bounded/1, results_of_sessions_are_bounded/1, results_of_tcp_are_bounded/1,
+         results_of_sse_are_bounded/1, lists_are_bounded/1, batches_are_bounded/1]).
+-export([log/2]).
+
+-import(erlmcp_test_http, [message/3, call/3, call/4, running/0, finish/2]).
+
+-define(TIMEOUT, 10_000).
+
+all() ->
+    [Case || {Case, 1} <- ?MODULE:module_info(exports),
+             not lists:member(Case, [init_per_suite, end_per_suite, module_info])].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => #{test => self()}}),
+    Config.
+
+end_per_testcase(_, _) ->
+    logger:remove_handler(?MODULE).
+
+-doc false.
+log(#{msg := {report, Report}}, #{config := #{test := Test}}) -> Test ! {logged, Report};
+log(_, _) -> ok.
+
+logged(What) ->
+    receive
+        {logged, #{what := What} = Report} -> Report
+    after ?TIMEOUT ->
+        error({not_logged, What})
+    end.
+
+start(Limits) ->
+    start(Limits, [{http, #{}}]).
+
+start(Limits, Listen) ->
+    #{tools := Tools} = Definitions = erlmcp_test_http:definitions(self()),
+    Test = self(),
+    Sized = #{name => ~"sized", handler => fun(#{~"size" := Size}, _) ->
+        binary:copy(~"x", Size)
+    end},
+    %% Logs as often as it is told to, and says whose messages those are.
+    Logs = #{name => ~"logs", handler => fun(_, #{owner := {Owner, _}} = Context) ->
+        Test ! {running, self(), Owner},
+        logs(Test, Context)
+    end},
+    erlmcp_test_http:start(Definitions#{tools := [Sized, Logs | Tools], limits => Limits,
+                                        resources => [#{uri => ~"test://sized", name => ~"sized",
+                                                        handler => fun(_, _) ->
+                                                            binary:copy(~"x", 2000)
+                                                        end}],
+                                        listen => Listen}).
+
+logs(Test, Context) ->
+    receive
+        {log, Count} ->
+            [ok = erlmcp:log(Context, error, N) || N <- lists:seq(1, Count)],
+            Test ! {said, self()},
+            logs(Test, Context);
+        {finish, Return} ->
+            Return
+    end.
+
+%% One stream's window is closed, and the connection's is not.
+open(#{port := Port}) ->
+    {ok, Connection} = gun:open("127.0.0.1", Port,
+                                #{protocols => [http2], retry => 0,
+                                  http2_opts => #{initial_stream_window_size => 65_535}}),
+    {ok, http2} = gun:await_up(Connection, ?TIMEOUT),
+    Connection.
+
+ask(Connection, Tool, Arguments, Options) ->
+    {Headers, Body} = message(~"tools/call", #{name => Tool, arguments => Arguments}, #{}),
+    gun:post(Connection, "/mcp", Headers, Body, Options).
+
+sized(Connection, Size) ->
+    Stream = ask(Connection, ~"sized", #{size => Size}, #{flow => 1}),
+    {response, nofin, 200, _} = gun:await(Connection, Stream, ?TIMEOUT),
+    Stream.
+
+%% "A connection that mixes a slow stream with good ones" keeps the good ones, also when there are
+%% more slow ones than cowboy gives up for one connection by itself.
+stream_of_http2_that_is_not_read_is_reset_alone(_) ->
+    Server = start(#{send_timeout_ms => 300}),
+    Connection = open(Server),
+    Stays = ask(Connection, ~"wait", #{}, #{}),
+    {Call, _} = running(),
+    Deaf = [sized(Connection, 1_000_000) || _ <- lists:seq(1, 20)],
+    [{error, {stream_error, _}} = gun:await_body(Connection, Stream, ?TIMEOUT) || Stream <- Deaf],
+    #{refusal := 1055, limit := 300} = logged(slow_consumer),
+    %% One that is all in cowboy's hands is one of them.
+    Little = sized(Connection, 65_600),
+    {error, {stream_error, _}} = gun:await_body(Connection, Little, ?TIMEOUT),
+    finish(Call, ~"undisturbed"),
+    {response, nofin, 200, _} = gun:await(Connection, Stays, ?TIMEOUT),
+    {ok, _} = gun:await_body(Connection, Stays, ?TIMEOUT),
+    gun:close(Connection),
+    erlmcp_test_http:stop(Server).
+
+%% Bounded refusal: beside the stream with most of them as many bytes may wait as the limit says.
+unread_bytes_of_http2_are_bounded(_) ->
+    Probe = start(#{}),
+    #{headers := #{~"content-length" := Length}} =
+        call(Probe, ~"tools/call", #{name => ~"sized", arguments => #{size => 0}}),
+    erlmcp_test_http:stop(Probe),
+    %% Bodies of one piece, and 1,000 and 2,000 bytes more; an end counts as one.
+    Size = fun(More) -> 65_536 + More - binary_to_integer(Length) end,
+    [begin
+         Server = start(#{unread_bytes => Limit}),
+         Connection = open(Server),
+         First = sized(Connection, Size(1000)),
+         Second = sized(Connection, Size(2000)),
+         First_ = case Limit of
+             1001 ->
+                 read(Connection, First);
+             1000 ->
+                 {error, {stream_error, _}} = gun:await_body(Connection, First, ?TIMEOUT),
+                 #{refusal := 1055, limit := 1000} = logged(slow_consumer),
+                 66_536
+         end,
+         66_536 = First_,
+         67_536 = read(Connection, Second),
+         gun:close(Connection),
+         erlmcp_test_http:stop(Server)
+     end || Limit <- [1001, 1000]].
+
+read(Connection, Stream) ->
+    ok = gun:update_flow(Connection, Stream, 1000),
+    {ok, Body} = gun:await_body(Connection, Stream, ?TIMEOUT),
+    byte_size(Body).
+
+connection_of_http1_that_is_not_read_leaves_nothing(_) ->
+    Server = start(#{send_timeout_ms => 300}),
+    Socket = erlmcp_test_http:connect(Server),
+    Arguments = #{size => 20_000_000},
+    {Headers, Body} = message(~"tools/call", #{name => ~"sized", arguments => Arguments}, #{}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    #{refusal := 1055, limit := 300} = logged(slow_consumer),
+    ok = forgotten(Socket, 500),
+    erlmcp_test_http:stop(Server).
+
+connection_of_tcp_that_is_not_read_leaves_nothing(_) ->
+    Server = start(#{send_timeout_ms => 300}, [{tcp, #{}}]),
+    Socket = erlmcp_test_http:connect(Server),
+    Call = erlmcp_test_line:stateless(1, ~"tools/call", #{~"name" => ~"sized",
+                                                          ~"arguments" => #{size => 20_000_000}}),
+    ok = gen_tcp:send(Socket, [json:encode(Call), $\n]),
+    #{refusal := 1055, limit := 300} = logged(slow_consumer),
+    ok = forgotten(Socket, 500),
+    erlmcp_test_http:stop(Server).
+
+%% The server's end of the connection is no more, though the client's is.
+forgotten(Socket, Left) when Left > 0 ->
+    {ok, Client} = inet:sockname(Socket),
+    case [Port || Port <- erlang:ports(), erlang:port_info(Port, name) =:= {name, "tcp_inet"},
+                  inet:peername(Port) =:= {ok, Client}] of
+        [] ->
+            gen_tcp:close(Socket);
+        _ ->
+            receive after 20 -> forgotten(Socket, Left - 1) end
+    end.
+
+%% Bounded refusal: as many messages wait as the limit says. Those over it are left out, and told.
+what_a_call_says_is_bounded(_) ->
+    [begin
+         Server = start(#{unread_messages => 10}, Listen),
+         Socket = connect(Listen, Server),
+         ok = log_call(Listen, Socket),
+         {Call, Owner} = running(),
+         say(1, Call),
+         [1] = said(Listen, Socket, 1),
+         true = erlang:suspend_process(Owner),
+         say(10 + Over, Call),
+         true = erlang:resume_process(Owner),
+         Ten = lists:seq(1, 10),
+         Ten = said(Listen, Socket, 10),
+         say(1, Call),
+         #{~"data" := 1} = Next = params(Listen, Socket),
+         case Over of
+             0 -> false = is_map_key(~"_meta", Next);
+             _ -> #{~"_meta" := #{~"erlmcp/leftOut" := Over}} = Next
+         end,
+         finish(Call, ~"done"),
+         #{~"result" := _} = next(Listen, Socket),
+         gen_tcp:close(Socket),
+         erlmcp_test_http:stop(Server)
+     end || Listen <- [[{http, #{}}], [{tcp, #{}}]], Over <- [0, 1, 3]].
+
+connect([{http, _}], Server) -> erlmcp_test_http:connect(Server);
+connect([{tcp, _}], #{port := Port}) -> erlmcp_test_line:connect(Port).
+
+say(Count, Call) ->
+    Call ! {log, Count},
+    receive
+        {said, Call} -> ok
+    after ?TIMEOUT ->
+        error(still_waiting)
+    end.
+
+log_call([{http, _}], Socket) ->
+    {Headers, Body} = message(~"tools/call", #{name => ~"logs"},
+                              #{meta => #{~"io.modelcontextprotocol/logLevel" => ~"debug"}}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body);
+log_call([{tcp, _}], Socket) ->
+    Meta = #{~"io.modelcontextprotocol/logLevel" => ~"debug"},
+    Call = erlmcp_test_line:stateless(1, ~"tools/call", #{~"name" => ~"logs", ~"_meta" => Meta}),
+    gen_tcp:send(Socket, [json:encode(Call), $\n]).
+
+said(Listen, Socket, Count) ->
+    [maps:get(~"data", params(Listen, Socket)) || _ <- lists:seq(1, Count)].
+
+params(Listen, Socket) ->
+    #{~"method" := ~"notifications/message", ~"params" := Params} = next(Listen, Socket),
+    Params.
+
+next([{http, _}], Socket) ->
+    _ = get({head, Socket}) =:= undefined
+        andalso put({head, Socket}, erlmcp_test_http:head(Socket)),
+    {event, Message} = erlmcp_test_http:event(Socket),
+    Message;
+next([{tcp, _}], Socket) ->
+    erlmcp_test_line:recv(Socket).
+
+%% A handler that is quicker than its connection waits for a client that reads.
+who_reads_misses_nothing(_) ->
+    Listen = [{tcp, #{}}],
+    Server = start(#{unread_messages => 10}, Listen),
+    Socket = connect(Listen, Server),
+    ok = log_call(Listen, Socket),
+    {Call, _} = running(),
+    Call ! {log, 2000},
+    All = lists:seq(1, 2000),
+    All = said(Listen, Socket, 2000),
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% Bounded refusal: 1004 for a result of one byte more than it may have, and it is in the log.
+results_are_bounded(_) ->
+    At = answer_size(fun(Server) -> tool(Server, #{}) end),
+    AtRead = answer_size(fun(Server) -> resource(Server, #{}) end),
+    [begin
+         Server = start(#{reply_bytes => Limit}),
+         #{status := 200, messages := [#{~"result" := _}]} = Call(Server, #{}),
+         erlmcp_test_http:stop(Server),
+         Less = start(#{reply_bytes => Limit - 1}),
+         #{status := 503, messages := [#{~"error" := Error}]} = Call(Less, #{}),
+         too_large(Limit, Error),
+         erlmcp_test_http:stop(Less)
+     end || {Limit, Call} <- [{At, fun tool/2}, {AtRead, fun resource/2}]].
+
+%% Its client is told under 200, as of every failure of a request.
+results_of_sessions_are_bounded(_) ->
+    Server = start(#{reply_bytes => 1000}),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    #{status := 200, messages := [#{~"error" := #{~"code" := 1004}}]} =
+        tool(Server, #{session => Session}),
+    #{status := 200, messages := [#{~"result" := _}]} =
+        call(Server, ~"ping", #{}, #{session => Session}),
+    erlmcp_test_http:stop(Server).
+
+results_of_tcp_are_bounded(_) ->
+    Server = start(#{reply_bytes => 1000}, [{tcp, #{}}]),
+    Socket = erlmcp_test_line:connect(maps:get(port, Server)),
+    [begin
+         Call = erlmcp_test_line:stateless(Size, ~"tools/call",
+                                           #{~"name" => ~"sized", ~"arguments" => #{size => Size}}),
+         ok = gen_tcp:send(Socket, [json:encode(Call), $\n]),
+         #{~"id" := Size, Outcome := _} = erlmcp_test_line:recv(Socket)
+     end || {Size, Outcome} <- [{500, ~"result"}, {1000, ~"error"}, {500, ~"result"}]],
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+results_of_sse_are_bounded(_) ->
+    Server = start(#{reply_bytes => 1000}, [{http, #{sse => #{}}}]),
+    Client = erlmcp_test_sse:open(Server),
+    _ = erlmcp_test_sse:initialize(Client, ~"2024-11-05"),
+    #{~"error" := #{~"code" := 1004}} =
+        erlmcp_test_sse:ask(Client, 2, ~"tools/call",
+                            #{name => ~"sized", arguments => #{size => 1000}}),
+    true = erlmcp_test_sse:is_quiet(Client),
+    erlmcp_test_sse:close(Client),
+    erlmcp_test_http:stop(Server).
+
+lists_are_bounded(_) ->
+    List = fun(Server) -> call(Server, ~"tools/list", #{}) end,
+    Limit = answer_size(List),
+    Server = start(#{reply_bytes => Limit}),
+    #{status := 200} = List(Server),
+    erlmcp_test_http:stop(Server),
+    Less = start(#{reply_bytes => Limit - 1}),
+    #{status := 503, messages := [#{~"error" := #{~"code" := 1004}}]} = List(Less),
+    erlmcp_test_http:stop(Less).
+
+%% Beside one of them, the answers of a batch have together what one may have.
+batches_are_bounded(_) ->
+    Server = start(#{reply_bytes => 1000}, [{tcp, #{}}]),
+    Socket = erlmcp_test_line:connect(maps:get(port, Server)),
+    _ = erlmcp_test_line:initialize(Socket, ~"2025-03-26"),
+    Batch = [erlmcp_test_line:request(Id, ~"tools/call",
+                                      #{~"name" => ~"sized", ~"arguments" => #{size => 600}})
+             || Id <- [1, 2, 3]],
+    ok = gen_tcp:send(Socket, [json:encode(Batch), $\n]),
+    Answers = erlmcp_test_line:recv(Socket),
+    [1, 2, 3] = lists:sort([Id || #{~"id" := Id} <- Answers]),
+    [#{}] = [Answer || #{~"result" := _} = Answer <- Answers],
+    [1004, 1004] = [Code || #{~"error" := #{~"code" := Code}} <- Answers],
+    gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+tool(Server, Options) ->
+    call(Server, ~"tools/call", #{name => ~"sized", arguments => #{size => 2000}}, Options).
+
+resource(Server, Options) ->
+    call(Server, ~"resources/read", #{uri => ~"test://sized"}, Options).
+
+answer_size(Call) ->
+    Server = start(#{}),
+    #{status := 200, body := Body} = Call(Server),
+    erlmcp_test_http:stop(Server),
+    byte_size(Body).
+
+too_large(Limit, Error) ->
+    Less = Limit - 1,
+    #{~"code" := 1004,
+      ~"data" := #{~"refusal" := 1004, ~"name" := ~"buffer_overflow", ~"limit" := Less,
+                   ~"observed" := Limit, ~"incident" := Incident}} = Error,
+    #{incident := Incident, limit := Less, observed := Limit} = logged(reply_too_large).
