@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the official MCP programs that erlmcp is tried against and prints their folder.
 #
-#   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | conformance ...]
+#   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | oidc | conformance ...]
 #
 # They come, once, from the registries that this machine's npm, pip, go and cargo are set up for, at
 # the versions locked under test/interop and test/conformance, into the user's cache folder. What is
@@ -10,6 +10,7 @@
 #   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
 #   FOLDER/typescript/node_modules      @modelcontextprotocol/client, server, server-everything
 #   FOLDER/conformance/node_modules     @modelcontextprotocol/conformance
+#   FOLDER/oidc/node_modules            oidc-provider
 #   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
 #   FOLDER/go/client, server            test/interop/go, built with github.com/.../go-sdk
 #   FOLDER/rust/client, server          test/interop/rust, built with the crate rmcp
@@ -132,6 +133,7 @@ build() {
             "$folder/bin/node" --version >/dev/null || refuse "$node does not start."
             ;;
         typescript) npm_ci typescript test/interop/typescript ;;
+        oidc) npm_ci oidc test/interop/oidc ;;
         conformance) npm_ci conformance test/conformance ;;
         python?) pip_install "$1" ;;
         go) go_build ;;
@@ -140,19 +142,20 @@ build() {
     echo "$made_with" >"$folder/$1.complete"
 }
 
-all='node typescript python2 python1 go rust conformance'
+all='node typescript python2 python1 go rust oidc conformance'
 [ $# -gt 0 ] || set -- $all
 for part in "$@"; do
     case $part in
         # Programs of Node come with the Node that runs them.
-        typescript | conformance) parts="${parts:-} node $part" ;;
+        typescript | oidc | conformance) parts="${parts:-} node $part" ;;
         node | python1 | python2 | go | rust) parts="${parts:-} $part" ;;
         *) refuse "$part is none of: $all" ;;
     esac
 done
 
 folder=$cache/peers-$(cd "$root" && cat scripts/peers.sh test/interop/node/package-lock.json \
-    test/interop/typescript/package-lock.json test/conformance/package-lock.json \
+    test/interop/typescript/package-lock.json test/interop/oidc/package-lock.json \
+    test/conformance/package-lock.json \
     test/interop/python/requirements-python?.txt test/interop/go/go.sum \
     test/interop/rust/Cargo.lock | sha256sum | cut -c 1-16)
 for part in $parts; do

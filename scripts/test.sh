@@ -74,10 +74,11 @@ if scripts/build.sh; then
     # They wait more than they work, but for the last.
     peer clients scripts/interop.sh clients &
     peer servers scripts/interop.sh servers
+    peer login scripts/interop.sh login
     peer conformance scripts/with_server.sh sh -c 'exec scripts/conformance.sh "$ERLMCP_URL"'
     wait
     peer conformance_of_clients scripts/conformance.sh
-    for name in clients servers conformance conformance_of_clients; do
+    for name in clients servers login conformance conformance_of_clients; do
         counted "$name"
     done
 else

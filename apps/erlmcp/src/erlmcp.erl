@@ -36,8 +36,9 @@ See `t:erlmcp_options:options/0`.
 - `{bad_definition, Kind, Name, Field, Expected}`: so is a field of a definition.
 - `{duplicate, Kind, Name}`: two definitions have one name.
 - `{bad_skill, Skill, Place, Expected}`: so is a file of a skill, or a field of its frontmatter.
-- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`, or
-  what `m:ssl` says of its options.
+- `{listen, Transport, Reason}`: it cannot listen there; `Reason` is as of `inet:posix/0`, or what
+  `m:ssl` says of its options, or `{file, Name, Reason}` where a file that `tls` names cannot be
+  read or is not what it should be.
 - `{already_started, Pid}`: a server with this `id` runs on this node.
 - `{not_started, erlmcp}`: the application does not run (`application:ensure_all_started/1`).
 - `{mount, Prefix, Reason}`: the server to mount there cannot be. `Reason` is one of these, or
@@ -67,6 +68,8 @@ start_server(Options) ->
     else
         {error, {shutdown, {failed_to_start_child, {listener, {_, Transport, _}}, Reason}}} ->
             {error, {listen, Transport, listen_error(Reason)}};
+        {error, {shutdown, {failed_to_start_child, {tls, {_, Transport, _}}, Reason}}} ->
+            {error, {listen, Transport, Reason}};
         {error, {shutdown, {failed_to_start_child, {mounted, Prefix}, Reason}}} ->
             {error, {mount, Prefix, Reason}};
         {error, {shutdown, {What, _} = Reason}} when

@@ -60,8 +60,8 @@ init(Given) ->
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
     end,
-    Listeners = [listener(Number, Listener, Instance)
-                 || {Number, Listener} <- lists:enumerate(Listen)],
+    Listeners = lists:append([listener(Number, Listener, Instance)
+                              || {Number, Listener} <- lists:enumerate(Listen)]),
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           %% First: it ends last, and tells what the others have to tell until then.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
@@ -103,9 +103,10 @@ listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     %% What is shown in logs: no secret of the tls options.
     Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
     Id = {{Key, Number}, Transport, Shown},
-    Spec = case Transport of
-        http -> erlmcp_http:child_spec(Id, Options, Instance);
-        tcp -> erlmcp_tcp:child_spec(Id, Options, Instance);
-        stdio -> erlmcp_stdio:child_spec(Options, Instance)
+    {Before, Spec} = case Transport of
+        http -> erlmcp_http:child_specs(Id, Options, Instance);
+        tcp -> {[], erlmcp_tcp:child_spec(Id, Options, Instance)};
+        stdio -> {[], erlmcp_stdio:child_spec(Options, Instance)}
     end,
-    Spec#{id => {listener, Id}}.
+    [Needed#{id => {Name, Id}} || #{id := Name} = Needed <- Before]
+        ++ [Spec#{id => {listener, Id}}].

@@ -169,6 +169,8 @@ compared(~"options of a client on stdio", Rows) ->
     {taken(Takes, erlmcp_stdio_channel), named(Rows)};
 compared(~"options of auth", Rows) ->
     {codes(fields(erlmcp_oauth_options, options)), named(Rows)};
+compared(~"options of bearer", Rows) ->
+    {codes(fields(erlmcp_bearer_options, options)), named(Rows)};
 compared(~"options of a pool", Rows) ->
     {codes(fields(erlmcp_pool, options)), named(Rows)};
 compared(~"reasons", Rows) ->

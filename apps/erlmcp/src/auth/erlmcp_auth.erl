@@ -1,7 +1,7 @@
 -module(erlmcp_auth).
 -moduledoc """
-Who asks: the principal of an HTTP request, as the listener's `authenticate` says it. It is asked
-once for each request, in the connection's process and before the request's body is read.
+Who asks, and what he may: the identity of an HTTP request, as the listener's `authenticate` says
+it. It is asked once for each request, before the request's body is read.
 
 A principal is any term that means the same client each time: sessions, sealed state and the lists
 of what only some may see belong to the principal that they were made for, compared by `=:=`. What
@@ -11,12 +11,23 @@ Source: specification 2026-07-28, "Authorization", and "Security Best Practices 
 Hijacking".
 """.
 
--export([principal/2, guarded/1, bad_return/0, challenge/1]).
+-export([identity/2, anonymous/0, guarded/1, bad_return/0, unavailable/1, died/0]).
 
--export_type([principal/0, authenticate/0, request/0]).
+-export_type([principal/0, identity/0, authenticate/0, ask/0, request/0]).
 
 -doc "Who asks; `anonymous` where nobody is asked.".
 -type principal() :: term().
+-doc """
+Who asks, and which scopes the request has. `claims` is what its token says beside, and `expires_at`
+the second of system time from which it is good no more: a stream that is open then ends.
+""".
+-type identity() :: #{
+    principal := principal(),
+    scopes := erlmcp_scope:scopes(),
+    claims => map(),
+    expires_at => integer() | infinity,
+    dpop_nonce => binary()
+}.
 -doc """
 The head of an HTTP request. Header names are in lower case; `path` is without a query.
 `certificate` is the client's (DER), where TLS asked for one and the client has one.
@@ -31,21 +42,39 @@ The head of an HTTP request. Header names are in lower case; `path` is without a
 }.
 -doc """
 Says who asks, or why the request is refused: `Reason` is a sentence in UTF-8 that the client is
-shown. It runs in the connection's process, which waits for it, so it looks up and does not call.
+shown. With a map it says more than the principal: `scopes` (all, unless it says so), `claims`,
+`expires_at`.
 """.
--type authenticate() :: fun((request()) -> {ok, principal()} | {error, Reason :: binary()}).
+-type ask() :: fun((request()) ->
+    {ok, principal()} | {ok, principal(), map()} | {error, Reason :: binary()}).
+-doc """
+How a listener finds out who asks. A fun runs in the connection's process, which waits for it, so it
+looks up and does not call; `{process, Fun}` runs it in a process of its own, with a deadline.
+`{certificate, Options}` takes the client's certificate; see `m:erlmcp_certificate`.
+""".
+-type authenticate() ::
+    ask() | {process, ask()} | {certificate, erlmcp_certificate:options()}.
+
+-doc "The identity of those that nobody asked.".
+-spec anonymous() -> identity().
+anonymous() ->
+    #{principal => anonymous, scopes => all}.
 
 -doc """
-The principal of a request, or its refusal: 401 where `authenticate` refuses. Where it crashes, or
+The identity of a request, or its refusal: 401 where `authenticate` refuses. Where it crashes, or
 gives what is neither, it is 500; the log has the place of the crash, and nothing of the request,
 whose headers are secrets.
 """.
--spec principal(authenticate(), request()) ->
-    {ok, principal()} | {error, erlmcp_refusal:refusal()}.
-principal(Authenticate, #{headers := Headers} = Request) ->
+-spec identity(ask(), request()) -> {ok, identity()} | {error, erlmcp_refusal:refusal()}.
+identity(Authenticate, #{headers := Headers} = Request) ->
     case guarded(fun() -> Authenticate(Request) end) of
         {ok, {ok, Principal}} ->
-            {ok, Principal};
+            {ok, #{principal => Principal, scopes => all}};
+        {ok, {ok, Principal, #{} = More}} ->
+            case maps:fold(fun is_known/3, true, More) of
+                true -> {ok, maps:merge(#{scopes => all}, More#{principal => Principal})};
+                false -> {error, bad_return()}
+            end;
         {ok, {error, Reason}} when is_binary(Reason) ->
             case unicode:characters_to_binary(Reason) of
                 Reason -> {error, refused(Reason, Headers)};
@@ -56,6 +85,23 @@ principal(Authenticate, #{headers := Headers} = Request) ->
         {error, Refusal} ->
             {error, Refusal}
     end.
+
+is_known(scopes, all, Good) -> Good;
+is_known(scopes, Scopes, Good) -> Good andalso erlmcp_scope:are_scopes(Scopes);
+is_known(claims, Claims, Good) -> Good andalso is_map(Claims);
+is_known(expires_at, Second, Good) -> Good andalso (is_integer(Second) orelse Second =:= infinity);
+is_known(_, _, _) -> false.
+
+-doc "The refusal of a request where nobody said in time who asks.".
+-spec unavailable(Milliseconds :: pos_integer()) -> erlmcp_refusal:refusal().
+unavailable(Milliseconds) ->
+    erlmcp_refusal:new(dependency_unavailable, ~"who asks was not found out in time",
+                       #{limit => Milliseconds, retry_after_ms => 1000}).
+
+-doc "The refusal of a request where the process that was to say who asks died without a word.".
+-spec died() -> erlmcp_refusal:refusal().
+died() ->
+    failed(died, []).
 
 refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_credentials, Reason);
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
@@ -92,14 +138,3 @@ place({Module, Function, Arguments, Location}) when is_list(Arguments) ->
     {Module, Function, length(Arguments), Location};
 place(Entry) ->
     Entry.
-
--doc """
-The `WWW-Authenticate` header of a refusal under status 401. As RFC 6750 has it, the error is named
-to those who brought credentials.
-""".
--spec challenge(erlmcp_refusal:refusal()) -> binary().
-challenge(Refusal) ->
-    case erlmcp_refusal:name(Refusal) of
-        auth_missing -> ~"Bearer";
-        _ -> ~"Bearer error=\"invalid_token\""
-    end.

@@ -8,7 +8,7 @@ missing or of the wrong type is refused by name.
 """.
 
 -export([compile/3, encode/3, fields/1]).
--export([audience/1, sees/2, extensions/2]).
+-export([audience/1, sees/2, needs/1, extensions/2]).
 
 -export_type([kind/0, source/0, definition/0, audience/0, error/0]).
 
@@ -34,8 +34,8 @@ a skill has its `contents`, encoded, in place of a handler.
     | erlmcp_skill:error().
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
-    | milliseconds | size | scope | visibility | middleware | cache | ui | task_support
-    | task_start | count | rates | breaker | label.
+    | milliseconds | size | scope | scopes | visibility | middleware | cache | ui
+    | task_support | task_start | count | rates | breaker | label.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -70,7 +70,8 @@ common() ->
      {breaker, hidden, breaker, optional},
      {workers, hidden, label, optional}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
-     {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional}].
+     {meta, ~"_meta", object, optional}, {visible, hidden, visibility, optional},
+     {scopes, hidden, scopes, optional}].
 
 -doc """
 A definition ready for the catalog, or the first field that is wrong and what was expected. The
@@ -184,6 +185,7 @@ is_a(texts, Value) -> Value =:= [];
 is_a(milliseconds, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(size, Value) -> is_integer(Value) andalso Value >= 0;
 is_a(scope, Value) -> Value =:= public orelse Value =:= private;
+is_a(scopes, Value) -> erlmcp_scope:are_scopes(Value);
 is_a(visibility, Value) -> is_function(Value, 1);
 is_a(middleware, Value) -> erlmcp_middleware:is_list_of(Value);
 is_a(cache, #{ttl_ms := Ttl} = Value) when is_integer(Ttl), Ttl > 0 ->
@@ -215,6 +217,7 @@ expected(completions) ->
 expected(milliseconds) -> ~"milliseconds, 0 or more";
 expected(size) -> ~"bytes, 0 or more";
 expected(scope) -> ~"public or private";
+expected(scopes) -> ~"a list of scopes: binaries of printable ASCII, without a space";
 expected(visibility) -> ~"a fun of one argument";
 expected(middleware) -> ~"a list of funs of three arguments";
 expected(cache) -> ~"a map with ttl_ms, 1 or more, and scope: public or private";
@@ -301,6 +304,11 @@ audience(#{}) -> all.
 -spec sees(erlmcp_auth:principal(), audience()) -> boolean().
 sees(_, all) -> true;
 sees(Principal, Visible) -> Visible(Principal).
+
+-doc "The scopes that a request must have to use it.".
+-spec needs(definition()) -> [erlmcp_scope:scope()].
+needs(#{scopes := Scopes}) -> Scopes;
+needs(#{}) -> [].
 
 -doc "The extensions that a definition needs, what it needs of the protocol beyond its core.".
 -spec extensions(kind(), definition()) -> erlmcp_extension:extensions().

@@ -11,6 +11,8 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 -doc "Who asks, however his era says it.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
+    scopes := erlmcp_scope:scopes(),
+    claims => map(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
     client_capabilities := map(),
@@ -45,7 +47,7 @@ effect(~"prompts/get", Id, Params, Client, Catalog) ->
 effect(~"resources/read", Id, Params, Client, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
-        {ok, Kind, Definition, Variables} ?= resource(Uri, Client, Catalog),
+        {ok, Kind, Definition, Variables} ?= permitted_resource(Uri, Client, Catalog),
         case Definition of
             #{contents := Contents} ->
                 #{revision := Revision} = Client,
@@ -60,7 +62,7 @@ effect(~"completion/complete", Id, Params, Client, Catalog) ->
 effect(~"resources/subscribe", Id, Params, Client, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_subscription:uri(Params),
-        {ok, _, _, _} ?= resource(Uri, Client, Catalog),
+        {ok, _, _, _} ?= permitted_resource(Uri, Client, Catalog),
         {subscribe, Id, Uri}
     end;
 effect(~"resources/unsubscribe", Id, Params, _, _) ->
@@ -108,6 +110,7 @@ named(Kind, Method, Id, Params, Client, Catalog) ->
         {ok, Name} ?= erlmcp_params:string(~"name", Params),
         {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
         {ok, Definition} ?= find(Kind, Name, Client, Catalog),
+        ok ?= permitted(Definition, Client),
         ok ?= required(Kind, Definition, Arguments),
         {ok, Task} ?= task(Kind, Definition, Params, Client, Catalog),
         Target = #{method => Method, name => Name},
@@ -135,6 +138,17 @@ found({ok, _} = Found, _, _) -> Found;
 found(error, Name, Message) ->
     {error, erlmcp_refusal:new(Name, Message, #{code => -32602, status => 400})}.
 
+%% Whoever sees it knows that it is there; to use it he must have been given its scopes.
+permitted(Definition, #{scopes := Scopes}) ->
+    erlmcp_scope:check(erlmcp_definition:needs(Definition), Scopes).
+
+permitted_resource(Uri, Client, Catalog) ->
+    maybe
+        {ok, _, Definition, _} = Found ?= resource(Uri, Client, Catalog),
+        ok ?= permitted(Definition, Client),
+        Found
+    end.
+
 resource(Uri, #{revision := Revision, principal := Principal}, Catalog) ->
     case erlmcp_catalog:resource(Uri, Principal, Catalog) of
         {ok, _, _, _} = Found -> Found;
@@ -155,17 +169,18 @@ required(_, _, _) ->
     ok.
 
 call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
-    #{principal := Principal, revision := Revision, client_info := Info,
+    #{principal := Principal, scopes := Scopes, revision := Revision, client_info := Info,
       client_capabilities := Capabilities, log_level := Level} = Client,
+    Known = maps:merge(Target, maps:with([claims], Client)),
     maybe
         {ok, Meta} ?= erlmcp_params:object(~"_meta", Params),
         {ok, Token} ?= erlmcp_meta:progress_token(Meta),
         {ok, Input} ?= input(Params, Revision),
-        Context = Target#{principal => Principal, revision => Revision, meta => Meta,
-                          client_info => Info, client_capabilities => Capabilities,
-                          log_level => Level,
-                          progress_token => Token,
-                          server_meta => erlmcp_catalog:server_meta(Catalog)},
+        Context = Known#{principal => Principal, scopes => Scopes, revision => Revision,
+                         meta => Meta, client_info => Info,
+                         client_capabilities => Capabilities, log_level => Level,
+                         progress_token => Token,
+                         server_meta => erlmcp_catalog:server_meta(Catalog)},
         {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,
                  context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
     end.
@@ -199,6 +214,7 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         true ?= lists:all(fun is_binary/1, maps:values(Resolved))
             orelse {error, erlmcp_params:mistyped(~"context.arguments", ~"an object of strings")},
         {ok, Target, Definition} ?= reference(Ref, Client, Catalog),
+        ok ?= permitted(Definition, Client),
         case Definition of
             #{complete := #{Name := Complete}} when is_function(Complete, 2) ->
                 Handler = fun(_, Context) -> Complete(Value, Context) end,

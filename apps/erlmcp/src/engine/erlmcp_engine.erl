@@ -16,12 +16,15 @@ response gives `accepted`, with a `cancel` or a `response` before it where that 
 -export_type([effect/0, call/0, listen/0, envelope/0, session/0, context/0, topic/0]).
 
 -doc """
-What a transport knows beside the body: who asks, and the HTTP headers by their names in lower case,
-or `none` where it has no headers.
+What a transport knows beside the body: who asks, with which scopes (all, unless it says so), and
+the HTTP headers by their names in lower case, or `none` where it has no headers.
 """.
 -type envelope() :: #{
     headers := none | #{binary() => binary()},
-    principal := erlmcp_auth:principal()
+    principal := erlmcp_auth:principal(),
+    scopes => erlmcp_scope:scopes(),
+    claims => map(),
+    expires_at => integer()
 }.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
@@ -33,12 +36,15 @@ or `none` where it has no headers.
 }.
 -doc """
 What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:log/3` take it.
+`scopes` are those that the request has, and `claims` what its token says beside, where it has one;
 `deadline` is in `erlang:monotonic_time(millisecond)`; `input` and `state` are there when the
 handler asked for input before; `arguments` are those that are known when one is completed; `task`
 is the id of the task that the call runs as.
 """.
 -type context() :: #{
     principal := erlmcp_auth:principal(),
+    scopes := erlmcp_scope:scopes(),
+    claims => map(),
     revision := erlmcp_revision:revision(),
     method := binary(),
     name => binary(),
@@ -173,16 +179,19 @@ header_era(_) ->
 
 %% Stateless: everything is in the request.
 
-stateless(Id, Method, Params, #{headers := Headers, principal := Principal}, Catalog) ->
+stateless(Id, Method, Params, #{headers := Headers, principal := Principal} = Envelope, Catalog) ->
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
         ok ?= offered(Method, Revision, Catalog),
-        Client = Meta#{revision => Revision, principal => Principal},
+        Client = maps:merge(Meta#{revision => Revision}, asking(Envelope)),
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
+
+asking(Envelope) ->
+    maps:merge(#{scopes => all}, maps:with([principal, scopes, claims], Envelope)).
 
 protocol_version(none) -> none;
 protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).
@@ -238,9 +247,12 @@ session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session
             Refusal = erlmcp_params:mistyped(~"level", ~"a log level"),
             {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
-session(Id, Method, Params, _, Catalog, #{revision := Revision} = Session) ->
+session(Id, Method, Params, Envelope, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision, Catalog) of
-        ok -> {erlmcp_dispatch:request(Method, Id, Params, Session, Catalog), Session};
+        ok ->
+            %% Each request has scopes of its own.
+            Client = maps:merge(asking(Envelope), Session),
+            {erlmcp_dispatch:request(Method, Id, Params, Client, Catalog), Session};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.
 

@@ -5,8 +5,12 @@
 
 -export_type([reply/0, status/0]).
 
--doc "An HTTP status, with the seconds of `Retry-After` where waiting helps.".
--type status() :: 200..599 | {200..599, RetryAfter :: pos_integer()}.
+-doc """
+An HTTP status, with the seconds of `Retry-After` where waiting helps, or the scopes that the
+request must have.
+""".
+-type status() ::
+    200..599 | {200..599, RetryAfter :: pos_integer()} | {403, [erlmcp_scope:scope(), ...]}.
 -type reply() :: {reply, status(), iodata()}.
 
 -doc "The answer with this result, given encoded.".
@@ -32,20 +36,23 @@ too_large(Observed, Max, Details) ->
 -doc """
 The error that answers a request of a revision. A session's client is told under 200: to some of
 them any other status means that the session or the transport is gone, not that a request failed.
+For want of scopes it is 403 nevertheless: that is what makes a client ask for them.
 """.
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(),
              erlmcp_revision:revision()) -> reply().
 refuse(Id, Refusal, Revision) ->
-    case erlmcp_revision:era(Revision) of
-        session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
-        stateless -> refuse(Id, Refusal)
+    case erlmcp_revision:era(Revision) =:= session
+        andalso erlmcp_refusal:scopes(Refusal) =:= undefined of
+        true -> {reply, 200, erlmcp_message:error(Id, Refusal)};
+        false -> refuse(Id, Refusal)
     end.
 
 -doc "The same where no revision is agreed on yet: under the refusal's own HTTP status.".
 -spec refuse(erlmcp_message:id() | undefined, erlmcp_refusal:refusal()) -> reply().
 refuse(Id, Refusal) ->
-    Status = case erlmcp_refusal:retry_after(Refusal) of
-        undefined -> erlmcp_refusal:status(Refusal);
-        Seconds -> {erlmcp_refusal:status(Refusal), Seconds}
+    Status = case {erlmcp_refusal:scopes(Refusal), erlmcp_refusal:retry_after(Refusal)} of
+        {undefined, undefined} -> erlmcp_refusal:status(Refusal);
+        {undefined, Seconds} -> {erlmcp_refusal:status(Refusal), Seconds};
+        {Scopes, _} -> {403, Scopes}
     end,
     {reply, Status, erlmcp_message:error(Id, Refusal)}.

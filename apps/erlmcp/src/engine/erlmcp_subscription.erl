@@ -26,7 +26,7 @@ too_long(Field) ->
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
              erlmcp_catalog:catalog()) ->
     {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
-listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Catalog) ->
+listen(Id, Params, #{revision := Revision} = Client, Catalog) ->
     maybe
         true ?= is_map_key(~"notifications", Params)
             orelse {error, erlmcp_params:missing(~"notifications")},
@@ -39,7 +39,7 @@ listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Cat
         true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
             orelse {error, too_long(~"notifications.resourceSubscriptions")},
         %% What no resource is, or not for this client, is left out of what is agreed to.
-        Uris = [Uri || Uri <- Asked, erlmcp_catalog:resource(Uri, Principal, Catalog) =/= error],
+        Uris = [Uri || Uri <- Asked, may_read(Uri, Client, Catalog)],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
                                   ++ [{~"resourceSubscriptions", Uris} || Uris =/= []]
                                   ++ [{~"taskIds", Tasks} || Tasks =/= []]),
@@ -52,6 +52,14 @@ listen(Id, Params, #{revision := Revision, principal := Principal} = Client, Cat
                        ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
                    acknowledged => Acknowledged,
                    closed => closed(Id, Meta, Revision, Catalog)}}
+    end.
+
+may_read(Uri, #{principal := Principal, scopes := Scopes}, Catalog) ->
+    case erlmcp_catalog:resource(Uri, Principal, Catalog) of
+        {ok, _, Definition, _} ->
+            erlmcp_scope:check(erlmcp_definition:needs(Definition), Scopes) =:= ok;
+        error ->
+            false
     end.
 
 lists_of(Filter) ->

@@ -5,17 +5,21 @@ The option `listen`: the listeners of a server and their options. Pure.
 
 -export([check/1, sse/1]).
 
--export_type([listener/0, sse/0]).
+-export_type([listener/0, protected_resource/0, sse/0]).
 
 -doc """
 A listener. `ip` is the loopback address unless given; `port` 0 takes a free one.
 
 - `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
   `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
-  or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
-  or `any`), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`. Without
-  it all are `anonymous`), `sse` (serves HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its
-  `message_path`, `/messages`, are those unless given).
+  or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones, or
+  `any`), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`; or
+  `{bearer, Options}`, access tokens, see `t:erlmcp_bearer_options:options/0`. Without it all are
+  `anonymous`), `scopes` (that every request must have), `implied_scopes` (what the broader ones
+  have in them), `protected_resource` (what the listener's metadata says, by the names of RFC 9728
+  as atoms; served where it has `authorization_servers`, or `authenticate` has), `sse` (serves
+  HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its `message_path`, `/messages`, are those
+  unless given).
 - `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
 - `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
   the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
@@ -24,10 +28,19 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
     {http, #{ip => inet:ip_address(), port => inet:port_number(), path => binary(),
              tls => [ssl:tls_server_option()], allowed_hosts => any | [binary()],
              allowed_origins => any | [binary()],
-             authenticate => erlmcp_auth:authenticate(), sse => sse()}}
+             authenticate => erlmcp_auth:authenticate()
+                 | {bearer, erlmcp_bearer_options:options()},
+             scopes => [erlmcp_scope:scope()], implied_scopes => erlmcp_scope:implied(),
+             protected_resource => protected_resource(), sse => sse()}}
     | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
               principal => erlmcp_auth:principal()}}
     | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
+-type protected_resource() :: #{
+    resource => binary(), authorization_servers => [binary(), ...],
+    scopes_supported => [erlmcp_scope:scope()], resource_name => binary(),
+    resource_documentation => binary(), resource_policy_uri => binary(),
+    resource_tos_uri => binary()
+}.
 -type sse() :: #{path => binary(), message_path => binary()}.
 
 -doc "Whether these are listeners, or the option that is wrong and what it must be.".
@@ -41,6 +54,7 @@ check([{Transport, #{} = Options} | Listeners]) when
     maybe
         ok ?= each(Transport, maps:to_list(Options)),
         ok ?= paths(Options),
+        ok ?= said_once(Options),
         check(Listeners)
     end;
 check([_ | _]) ->
@@ -58,7 +72,9 @@ each(Transport, [{Name, Value} | Options]) ->
         Expected -> {error, {bad_option, {Transport, Name}, Expected}}
     end.
 
-names(http) -> [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, sse];
+names(http) ->
+    [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
+     protected_resource, sse];
 names(tcp) -> [ip, port, principal];
 names(stdio) -> [output, principal].
 
@@ -71,7 +87,24 @@ expected(output, Output) ->
 expected(path, <<"/", _/binary>>) -> ok;
 expected(path, _) -> ~"a binary that begins with a slash";
 expected(tls, Tls) -> ok_or(is_list(Tls), ~"a list of options of ssl:listen/2");
-expected(authenticate, Fun) -> ok_or(is_function(Fun, 1), ~"a fun of one argument");
+expected(authenticate, {process, Fun}) when is_function(Fun, 1) -> ok;
+expected(authenticate, {certificate, Options}) -> erlmcp_certificate:check(Options);
+expected(authenticate, {bearer, Options}) ->
+    case erlmcp_bearer_options:check(Options) of
+        ok -> ok;
+        {error, {bad_option, Option, Expected}} -> {Option, Expected}
+    end;
+expected(authenticate, Fun) ->
+    ok_or(is_function(Fun, 1),
+          ~"a fun of one argument, {process, Fun}, {bearer, Options} or {certificate, Options}");
+expected(scopes, Scopes) -> ok_or(erlmcp_scope:are_scopes(Scopes), ~"a list of scopes");
+expected(implied_scopes, Implied) ->
+    ok_or(is_map(Implied)
+          andalso lists:all(fun({Scope, Scopes}) -> erlmcp_scope:are_scopes([Scope | Scopes]) end,
+                            maps:to_list(Implied)),
+          ~"a map of scopes to lists of scopes");
+expected(protected_resource, Fields) when is_map(Fields) -> fields(maps:to_list(Fields));
+expected(protected_resource, _) -> ~"a map";
 expected(sse, Sse) when is_map(Sse) -> endpoints(maps:to_list(Sse));
 expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(_, any) -> ok;
@@ -80,6 +113,35 @@ expected(_, Names) ->
 
 ok_or(true, _) -> ok;
 ok_or(false, Expected) -> Expected.
+
+fields([]) ->
+    ok;
+fields([{Name, Value} | Fields]) ->
+    case field(Name, Value) of
+        {true, _} -> fields(Fields);
+        {false, Expected} -> {Name, Expected}
+    end.
+
+field(resource, Value) -> {is_url(Value), ~"a URL without a fragment"};
+field(authorization_servers, [_ | _] = Values) when is_list(Values) ->
+    {lists:all(fun is_url/1, Values), ~"a list of URLs"};
+field(authorization_servers, _) -> {false, ~"a list of URLs"};
+field(scopes_supported, Value) -> {erlmcp_scope:are_scopes(Value), ~"a list of scopes"};
+field(resource_name, Value) -> {is_binary(Value), ~"a binary"};
+field(Name, Value) when
+    Name =:= resource_documentation; Name =:= resource_policy_uri; Name =:= resource_tos_uri
+->
+    {is_url(Value), ~"a URL"};
+field(_, _) ->
+    {false, ~"no such field of a protected resource"}.
+
+is_url(Value) ->
+    case is_binary(Value) andalso uri_string:parse(Value) of
+        #{scheme := Scheme, host := Host} = Url when Host =/= ~"" ->
+            (Scheme =:= ~"https" orelse Scheme =:= ~"http") andalso not is_map_key(fragment, Url);
+        _ ->
+            false
+    end.
 
 %% Bytes that a URL has as they are; clients are told the one of them with a query behind it.
 endpoints([]) ->
@@ -105,6 +167,16 @@ paths(Options) ->
         none -> ok;
         {error, _} = Error -> Error
     end.
+
+%% What tokens are for must not be one thing to those who check them and another to clients.
+said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->
+    case [Name || Name <- [resource, authorization_servers], is_map_key(Name, Fields)] of
+        [] -> ok;
+        [Name | _] -> {error, {bad_option, {http, protected_resource, Name},
+                               ~"to be said among the options of bearer"}}
+    end;
+said_once(_) ->
+    ok.
 
 -doc "The paths of HTTP+SSE, for GET and for POST, where a listener's options ask for it.".
 -spec sse(map()) -> #{path := binary(), message_path := binary()} | none.

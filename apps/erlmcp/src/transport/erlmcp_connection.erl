@@ -7,7 +7,7 @@ stdio, `erlmcp_sse_session`) write what it gives, and their process owns the cal
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/3, new/4, admitted/2, data/2, message/3, receive_timeout/1, end_of_input/1, info/2,
+-export([new/3, new/4, admitted/2, data/2, message/4, receive_timeout/1, end_of_input/1, info/2,
          busy/1, close/1]).
 
 -export_type([connection/0]).
@@ -101,9 +101,16 @@ line(Line, #{instance := #{limits := Limits}} = Connection) ->
             {framed(Error, Connection), Connection}
     end.
 
--doc "A message that arrived decoded, of so many bytes. Gives what is ready to be written.".
--spec message(Json :: term(), Bytes :: non_neg_integer(), connection()) ->
+-doc """
+A message that arrived decoded, of so many bytes, and who sent it: with which scopes. Gives what is
+ready to be written.
+""".
+-spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
+message(Json, Bytes, Identity, #{envelope := Envelope} = Connection) ->
+    {Out, Next} = message(Json, Bytes, Connection#{envelope := maps:merge(Envelope, Identity)}),
+    {Out, Next#{envelope := Envelope}}.
+
 message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->

@@ -1,63 +1,79 @@
 -module(erlmcp_http).
 -moduledoc """
 Streamable HTTP on cowboy: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is
-the listener; `erlmcp_http_stream` answers its requests, and `erlmcp_http_sse` those of HTTP+SSE
-where the listener has that too.
+the listener; `erlmcp_http_identity` looks who comes, `erlmcp_http_stream` answers its requests, and
+`erlmcp_http_sse` those of HTTP+SSE where the listener has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
 """.
 
--export([child_spec/3, address/2]).
+-export([child_specs/3, address/2]).
 
 %% Streams of a connection that are given up in ten seconds, until it is: one that does not read has
 %% many, and the others on its connection are not at fault.
 -define(GIVEN_UP, {1_000, 10_000}).
 %% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
 -define(HANDSHAKE, 5_000).
+%% Bytes of `Authorization`: of its scheme, and of the longest token that is looked at.
+-define(AUTHORIZATION, 16_400).
 
--doc "The child specification of an HTTP listener.".
--spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
-child_spec(Ref, Options, #{limits := #{connections := Connections} = Limits} = Instance) ->
-    #{send_timeout_ms := SendTimeout, receive_timeout_ms := ReceiveTimeout} = Limits,
+-doc """
+The child specification of an HTTP listener, and before it those of the processes that it needs.
+Their tables belong to the calling process, the server's supervisor.
+""".
+-spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
+    {[supervisor:child_spec()], supervisor:child_spec()}.
+child_specs(Ref, Given, Instance) ->
+    {Bearer, Options} = bearer(Given),
+    {Tls, Transport, {Protocol, Settings}, SocketOptions} = security(Options),
+    #{limits := #{connections := Connections, send_timeout_ms := SendTimeout} = Limits} = Instance,
     Socket = [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
               {nodelay, true}, {backlog, 1024} | erlmcp_listener:send_timeout(SendTimeout)],
-    {Transport, Protocol, SocketOptions} =
-        case Options of
-            #{tls := Tls} ->
-                Alpn = {alpn_preferred_protocols, [~"h2", ~"http/1.1"]},
-                {ranch_ssl, cowboy_tls, Socket ++ [Alpn | hidden(Tls)]};
-            #{} ->
-                {ranch_tcp, cowboy_clear, Socket}
-        end,
+    #{receive_timeout_ms := ReceiveTimeout} = Limits,
+    Cowboy = cowboy_options(Limits, Options, Instance),
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1,
                               handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
-                              connection_type => supervisor, socket_opts => SocketOptions},
-                            erlmcp_http_connection,
-                            {Protocol, cowboy_options(ReceiveTimeout, Options, Instance)}),
-    erlmcp_listener:child_spec(Spec, Socket).
+                              connection_type => supervisor,
+                              socket_opts => Socket ++ SocketOptions},
+                            erlmcp_http_connection, {Protocol, maps:merge(Cowboy, Settings)}),
+    {Bearer ++ Tls, erlmcp_listener:child_spec(Spec, Socket)}.
 
-%% Supervisors log what a listener that fails was started with.
-hidden(Tls) ->
-    [case Option of
-         {password, Password} when not is_function(Password) -> {password, fun() -> Password end};
-         _ -> Option
-     end || Option <- Tls].
+bearer(#{authenticate := {bearer, Given}} = Options) ->
+    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Given)),
+    {[erlmcp_bearer:child_spec(Handle)], Options#{authenticate := {bearer, Handle}}};
+bearer(Options) ->
+    {[], Options}.
 
-cowboy_options(ReceiveTimeout, Options, Instance) ->
+%% Where files are named, the connections take what was read of them last.
+security(#{tls := Given} = Options) ->
+    Tls = erlmcp_tls_listener:options(Given, maps:get(authenticate, Options, none)),
+    case erlmcp_tls_listener:has_files(Tls) of
+        true ->
+            Table = erlmcp_tls_listener:new(),
+            {[erlmcp_tls_listener:child_spec(Table, Tls)], ranch_ssl,
+             {erlmcp_tls_listener, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
+        false ->
+            {[], ranch_ssl, {cowboy_tls, #{}}, Tls}
+    end;
+security(_) ->
+    {[], ranch_tcp, {cowboy_clear, #{}}, []}.
+
+cowboy_options(Limits, Options, Instance) ->
     case erlmcp_listen_options:sse(Options) of
         none ->
-            streamable(ReceiveTimeout, Options, Instance);
+            streamable(Limits, Options, Instance);
         Endpoints ->
-            (streamable(ReceiveTimeout, Options, Instance))#{
-                stream_handlers := [erlmcp_http_unread, erlmcp_http_sse],
+            (streamable(Limits, Options, Instance))#{
+                stream_handlers := [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_sse],
                 erlmcp_sse => Endpoints}
     end.
 
-streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
+streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
     #{connection_type => supervisor,
-      stream_handlers => [erlmcp_http_unread, erlmcp_http_stream],
+      stream_handlers => [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
+      erlmcp_identity => erlmcp_http_identity:config(Options),
       erlmcp => erlmcp_http_stream:config(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
@@ -79,6 +95,8 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.
       invalid_response_headers => ignore,
+      %% Tokens are longer than what cowboy takes.
+      max_authorization_header_value_length => ?AUTHORIZATION,
       logger => erlmcp_http_log}.
 
 -doc "What there is to know of a listener at this address.".

@@ -13,13 +13,15 @@ refusal (`erlmcp_http_refused`) and it ends.
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
 
+-type protocol() :: cowboy_clear | cowboy_tls | erlmcp_tls_listener.
+
 -doc false.
--spec start_link(ranch:ref(), module(), {cowboy_clear | cowboy_tls, cowboy:opts()}) -> {ok, pid()}.
+-spec start_link(ranch:ref(), module(), {protocol(), cowboy:opts()}) -> {ok, pid()}.
 start_link(Ref, Transport, {Protocol, Options}) ->
     {ok, proc_lib:spawn_link(?MODULE, init, [self(), Ref, Transport, Protocol, Options])}.
 
 -doc false.
--spec init(pid(), ranch:ref(), module(), cowboy_clear | cowboy_tls, cowboy:opts()) -> ok.
+-spec init(pid(), ranch:ref(), module(), protocol(), cowboy:opts()) -> ok.
 init(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
     case erlmcp_gate:connect(Gate, #{address => address(Ref)}) of
         {ok, Ticket} ->

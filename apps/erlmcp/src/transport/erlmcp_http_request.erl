@@ -1,14 +1,14 @@
 -module(erlmcp_http_request).
 -moduledoc """
-What the head of an HTTP request says, checked before its body is read: path, host and origin, who
-asks, method, media types, announced length.
+What the head of an HTTP request asks for, checked before its body is read: path, method, media
+types, announced length. `erlmcp_http_identity` has looked at where it comes from and who asks.
 
 Real clients are not all as strict as the specification. What is harmless is accepted: a missing
 `Accept` or one with wildcards counts as both media types; one that names `application/json` alone
 gets JSON, and its calls no notifications; a missing `Content-Type` counts as JSON.
 """.
 
--export([check/3, check_stream/2, check_message/2]).
+-export([check/3, check_stream/1, check_message/2]).
 
 -export_type([accept/0, asked/0]).
 
@@ -17,36 +17,24 @@ gets JSON, and its calls no notifications; a missing `Content-Type` counts as JS
 -type asked() :: {post, accept()} | {get | delete, Session :: binary()}.
 
 -doc """
-Who asks for what, or the refusal of the request. Requests without a session id that need one are
+What is asked for, or the refusal of the request. Requests without a session id that need one are
 told so by 405 for GET, since that is what a server without sessions says.
 """.
 -spec check(cowboy_req:req(), Path :: binary(),
-            #{policy := erlmcp_host:policy(), message_bytes := pos_integer(),
-              authenticate => erlmcp_auth:authenticate(), _ => _}) ->
-    {ok, erlmcp_auth:principal(), asked()} | {error, erlmcp_refusal:refusal()}.
+            #{message_bytes := pos_integer(), _ => _}) ->
+    {ok, asked()} | {error, erlmcp_refusal:refusal()}.
 check(#{path := Path, headers := Headers, method := Method} = Request, Path, Config) ->
-    maybe
-        ok ?= from_here(Request, Config),
-        {ok, Principal} ?= principal(Request, Config),
-        {ok, Asked} ?= method(Method, Headers, Request, Config),
-        {ok, Principal, Asked}
-    end;
+    method(Method, Headers, Request, Config);
 check(_, Path, _) ->
     refuse(invalid_uri, [~"the endpoint's path is ", Path], 404).
 
--doc "Who opens a stream at the SSE endpoint of 2024-11-05.".
--spec check_stream(cowboy_req:req(),
-                   #{policy := erlmcp_host:policy(), authenticate => erlmcp_auth:authenticate(),
-                     _ => _}) ->
-    {ok, erlmcp_auth:principal()} | {error, erlmcp_refusal:refusal()}.
-check_stream(#{headers := Headers, method := Method, has_body := HasBody} = Request, Config) ->
+-doc "Whether a request opens a stream at the SSE endpoint of 2024-11-05.".
+-spec check_stream(cowboy_req:req()) -> ok | {error, erlmcp_refusal:refusal()}.
+check_stream(#{headers := Headers, method := Method, has_body := HasBody}) ->
     maybe
-        ok ?= from_here(Request, Config),
-        {ok, Principal} ?= principal(Request, Config),
         ~"GET" ?= Method,
         false ?= HasBody,
-        ok ?= reads_stream(Headers),
-        {ok, Principal}
+        reads_stream(Headers)
     else
         {error, _} = Error -> Error;
         true -> refuse(protocol_error, ~"GET: expected no body", 400);
@@ -55,23 +43,20 @@ check_stream(#{headers := Headers, method := Method, has_body := HasBody} = Requ
     end.
 
 -doc """
-Who sends a message at the POST endpoint of 2024-11-05, and for which session. What the client
+For which session a message at the POST endpoint of 2024-11-05 is. What the client
 accepts is not looked at: the answers come on the session's stream.
 """.
 -spec check_message(cowboy_req:req(),
-                    #{policy := erlmcp_host:policy(), message_bytes := pos_integer(),
-                      authenticate => erlmcp_auth:authenticate(), _ => _}) ->
-    {ok, erlmcp_auth:principal(), Session :: binary()} | {error, erlmcp_refusal:refusal()}.
+                    #{message_bytes := pos_integer(), _ => _}) ->
+    {ok, Session :: binary()} | {error, erlmcp_refusal:refusal()}.
 check_message(#{headers := Headers, method := Method, qs := Query} = Request, Config) ->
     maybe
-        ok ?= from_here(Request, Config),
-        {ok, Principal} ?= principal(Request, Config),
         ~"POST" ?= Method,
         {ok, Session} ?= session(Query),
         ok ?= content_type(Headers),
         ok ?= encoding(Headers),
         ok ?= length(Request, Config),
-        {ok, Principal, Session}
+        {ok, Session}
     else
         {error, _} = Error -> Error;
         _ -> refuse(protocol_error, ~"this endpoint is for POST", 405)
@@ -85,23 +70,6 @@ session(Query) ->
     else
         _ -> refuse(invalid_session_id, ~"sessionId: the parameter is missing in the query", 400)
     end.
-
-from_here(#{host := Host, headers := Headers}, #{policy := Policy}) ->
-    case erlmcp_host:check(Host, maps:get(~"origin", Headers, undefined), Policy) of
-        ok -> ok;
-        {error, host} -> refuse(authz_forbidden, ~"Host: not a name of this server", 403);
-        {error, origin} -> refuse(authz_forbidden, ~"Origin: not allowed here", 403)
-    end.
-
-principal(#{scheme := Scheme, cert := Certificate} = Request, #{authenticate := Authenticate}) ->
-    Head = maps:with([method, path, headers, peer], Request),
-    Asks = case Certificate of
-        undefined -> Head#{tls => Scheme =:= ~"https"};
-        _ -> Head#{tls => true, certificate => Certificate}
-    end,
-    erlmcp_auth:principal(Authenticate, Asks);
-principal(_, _) ->
-    {ok, anonymous}.
 
 method(~"POST", Headers, Request, Config) ->
     maybe

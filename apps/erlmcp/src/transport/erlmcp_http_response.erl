@@ -40,7 +40,6 @@ refuse(Refusal) ->
 refuse(Refusal, Id, Extra) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
     Headers = case Status of
-        401 -> Extra#{~"www-authenticate" => erlmcp_auth:challenge(Refusal)};
         405 -> maps:merge(#{~"allow" => ~"POST, GET, DELETE"}, Extra);
         _ -> Extra
     end,
@@ -48,6 +47,8 @@ refuse(Refusal, Id, Extra) ->
 
 -doc "A whole response.".
 -spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
+respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
+    respond(403, Headers, Body);
 respond({Status, RetryAfter}, Headers, Body) ->
     respond(Status, Headers#{~"retry-after" => integer_to_binary(RetryAfter)}, Body);
 respond(204, Headers, _) ->

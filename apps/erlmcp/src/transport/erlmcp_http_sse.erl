@@ -28,7 +28,6 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 -record(sse_message, {
     owner :: erlmcp_call:owner(),
     config :: erlmcp_http_stream:config(),
-    principal = anonymous :: erlmcp_auth:principal(),
     session = ~"" :: binary(),
     body = none :: none | erlmcp_http_body:body(),
     %% of the session, which has the message then
@@ -37,24 +36,23 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 
 -doc false.
 init(StreamId, #{path := Path} = Request, #{erlmcp := Config, erlmcp_sse := Endpoints} = Options) ->
-    #{instance := #{limits := Limits}} = Config,
     Owner = {self(), {self(), StreamId}},
     case Endpoints of
         #{path := Path} ->
-            ok = erlmcp_heap:bound_connection(Limits),
             open(Request, Endpoints, Owner, Config);
         #{message_path := Path} ->
-            ok = erlmcp_heap:bound_connection(Limits),
             post(Request, #sse_message{owner = Owner, config = Config});
         #{} ->
             erlmcp_http_stream:init(StreamId, Request, Options)
     end.
 
-open(Request, #{message_path := MessagePath}, Owner, #{instance := Instance} = Config) ->
+open(Request, #{message_path := MessagePath}, Owner, Config) ->
+    #{instance := Instance, identity := #{principal := Principal} = Identity} = Config,
     #{version := Version, peer := {Ip, _}} = Request,
     maybe
-        {ok, Principal} ?= erlmcp_http_request:check_stream(Request, Config),
+        ok ?= erlmcp_http_request:check_stream(Request),
         {ok, Pid, Id} ?= erlmcp_sse_session:open(Owner, Principal, Ip, Instance),
+        ok = erlmcp_http_auth:expire(Identity, Owner),
         Endpoint = #{event => ~"endpoint", data => [MessagePath, ~"?sessionId=", Id]},
         {[{spawn, Pid, ?SHUTDOWN} | erlmcp_http_response:stream(erlmcp_sse:event(Endpoint))],
          #sse_stream{session = Pid, id = Id, config = Config, version = Version}}
@@ -63,13 +61,14 @@ open(Request, #{message_path := MessagePath}, Owner, #{instance := Instance} = C
             refuse(Refusal, ~"GET", Request, #sse_message{owner = Owner, config = Config})
     end.
 
-post(Request, #sse_message{owner = Owner, config = #{instance := Instance} = Config} = Message) ->
+post(Request, #sse_message{owner = Owner, config = Config} = Message) ->
+    #{instance := Instance, identity := #{principal := Principal}} = Config,
     maybe
-        {ok, Principal, Id} ?= erlmcp_http_request:check_message(Request, Config),
+        {ok, Id} ?= erlmcp_http_request:check_message(Request, Config),
         %% Asked again when its body is there; until then nobody waits for a body in vain.
         {ok, _, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
         received(erlmcp_http_body:read(Request, Owner, Config),
-                 Message#sse_message{principal = Principal, session = Id})
+                 Message#sse_message{session = Id})
     else
         {error, Refusal} -> refuse(Refusal, ~"POST", Request, Message);
         error -> refuse(gone(), ~"POST", Request, Message)
@@ -105,9 +104,9 @@ hand_over(Bytes, #sse_message{config = #{instance := #{limits := Limits}}} = Mes
 hand_over(_, {invalid, undefined, Refusal}, Message) ->
     {erlmcp_http_response:refuse(Refusal), Message};
 hand_over(Read, _, #sse_message{owner = {Pid, Tag} = Owner, config = Config} = Message) ->
-    #sse_message{principal = Principal, session = Id} = Message,
-    #{instance := Instance, receive_timeout_ms := Timeout} = Config,
-    case erlmcp_sse_session:message(Id, Read, Owner, Principal, Instance) of
+    #sse_message{session = Id} = Message,
+    #{instance := Instance, identity := Identity, receive_timeout_ms := Timeout} = Config,
+    case erlmcp_sse_session:message(Id, Read, Owner, Identity, Instance) of
         ok ->
             Timer = erlang:send_after(Timeout, Pid, {Tag, untaken}),
             {[], Message#sse_message{timer = Timer}};
@@ -138,6 +137,8 @@ info(_, {'EXIT', Pid, Reason}, #sse_stream{session = Pid, id = Id, config = Conf
     #{instance := Instance} = Config,
     ok = erlmcp_sse_session:forget(Id, Instance),
     {ended(Reason, Stream), Stream};
+info(_, {identity, expired}, #sse_stream{} = Stream) ->
+    {erlmcp_http_response:ended(true), Stream};
 info(_, _, #sse_stream{} = Stream) ->
     {[], Stream};
 info(_, taken, #sse_message{timer = Timer} = Message) ->

@@ -21,8 +21,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     instance := erlmcp_instance:instance(),
     calls := erlmcp_instance:of_calls(),
     path := binary(),
-    policy := erlmcp_host:policy(),
-    authenticate => erlmcp_auth:authenticate(),
+    %% of one request, by the door
+    identity => erlmcp_auth:identity(),
+    insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
     message_bytes := pos_integer(),
     receive_timeout_ms := pos_integer()
 }.
@@ -34,7 +35,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     owner :: erlmcp_call:owner(),
     config :: config(),
     headers :: #{binary() => binary()},
-    principal = anonymous :: erlmcp_auth:principal(),
+    principal :: erlmcp_auth:principal(),
     flow :: undefined | erlmcp_entrance:flow(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
@@ -55,20 +56,18 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -spec config(map(), erlmcp_instance:instance()) -> config().
 config(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
-    (maps:with([authenticate], Options))#{
-        instance => Instance, calls => erlmcp_instance:of_calls(Instance),
-        path => maps:get(path, Options, ~"/mcp"),
-        policy => erlmcp_host:policy(Options), message_bytes => Max, receive_timeout_ms => Timeout}.
+    #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
+      path => maps:get(path, Options, ~"/mcp"),
+      message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.
 init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
-    #{path := Path, instance := #{limits := Limits}} = Config,
-    ok = erlmcp_heap:bound_connection(Limits),
+    #{path := Path, identity := #{principal := Principal}} = Config,
     Owner = {self(), {self(), StreamId}},
-    Stream = #stream{owner = Owner, config = Config, headers = Headers},
+    Stream = #stream{owner = Owner, config = Config, headers = Headers, principal = Principal},
     case erlmcp_http_request:check(Request, Path, Config) of
-        {ok, Principal, Asked} ->
-            enter(Asked, Request, Stream#stream{principal = Principal});
+        {ok, Asked} ->
+            enter(Asked, Request, Stream);
         {error, Refusal} ->
             received(erlmcp_http_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
     end.
@@ -87,7 +86,9 @@ asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream)
 asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Principal} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_http_session:get(Id, Principal, {Owner, Headers}, Instance) of
-        {ok, Pid} -> start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
+        {ok, Pid} ->
+            expire(Stream),
+            start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
         {refuse, Refusal} -> {erlmcp_http_response:refuse(Refusal), Stream}
     end;
 asked({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
@@ -115,9 +116,9 @@ message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #stream{headers = Headers, principal = Principal, flow = Flow} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
-    Envelope = #{headers => Headers, principal => Principal},
+admit(Json, Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance, identity := Identity} = Config,
+    Envelope = Identity#{headers => Headers},
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Envelope, Stream);
@@ -260,6 +261,7 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
                                           erlmcp_instance:subscriptions(Instance)),
             %% With when to come back, since those that lose their streams at once do it at once.
             First = #{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged},
+            expire(Stream),
             start_stream(erlmcp_sse:event(First),
                          Stream#stream{call = {listen, Id, Topics, Closed}})
     end.
@@ -287,6 +289,11 @@ info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     {[], Stream#stream{full = false, unsaid = []}};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
     {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
+%% What is open ends with the token that it was opened with; its client comes back with another.
+info(_, {identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
+    {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
+info(_, {identity, expired}, Stream) ->
+    {[{data, fin, <<>>}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
@@ -349,6 +356,9 @@ terminate(_, _, _) ->
 early_error(_, _, _, Response, _) ->
     Response.
 
+expire(#stream{owner = Owner, config = #{identity := Identity}}) ->
+    erlmcp_http_auth:expire(Identity, Owner).
+
 start_stream(First, Stream) ->
     keep_alive(Stream),
     {erlmcp_http_response:stream(First), Stream#stream{streaming = true}}.
@@ -358,5 +368,8 @@ keep_alive(#stream{owner = {Pid, Tag}} = Stream) ->
     _ = erlang:send_after(Interval, Pid, {Tag, keep_alive}),
     ok.
 
+answer({403, Scopes}, Headers, Bytes, #stream{config = #{insufficient := Insufficient}} = Stream)
+        when is_list(Scopes) ->
+    answer(403, maps:merge(Headers, Insufficient(Scopes)), Bytes, Stream);
 answer(Status, Headers, Bytes, #stream{accept = Accept, streaming = Streaming}) ->
     erlmcp_http_response:answer(Status, Headers, Bytes, Accept, Streaming).

@@ -66,13 +66,13 @@ Hands a message of so many bytes to its session; `gone` if there is none. `Owner
 `calls_per_connection` messages wait for that.
 """.
 -spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
-              erlmcp_call:owner(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+              erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
     ok | gone | {error, erlmcp_refusal:refusal()}.
-message(Id, Message, Owner, Principal, Instance) ->
+message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
     maybe
         {ok, Pid, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
         ok ?= erlmcp_session:take_calls({sse, Id}, 1, Instance),
-        ok = gen_server:cast(Pid, {message, Message, Owner}),
+        ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
         %% It was alive then, and tells what it leaves untaken.
         true ?= is_process_alive(Pid),
         ok
@@ -112,10 +112,11 @@ handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast({message, {Json, Bytes}, {Pid, Tag}}, #state{id = Id, instance = Instance} = State) ->
+handle_cast({message, {Json, Bytes}, Identity, {Pid, Tag}}, State) ->
+    #state{id = Id, instance = Instance, connection = Connection} = State,
     ok = erlmcp_instance:count_calls({sse, Id}, -1, Instance),
     Pid ! {Tag, taken},
-    said(erlmcp_connection:message(Json, Bytes, State#state.connection), State);
+    said(erlmcp_connection:message(Json, Bytes, Identity, Connection), State);
 handle_cast(written, #state{writing = Timer} = State) ->
     _ = erlang:cancel_timer(Timer),
     {noreply, write_next(State#state{writing = undefined})}.
@@ -199,7 +200,7 @@ say_the_rest(_, _) ->
 
 leave_untaken() ->
     receive
-        {'$gen_cast', {message, _, {Pid, Tag}}} ->
+        {'$gen_cast', {message, _, _, {Pid, Tag}}} ->
             Pid ! {Tag, gone},
             leave_untaken()
     after 0 ->

@@ -6,12 +6,13 @@ wire. Pure.
 A refusal has a number and a name of its own. Where the MCP revision in use defines an error code,
 that code is the JSON-RPC `code` and the number rides in `data.refusal`; where MCP has no word for
 it (overload, size, shutdown, ...) the number is the code. `data` also carries `name`,
-`retryAfterMs`, `limit`, `observed` and `incident` where they apply. Never a stack, a pid or a path.
+`retryAfterMs`, `limit`, `observed`, `incident` and `scopes` where they apply. Never a stack, a pid
+or a path.
 """.
 
 -export([new/2, new/3]).
--export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1,
-         not_before/2, name/1, message/1]).
+-export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1, scopes/1,
+         name/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -31,6 +32,7 @@ it (overload, size, shutdown, ...) the number is the code. `data` also carries `
     limit => number(),
     observed => number(),
     incident => binary(),
+    scopes => [binary(), ...],
     data => #{binary() => term()}
 }.
 -opaque refusal() :: {name(), row_values(), Message :: binary(), details()}.
@@ -99,8 +101,8 @@ new(Name, Message) ->
 
 -doc """
 The same with details: `code` and `status` where the MCP revision fixes them, `retry_after_ms`,
-`limit` and `observed` for a bound, `incident` for what the log knows, `data` for members that the
-specification asks for.
+`limit` and `observed` for a bound, `incident` for what the log knows, `scopes` that are needed,
+`data` for members that the specification asks for.
 """.
 -spec new(name(), iodata(), details()) -> refusal().
 new(Name, Message, Details) ->
@@ -119,7 +121,8 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
     Extra = maps:get(data, Details, #{}),
     Bounds = #{Key => maps:get(Field, Details)
                || {Field, Key} <- [{retry_after_ms, ~"retryAfterMs"}, {limit, ~"limit"},
-                                   {observed, ~"observed"}, {incident, ~"incident"}],
+                                   {observed, ~"observed"}, {incident, ~"incident"},
+                                   {scopes, ~"scopes"}],
                   is_map_key(Field, Details)},
     Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
     json:encode(#{~"code" => maps:get(code, Details, Number), ~"message" => Message,
@@ -142,12 +145,10 @@ retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
 retry_after(_) ->
     undefined.
 
--doc "The same with so many milliseconds at least until a retry, where waiting helps.".
--spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
-not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->
-    {Name, Row, Message, Details#{retry_after_ms := max(RetryMs, Known)}};
-not_before(_, Refusal) ->
-    Refusal.
+-doc "The scopes that a request must have; `undefined` where it is not for want of scopes.".
+-spec scopes(refusal()) -> undefined | [binary(), ...].
+scopes({_, _, _, Details}) ->
+    maps:get(scopes, Details, undefined).
 
 -doc "Its name in the table.".
 -spec name(refusal()) -> name().

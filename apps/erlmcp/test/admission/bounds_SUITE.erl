@@ -100,8 +100,6 @@ elsewhere() ->
       stored_ms => {Rest, kept_events_are_bounded_in_age},
       retry_ms => {spec_2026_07_28_streamable_http_SUITE,
                    listening_clients_come_back_one_by_one},
-      rate_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
-      queue_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       reconnect_ms => {Rest, a_reset_request_is_not_waited_for},
       call_timeout_ms => {tcp_SUITE, deadlines_are_kept},
       input_timeout_ms => {spec_2025_11_25_client_requests_SUITE, input_in_time_or_1069},
@@ -117,6 +115,8 @@ elsewhere() ->
       task_bytes => {Tasks, results_are_bounded},
       task_ttl_ms => {Tasks, expired_is_gone},
       task_timeout_ms => {Tasks, deadline_is_failed},
+      authenticate_timeout_ms =>
+          {spec_2026_07_28_authorization_server_side_SUITE, nobody_says_in_time},
       receive_timeout_ms => {slow_senders_SUITE, body_of_http1_has_a_deadline},
       send_timeout_ms => {tcp_SUITE, unread_answers_are_bounded_in_time},
       zone_requests => {events_SUITE, few_requests_change_no_zone},

@@ -219,7 +219,8 @@ wrong_credentials_are_401(Config) ->
       messages := [#{~"error" := #{~"code" := 1013, ~"message" := ~"the token is not known"}}]} =
         erlmcp_test_http:call(server(Config), ~"tools/list", #{},
                               #{headers => #{~"authorization" => ~"Bearer other"}}),
-    ~"Bearer error=\"invalid_token\"" = Challenge.
+    ~"Bearer error=\"invalid_token\", error_description=\"the token is not known\"" =
+        Challenge.
 
 refused_before_the_body(Config) ->
     Socket = erlmcp_test_http:connect(server(Config)),

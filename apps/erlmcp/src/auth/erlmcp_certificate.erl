@@ -1,0 +1,148 @@
+-module(erlmcp_certificate).
+-moduledoc """
+Who asks, by the certificate that a client has shown in TLS. That it is good, TLS has seen to
+(`verify_peer`); here it is read whom it names. Pure, but for the user's fun.
+
+Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
+""".
+
+-include_lib("public_key/include/public_key.hrl").
+
+-export([check/1, identity/2]).
+
+-export_type([options/0, name/0]).
+
+-doc """
+What of it is the principal: `subject`, a pair of the issuer's and the subject's distinguished
+names; `san`, the first of its alternative names that is a URI (a SPIFFE id), or else an email
+address, or a DNS name; or what a fun says of the certificate (DER). `scopes` are what all of them
+may (`all`).
+""".
+-type options() :: #{
+    principal => subject | san
+        | fun((public_key:der_encoded()) -> {ok, erlmcp_auth:principal()} | {error, binary()}),
+    scopes => erlmcp_scope:scopes()
+}.
+-type name() :: {uri | email | dns, binary()}.
+
+-doc "Whether these are options, or the one that is wrong and what it must be.".
+-spec check(term()) -> ok | binary() | {Option :: term(), Expected :: binary()}.
+check(#{} = Options) -> each(maps:to_list(Options));
+check(_) -> ~"a map with principal, scopes or neither".
+
+each([]) ->
+    ok;
+each([{principal, Principal} | Options]) when
+    Principal =:= subject; Principal =:= san; is_function(Principal, 1)
+->
+    each(Options);
+each([{principal, _} | _]) ->
+    {principal, ~"subject, san, or a fun of one argument"};
+each([{scopes, all} | Options]) ->
+    each(Options);
+each([{scopes, Scopes} | Options]) ->
+    case erlmcp_scope:are_scopes(Scopes) of
+        true -> each(Options);
+        false -> {scopes, ~"all, or a list of scopes"}
+    end;
+each([{Name, _} | _]) ->
+    {Name, ~"no such option of a certificate"}.
+
+-doc "The identity of a request, or why it is refused.".
+-spec identity(options(), erlmcp_auth:request()) ->
+    {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
+identity(Options, #{certificate := Der} = Request) ->
+    Scopes = maps:get(scopes, Options, all),
+    Ask = fun(_) ->
+        case principal(maps:get(principal, Options, subject), Der) of
+            {ok, Principal} -> {ok, Principal, #{scopes => Scopes, expires_at => expires_at(Der)}};
+            Other -> Other
+        end
+    end,
+    case erlmcp_auth:identity(Ask, Request) of
+        {error, Refusal} ->
+            case erlmcp_refusal:status(Refusal) of
+                401 -> {error, forbidden(erlmcp_refusal:message(Refusal))};
+                _ -> {error, Refusal}
+            end;
+        Identified ->
+            Identified
+    end;
+identity(_, _) ->
+    {error, forbidden(~"a client certificate is needed")}.
+
+%% 401 would have to name a scheme of HTTP, and there is none for this.
+forbidden(Message) ->
+    erlmcp_refusal:new(authz_forbidden, Message).
+
+principal(Fun, Der) when is_function(Fun) ->
+    Fun(Der);
+principal(subject, Der) ->
+    #'OTPTBSCertificate'{issuer = Issuer, subject = Subject} = decoded(Der),
+    {ok, {text(Issuer), text(Subject)}};
+principal(san, Der) ->
+    #'OTPTBSCertificate'{extensions = Extensions} = decoded(Der),
+    case names(Extensions) of
+        [First | _] -> {ok, First};
+        [] -> {error, ~"the certificate has no alternative name that is a URI, an email or a host"}
+    end.
+
+decoded(Der) ->
+    #'OTPCertificate'{tbsCertificate = Certificate} = public_key:pkix_decode_cert(Der, otp),
+    Certificate.
+
+names(Extensions) when is_list(Extensions) ->
+    Names = lists:append([Values || #'Extension'{extnID = ?'id-ce-subjectAltName',
+                                                 extnValue = Values} <- Extensions]),
+    [{Kind, list_to_binary(Value)}
+     || {Asn1, Kind} <- [{uniformResourceIdentifier, uri}, {rfc822Name, email}, {dNSName, dns}],
+        {Found, Value} <- Names, Found =:= Asn1];
+names(_) ->
+    [].
+
+%% The most significant name comes last, as RFC 4514 writes them.
+text({rdnSequence, Sequence}) ->
+    Parts = [attribute(Attribute) || Set <- lists:reverse(Sequence), Attribute <- Set],
+    iolist_to_binary(lists:join($,, Parts)).
+
+attribute(#'AttributeTypeAndValue'{type = Type, value = Value}) ->
+    [short(Type), $=, escaped(value(Value))].
+
+short(?'id-at-commonName') -> ~"CN";
+short(?'id-at-organizationName') -> ~"O";
+short(?'id-at-organizationalUnitName') -> ~"OU";
+short(?'id-at-countryName') -> ~"C";
+short(?'id-at-stateOrProvinceName') -> ~"ST";
+short(?'id-at-localityName') -> ~"L";
+short(?'id-at-serialNumber') -> ~"SERIALNUMBER";
+short(?'id-emailAddress') -> ~"EMAIL";
+short(Type) -> lists:join($., [integer_to_list(Number) || Number <- tuple_to_list(Type)]).
+
+value({_, Value}) -> value(Value);
+value(Value) when is_binary(Value) -> Value;
+value(Value) when is_list(Value) -> unicode:characters_to_binary(Value).
+
+%% A name cannot say that it is two.
+escaped(Value) ->
+    << <<(escape(Byte))/binary>> || <<Byte>> <= Value >>.
+
+escape(Byte) when Byte =:= $,; Byte =:= $+; Byte =:= $"; Byte =:= $\\; Byte =:= $<; Byte =:= $>;
+                  Byte =:= $;; Byte =:= $=; Byte =:= $# ->
+    <<$\\, Byte>>;
+escape(Byte) ->
+    <<Byte>>.
+
+%% Years of two digits are of 1950 to 2049 (RFC 5280, 4.1.2.5.1).
+expires_at(Der) ->
+    #'OTPTBSCertificate'{validity = #'Validity'{notAfter = NotAfter}} = decoded(Der),
+    case NotAfter of
+        {utcTime, [A, B | Rest]} when [A, B] < "50" -> seconds("20" ++ [A, B | Rest]);
+        {utcTime, Rest} -> seconds("19" ++ Rest);
+        {generalTime, All} -> seconds(All)
+    end.
+
+seconds(Text) ->
+    {ok, [Year, Month, Day, Hour, Minute, Second], "Z"} =
+        io_lib:fread("~4d~2d~2d~2d~2d~2d", Text),
+    calendar:datetime_to_gregorian_seconds({{Year, Month, Day}, {Hour, Minute, Second}})
+        - calendar:datetime_to_gregorian_seconds({{1970, 1, 1}, {0, 0, 0}}).

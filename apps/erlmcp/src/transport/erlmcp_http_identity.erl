@@ -1,0 +1,238 @@
+-module(erlmcp_http_identity).
+-moduledoc """
+Who comes: the stream handler that stands before those that serve. It looks at the head of a
+request (host, origin, who asks and with which scopes) before anything of its body is read, and
+answers those that ask for the listener's metadata. A request that enters is given to the next
+handler, whose configuration then has the request's `identity`.
+
+Whoever has to be asked first, a process or another machine, is not waited for: the stream keeps
+what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other streams go
+on.
+
+Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
+""".
+
+-behaviour(cowboy_stream).
+
+-export([config/1]).
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+-export_type([config/0]).
+
+-doc "What a listener asks of its requests.".
+-type config() :: #{
+    endpoints := [binary()],
+    path := binary(),
+    policy := erlmcp_host:policy(),
+    auth := erlmcp_http_auth:auth(),
+    scopes := [erlmcp_scope:scope()],
+    implied := erlmcp_scope:implied(),
+    metadata := erlmcp_http_metadata:metadata() | none
+}.
+
+-record(waiting, {
+    request :: cowboy_req:req(),
+    options :: cowboy:opts(),
+    for :: undefined | erlmcp_http_auth:wait(),
+    %% what came of the body, the last first
+    kept = [] :: [{cowboy_stream:fin(), binary()}]
+}).
+-record(refused, {body :: erlmcp_http_body:body() | none}).
+-record(entered, {
+    next :: {module(), term()} | undefined,
+    %% headers that its answer has too
+    extra :: #{binary() => binary()}
+}).
+
+-doc "What the listener's options say of it.".
+-spec config(map()) -> config().
+config(Options) ->
+    Path = maps:get(path, Options, ~"/mcp"),
+    SsePaths = case erlmcp_listen_options:sse(Options) of
+        #{path := SsePath, message_path := MessagePath} -> [SsePath, MessagePath];
+        none -> []
+    end,
+    Scopes = maps:get(scopes, Options, []),
+    Auth = maps:get(authenticate, Options, none),
+    #{endpoints => [Path | SsePaths], path => Path, policy => erlmcp_host:policy(Options),
+      auth => Auth, scopes => Scopes, implied => maps:get(implied_scopes, Options, #{}),
+      metadata => erlmcp_http_metadata:new(Auth, maps:get(protected_resource, Options, #{}), Scopes,
+                                           [Path | lists:sublist(SsePaths, 1)])}.
+
+-doc false.
+init(StreamId, #{path := Path, method := Method} = Request, Options) ->
+    #{erlmcp_identity := #{endpoints := Endpoints, metadata := Metadata} = Asked,
+      erlmcp := #{instance := #{limits := Limits}}} = Options,
+    ok = erlmcp_heap:bound_connection(Limits),
+    case lists:member(Path, Endpoints) of
+        true ->
+            looked_at(StreamId, Request, Options);
+        false ->
+            case erlmcp_http_metadata:is_at(Path, Metadata)
+                andalso from_here(Request, Asked, any) of
+                false ->
+                    enter(StreamId, erlmcp_auth:anonymous(), Request, Options);
+                ok ->
+                    {erlmcp_http_metadata:respond(Method, shown(Request, Asked), Metadata),
+                     #refused{body = none}};
+                {error, Refusal} ->
+                    refuse(Refusal, #{}, StreamId, Request, Options)
+            end
+    end.
+
+looked_at(StreamId, #{headers := Headers} = Request, #{erlmcp_identity := Asked} = Options) ->
+    case from_here(Request, Asked, maps:get(~"origin", Headers, undefined)) of
+        ok -> authenticate(StreamId, Request, Options);
+        {error, Refusal} -> refuse(Refusal, #{}, StreamId, Request, Options)
+    end.
+
+%% What is public is so for pages of any origin.
+from_here(#{host := Host}, #{policy := Policy}, Origin) ->
+    Checked = case Origin of
+        any -> erlmcp_host:check(Host, undefined, Policy);
+        _ -> erlmcp_host:check(Host, Origin, Policy)
+    end,
+    case Checked of
+        ok -> ok;
+        {error, host} -> forbidden(~"Host: not a name of this server");
+        {error, origin} -> forbidden(~"Origin: not allowed here")
+    end.
+
+forbidden(Message) ->
+    {error, erlmcp_refusal:new(authz_forbidden, Message)}.
+
+%% Of the address that the connection came to, and not of what a client writes in `Host`.
+endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->
+    <<Scheme/binary, "://", (erlmcp_host:authority(Ip, Port))/binary, Path/binary>>.
+
+%% The same for clients to read: the loopback has several names, and each knows it by its own.
+shown(#{host := Host, scheme := Scheme, sock := {Ip, Port}} = Request, #{path := Path} = Asked) ->
+    case is_loopback(Ip) andalso lists:member(Host, [~"localhost", ~"127.0.0.1", ~"[::1]"]) of
+        true -> <<Scheme/binary, "://", Host/binary, $:, (integer_to_binary(Port))/binary,
+                  Path/binary>>;
+        false -> endpoint(Request, Asked)
+    end.
+
+is_loopback({127, _, _, _}) -> true;
+is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
+
+%% Who asks.
+
+authenticate(StreamId, Request, Options) ->
+    #{erlmcp := #{instance := #{limits := Limits}}, erlmcp_identity := #{auth := Auth}} = Options,
+    Answer = erlmcp_http_auth:ask(Auth, asking(Request, Options), {self(), {self(), StreamId}},
+                                  Limits),
+    answered(Answer, StreamId, #waiting{request = Request, options = Options}).
+
+asking(#{scheme := Scheme, cert := Certificate} = Request, #{erlmcp_identity := Asked}) ->
+    Head = (maps:with([method, path, headers, peer], Request))#{url => endpoint(Request, Asked)},
+    case Certificate of
+        undefined -> Head#{tls => Scheme =:= ~"https"};
+        _ -> Head#{tls => true, certificate => Certificate}
+    end.
+
+answered({wait, Commands, Wait}, _, Waiting) ->
+    {Commands, Waiting#waiting{for = Wait}};
+answered({ok, Identity}, StreamId, #waiting{request = Request, options = Options, kept = Kept}) ->
+    #{erlmcp_identity := #{scopes := Needed, implied := Implied}} = Options,
+    #{scopes := Scopes} = Identity,
+    Full = Identity#{scopes := erlmcp_scope:with_implied(Scopes, Implied)},
+    Entered = case erlmcp_scope:check(Needed, maps:get(scopes, Full)) of
+        ok ->
+            enter(StreamId, Full, Request, Options);
+        {error, Refusal} ->
+            refuse(Refusal, insufficient(Needed, Full, Request, Options), StreamId, Request,
+                   Options)
+    end,
+    replay(StreamId, lists:reverse(Kept), Entered);
+answered({error, #{refusal := Refusal} = Failure}, StreamId, Waiting) ->
+    #waiting{request = Request, options = Options, kept = Kept} = Waiting,
+    #{erlmcp_identity := #{auth := Auth, scopes := Scopes} = Asked} = Options,
+    Known = (known(Request, Asked))#{scope => Scopes},
+    Refused = refuse(Refusal, erlmcp_http_auth:headers(Auth, Failure, Known), StreamId, Request,
+                     Options),
+    replay(StreamId, lists:reverse(Kept), Refused).
+
+%% What a client that is refused is told of the listener.
+known(_, #{metadata := none}) -> #{};
+known(Request, #{metadata := Metadata} = Asked) ->
+    #{resource_metadata => erlmcp_http_metadata:url(shown(Request, Asked), Metadata)}.
+
+insufficient(Needed, Identity, Request, #{erlmcp_identity := #{auth := Auth} = Asked}) ->
+    #{scopes := All} = Asked,
+    erlmcp_http_auth:insufficient(Auth, Identity, lists:uniq(All ++ Needed), known(Request, Asked)).
+
+refuse(Refusal, Extra, StreamId, Request, #{erlmcp := Config}) ->
+    forgotten(erlmcp_http_body:refuse(Refusal, Extra, Request, {self(), {self(), StreamId}},
+                                      Config)).
+
+forgotten({more, Commands, Body}) -> {Commands, #refused{body = Body}};
+forgotten({ended, Commands}) -> {Commands, #refused{body = none}}.
+
+%% The next handler has the identity with its configuration, and how a request of it is refused that
+%% lacks scopes.
+enter(StreamId, Identity, Request, #{erlmcp := Config} = Options) ->
+    Insufficient = fun(Needed) -> insufficient(Needed, Identity, Request, Options) end,
+    Extra = #{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Identity]},
+    Known = Config#{identity => Identity, insufficient => Insufficient},
+    passed(cowboy_stream:init(StreamId, Request, Options#{erlmcp := Known}), Extra).
+
+passed({Commands, Next}, Extra) when map_size(Extra) =:= 0 ->
+    {Commands, #entered{next = Next, extra = Extra}};
+passed({Commands, Next}, Extra) ->
+    {[with(Extra, Command) || Command <- Commands], #entered{next = Next, extra = Extra}}.
+
+with(Extra, {response, Status, Headers, Body}) ->
+    {response, Status, maps:merge(Headers, Extra), Body};
+with(Extra, {headers, Status, Headers}) ->
+    {headers, Status, maps:merge(Headers, Extra)};
+with(_, Command) ->
+    Command.
+
+%% What came while it was asked who asks, unless nothing of it is wanted any more.
+replay(_, [], Reached) ->
+    Reached;
+replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
+    case lists:member(stop, Commands) of
+        true ->
+            {Commands, State};
+        false ->
+            {More, Next} = data(StreamId, IsFin, Data, State),
+            replay(StreamId, Kept, {Commands ++ More, Next})
+    end.
+
+-doc false.
+data(StreamId, IsFin, Data, #entered{next = Next, extra = Extra}) ->
+    passed(cowboy_stream:data(StreamId, IsFin, Data, Next), Extra);
+data(_, IsFin, Data, #waiting{kept = Kept} = Waiting) ->
+    {[], Waiting#waiting{kept = [{IsFin, Data} | Kept]}};
+data(_, _, _, #refused{body = none} = Refused) ->
+    {[], Refused};
+data(_, IsFin, Data, #refused{body = Body}) ->
+    forgotten(erlmcp_http_body:data(IsFin, Data, Body)).
+
+-doc false.
+info(StreamId, Message, #entered{next = Next, extra = Extra}) ->
+    passed(cowboy_stream:info(StreamId, Message, Next), Extra);
+info(StreamId, Message, #waiting{for = Wait, options = Options} = Waiting) ->
+    #{erlmcp_identity := #{auth := Auth}} = Options,
+    case erlmcp_http_auth:told(Auth, Message, Wait) of
+        ignored -> {[], Waiting};
+        Answer -> answered(Answer, StreamId, Waiting)
+    end;
+info(_, receive_timeout, #refused{body = Body}) when Body =/= none ->
+    {erlmcp_http_body:late(Body), #refused{body = none}};
+info(_, _, Refused) ->
+    {[], Refused}.
+
+-doc false.
+terminate(StreamId, Reason, #entered{next = Next}) ->
+    cowboy_stream:terminate(StreamId, Reason, Next);
+terminate(_, _, #waiting{for = Wait}) ->
+    erlmcp_http_auth:forget(Wait);
+terminate(_, _, #refused{}) ->
+    ok.
+
+-doc false.
+early_error(_, _, _, Response, _) ->
+    Response.

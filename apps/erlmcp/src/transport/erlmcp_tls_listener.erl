@@ -1,0 +1,142 @@
+-module(erlmcp_tls_listener).
+-moduledoc """
+What an HTTP listener shows in TLS: the process that reads its certificates and keys, and again when
+their files have changed, so that they are replaced without a restart; and the connections' own way
+in, which takes what is current. Connections that are there already keep what they began with.
+
+Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
+are logged, and what was there before stays.
+""".
+
+-behaviour(gen_server).
+
+-export([options/2, has_files/1, new/0, child_spec/2, start_link/2]).
+-export([connection_process/4]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+%% Milliseconds between two looks at the files.
+-define(LOOK, 1_000).
+
+-record(state, {
+    table :: ets:table(),
+    options :: [ssl:tls_server_option()],
+    names :: [file:filename_all()],
+    stamps :: [term()]
+}).
+
+-doc """
+The options of the listening socket. The user's take the place of those of the same name: TLS 1.3
+and 1.2 with OTP's ciphers in this order, and no renegotiation. Where certificates say who asks, a
+client must have one that an authority of `cacertfile` or `cacerts` has signed.
+""".
+-spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
+options(Own, Authenticate) ->
+    Asked = case Authenticate of
+        {certificate, _} -> [{verify, verify_peer}, {fail_if_no_peer_cert, true}];
+        _ -> []
+    end,
+    Defaults = Asked ++ [{versions, ['tlsv1.3', 'tlsv1.2']}, {honor_cipher_order, true},
+                         {client_renegotiation, false}, {secure_renegotiate, true},
+                         {alpn_preferred_protocols, [~"h2", ~"http/1.1"]}],
+    [hidden(Option) || Option <- Own]
+        ++ [Option || {Name, _} = Option <- Defaults, not lists:keymember(Name, 1, Own)].
+
+%% Supervisors log what a listener that fails was started with.
+hidden({password, Password}) when not is_function(Password) -> {password, fun() -> Password end};
+hidden({certs_keys, Pairs}) -> {certs_keys, [hidden_in(Pair) || Pair <- Pairs]};
+hidden(Option) -> Option.
+
+hidden_in(#{password := Password} = Pair) when not is_function(Password) ->
+    Pair#{password := fun() -> Password end};
+hidden_in(Pair) ->
+    Pair.
+
+-doc "Whether the options name files.".
+-spec has_files([ssl:tls_server_option()]) -> boolean().
+has_files(Options) ->
+    erlmcp_tls_files:names(Options) =/= [].
+
+-doc "The table of what is current; it belongs to the calling process.".
+-spec new() -> ets:table().
+new() ->
+    ets:new(?MODULE, [public, {read_concurrency, true}]).
+
+-doc "The process that reads the files which these options name.".
+-spec child_spec(ets:table(), [ssl:tls_server_option()]) -> supervisor:child_spec().
+child_spec(Table, Options) ->
+    #{id => tls, start => {?MODULE, start_link, [Table, Options]}}.
+
+-doc false.
+-spec start_link(ets:table(), [ssl:tls_server_option()]) -> gen_server:start_ret().
+start_link(Table, Options) ->
+    gen_server:start_link(?MODULE, {Table, Options}, [{hibernate_after, 1000}]).
+
+-doc false.
+init({Table, Options}) ->
+    Names = erlmcp_tls_files:names(Options),
+    State = #state{table = Table, options = Options, names = Names,
+                   stamps = erlmcp_tls_files:stamps(Names)},
+    case erlmcp_tls_files:read(Options) of
+        {ok, Read} ->
+            ok = keep(Read, State),
+            {ok, State};
+        {error, Reason} ->
+            %% One that is started again has what was read before.
+            case ets:member(Table, current) of
+                true ->
+                    {ok, changed(State)};
+                false ->
+                    {error, Reason}
+            end
+    end.
+
+keep(Read, #state{table = Table}) ->
+    true = ets:insert(Table, {current, Read}),
+    _ = erlang:send_after(?LOOK, self(), look),
+    ok.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info(look, #state{names = Names, stamps = Stamps} = State) ->
+    case erlmcp_tls_files:stamps(Names) of
+        Stamps ->
+            _ = erlang:send_after(?LOOK, self(), look),
+            {noreply, State};
+        Changed ->
+            {noreply, changed(State#state{stamps = Changed})}
+    end;
+handle_info(_, State) ->
+    {noreply, State}.
+
+changed(#state{options = Options, names = Names} = State) ->
+    case erlmcp_tls_files:read(Options) of
+        {ok, Read} ->
+            ok = keep(Read, State),
+            logger:notice(#{what => certificates_read, files => Names});
+        {error, {file, File, Reason}} ->
+            %% They may be written at this moment: looked at again with their next change.
+            _ = erlang:send_after(?LOOK, self(), look),
+            logger:warning(#{what => certificates_kept, file => File, reason => Reason})
+    end,
+    State.
+
+%% The connections.
+
+%% What cowboy's own does for TLS, with the current certificates.
+-doc false.
+-spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> ok.
+connection_process(Parent, Ref, Transport, #{erlmcp_tls := Table} = Options) ->
+    {ok, Socket} = ranch:handshake(Ref, ets:lookup_element(Table, current, 2)),
+    _ = process_flag(trap_exit, true),
+    Protocol = case ssl:negotiated_protocol(Socket) of
+        {ok, ~"h2"} -> cowboy_http2;
+        _ -> cowboy_http
+    end,
+    Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).

@@ -1,0 +1,84 @@
+-module(erlmcp_scope).
+-moduledoc """
+Scopes: what the holder of a token has been allowed to do. Pure.
+
+Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
+""".
+
+-export([are_scopes/1, check/2, with_implied/2, insufficient/1]).
+
+-export_type([scope/0, scopes/0, implied/0]).
+
+-doc "Printable ASCII without a space, a quotation mark or a backslash.".
+-type scope() :: binary().
+-doc "The scopes of a request; `all` where nobody limits what its principal may do.".
+-type scopes() :: all | [scope()].
+-doc "The scopes that a broader one has in it.".
+-type implied() :: #{scope() => [scope()]}.
+
+-doc """
+Whether a term is a list of scopes.
+
+## Examples
+
+```erlang
+1> erlmcp_scope:are_scopes([~"files:read", ~"files:write"]).
+true
+2> erlmcp_scope:are_scopes([~"files read"]).
+false
+```
+""".
+-spec are_scopes(term()) -> boolean().
+are_scopes([Scope | Scopes]) -> is_scope(Scope) andalso are_scopes(Scopes);
+are_scopes(Term) -> Term =:= [].
+
+is_scope(<<>>) -> false;
+is_scope(Scope) when is_binary(Scope) -> are_scope_bytes(Scope);
+is_scope(_) -> false.
+
+are_scope_bytes(<<Byte, Rest/binary>>) when Byte > $\s, Byte < 127, Byte =/= $", Byte =/= $\\ ->
+    are_scope_bytes(Rest);
+are_scope_bytes(Rest) ->
+    Rest =:= <<>>.
+
+-doc """
+Whether these scopes are enough for what needs those, or the refusal that says which it needs. It
+names all of them, also those that there are, so that a client can ask for them at once.
+""".
+-spec check(Needed :: [scope()], scopes()) -> ok | {error, erlmcp_refusal:refusal()}.
+check([], _) -> ok;
+check(_, all) -> ok;
+check(Needed, Scopes) ->
+    case Needed -- Scopes of
+        [] -> ok;
+        _ -> {error, insufficient(Needed)}
+    end.
+
+-doc "The refusal of a request that has not all of these scopes.".
+-spec insufficient([scope(), ...]) -> erlmcp_refusal:refusal().
+insufficient(Needed) ->
+    erlmcp_refusal:new(authz_forbidden, [~"this needs the scopes ", lists:join($\s, Needed)],
+                       #{scopes => Needed}).
+
+-doc """
+Scopes with those that they imply, and those that these imply.
+
+## Examples
+
+```erlang
+1> erlmcp_scope:with_implied([~"admin"], #{~"admin" => [~"write"], ~"write" => [~"read"]}).
+[~"admin", ~"write", ~"read"]
+```
+""".
+-spec with_implied(scopes(), implied()) -> scopes().
+with_implied(all, _) -> all;
+with_implied(Scopes, Implied) when map_size(Implied) =:= 0 -> Scopes;
+with_implied(Scopes, Implied) -> lists:reverse(implied(Scopes, Implied, [])).
+
+implied([], _, Found) ->
+    Found;
+implied([Scope | Scopes], Implied, Found) ->
+    case lists:member(Scope, Found) of
+        true -> implied(Scopes, Implied, Found);
+        false -> implied(maps:get(Scope, Implied, []) ++ Scopes, Implied, [Scope | Found])
+    end.

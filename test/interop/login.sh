@@ -1,0 +1,58 @@
+#!/bin/sh
+# A login at a real authorization server, npm's oidc-provider: erlmcp's client gets tokens there and
+# calls erlmcp's server with them.
+#
+#   test/interop/login.sh
+#
+# Every check is a line; the last one is `N passed, N failed`, and the exit status is 1 when one
+# failed, or when there were others than test/interop/checks.txt says. The project must have been
+# built; needs scripts/env.sh.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+root=$here/../..
+peers=$("$root/scripts/peers.sh" node oidc)
+work=$(mktemp -d)
+provider=''
+stop() {
+    [ -z "$provider" ] || { kill "$provider" 2>/dev/null || :; wait "$provider" 2>/dev/null || :; }
+    provider=''
+}
+trap 'stop; rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+
+# The provider's imports are looked up from where it lies.
+ln -s "$peers/oidc/node_modules" "$work/node_modules"
+cp "$here/oidc/provider.mjs" "$work/provider.mjs"
+erlc -o "$work" "$here/oidc/login.erl"
+
+# Its input is held open by nobody else: it ends with this script at the latest.
+mkfifo "$work/input"
+"$peers/bin/node" "$work/provider.mjs" <"$work/input" >"$work/said" 2>"$work/log" &
+provider=$!
+exec 8>"$work/input"
+tries=0
+until [ -s "$work/said" ]; do
+    kill -0 "$provider" 2>/dev/null || break
+    tries=$((tries + 1))
+    [ "$tries" -lt 300 ] || break
+    sleep 0.1
+done
+
+wanted=$(awk '$1 " " $2 == "oidc login" { print $3 }' "$here/checks.txt")
+status=0
+timeout -k 5 120 erl -noinput -pa "$work" -pa "$root"/_build/default/lib/*/ebin \
+    -eval 'login:main(init:get_plain_arguments()).' -extra "$(cat "$work/said")" "$wanted" \
+    >"$work/out" 2>"$work/err" || status=$?
+cat "$work/out"
+case $(tail -n 1 "$work/out") in
+    *' passed, '*' failed') ;;
+    # It died on the way: whatever it said before, this is a failure.
+    *)
+        echo "not ok - login: ended with status $status before its last line"
+        echo "$(grep -c '^ok - ' "$work/out") passed, 1 failed" || :
+        status=1
+        ;;
+esac
+[ "$status" -eq 0 ] || awk '{ print "# login: " $0 }' "$work/err" "$work/log" | tail -n 40 >&2
+exit "$status"
