@@ -36,6 +36,8 @@ haproxy() {
     cat >"$work/haproxy.cfg" <<CONFIGURATION
 global
     maxconn 1000
+    # Or two of them could have one port, each for a part of the connections.
+    noreuseport
 defaults
     mode http
     timeout connect 5s
@@ -91,6 +93,8 @@ CONFIGURATION
 ready=''
 for ((tries = 0; tries < 20 && ! ${#ready}; tries++)); do
     port=$((RANDOM % 10000 + 20000))
+    # Whoever answers there already would be taken for the proxy.
+    if (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; then continue; fi
     "$proxy" "$port"
     for ((waited = 0; waited < 100; waited++)); do
         kill -0 "$pid" 2>/dev/null || break

@@ -15,7 +15,7 @@ Model Context Protocol for Erlang/OTP: the functions a user meets first.
 A server speaks all five revisions of the protocol at once, to each client the one it asks for.
 """.
 
--export([start_server/1, child_spec/1, stop_server/1, listeners/1]).
+-export([start_server/1, child_spec/1, drain/2, stop_server/1, listeners/1]).
 -export([add/3, remove/3, resource_updated/2, info/1]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 
@@ -114,6 +114,32 @@ stop_server(Server) ->
         unlink(Pid),
         proc_lib:stop(Pid, shutdown, infinity)
     end).
+
+-doc """
+Takes a server out of service before it is stopped: it takes no more connections and refuses new
+requests with 1077, ends its open subscriptions, and waits for the calls and tasks that run, so many
+milliseconds at most. Calls that have not answered then are ended, and their clients told so
+(1077); `calls` says how many, `tasks` how many tasks run still. Returns as soon as nothing runs.
+
+The server stays there and refuses: stop it, or let its supervisor do so.
+
+## Examples
+
+```erlang
+1> {ok, Server} = erlmcp:start_server(#{name => ~"greeter", version => ~"1.0.0"}).
+2> erlmcp:drain(Server, 10_000).
+{ok, #{calls => 0, tasks => 0}}
+3> erlmcp:stop_server(Server).
+ok
+```
+""".
+-spec drain(server(), Milliseconds :: non_neg_integer()) ->
+    {ok, #{calls := non_neg_integer(), tasks := non_neg_integer()}} | {error, not_found}.
+drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
+    case erlmcp_registry:whereis(Server) of
+        {ok, Pid, Instance} -> {ok, erlmcp_server_sup:drain(Pid, Instance, Milliseconds)};
+        error -> {error, not_found}
+    end.
 
 -doc """
 Where a server listens: `transport` (`http`, `tcp`, `stdio`) and, but for stdio, `ip`, `port`

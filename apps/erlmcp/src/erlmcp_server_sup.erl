@@ -7,7 +7,7 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 
 -behaviour(supervisor).
 
--export([start_link/2, publisher/1, listeners/1]).
+-export([start_link/2, publisher/1, listeners/1, drain/3]).
 -export([init/1]).
 
 -doc "Starts a server with these settings and the catalog that they amount to.".
@@ -27,12 +27,27 @@ publisher(Supervisor) ->
 -doc "Where a server listens.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
-    Ids = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
-    [address(Id) || Id <- lists:sort(Ids)].
+    lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).
 
-address({_, http, Options} = Id) -> (erlmcp_http:address(Id, Options))#{transport => http};
-address({_, tcp, _} = Id) -> (erlmcp_tcp:address(Id))#{transport => tcp};
-address({_, stdio, _}) -> #{transport => stdio}.
+listener_ids(Supervisor) ->
+    [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)].
+
+-doc "Takes a server out of service; see `erlmcp:drain/2`.".
+-spec drain(pid(), erlmcp_instance:instance(), Milliseconds :: non_neg_integer()) ->
+    erlmcp_drain:drained().
+drain(Supervisor, Instance, Milliseconds) ->
+    OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
+    erlmcp_drain:drain(Instance, OfRanch, Milliseconds).
+
+address({_, stdio, _}) ->
+    [#{transport => stdio}];
+address({_, Transport, Options} = Id) ->
+    case {Transport, ranch:get_addr(Id)} of
+        %% It is suspended.
+        {_, {undefined, undefined}} -> [];
+        {http, At} -> [(erlmcp_http:address(At, Options))#{transport => http}];
+        {tcp, At} -> [(erlmcp_tcp:address(At))#{transport => tcp}]
+    end.
 
 -doc false.
 init(Given) ->

@@ -22,16 +22,19 @@ command() ->
             help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
+          #{name => drain, long => "-drain", type => {integer, [{min, 0}]}, default => 8,
+            help => "seconds that SIGTERM gives to what runs, 8 unless given"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.
 
-run(#{module := Name, host := Host} = Arguments) ->
+run(#{module := Name, host := Host, drain := Drain} = Arguments) ->
     maybe
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         ok ?= start_application(Beam),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
+        ok = erlmcp_cli_sigterm:drain(Server, Drain * 1000),
         ok = announce(Module, Server, Arguments),
         serving
     else

@@ -6,7 +6,8 @@
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
          unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_3/1,
-         not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigint_ends_serve/1,
+         not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
+         a_second_sigterm_does_not/1, sigint_ends_serve/1,
          tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
          stdio_stdout_is_clean/1, other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
@@ -18,7 +19,8 @@
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
      unusable_host_exits_1, nobody_there_exits_3, not_an_mcp_endpoint_exits_1,
-     sigterm_ends_serve_with_0, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
+     sigterm_ends_serve_with_0, sigterm_waits_for_answers,
+     a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
      ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
 
 groups() ->
@@ -103,6 +105,42 @@ pages(Socket) ->
 sigterm_ends_serve_with_0(Config) ->
     {Server, _, _} = serve(["--port", "0"], Config),
     0 = stop("TERM", Server).
+
+%% "`erlmcp serve` does so when it gets SIGTERM"
+sigterm_waits_for_answers(Config) ->
+    {Server, Socket} = slowly(1000, Config),
+    0 = stop("TERM", Server),
+    {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
+    #{~"id" := 7, ~"result" := #{}} = json:decode(Line).
+
+a_second_sigterm_does_not(Config) ->
+    {Server, Socket} = slowly(600_000, Config),
+    {os_pid, Pid} = erlang:port_info(Server, os_pid),
+    "" = os:cmd("kill -TERM " ++ integer_to_list(Pid)),
+    until_refused(Socket),
+    0 = stop("TERM", Server).
+
+%% A server with a call that takes so long.
+slowly(Milliseconds, Config) ->
+    {Server, _, Said} = serve(["--port", "0", "--tcp", "0", "--drain", "600"], Config),
+    {match, [Port]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+                             [{capture, all_but_first, list}]),
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port),
+                                   [binary, {active, false}, {packet, line}]),
+    Slow = line(7, ~"tools/call", #{name => ~"slow_tool", arguments => #{ms => Milliseconds}}),
+    %% What comes behind it is answered when it has been accepted.
+    ok = gen_tcp:send(Socket, [Slow, discover()]),
+    {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
+    [#{~"id" := 1, ~"result" := #{}}] = answers(discover(), Line),
+    {Server, Socket}.
+
+until_refused(Socket) ->
+    ok = gen_tcp:send(Socket, discover()),
+    {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
+    case json:decode(Line) of
+        #{~"result" := #{}} -> until_refused(Socket);
+        #{~"error" := #{~"code" := 1077}} -> ok
+    end.
 
 sigint_ends_serve(Config) ->
     {Server, _, _} = serve(["--port", "0"], Config),

@@ -32,8 +32,8 @@ new(Places, Before) ->
     Free = ets:new(erlmcp_free_accounts, [public, ordered_set]),
     true = ets:insert(Free, {next, 0}),
     #{words => atomics:new(Before + ?STRIDE * Places, [{signed, true}]),
-      table => ets:new(erlmcp_accounts, [public, {read_concurrency, true},
-                                         {write_concurrency, auto}]),
+      %% Without `read_concurrency`, which makes each look dearer: its locks are many as it is.
+      table => ets:new(erlmcp_accounts, [public, {write_concurrency, auto}]),
       free => Free, first => Before + 1, places => Places}.
 
 -doc "The account of this key: the index of its first word. `full` where no other can be opened.".

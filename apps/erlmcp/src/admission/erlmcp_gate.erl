@@ -13,7 +13,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 
 -export([new/1]).
 -export([connect/2, joined/2, enter/2, await/2, take/2, hand_over/2, leave/1]).
--export([state/1, drain/1, limit/1, limit/2, held/2, waits/1, network/1]).
+-export([state/1, drain/1, limit/1, limit/2, held/2, calls/1, waits/1, network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -61,6 +61,9 @@ No bound of what is held is more than 268,435,455.
      Since :: pos_integer() | {waits, flow()} | untimed}
     | free.
 
+%% When who was refused for want of memory may come again.
+-define(RETRY_MS, 1000).
+
 -doc "A gate with these bounds. Its tables belong to the calling process.".
 -spec new(bounds()) -> gate().
 new(Given) ->
@@ -87,15 +90,15 @@ bounded(Limit) -> Limit.
 -doc "The calling process holds a connection from this address.".
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
     {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-connect(#{books := Books, bounds := Bounds}, #{address := Address}) ->
+connect(#{books := Books, bounds := Bounds} = Gate, #{address := Address}) ->
     #{connections := Most, connections_per_address := MostOfOne} = Bounds,
-    case erlmcp_gate_books:is_draining(Books) of
-        false ->
+    case state(Gate) of
+        open ->
             connection([{connections, 1, bounded(Most)}
                         | [{{address, network(Address)}, 1, MostOfOne}
                            || Address =/= local, MostOfOne =/= infinity]], Books);
-        true ->
-            {refuse, erlmcp_gate_refusal:new(draining)}
+        Refused ->
+            Refused
     end.
 
 -doc """
@@ -128,17 +131,21 @@ A message of a tenant, which has been read and not yet been answered. A request 
 waits for one, see `await/2`; other messages are counted in the rates, and hold nothing.
 """.
 -spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-enter(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
-    case erlmcp_gate_books:is_draining(Books) of
-        false ->
-            Now = erlmcp_gate_books:now(Books),
-            maybe
-                {ok, Held} ?= of_principal(Flow, Kind, Now, Gate),
-                ok ?= of_server(Rates, Held, Now, Books),
-                entered(Message, Held, Now, Gate)
-            end;
-        true ->
-            {refuse, erlmcp_gate_refusal:new(draining)}
+enter(Gate, #{kind := request} = Message) ->
+    case state(Gate) of
+        open -> come_in(Gate, Message);
+        Refused -> Refused
+    end;
+enter(Gate, Message) ->
+    %% What is in may need it to come to its end.
+    come_in(Gate, Message).
+
+come_in(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
+    Now = erlmcp_gate_books:now(Books),
+    maybe
+        {ok, Held} ?= of_principal(Flow, Kind, Now, Gate),
+        ok ?= of_server(Rates, Held, Now, Books),
+        entered(Message, Held, Now, Gate)
     end.
 
 of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bounds := Bounds}) ->
@@ -270,17 +277,22 @@ leave({Books, Id, _}) ->
     erlmcp_gate_books:leave(Id, Books).
 
 -doc """
-Whether a message could enter now, as far as the state of the server goes and not its bounds: for
-who wants to refuse before it has read the message.
+Whether a request could enter now, as far as the state of the server goes and not its bounds: for
+who wants to refuse before it has read it. Other messages enter in any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(#{books := Books}) ->
     case erlmcp_gate_books:is_draining(Books) of
-        false -> open;
-        true -> {refuse, erlmcp_gate_refusal:new(draining)}
+        true ->
+            {refuse, erlmcp_gate_refusal:new(draining)};
+        false ->
+            case erlmcp_memory_guard:state() of
+                ok -> open;
+                full -> {refuse, erlmcp_memory_guard:refusal(?RETRY_MS)}
+            end
     end.
 
--doc "From now on nobody enters; who is in leaves as always.".
+-doc "From now on no request and no connection enters; who is in leaves as always.".
 -spec drain(gate()) -> ok.
 drain(#{books := Books}) ->
     erlmcp_gate_books:drain(Books).
@@ -299,6 +311,11 @@ limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
 -spec held(gate(), erlmcp_gate_books:key()) -> non_neg_integer().
 held(#{books := Books}, Key) ->
     erlmcp_gate_books:held(Key, Books).
+
+-doc "The processes whose requests are in flight, or wait.".
+-spec calls(gate()) -> [pid()].
+calls(#{books := Books}) ->
+    erlmcp_gate_books:calls(Books).
 
 -doc """
 How many requests have come to the process of their call, and for how many nanoseconds together they

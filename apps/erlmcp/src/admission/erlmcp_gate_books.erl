@@ -7,7 +7,7 @@ back once, by who takes that away.
 """.
 
 -export([new/1, now/1]).
--export([is_draining/1, drain/1, limit/1, limit/2, held/2]).
+-export([is_draining/1, drain/1, limit/1, limit/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, take_place/1, give/2]).
 -export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
 -export([put_queue/2, queue/1, nobody_waits/1]).
@@ -222,6 +222,16 @@ grant(Id, Place, #{ledger := Ledger} = Books) ->
         gone ->
             false
     end.
+
+-doc "Who holds a place of a request, or waits for one.".
+-spec calls(books()) -> [pid()].
+calls(#{ledger := Ledger}) ->
+    erlmcp_ledger:fold(fun({_, Pid, Held, Waits}, Pids) ->
+        case Waits =/= [] orelse lists:keymember(?IN_FLIGHT, 1, Held) of
+            true -> [Pid | Pids];
+            false -> Pids
+        end
+    end, [], Ledger).
 
 -doc "This is the gate's queue.".
 -spec put_queue(pid(), books()) -> ok.

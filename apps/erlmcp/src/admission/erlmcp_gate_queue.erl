@@ -4,10 +4,9 @@ The process in which requests wait that a gate has no place for. Its bounds are 
 (`m:erlmcp_gate`), taken before anyone comes here; so no more can wait than they allow. Flows take
 turns, so that a flood of one makes only itself wait.
 
-A request waits `queue_ms` milliseconds at most. When the queue has not been empty for that long, to
-wait does no good to anybody: then those that have waited for more than a twentieth of it are
-refused when a turn comes, the oldest first, and the place goes to a young one. That is "controlled
-delay" as in Ben Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). Nobody's place is left unused.
+A request waits `queue_ms` milliseconds at most. Where it has waited for longer than does good
+(`m:erlmcp_patience`), it is refused when it would be its turn, the oldest first, and the place goes
+to another; nobody's place is left unused. One whose turn cannot come in time is refused at once.
 """.
 
 -behaviour(gen_server).
@@ -15,22 +14,13 @@ delay" as in Ben Maurer, "Fail at Scale" (ACM Queue 13.8, 2015). Nobody's place 
 -export([start_link/1, wait/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% What part of the longest wait is allowed in a queue that stays.
--define(STANDING, 20).
 %% Milliseconds after which it is looked for places that nobody told of.
 -define(LOOK, 100).
-%% Turns over which their usual distance is taken.
--define(TURNS, 8).
 
 -record(queue, {
     books :: erlmcp_gate_books:books(),
-    longest :: pos_integer(),
+    patience :: erlmcp_patience:patience(),
     flows = erlmcp_flows:new() :: erlmcp_flows:flows(),
-    %% milliseconds: since when it has not been empty, when the last turn was
-    since = 0 :: integer(),
-    turn = 0 :: integer(),
-    %% microseconds from one turn to the next, as it is usual; 0 where that is not known
-    distance = 0 :: non_neg_integer(),
     timer = none :: none | reference()
 }).
 
@@ -63,7 +53,7 @@ wait_in(Queue, Flow, Id, Milliseconds) ->
 -doc false.
 init(#{books := Books, bounds := #{queue_ms := Longest}}) ->
     ok = erlmcp_gate_books:put_queue(self(), Books),
-    {ok, #queue{books = Books, longest = Longest}}.
+    {ok, #queue{books = Books, patience = erlmcp_patience:new(Longest)}}.
 
 -doc false.
 handle_call(_, _, Queue) ->
@@ -88,8 +78,9 @@ handle_info(_, Queue) ->
     {noreply, Queue}.
 
 come(Reference, {Flow, Id} = Key, Pid, Deadline, Now, #queue{flows = Flows} = Queue) ->
-    Left = min(Deadline - Now, Queue#queue.longest),
-    case erlmcp_flows:ahead(Flow, Flows) * Queue#queue.distance div 1000 of
+    #queue{patience = Patience} = Queue,
+    Left = min(Deadline - Now, erlmcp_patience:longest(Patience)),
+    case erlmcp_patience:needed(erlmcp_flows:ahead(Flow, Flows), Patience) of
         Needed when Needed >= Left, Needed > 0; Left =< 0 ->
             Reference ! {Reference, {refused, max(1, Needed)}},
             Queue;
@@ -97,10 +88,10 @@ come(Reference, {Flow, Id} = Key, Pid, Deadline, Now, #queue{flows = Flows} = Qu
             Waiting = {Reference, Now, erlang:send_after(Left, self(), {late, Key}),
                        monitor(process, Pid, [{tag, {gone, Key}}])},
             Began = case erlmcp_flows:length(Flows) of
-                0 -> Queue#queue{since = Now, turn = Now};
-                _ -> Queue
+                0 -> erlmcp_patience:began(Now, Patience);
+                _ -> Patience
             end,
-            Began#queue{flows = erlmcp_flows:add(Flow, Id, Waiting, Flows)}
+            Queue#queue{flows = erlmcp_flows:add(Flow, Id, Waiting, Flows), patience = Began}
     end.
 
 %% As long as there are places, and some who want them.
@@ -115,13 +106,14 @@ turns(#queue{flows = Flows, books = Books} = Queue) ->
             end
     end.
 
-turn(Place, Now, #queue{flows = Flows, books = Books} = Queue) ->
+turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
     case erlmcp_flows:next(Flows) of
         none ->
             ok = erlmcp_gate_books:give(Place, Books),
             Queue;
         {{_, Id} = Key, {_, Arrived, _, _} = Waiting} ->
-            case Now - Arrived > allowed(Now, Queue) andalso erlmcp_flows:length(Flows) > 1 of
+            Allowed = erlmcp_patience:allowed(Now, Patience),
+            case Now - Arrived > Allowed andalso erlmcp_flows:length(Flows) > 1 of
                 true ->
                     turn(Place, Now, refuse(Key, Queue));
                 false ->
@@ -137,22 +129,16 @@ turn(Place, Now, #queue{flows = Flows, books = Books} = Queue) ->
             end
     end.
 
-allowed(Now, #queue{since = Since, longest = Longest}) when Now - Since =< Longest -> Longest;
-allowed(Now, #queue{turn = Turn, longest = Longest}) -> max(Longest div ?STANDING, Now - Turn).
-
-granted(Key, Waiting, Now, #queue{turn = Turn, flows = Flows, books = Books} = Queue) ->
+granted(Key, Waiting, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
     ok = answer(Waiting, {granted, erlmcp_gate_books:now(Books)}),
-    Queue#queue{flows = erlmcp_flows:served(Key, Flows), turn = Now,
-                distance = usual((Now - Turn) * 1000, Queue#queue.distance)}.
+    Queue#queue{flows = erlmcp_flows:served(Key, Flows),
+                patience = erlmcp_patience:turned(Now, Patience)}.
 
-usual(Distance, 0) -> Distance;
-usual(Distance, Usual) -> Usual + (Distance - Usual) div ?TURNS.
-
-refuse(Key, #queue{flows = Flows, distance = Distance} = Queue) ->
+refuse(Key, #queue{flows = Flows, patience = Patience} = Queue) ->
     case erlmcp_flows:take(Key, Flows) of
         {ok, Waiting, Rest} ->
-            Milliseconds = max(1, erlmcp_flows:length(Rest) * Distance div 1000),
-            ok = answer(Waiting, {refused, Milliseconds}),
+            Needed = erlmcp_patience:needed(erlmcp_flows:length(Rest), Patience),
+            ok = answer(Waiting, {refused, max(1, Needed)}),
             ok = release(Waiting),
             Queue#queue{flows = Rest};
         error ->

@@ -33,7 +33,6 @@ stands in the header as `kid`; `seconds` is how long the assertion serves, 60 un
     no_key | encrypted_key | {unsupported_algorithm, binary()} | {wrong_key, binary()}.
 
 -define(SECONDS, 60).
--define(RSA_BITS, 2048).
 
 -doc "A new assertion: each has an id of its own, so it serves once.".
 -spec client(options()) -> {ok, Jwt :: binary()} | {error, reason()}.
@@ -93,18 +92,11 @@ read(Pem) ->
         _:_ -> {error, no_key}
     end.
 
-fits(~"ES256", {_, #{~"kty" := ~"EC", ~"crv" := ~"P-256"}}) ->
-    ok;
-fits(~"EdDSA", {_, #{~"kty" := ~"OKP", ~"crv" := ~"Ed25519"}}) ->
-    ok;
-fits(Algorithm, {_, #{~"kty" := ~"RSA", ~"n" := Modulus}})
-        when Algorithm =:= ~"RS256"; Algorithm =:= ~"PS256" ->
-    case base64:decode(Modulus, #{mode => urlsafe, padding => false}) of
-        Bytes when bit_size(Bytes) >= ?RSA_BITS -> ok;
-        _ -> {error, {wrong_key, Algorithm}}
-    end;
-fits(Algorithm, _) ->
-    {error, {wrong_key, Algorithm}}.
+fits(Algorithm, {_, Map}) ->
+    case erlmcp_jwk:fits(Algorithm, Map) of
+        true -> ok;
+        false -> {error, {wrong_key, Algorithm}}
+    end.
 
 sign({Key, _}, Header, Payload) ->
     {_, Jwt} = jose_jws:compact(jose_jwt:sign(Key, Header, Payload)),

@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Authorization", and "Security Best Practices 
 Hijacking".
 """.
 
--export([principal/2, challenge/1]).
+-export([principal/2, guarded/1, bad_return/0, challenge/1]).
 
 -export_type([principal/0, authenticate/0, request/0]).
 
@@ -43,22 +43,39 @@ whose headers are secrets.
 -spec principal(authenticate(), request()) ->
     {ok, principal()} | {error, erlmcp_refusal:refusal()}.
 principal(Authenticate, #{headers := Headers} = Request) ->
-    try Authenticate(Request) of
-        {ok, Principal} ->
+    case guarded(fun() -> Authenticate(Request) end) of
+        {ok, {ok, Principal}} ->
             {ok, Principal};
-        {error, Reason} when is_binary(Reason) ->
+        {ok, {error, Reason}} when is_binary(Reason) ->
             case unicode:characters_to_binary(Reason) of
                 Reason -> {error, refused(Reason, Headers)};
-                _ -> {error, failed(bad_return, [])}
+                _ -> {error, bad_return()}
             end;
-        _ ->
-            {error, failed(bad_return, [])}
-    catch
-        _:Reason:Stack -> {error, failed(outline(Reason), Stack)}
+        {ok, _} ->
+            {error, bad_return()};
+        {error, Refusal} ->
+            {error, Refusal}
     end.
 
 refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_credentials, Reason);
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
+
+-doc """
+What a fun of the user's gives that is asked who asks; where it crashes, 500, and the log has the
+place and nothing of what it was given.
+""".
+-spec guarded(fun(() -> Result)) -> {ok, Result} | {error, erlmcp_refusal:refusal()}.
+guarded(Fun) ->
+    try Fun() of
+        Result -> {ok, Result}
+    catch
+        _:Reason:Stack -> {error, failed(outline(Reason), Stack)}
+    end.
+
+-doc "The refusal where such a fun gives what it may not.".
+-spec bad_return() -> erlmcp_refusal:refusal().
+bad_return() ->
+    failed(bad_return, []).
 
 failed(Reason, Stack) ->
     Incident = erlmcp_incident:log(#{what => authenticate_failed, reason => Reason,

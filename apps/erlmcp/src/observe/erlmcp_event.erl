@@ -52,7 +52,10 @@ table() ->
       ~"a handler crashed; the log has the rest under the id"},
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},
-     {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"}].
+     {breaker_closed, [target], ~"a call of `target` was served: all calls go there again"},
+     {draining, [milliseconds], ~"the server is being drained: new requests are refused with 1077"},
+     {drained, [calls, tasks],
+      ~"it was: `calls` were ended before they had answered, `tasks` run still"}].
 
 -doc "Makes the table of the node's servers; it belongs to the calling process.".
 -spec open() -> ok.

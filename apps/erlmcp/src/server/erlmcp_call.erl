@@ -181,6 +181,8 @@ timed_out(Id, Revision, Instance) ->
 died(Reason, Id, Revision, Instance) ->
     answer(erlmcp_answers:answered({error, why(Reason)}, Instance), Id, Revision).
 
+why({shutdown, draining}) ->
+    erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");
 why(killed) ->
     erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound");
 why(_) ->

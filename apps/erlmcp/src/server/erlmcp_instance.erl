@@ -12,7 +12,8 @@ itself, and its row counts the messages that it has not taken yet.
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
--export([take_calls/4, count_calls/3, count_sessions/1, last_used/2, subscriptions/1]).
+-export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
+-export([subscriptions/1]).
 -export([task_store/1]).
 -export([put_supervisor/3, supervisor/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
@@ -129,6 +130,11 @@ delete_session(Id, #{sessions := Sessions}) ->
 -spec count_sessions(instance()) -> non_neg_integer().
 count_sessions(#{sessions := Sessions}) ->
     ets:info(Sessions, size).
+
+-doc "The processes of the open sessions of Streamable HTTP.".
+-spec session_pids(instance()) -> [pid()].
+session_pids(#{sessions := Sessions}) ->
+    ets:select(Sessions, [{{'$1', '$2', '_', '_', '_'}, [{is_binary, '$1'}], ['$2']}]).
 
 -doc "When a session was last used, in monotonic milliseconds.".
 -spec last_used(session_id(), instance()) -> integer().

@@ -3,13 +3,21 @@
 
 -behaviour(supervisor).
 
--export([start_link/1]).
+-export([start_link/1, count/1]).
 -export([init/1]).
 
 -doc "Starts the supervisor of an instance's tasks.".
 -spec start_link(erlmcp_instance:instance()) -> supervisor:startlink_ret().
 start_link(Instance) ->
     supervisor:start_link(?MODULE, Instance).
+
+-doc "How many tasks of an instance run.".
+-spec count(erlmcp_instance:of_calls()) -> non_neg_integer().
+count(Instance) ->
+    case erlmcp_instance:supervisor(tasks, Instance) of
+        undefined -> 0;
+        Pid -> proplists:get_value(active, supervisor:count_children(Pid))
+    end.
 
 -doc false.
 init(Instance) ->

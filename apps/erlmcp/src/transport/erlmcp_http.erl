@@ -74,11 +74,10 @@ streamable(ReceiveTimeout, Options, #{limits := Limits} = Instance) ->
       invalid_response_headers => ignore,
       logger => erlmcp_http_log}.
 
--doc "Where it listens.".
--spec address(ranch:ref(), map()) -> #{ip := inet:ip_address(), port := inet:port_number(),
-                                       url := binary(), sse_url => binary()}.
-address(Ref, Options) ->
-    {Ip, Port} = ranch:get_addr(Ref),
+-doc "What there is to know of a listener at this address.".
+-spec address({inet:ip_address(), inet:port_number()}, map()) ->
+    #{ip := inet:ip_address(), port := inet:port_number(), url := binary(), sse_url => binary()}.
+address({Ip, Port}, Options) ->
     Scheme = case Options of
         #{tls := true} -> ~"https://";
         #{tls := false} -> ~"http://"

@@ -37,11 +37,10 @@ child_spec(Ref, Options, #{limits := Limits} = Instance) ->
                             ?MODULE, {maps:get(principal, Options, anonymous), Instance}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "Where it listens.".
--spec address(ranch:ref()) -> #{ip := inet:ip_address(), port := inet:port_number(),
-                                url := binary()}.
-address(Ref) ->
-    {Ip, Port} = ranch:get_addr(Ref),
+-doc "What there is to know of a listener at this address.".
+-spec address({inet:ip_address(), inet:port_number()}) ->
+    #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
+address({Ip, Port}) ->
     #{ip => Ip, port => Port, url => <<"tcp://", (erlmcp_host:authority(Ip, Port))/binary>>}.
 
 -doc false.

@@ -9,7 +9,8 @@ It also is the user: `browser/1` follows a login's URL up to where it leaves for
 
 -export([start/0, start/1, stop/1, url/1, url/2]).
 -export([change/3, metadata/2, resource/2, asked/1, asked/2]).
--export([browser/1, logged_in/1, call/2, call/3, deadline/0, token_answer/1, json/2]).
+-export([browser/1, logged_in/1, call/2, call/3, deadline/0]).
+-export([granted/2, token_answer/1, json/2]).
 -export([init/2]).
 
 -define(PRM, ~"/.well-known/oauth-protected-resource/mcp").
@@ -176,7 +177,9 @@ changed(Table, Name, Document) ->
             Document
     end.
 
-%% A code counts once, and with its verifier only.
+-doc "Whether a request for a token brings what is good: a code once, with its verifier only.".
+granted(Form, #{table := Table}) ->
+    granted(Form, Table);
 granted(#{~"grant_type" := ~"authorization_code", ~"code" := ~"a-code",
           ~"code_verifier" := Verifier}, Table) ->
     ets:take(Table, code) =:= [{code, base64:encode(crypto:hash(sha256, Verifier),

@@ -633,6 +633,8 @@ value(_, size) -> non_neg_integer();
 value(_, scope) -> oneof([public, private]);
 value(_, middleware) ->
     list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));
+value(_, breaker) -> elements([billing, #{}]);
+value(_, label) -> elements([images, sounds]);
 value(_, cache) -> elements([#{ttl_ms => 1}, #{ttl_ms => 1000, scope => public}]);
 value(_, task_support) -> oneof([forbidden, optional, required]);
 value(_, task_start) -> oneof([at_once, on_return]);

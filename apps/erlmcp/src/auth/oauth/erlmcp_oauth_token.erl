@@ -7,7 +7,7 @@ that was asked for.
 Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 7523; RFC 9449, sections 5 and 8.
 """.
 
--export([request/5, exchange/4, refresh/3, said/2]).
+-export([request/5, exchange/4, refresh/3, post/4, said/2]).
 
 -export_type([tokens/0, reason/0]).
 
@@ -84,7 +84,7 @@ Exchanges a token at an identity provider for the assertion that another authori
 exchange(Url, Form, Client, Context) ->
     {_, Kind} = lists:keyfind(~"requested_token_type", 1, Form),
     maybe
-        {ok, Answer} ?= authenticated(Url, Url, Form, Client, Context#{dpop := none}),
+        {ok, Answer} ?= post(Url, Form, Client, Context),
         {ok, Document} ?= accepted(Answer),
         #{~"access_token" := Assertion} ?= Document,
         true ?= is_binary(Assertion) andalso byte_size(Assertion) =< ?TOKEN_BYTES,
@@ -95,6 +95,13 @@ exchange(Url, Form, Client, Context) ->
         {error, _} = Error -> Error;
         _ -> {error, {token, access_token}}
     end.
+
+-doc "Posts a form as this client, which says who it is as it is registered, without a proof.".
+-spec post(Url :: binary(), [{binary(), binary()}], erlmcp_oauth_registration:client(),
+           #{fetch := erlmcp_fetch:settings(), settings := map(), _ => _}) ->
+    {ok, erlmcp_fetch:answer()} | {error, reason()}.
+post(Url, Form, Client, Context) ->
+    authenticated(Url, Url, Form, Client, Context#{dpop => none}).
 
 authenticated(Url, Audience, Form, Client, Context) ->
     maybe

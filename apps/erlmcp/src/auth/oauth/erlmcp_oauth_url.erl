@@ -8,9 +8,9 @@ else on its own host. So what a distant server says never leads to another one's
 any other scheme.
 """.
 
--export([canonical/1, origin/1, same_origin/2, within/2]).
+-export([canonical/1, origin/1, same_origin/2, within/2, same_resource/2]).
 -export([plain_hosts/1, allowed/2, loopback/1]).
--export([resource_metadata/1, server_metadata/1, under_origin/2]).
+-export([resource_metadata/1, server_metadata/1, under_origin/2, with_host/2]).
 -export([with_query/2, query/1, endpoint/1]).
 
 -export_type([origin/0, plain/0]).
@@ -62,6 +62,27 @@ within(Url, Resource) ->
                      maps:get(query, Above) =:= maps:get(query, Parts, none));
         _ ->
             false
+    end.
+
+-doc """
+Whether two texts name one resource: they are the same, or URLs that differ in how scheme and host
+are written, in a port that is the scheme's own, or in a path that is only a slash.
+""".
+-spec same_resource(binary(), binary()) -> boolean().
+same_resource(Same, Same) ->
+    true;
+same_resource(One, Other) ->
+    case {resource(One), resource(Other)} of
+        {{ok, Resource}, {ok, Resource}} -> true;
+        _ -> false
+    end.
+
+resource(Url) ->
+    maybe
+        {ok, Canonical} ?= canonical(Url),
+        {ok, Origin} ?= origin(Canonical),
+        {ok, Parts} ?= parse(Canonical),
+        {ok, {Origin, maps:with([path, query], Parts)}}
     end.
 
 segments(Path) ->
@@ -135,6 +156,12 @@ server_metadata(Issuer) ->
 under_origin(Url, Path) ->
     {ok, Parts} = parse(Url),
     recompose(maps:without([query], Parts#{path := Path})).
+
+-doc "The same URL on another host.".
+-spec with_host(binary(), Host :: binary()) -> binary().
+with_host(Url, Host) ->
+    {ok, Parts} = parse(Url),
+    recompose(Parts#{host := Host}).
 
 %% Without the slash that ends it.
 path(Url) ->

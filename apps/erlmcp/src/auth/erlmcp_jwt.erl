@@ -1,0 +1,96 @@
+-module(erlmcp_jwt).
+-moduledoc """
+A signed JWT in its compact form, read within bounds and checked. Pure.
+
+Nothing is taken that could be read in two ways: base64url that is not canonical, JSON with a member
+twice, a header with `crit` (there is no extension that is understood) or `b64`.
+
+Sources: RFC 7515, RFC 7519, RFC 8725.
+""".
+
+-export([read/1, signed/3]).
+
+-export_type([jwt/0]).
+
+-doc "What a JWT says; nothing of it is true before its signature was checked.".
+-type jwt() :: #{
+    text := binary(),
+    header := #{binary() => erlmcp_json:json_term()},
+    claims := #{binary() => erlmcp_json:json_term()},
+    algorithm := binary(),
+    kid := binary() | none,
+    type := binary() | none
+}.
+
+-define(BYTES, 16_384).
+-define(HEADER_LIMITS, #{message_bytes => 8_192, depth => 4, members => 64}).
+-define(CLAIMS_LIMITS, #{message_bytes => ?BYTES, depth => 16, members => 1_000}).
+
+-doc """
+The header and the claims of a compact JWS with a signature. `type` is its `typ` in lower case,
+without `application/`.
+""".
+-spec read(binary()) -> {ok, jwt()} | error.
+read(Text) when byte_size(Text) =< ?BYTES ->
+    maybe
+        [Header, Claims, Signature] ?= binary:split(Text, ~".", [global]),
+        {ok, #{~"alg" := Algorithm} = HeaderMap} ?= object(Header, ?HEADER_LIMITS),
+        true ?= is_binary(Algorithm) andalso not is_map_key(~"crit", HeaderMap)
+            andalso not is_map_key(~"b64", HeaderMap),
+        {ok, Kid} ?= text(~"kid", HeaderMap),
+        {ok, Type} ?= text(~"typ", HeaderMap),
+        {ok, <<_, _/binary>>} ?= erlmcp_jwk:decode(Signature),
+        {ok, ClaimsMap} ?= object(Claims, ?CLAIMS_LIMITS),
+        {ok, #{text => Text, header => HeaderMap, claims => ClaimsMap, algorithm => Algorithm,
+               kid => Kid, type => media_type(Type)}}
+    else
+        _ -> error
+    end;
+read(_) ->
+    error.
+
+object(Encoded, Limits) ->
+    maybe
+        {ok, Json} ?= erlmcp_jwk:decode(Encoded),
+        {ok, #{} = Object} ?= erlmcp_json:decode(Json, Limits),
+        {ok, Object}
+    else
+        _ -> error
+    end.
+
+text(Name, Map) ->
+    case Map of
+        #{Name := Text} when is_binary(Text) -> {ok, Text};
+        #{Name := _} -> error;
+        #{} -> {ok, none}
+    end.
+
+media_type(none) ->
+    none;
+media_type(Type) ->
+    case string:lowercase(Type) of
+        <<"application/", Rest/binary>> -> Rest;
+        Lower -> Lower
+    end.
+
+-doc """
+Whether one of these keys signed it, with its algorithm, which is one of those that are wanted.
+`unknown_key` where none of the keys can have.
+""".
+-spec signed(jwt(), Algorithms :: [binary()], [erlmcp_jwk:key()]) ->
+    ok | {error, algorithm | unknown_key | signature}.
+signed(#{text := Text, algorithm := Algorithm, kid := Kid}, Algorithms, Keys) ->
+    maybe
+        true ?= lists:member(Algorithm, Algorithms) orelse {error, algorithm},
+        [_ | _] = Candidates ?= erlmcp_jwk:candidates(Algorithm, Kid, Keys),
+        Verifies = fun(Key) -> erlmcp_jwk:verifies(Text, Algorithm, Key) end,
+        case lists:any(Verifies, Candidates) of
+            true -> ok;
+            %% Without an id, it may be of a key that is not known yet.
+            false when Kid =:= none -> {error, unknown_key};
+            false -> {error, signature}
+        end
+    else
+        [] -> {error, unknown_key};
+        {error, _} = Error -> Error
+    end.

@@ -1,0 +1,136 @@
+-module(erlmcp_bearer_failure).
+-moduledoc """
+Why a request's token is not taken, and the headers that tell the client. Pure.
+
+Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.1.
+""".
+
+-export([missing/0, malformed/1, invalid/1, expired/0, bound/1, proof/1, nonce/1]).
+-export([insufficient/2, unavailable/1, busy/1, refused/1]).
+-export([headers/3]).
+
+-export_type([failure/0]).
+
+-doc """
+The refusal, which has the status, the number and the sentence; the `error` of RFC 6750 or RFC 9449,
+where the client is told one; the scheme that it used, if it did; a nonce for its proofs, and the
+scopes that it needs.
+""".
+-type failure() :: #{
+    refusal := erlmcp_refusal:refusal(),
+    error => binary(),
+    scheme => bearer | dpop,
+    dpop_nonce => binary(),
+    scope => [binary()]
+}.
+
+-define(RETRY_MS, 1000).
+
+-doc "There is no token: 401 without an error, as RFC 6750 has it.".
+-spec missing() -> failure().
+missing() ->
+    #{refusal => erlmcp_refusal:new(auth_missing, ~"an access token is needed")}.
+
+-doc "What stands in the headers is not one token: 400.".
+-spec malformed(binary()) -> failure().
+malformed(Text) ->
+    #{refusal => erlmcp_refusal:new(invalid_header, Text, #{status => 400}),
+      error => ~"invalid_request"}.
+
+-doc "The token does not serve here.".
+-spec invalid(binary()) -> failure().
+invalid(Text) ->
+    #{refusal => erlmcp_refusal:new(auth_invalid_credentials, Text), error => ~"invalid_token"}.
+
+-doc "The token has served.".
+-spec expired() -> failure().
+expired() ->
+    #{refusal => erlmcp_refusal:new(auth_expired, ~"the token has expired"),
+      error => ~"invalid_token"}.
+
+-doc "The token is bound otherwise than it was used.".
+-spec bound(binary()) -> failure().
+bound(Text) ->
+    (invalid(Text))#{scheme => dpop}.
+
+-doc "The proof of possession does not hold.".
+-spec proof(binary()) -> failure().
+proof(Text) ->
+    #{refusal => erlmcp_refusal:new(auth_failed, Text), error => ~"invalid_dpop_proof",
+      scheme => dpop}.
+
+-doc "The proof wants this nonce.".
+-spec nonce(Nonce :: binary()) -> failure().
+nonce(Nonce) ->
+    #{refusal => erlmcp_refusal:new(auth_failed, ~"the proof needs the nonce that comes with this"),
+      error => ~"use_dpop_nonce", scheme => dpop, dpop_nonce => Nonce}.
+
+-doc "The token is good, and not for this: 403, with the scopes that are needed.".
+-spec insufficient(Text :: binary(), Scopes :: [binary()]) -> failure().
+insufficient(Text, Scopes) ->
+    #{refusal => erlmcp_refusal:new(authz_forbidden, Text), error => ~"insufficient_scope",
+      scope => Scopes}.
+
+-doc "Who would know is not to be asked now: 503.".
+-spec unavailable(binary()) -> failure().
+unavailable(Text) ->
+    #{refusal => erlmcp_refusal:new(dependency_unavailable, Text, #{retry_after_ms => ?RETRY_MS})}.
+
+-doc "More tokens wait to be checked than may: 503.".
+-spec busy(Limit :: pos_integer()) -> failure().
+busy(Limit) ->
+    #{refusal => erlmcp_refusal:new(backpressure_active, ~"too many tokens wait to be checked",
+                                    #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
+
+-doc "What was refused for another reason, such as a fun of the user's that crashed.".
+-spec refused(erlmcp_refusal:refusal()) -> failure().
+refused(Refusal) ->
+    #{refusal => Refusal}.
+
+-doc """
+The headers of an answer with this failure. What the listener takes is named first by what most
+clients know, `Bearer`; the error stands at the scheme that the request used.
+""".
+-spec headers(failure(), #{resource_metadata => binary(), scope => [binary()]},
+              #{dpop := off | optional | required, _ => _}) -> #{binary() => binary()}.
+headers(#{refusal := Refusal} = Failure, Parameters, #{dpop := Dpop}) ->
+    Known = maps:merge(Parameters, maps:with([scope], Failure)),
+    Nonce = #{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Failure]},
+    case erlmcp_refusal:status(Refusal) of
+        Status when Status >= 500 ->
+            Nonce;
+        _ ->
+            Schemes = schemes(Dpop),
+            Used = maps:get(scheme, Failure, hd(Schemes)),
+            Challenges = [challenge(Scheme, Scheme =:= Used, Failure, Known) || Scheme <- Schemes],
+            Nonce#{~"www-authenticate" => iolist_to_binary(lists:join(~", ", Challenges))}
+    end.
+
+schemes(off) -> [bearer];
+schemes(optional) -> [bearer, dpop];
+schemes(required) -> [dpop].
+
+challenge(Scheme, IsUsed, Failure, Known) ->
+    Parameters = algorithms(Scheme) ++ named(IsUsed, Failure)
+        ++ [{~"scope", erlmcp_oauth_scope:text(Scope)} || #{scope := [_ | _] = Scope} <- [Known]]
+        ++ [{~"resource_metadata", Url} || #{resource_metadata := Url} <- [Known]],
+    Words = [[Name, ~"=\"", quotable(Value), ~"\""] || {Name, Value} <- Parameters],
+    lists:join(~" ", [name(Scheme) | [lists:join(~", ", Words) || Words =/= []]]).
+
+name(bearer) -> ~"Bearer";
+name(dpop) -> ~"DPoP".
+
+algorithms(bearer) -> [];
+algorithms(dpop) -> [{~"algs", lists:join(~" ", erlmcp_dpop_proof:algorithms())}].
+
+named(true, #{error := Error, refusal := Refusal}) ->
+    [{~"error", Error}, {~"error_description", erlmcp_refusal:message(Refusal)}];
+named(_, _) ->
+    [].
+
+%% What RFC 6750 allows between the quotes, whatever a user's fun says.
+quotable(Text) ->
+    << <<(case Byte >= 32 andalso Byte < 127 andalso Byte =/= $" andalso Byte =/= $\\ of
+              true -> Byte;
+              false -> $?
+          end)>> || <<Byte>> <= iolist_to_binary(Text) >>.

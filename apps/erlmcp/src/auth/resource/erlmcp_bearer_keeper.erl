@@ -1,0 +1,205 @@
+-module(erlmcp_bearer_keeper).
+-moduledoc """
+The process of a listener that has other machines asked: for an issuer's keys, or about a token.
+Each question is asked by a process of its own (`m:erlmcp_bearer_flight`), once for all who wait for
+it; of those about tokens there are sixteen at a time, and the others wait for their turn. It also
+forgets what is old.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/2, ask/5, refresh/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+
+-export_type([waiter/0]).
+
+-type waiter() :: {erlmcp_bearer:owner(), reference()}.
+
+-record(question, {
+    token :: fun(() -> binary()),
+    deadline :: integer(),
+    waiters :: [waiter()],
+    flight = none :: none | {pid(), Timer :: reference()}
+}).
+-record(state, {
+    settings :: erlmcp_bearer_options:settings(),
+    tables :: erlmcp_bearer_tables:tables(),
+    questions = #{} :: #{erlmcp_bearer_source:subject() => #question{}},
+    flights = #{} :: #{pid() => erlmcp_bearer_source:subject()},
+    turns = queue:new() :: queue:queue(erlmcp_bearer_source:subject()),
+    %% when a failure of a source was last logged
+    logged = #{} :: #{pos_integer() => integer()}
+}).
+
+-define(ABOUT_TOKENS, 16).
+%% Milliseconds between two questions for the same keys, and after one that came to nothing.
+-define(FETCH_MS, 10_000).
+-define(RETRY_MS, 2_000).
+-define(SWEEP_MS, 5_000).
+-define(LOG_MS, 60_000).
+
+-doc "Starts it.".
+-spec start_link(erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
+    gen_server:start_ret().
+start_link(Settings, Tables) ->
+    gen_server:start_link(?MODULE, {Settings, Tables}, []).
+
+-doc """
+Asks, and does not wait: the waiter is sent what comes of it, if that comes before the deadline, in
+milliseconds of monotonic time.
+""".
+-spec ask(erlmcp_bearer_source:subject(), Token :: fun(() -> binary()), waiter(),
+          Deadline :: integer(), erlmcp_bearer_tables:tables()) ->
+    ok | {error, erlmcp_bearer_failure:failure()}.
+ask(Subject, Token, Waiter, Deadline, Tables) ->
+    maybe
+        {ok, Pid} ?= erlmcp_bearer_tables:keeper(Tables),
+        ok ?= erlmcp_bearer_tables:enter(Tables),
+        gen_server:cast(Pid, {ask, Subject, Token, Waiter, Deadline})
+    else
+        none -> {error, erlmcp_bearer_failure:unavailable(~"the token cannot be checked now")};
+        {full, Limit} -> {error, erlmcp_bearer_failure:busy(Limit)}
+    end.
+
+-doc "Has the keys of a source fetched again, for which nobody waits.".
+-spec refresh(Index :: pos_integer(), erlmcp_bearer_tables:tables()) -> ok.
+refresh(Index, Tables) ->
+    case erlmcp_bearer_tables:keeper(Tables) of
+        {ok, Pid} ->
+            case erlmcp_bearer_tables:begin_refresh(Index, Tables) of
+                true -> gen_server:cast(Pid, {refresh, Index});
+                false -> ok
+            end;
+        none ->
+            ok
+    end.
+
+-doc false.
+init({Settings, Tables}) ->
+    process_flag(trap_exit, true),
+    ok = erlmcp_bearer_tables:set_keeper(self(), Tables),
+    {ok, _} = timer:send_interval(?SWEEP_MS, sweep),
+    {ok, #state{settings = Settings, tables = Tables}}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast({ask, {keys, Index} = Subject, Token, Waiter, Deadline}, State) ->
+    #state{tables = Tables} = State,
+    case erlmcp_bearer_tables:may_fetch(Index, Tables) of
+        true ->
+            {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+        false ->
+            %% They were fetched while this was on its way.
+            ok = told(Subject, ok, [Waiter], Tables),
+            {noreply, State}
+    end;
+handle_cast({ask, Subject, Token, Waiter, Deadline}, State) ->
+    {noreply, asked(Subject, Token, [Waiter], Deadline, State)};
+handle_cast({refresh, Index}, State) ->
+    Deadline = erlang:monotonic_time(millisecond) + ?FETCH_MS,
+    {noreply, asked({keys, Index}, fun() -> ~"" end, [], Deadline, State)}.
+
+asked(Subject, Token, Waiters, Deadline, #state{questions = Questions} = State) ->
+    case Questions of
+        #{Subject := #question{waiters = Others} = Question} ->
+            Joined = Question#question{waiters = Waiters ++ Others},
+            State#state{questions = Questions#{Subject := Joined}};
+        #{} ->
+            New = #question{token = Token, deadline = Deadline, waiters = Waiters},
+            turn(Subject, State#state{questions = Questions#{Subject => New}})
+    end.
+
+turn({keys, _} = Subject, State) ->
+    flown(Subject, State);
+turn(Subject, #state{turns = Turns} = State) ->
+    next(State#state{turns = queue:in(Subject, Turns)}).
+
+next(#state{flights = Flights, turns = Turns} = State) ->
+    About = length([Subject || _ := {token, _, _} = Subject <- Flights]),
+    case About < ?ABOUT_TOKENS andalso queue:out(Turns) of
+        {{value, Subject}, Rest} -> next(flown(Subject, State#state{turns = Rest}));
+        _ -> State
+    end.
+
+flown(Subject, #state{settings = Settings, questions = Questions, flights = Flights} = State) ->
+    #{Subject := #question{token = Token, deadline = Deadline} = Question} = Questions,
+    Pid = erlmcp_bearer_flight:start(Subject, Token, Deadline, Settings),
+    Timer = erlang:start_timer(Deadline, self(), {flight, Pid}, [{abs, true}]),
+    State#state{questions = Questions#{Subject := Question#question{flight = {Pid, Timer}}},
+                flights = Flights#{Pid => Subject}}.
+
+-doc false.
+handle_info({landed, Pid, Result}, #state{flights = Flights} = State) ->
+    case Flights of
+        #{Pid := Subject} -> {noreply, landed(Subject, Pid, Result, State)};
+        #{} -> {noreply, State}
+    end;
+handle_info({timeout, _, {flight, Pid}}, #state{flights = Flights} = State) ->
+    case Flights of
+        #{Pid := Subject} ->
+            exit(Pid, kill),
+            {noreply, landed(Subject, Pid, {error, timeout}, State)};
+        #{} ->
+            {noreply, State}
+    end;
+handle_info({'EXIT', Pid, Reason}, #state{flights = Flights} = State) ->
+    case Flights of
+        #{Pid := Subject} -> {noreply, landed(Subject, Pid, {error, outline(Reason)}, State)};
+        #{} -> {noreply, State}
+    end;
+handle_info(sweep, #state{tables = Tables} = State) ->
+    _ = erlmcp_bearer_tables:sweep(erlang:system_time(second), Tables),
+    {noreply, State};
+handle_info(_, State) ->
+    {noreply, State}.
+
+%% A reason may hold what the process worked on.
+outline(killed) -> killed;
+outline(_) -> crashed.
+
+landed(Subject, Pid, Result, #state{tables = Tables} = State) ->
+    #state{questions = Questions, flights = Flights} = State,
+    {#question{waiters = Waiters, flight = {Pid, Timer}}, Others} = maps:take(Subject, Questions),
+    _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
+    ok = told(Subject, outcome(Subject, Result, Tables), Waiters, Tables),
+    next(logged(element(2, Subject), Result,
+                State#state{questions = Others, flights = maps:remove(Pid, Flights)})).
+
+outcome({keys, Index}, Result, Tables) ->
+    Outcome = kept(Index, Result, Tables),
+    ok = erlmcp_bearer_tables:end_refresh(Index, Tables),
+    Outcome;
+outcome(_, {error, _}, _) ->
+    {error, unavailable};
+outcome(_, Answer, _) ->
+    Answer.
+
+kept(Index, {ok, Keys, Milliseconds}, Tables) ->
+    ok = erlmcp_bearer_tables:put_keys(Index, Keys, Milliseconds, Tables),
+    erlmcp_bearer_tables:fetch_again(Index, ?FETCH_MS, Tables);
+kept(Index, {error, _}, Tables) ->
+    ok = erlmcp_bearer_tables:fetch_again(Index, ?RETRY_MS, Tables),
+    {error, unavailable}.
+
+%% Whoever sends tokens could have it logged as often as he likes.
+logged(Index, {error, Reason}, #state{logged = Logged} = State) ->
+    Now = erlang:monotonic_time(millisecond),
+    case Logged of
+        #{Index := Last} when Now - Last < ?LOG_MS ->
+            State;
+        #{} ->
+            logger:warning(#{what => authorization_server_unavailable, source => Index,
+                             reason => Reason}),
+            State#state{logged = Logged#{Index => Now}}
+    end;
+logged(_, _, State) ->
+    State.
+
+told(Subject, Outcome, Waiters, Tables) ->
+    ok = erlmcp_bearer_tables:leave(length(Waiters), Tables),
+    lists:foreach(fun({{Pid, Tag}, Reference}) ->
+                      Pid ! {Tag, {erlmcp_bearer, Reference, {Subject, Outcome}}}
+                  end, Waiters).

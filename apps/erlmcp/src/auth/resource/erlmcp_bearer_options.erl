@@ -1,0 +1,339 @@
+-module(erlmcp_bearer_options).
+-moduledoc """
+The options of `authenticate => {bearer, Options}`: one map, checked once, when the server starts.
+Pure.
+""".
+
+-export([check/1, settings/1, resources/2]).
+
+-export_type([options/0, settings/0, source/0, static/0, verified/0]).
+
+-doc """
+- `tokens`: who says whether a token is good: sources, asked in this order until one knows it. See
+  `t:source/0`.
+- `resource`: the URI of this server as clients write it, or several; tokens must be for one of
+  them. It is needed where clients use another URL than that of the listener's own address: behind a
+  proxy, or with a name. By default it is the endpoint's URL.
+- `authorization_servers`: the issuers that clients are sent to; by default those of `tokens`.
+- `principal`: a fun of a token's claims that gives the principal; by default `{Issuer, Subject}`,
+  or `{Issuer, {client, ClientId}}` of a token without a subject. It runs in the connection's
+  process.
+- `dpop`: whether tokens are bound to a key of the client's (RFC 9449): `off` (the default; a bound
+  token is refused), `optional` or `required`.
+- `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
+  minutes (`false`).
+- `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
+- `tls`: options of TLS with them.
+""".
+-type options() :: #{
+    tokens := [source(), ...],
+    resource => binary() | [binary(), ...],
+    authorization_servers => [binary()],
+    principal => fun((Claims :: #{binary() => term()}) -> erlmcp_auth:principal()),
+    dpop => off | optional | required,
+    dpop_nonce => boolean(),
+    wait_ms => pos_integer(),
+    tls => [ssl:tls_client_option()]
+}.
+-doc """
+Who says whether a token is good.
+
+- `jwt`: the token itself, signed by the `issuer` with a key of its `jwks`: those at an https URL
+  (or http on the loopback), or a list of JWKs. `algorithms` are `RS256`, `PS256`, `ES256` and
+  `EdDSA` unless told; `audience` takes the place of `resource`; `leeway_s` is how far clocks may
+  differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`, which also stands
+  for none).
+- `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
+  or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for
+  `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is revoked serves that much
+  longer. `audience` is as above: an answer has to name it.
+- `static`: a list of tokens.
+- `verify`: a fun that is given the token and the head of the request. It runs in the connection's
+  process, so it looks up and does not call. `unknown` leaves the token to the next source.
+""".
+-type source() ::
+    {jwt, #{issuer := binary(), jwks := {uri, binary()} | {keys, [map()]},
+            audience => binary() | [binary(), ...], algorithms => [binary(), ...],
+            types => [binary(), ...], leeway_s => 0..300}}
+    | {introspection, #{uri := binary(), issuer := binary(), client_id := binary(),
+                        client_secret => erlmcp_oauth_options:secret(),
+                        key => erlmcp_oauth_options:secret(), algorithm => binary(),
+                        audience => binary() | [binary(), ...], cache_s => 0..300}}
+    | {static, [static()]}
+    | {verify, fun((Token :: binary(), erlmcp_bearer:request()) ->
+                       {ok, verified()} | {error, binary()} | unknown)}.
+-doc """
+A token, or its SHA-256 in hexadecimal digits, and whose it is. Without `scopes` it has none.
+""".
+-type static() :: #{token | sha256 => binary(), principal := erlmcp_auth:principal(),
+                    scopes => all | [binary()], expires_at => integer()}.
+-doc """
+What a fun knows of a token. Without `scopes` it has none; `expires_at` is in seconds of system
+time.
+""".
+-type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
+                      expires_at => integer() | infinity, claims => #{binary() => term()}}.
+-doc "The options with their defaults; secrets are in funs, and of static tokens there are hashes.".
+-type settings() :: #{
+    sources := [{pos_integer(), erlmcp_bearer_source:source()}],
+    resource := [binary()],
+    authorization_servers := [binary()],
+    principal := default | fun((map()) -> erlmcp_auth:principal()),
+    dpop := off | optional | required,
+    dpop_nonce := boolean(),
+    wait_ms := pos_integer(),
+    tls := [ssl:tls_client_option()],
+    blind := fun((binary()) -> binary()),
+    nonces := fun(() -> erlmcp_dpop_nonce:secret())
+}.
+
+-define(WAIT_MS, 10_000).
+-define(LEEWAY_S, 60).
+-define(CACHE_S, 30).
+-define(MOST_S, 300).
+-define(TYPES, [~"at+jwt", ~"JWT"]).
+-define(DEFAULT_ALGORITHMS, [~"RS256", ~"PS256", ~"ES256", ~"EdDSA"]).
+-define(STATIC, 10_000).
+
+-doc """
+Whether these are options. An error says which one is not what was expected, and never its value.
+What belongs to a source has its path: `{tokens, 1, issuer}`.
+""".
+-spec check(term()) -> ok | {error, {bad_option, Option :: term(), Expected :: binary()}}.
+check(#{} = Options) ->
+    maybe
+        ok ?= each(maps:to_list(Options), fun option/2, fun(Name) -> Name end),
+        #{tokens := _} ?= Options,
+        ok
+    else
+        {error, _} = Error -> Error;
+        #{} -> bad(tokens, ~"at least one source")
+    end;
+check(_) ->
+    bad(bearer, ~"a map").
+
+each([], _, _) ->
+    ok;
+each([{Name, Value} | Options], Expected, Path) ->
+    case Expected(Name, Value) of
+        true -> each(Options, Expected, Path);
+        {Inner, Text} -> bad(Inner, Text);
+        Text -> bad(Path(Name), Text)
+    end.
+
+bad(Option, Expected) ->
+    {error, {bad_option, Option, Expected}}.
+
+option(tokens, [_ | _] = Sources) ->
+    sources(lists:enumerate(Sources));
+option(tokens, _) ->
+    ~"a list of at least one source";
+option(resource, Value) ->
+    one_or_more(Value, fun is_resource/1)
+        orelse ~"an http or https URL without a fragment, or a list of them";
+option(authorization_servers, Value) ->
+    is_list(Value) andalso lists:all(fun is_issuer/1, Value)
+        orelse ~"a list of https URLs";
+option(principal, Value) ->
+    is_function(Value, 1) orelse ~"a fun of one argument";
+option(dpop, Value) ->
+    lists:member(Value, [off, optional, required]) orelse ~"off, optional or required";
+option(dpop_nonce, Value) ->
+    is_boolean(Value) orelse ~"true or false";
+option(wait_ms, Value) ->
+    is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
+option(tls, Value) ->
+    is_list(Value) orelse ~"a list of options of ssl";
+option(_, _) ->
+    ~"an option of bearer".
+
+sources([]) ->
+    true;
+sources([{Index, {jwt, #{} = Jwt}} | Sources]) ->
+    members(Index, Jwt, [issuer, jwks], fun jwt/2, Sources);
+sources([{Index, {introspection, #{} = Introspection}} | Sources]) ->
+    Secret = case Introspection of
+        #{key := _} -> key;
+        #{} -> client_secret
+    end,
+    members(Index, Introspection, [uri, issuer, client_id, Secret], fun introspection/2, Sources);
+sources([{Index, {static, Tokens}} | Sources]) ->
+    case is_list(Tokens) andalso length(Tokens) =< ?STATIC andalso statics(Tokens) of
+        true -> sources(Sources);
+        _ -> {{tokens, Index, static},
+              ~"a list of maps with token or sha256, principal, and if need be scopes, expires_at"}
+    end;
+sources([{Index, {verify, Fun}} | Sources]) ->
+    case is_function(Fun, 2) of
+        true -> sources(Sources);
+        false -> {{tokens, Index, verify}, ~"a fun of two arguments"}
+    end;
+sources([{Index, _} | _]) ->
+    {{tokens, Index}, ~"{jwt | introspection | static | verify, Options}"}.
+
+members(Index, Given, Needed, Expected, Sources) ->
+    maybe
+        ok ?= each(maps:to_list(Given), Expected, fun(Name) -> {tokens, Index, Name} end),
+        [] ?= Needed -- maps:keys(Given),
+        sources(Sources)
+    else
+        {error, {bad_option, Option, Text}} -> {Option, Text};
+        [Missing | _] -> {{tokens, Index, Missing}, ~"it is needed"}
+    end.
+
+jwt(issuer, Value) ->
+    is_text(Value) orelse ~"a binary that is not empty";
+jwt(jwks, {uri, Uri}) ->
+    is_issuer(Uri) orelse ~"{uri, Url}, https or on the loopback";
+jwt(jwks, {keys, Keys}) ->
+    is_list(Keys) andalso Keys =/= [] andalso erlmcp_jwk:set(#{~"keys" => Keys}) =/= []
+        orelse ~"{keys, Jwks}, of which one at least serves for signatures";
+jwt(jwks, _) ->
+    ~"{uri, Url} or {keys, Jwks}";
+jwt(algorithms, Value) ->
+    is_list(Value) andalso Value =/= [] andalso Value -- erlmcp_jwk:algorithms() =:= []
+        orelse ~"a list of JWS algorithms with public keys";
+jwt(types, Value) ->
+    is_list(Value) andalso Value =/= [] andalso lists:all(fun is_text/1, Value)
+        orelse ~"a list of values of typ";
+jwt(leeway_s, Value) ->
+    is_seconds(Value) orelse ~"seconds, 0 to 300";
+jwt(audience, Value) ->
+    is_audience(Value);
+jwt(_, _) ->
+    ~"an option of jwt".
+
+introspection(uri, Value) ->
+    is_issuer(Value) orelse ~"a URL, https or on the loopback";
+introspection(Name, Value) when Name =:= issuer; Name =:= client_id ->
+    is_text(Value) orelse ~"a binary that is not empty";
+introspection(Name, Value) when Name =:= client_secret; Name =:= key ->
+    is_text(Value) orelse is_function(Value, 0)
+        orelse ~"a binary that is not empty, or a fun without arguments";
+introspection(algorithm, Value) ->
+    lists:member(Value, [~"ES256", ~"RS256", ~"PS256", ~"EdDSA"])
+        orelse ~"ES256, RS256, PS256 or EdDSA";
+introspection(cache_s, Value) ->
+    is_seconds(Value) orelse ~"seconds, 0 to 300";
+introspection(audience, Value) ->
+    is_audience(Value);
+introspection(_, _) ->
+    ~"an option of introspection".
+
+statics(Tokens) ->
+    lists:all(fun is_static/1, Tokens).
+
+is_static(#{principal := _, token := Token} = Static) ->
+    is_text(Token) andalso is_static(maps:remove(token, Static), [principal]);
+is_static(#{principal := _, sha256 := Hash} = Static) ->
+    is_sha256(Hash) andalso is_static(maps:remove(sha256, Static), [principal]);
+is_static(_) ->
+    false.
+
+is_static(Static, Needed) ->
+    maps:keys(maps:without([scopes, expires_at | Needed], Static)) =:= []
+        andalso is_scopes(maps:get(scopes, Static, []))
+        andalso is_integer(maps:get(expires_at, Static, 0)).
+
+is_sha256(Hash) ->
+    is_binary(Hash) andalso byte_size(Hash) =:= 64
+        andalso re:run(Hash, ~"^[0-9a-fA-F]*$", [{capture, none}, dollar_endonly]) =:= match.
+
+is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
+
+is_scopes(all) -> true;
+is_scopes(Values) -> is_list(Values) andalso lists:all(fun is_text/1, Values).
+
+is_seconds(Value) -> is_integer(Value) andalso Value >= 0 andalso Value =< ?MOST_S.
+
+is_audience(Value) ->
+    one_or_more(Value, fun is_text/1) orelse ~"a binary that is not empty, or a list of them".
+
+is_issuer(Value) -> is_binary(Value) andalso erlmcp_oauth_url:allowed(Value, [loopback]).
+
+is_resource(Value) -> is_binary(Value) andalso element(1, erlmcp_oauth_url:canonical(Value)) =:= ok.
+
+one_or_more([_ | _] = Values, Is) -> lists:all(Is, Values);
+one_or_more(Value, Is) -> Is(Value).
+
+-doc "What requests are checked with, from options that were checked.".
+-spec settings(options()) -> settings().
+settings(#{tokens := Tokens} = Options) ->
+    Secret = crypto:strong_rand_bytes(32),
+    Blind = fun(Token) -> blinded(crypto:hash(sha256, Token), Secret) end,
+    Sources = [{Index, source(Source, Secret)} || {Index, Source} <- lists:enumerate(Tokens)],
+    Nonces = erlmcp_dpop_nonce:new(),
+    #{sources => Sources,
+      resource => listed(maps:get(resource, Options, [])),
+      authorization_servers => maps:get(authorization_servers, Options, issuers(Tokens)),
+      principal => maps:get(principal, Options, default),
+      dpop => maps:get(dpop, Options, off),
+      dpop_nonce => maps:get(dpop_nonce, Options, false),
+      wait_ms => maps:get(wait_ms, Options, ?WAIT_MS),
+      tls => maps:get(tls, Options, []),
+      blind => Blind,
+      nonces => fun() -> Nonces end}.
+
+%% A table is looked into by a hash that nobody outside can compute, so how long that takes says
+%% nothing about the tokens in it.
+blinded(Hash, Secret) ->
+    crypto:mac(hmac, sha256, Secret, Hash).
+
+issuers(Tokens) ->
+    lists:uniq([Issuer || {_, #{issuer := Issuer}} <- Tokens, is_issuer(Issuer)]).
+
+source({jwt, #{issuer := Issuer, jwks := Keys} = Jwt}, _) ->
+    {jwt, #{issuer => Issuer, keys => keys(Keys), audience => audience(Jwt),
+            algorithms => maps:get(algorithms, Jwt, ?DEFAULT_ALGORITHMS),
+            types => [string:lowercase(Type) || Type <- maps:get(types, Jwt, ?TYPES)],
+            leeway_s => maps:get(leeway_s, Jwt, ?LEEWAY_S)}};
+source({introspection, Introspection}, _) ->
+    {introspection, (maps:with([uri, issuer], Introspection))#{
+        client => client(Introspection), audience => audience(Introspection),
+        cache_s => maps:get(cache_s, Introspection, ?CACHE_S)}};
+source({static, Tokens}, Secret) ->
+    {static, #{blinded(sha256(Token), Secret) => static(Token) || Token <- Tokens}};
+source({verify, Fun}, _) ->
+    {verify, Fun}.
+
+keys({keys, Keys}) -> {keys, erlmcp_jwk:set(#{~"keys" => Keys})};
+keys({uri, Uri}) -> {uri, Uri}.
+
+client(#{client_id := Id, key := Key} = Introspection) ->
+    #{client => #{client_id => Id, auth => private_key_jwt},
+      settings => #{key => revealing(Key),
+                    algorithm => maps:get(algorithm, Introspection, ~"ES256")}};
+client(#{client_id := Id, client_secret := Secret}) ->
+    #{client => #{client_id => Id, client_secret => revealing(Secret), auth => client_secret_basic},
+      settings => #{}}.
+
+revealing(Secret) when is_binary(Secret) -> fun() -> {ok, Secret} end;
+revealing(Secret) -> Secret.
+
+audience(#{audience := Audience}) -> listed(Audience);
+audience(#{}) -> resource.
+
+sha256(#{token := Token}) -> crypto:hash(sha256, Token);
+sha256(#{sha256 := Hash}) -> binary:decode_hex(Hash).
+
+static(#{principal := Principal} = Static) ->
+    #{principal => Principal, scopes => maps:get(scopes, Static, []),
+      expires_at => maps:get(expires_at, Static, infinity), claims => #{}}.
+
+listed(Values) when is_list(Values) -> Values;
+listed(Value) -> [Value].
+
+-doc """
+The URIs that tokens may be for, the one that clients are told first. On the loopback, without
+`resource`, its addresses and its name mean the same.
+""".
+-spec resources(settings(), Url :: binary()) -> [binary(), ...].
+resources(#{resource := [_ | _] = Resources}, _) ->
+    Resources;
+resources(_, Url) ->
+    {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
+    case erlmcp_oauth_url:loopback(Host) of
+        true -> [Url | [erlmcp_oauth_url:with_host(Url, Other)
+                        || Other <- [~"localhost", ~"127.0.0.1", ~"::1"], Other =/= Host]];
+        false -> [Url]
+    end.

@@ -1,0 +1,224 @@
+-module(erlmcp_bearer_source).
+-moduledoc """
+Who asks with a token: the listener's sources, asked in their order until one of them knows it. It
+runs in the process that asks; what another machine has to say comes as an outcome.
+""".
+
+-export([identity/5]).
+
+-export_type([source/0, subject/0, outcome/0, outcomes/0]).
+
+-doc "A source as `erlmcp_bearer_options:settings/1` makes it.".
+-type source() ::
+    {jwt, #{issuer := binary(), keys := {keys, [erlmcp_jwk:key()]} | {uri, binary()},
+            audience := resource | [binary()], algorithms := [binary()], types := [binary()],
+            leeway_s := non_neg_integer()}}
+    | {introspection, #{uri := binary(), issuer := binary(),
+                        client := erlmcp_introspection:client(), cache_s := non_neg_integer(),
+                        audience := resource | [binary()]}}
+    | {static, #{erlmcp_bearer_tables:digest() => erlmcp_bearer:identity()}}
+    | {verify, fun((binary(), erlmcp_bearer:request()) -> term())}.
+-doc "What is to be asked of another machine: the keys of a source, or whether it knows a token.".
+-type subject() :: {keys, Index :: pos_integer()}
+                 | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
+-doc "What came of it. The keys are in the table then.".
+-type outcome() :: ok | {active, erlmcp_claims:claims()} | inactive | {error, unavailable}.
+-type outcomes() :: #{subject() => outcome()}.
+
+%% A signature that was checked is not checked again for so long.
+-define(SIGNED_S, 60).
+
+-record(asked, {
+    token :: binary(),
+    digest :: erlmcp_bearer_tables:digest(),
+    jwt :: {ok, erlmcp_jwt:jwt()} | error,
+    request :: erlmcp_bearer:request(),
+    outcomes :: outcomes(),
+    settings :: erlmcp_bearer_options:settings(),
+    tables :: erlmcp_bearer_tables:tables(),
+    now :: integer()
+}).
+
+-doc """
+Who asks and what the token is bound to; or why it is refused; or what has to be asked first, and
+for which token.
+""".
+-spec identity(Token :: binary(), erlmcp_bearer:request(), outcomes(),
+               erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
+    {ok, erlmcp_bearer:identity(), erlmcp_claims:confirmation()}
+    | {wait, subject(), Token :: fun(() -> binary())}
+    | {error, erlmcp_bearer_failure:failure()}.
+identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Settings, Tables) ->
+    Digest = Blind(Token),
+    Now = erlang:system_time(second),
+    case erlmcp_bearer_tables:known(Digest, Now, Tables) of
+        {ok, Identity, Confirmation} ->
+            {ok, Identity, Confirmation};
+        unknown ->
+            first(Sources, #asked{token = Token, digest = Digest, jwt = erlmcp_jwt:read(Token),
+                                  request = Request, outcomes = Outcomes, settings = Settings,
+                                  tables = Tables, now = Now})
+    end.
+
+first([], _) ->
+    refused(~"the token is not known here");
+first([{Index, Source} | Sources], Asked) ->
+    case ask(Source, Index, Asked) of
+        next -> first(Sources, Asked);
+        Answer -> Answer
+    end.
+
+refused(Text) ->
+    {error, erlmcp_bearer_failure:invalid(Text)}.
+
+ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
+    case Tokens of
+        #{Digest := #{expires_at := End}} when Now >= End ->
+            {error, erlmcp_bearer_failure:expired()};
+        #{Digest := Identity} ->
+            {ok, Identity, []};
+        #{} ->
+            next
+    end;
+ask({verify, Fun}, _, #asked{token = Token, request = Request, now = Now}) ->
+    verified(erlmcp_auth:guarded(fun() -> Fun(Token, Request) end), Now);
+ask({jwt, #{issuer := Issuer} = Source}, Index,
+    #asked{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Asked) ->
+    jwt(Jwt, Source, Index, Asked);
+ask({jwt, _}, _, _) ->
+    next;
+ask({introspection, Source}, Index, #asked{outcomes = Outcomes, digest = Digest} = Asked) ->
+    Subject = {token, Index, Digest},
+    introspected(maps:get(Subject, Outcomes, none), Subject, Source, Asked).
+
+%% A fun of the user's.
+
+verified({ok, {ok, #{principal := Principal} = Given}}, Now) ->
+    Identity = maps:merge(#{scopes => [], expires_at => infinity, claims => #{}},
+                          maps:with([scopes, expires_at, claims], Given)),
+    #{scopes := Scopes, expires_at := End, claims := Claims} = Identity,
+    case (Scopes =:= all orelse is_list(Scopes) andalso lists:all(fun is_binary/1, Scopes))
+             andalso (is_integer(End) orelse End =:= infinity) andalso is_map(Claims) of
+        true when Now >= End -> {error, erlmcp_bearer_failure:expired()};
+        true -> {ok, Identity#{principal => Principal}, erlmcp_claims:confirmation(Claims)};
+        false -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return())}
+    end;
+verified({ok, {error, Text}}, _) when is_binary(Text) ->
+    refused(Text);
+verified({ok, unknown}, _) ->
+    next;
+verified({ok, _}, _) ->
+    {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return())};
+verified({error, Refusal}, _) ->
+    {error, erlmcp_bearer_failure:refused(Refusal)}.
+
+%% A JWT of the source's issuer.
+
+jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
+    #{types := Types, algorithms := Algorithms, keys := Known} = Source,
+    %% Without a type it is a JWT as it always was.
+    maybe
+        true ?= lists:member(maps:get(Type, #{none => ~"jwt"}, Type), Types)
+            orelse refused(~"the token is of another type"),
+        {Freshness, Keys, Kept} ?= keys(Known, Index, Tables),
+        ok ?= erlmcp_jwt:signed(Jwt, Algorithms, Keys),
+        ok = refreshed(Freshness, Index, Tables),
+        signed(Jwt, Source, Kept, Asked)
+    else
+        none -> fetched({keys, Index}, ~"the issuer's keys cannot be had", Asked);
+        {error, unknown_key} when element(1, Known) =:= uri ->
+            fetched({keys, Index}, unknown_key, Asked);
+        {error, Reason} when is_atom(Reason) -> refused(unsigned(Reason));
+        {error, Failure} -> {error, Failure}
+    end.
+
+keys({keys, Keys}, _, _) ->
+    {fresh, Keys, lasting};
+keys({uri, _}, Index, Tables) ->
+    case erlmcp_bearer_tables:keys(Index, erlang:monotonic_time(millisecond), Tables) of
+        {Freshness, Keys, Generation} -> {Freshness, Keys, {Index, Generation}};
+        none -> none
+    end.
+
+unsigned(algorithm) -> ~"the token's algorithm is not taken";
+unsigned(unknown_key) -> ~"the token's key is not one of its issuer's";
+unsigned(signature) -> ~"the token's signature does not hold".
+
+refreshed(fresh, _, _) -> ok;
+refreshed(stale, Index, Tables) -> erlmcp_bearer_keeper:refresh(Index, Tables).
+
+%% The keys are asked for once for a request, and not soon after they were.
+fetched({keys, Index} = Subject, Otherwise, #asked{outcomes = Outcomes, tables = Tables} = Asked) ->
+    case Outcomes of
+        #{Subject := {error, unavailable}} ->
+            {error, erlmcp_bearer_failure:unavailable(~"the issuer's keys cannot be had")};
+        #{Subject := ok} when Otherwise =:= unknown_key ->
+            refused(unsigned(unknown_key));
+        #{} ->
+            case erlmcp_bearer_tables:may_fetch(Index, Tables) of
+                true -> {wait, Subject, token(Asked)};
+                false when Otherwise =:= unknown_key -> refused(unsigned(unknown_key));
+                false -> {error, erlmcp_bearer_failure:unavailable(Otherwise)}
+            end
+    end.
+
+token(#asked{token = Token}) ->
+    fun() -> Token end.
+
+signed(#{claims := Claims}, #{leeway_s := Leeway} = Source, Kept, #asked{now = Now} = Asked) ->
+    found(Claims, wanted(Source, Leeway, false, Asked), Now + ?SIGNED_S, Kept, Asked).
+
+wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Asked) ->
+    #asked{request = #{url := Url}, settings = Settings, now = Now} = Asked,
+    Accepted = case Audience of
+        resource -> erlmcp_bearer_options:resources(Settings, Url);
+        _ -> Audience
+    end,
+    #{issuer => Issuer, audience => Accepted, now => Now, leeway => Leeway,
+      introspected => Introspected}.
+
+found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = Asked) ->
+    maybe
+        ok ?= erlmcp_claims:check(Claims, Wanted),
+        {ok, ByDefault} ?= erlmcp_claims:identity(Claims, Wanted),
+        {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Asked),
+        Confirmation = erlmcp_claims:confirmation(Claims),
+        ok = erlmcp_bearer_tables:remember(Digest, min(Until, End), Kept,
+                                           {Identity, Confirmation}, Tables),
+        {ok, Identity, Confirmation}
+    else
+        {error, expired} -> {error, erlmcp_bearer_failure:expired()};
+        {error, Reason} when is_atom(Reason) -> refused(wrong(Reason));
+        {error, Failure} -> {error, Failure}
+    end.
+
+with_principal(Identity, _, #asked{settings = #{principal := default}}) ->
+    {ok, Identity};
+with_principal(Identity, Claims, #asked{settings = #{principal := Fun}}) ->
+    case erlmcp_auth:guarded(fun() -> Fun(Claims) end) of
+        {ok, Principal} -> {ok, Identity#{principal := Principal}};
+        {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
+    end.
+
+wrong(issuer) -> ~"the token is of another issuer";
+wrong(expiry) -> ~"the token does not say when it expires";
+wrong(not_yet) -> ~"the token is not valid yet";
+wrong(issued_at) -> ~"the token was issued in the future";
+wrong(audience) -> ~"the token is not for this server";
+wrong(no_subject) -> ~"the token does not say whose it is".
+
+%% A token that its issuer is asked about.
+
+introspected(none, {token, Index, Digest} = Subject, _, Asked) ->
+    #asked{tables = Tables, now = Now} = Asked,
+    case erlmcp_bearer_tables:is_inactive({Index, Digest}, Now, Tables) of
+        true -> next;
+        false -> {wait, Subject, token(Asked)}
+    end;
+introspected({active, Claims}, _, #{cache_s := Cached} = Source, #asked{now = Now} = Asked) ->
+    found(Claims, wanted(Source, 0, true, Asked), Now + Cached, lasting, Asked);
+introspected(inactive, {token, Index, Digest}, _, #asked{tables = Tables, now = Now}) ->
+    ok = erlmcp_bearer_tables:inactive({Index, Digest}, Now, Tables),
+    next;
+introspected({error, unavailable}, _, _, _) ->
+    {error, erlmcp_bearer_failure:unavailable(~"the token cannot be checked now")}.

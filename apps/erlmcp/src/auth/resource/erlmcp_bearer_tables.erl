@@ -1,0 +1,186 @@
+-module(erlmcp_bearer_tables).
+-moduledoc """
+What a listener remembers of tokens: the keys of their issuers, who was found to ask with which
+token, which tokens are no good, and the proofs that were used. Everything has a bound and an end.
+
+Tokens stand here as hashes with a secret. Times are seconds of system time; those of keys are
+milliseconds of monotonic time.
+""".
+
+-export([new/1]).
+-export([known/3, remember/5, is_inactive/3, inactive/3]).
+-export([use_proof/3]).
+-export([keys/3, put_keys/4, may_fetch/2, fetch_again/3, begin_refresh/2, end_refresh/2]).
+-export([keeper/1, set_keeper/2, enter/1, leave/2]).
+-export([sweep/2]).
+
+-export_type([tables/0, digest/0]).
+
+-type digest() :: binary().
+-type tables() :: #{known := ets:table(), inactive := ets:table(), proofs := ets:table(),
+                    keys := ets:table(), words := atomics:atomics_ref()}.
+
+-define(KNOWN, 10_000).
+-define(INACTIVE, 10_000).
+-define(INACTIVE_S, 10).
+-define(PROOFS, 100_000).
+-define(WAITING, 1_000).
+%% Keys serve that long while their issuer does not give others.
+-define(KEYS_MS, 6 * 3_600_000).
+
+%% Of the words, the first counts who waits; then each source has two: when its keys may be fetched
+%% again, and whether that is asked for.
+-define(WAITERS, 1).
+-define(NEXT(Index), (2 * Index)).
+-define(REFRESHING(Index), (2 * Index + 1)).
+
+-doc "New tables, which belong to the calling process.".
+-spec new(erlmcp_bearer_options:settings()) -> tables().
+new(#{sources := Sources}) ->
+    Options = [public, {read_concurrency, true}, {write_concurrency, auto}],
+    Words = atomics:new(2 * length(Sources) + 1, []),
+    Now = erlang:monotonic_time(millisecond),
+    lists:foreach(fun({Index, _}) -> atomics:put(Words, ?NEXT(Index), Now) end, Sources),
+    #{known => ets:new(erlmcp_tokens, Options), inactive => ets:new(erlmcp_tokens, Options),
+      proofs => ets:new(erlmcp_proofs, Options),
+      keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
+
+-doc "Who asks with a token, if that was found out lately, and with keys that are still those.".
+-spec known(digest(), Now :: integer(), tables()) ->
+    {ok, erlmcp_bearer:identity(), erlmcp_claims:confirmation()} | unknown.
+known(Digest, Now, #{known := Known} = Tables) ->
+    case ets:lookup(Known, Digest) of
+        [{_, Until, Source, Identity, Confirmation}] when Now < Until ->
+            case is_valid(Source, Tables) of
+                true -> {ok, Identity, Confirmation};
+                false -> unknown
+            end;
+        _ ->
+            unknown
+    end.
+
+is_valid(lasting, _) ->
+    true;
+is_valid({Index, Generation}, #{keys := Keys}) ->
+    ets:lookup_element(Keys, Index, 2, none) =:= Generation.
+
+-doc """
+Remembers who asks with a token until that second, as long as the keys of its source are those of
+this generation. Where there are too many it is found out anew the next time.
+""".
+-spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
+               {erlmcp_bearer:identity(), erlmcp_claims:confirmation()}, tables()) -> ok.
+remember(Digest, Until, Source, {Identity, Confirmation}, #{known := Known}) ->
+    _ = ets:info(Known, size) < ?KNOWN
+        andalso ets:insert(Known, {Digest, Until, Source, Identity, Confirmation}),
+    ok.
+
+-doc "Whether a source has said lately that a token is not active.".
+-spec is_inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> boolean().
+is_inactive(Key, Now, #{inactive := Inactive}) ->
+    Now < ets:lookup_element(Inactive, Key, 2, Now).
+
+-doc "Remembers that a source says so.".
+-spec inactive({Index :: pos_integer(), digest()}, Now :: integer(), tables()) -> ok.
+inactive(Key, Now, #{inactive := Inactive}) ->
+    _ = ets:info(Inactive, size) < ?INACTIVE
+        andalso ets:insert(Inactive, {Key, Now + ?INACTIVE_S}),
+    ok.
+
+-doc "Uses a proof up: `used` where it was before. It is remembered until that second.".
+-spec use_proof(Id :: term(), Until :: integer(), tables()) ->
+    ok | used | {full, pos_integer()}.
+use_proof(Id, Until, #{proofs := Proofs}) ->
+    maybe
+        true ?= ets:info(Proofs, size) < ?PROOFS orelse {full, ?PROOFS},
+        true ?= ets:insert_new(Proofs, {crypto:hash(sha256, term_to_binary(Id)), Until}),
+        ok
+    else
+        false -> used;
+        {full, Limit} -> {full, Limit}
+    end.
+
+-doc """
+The keys of a source: `stale` ones serve, and should be fetched again; those that are too old are
+none.
+""".
+-spec keys(Index :: pos_integer(), Now :: integer(), tables()) ->
+    {fresh | stale, [erlmcp_jwk:key()], Generation :: reference()} | none.
+keys(Index, Now, #{keys := Keys}) ->
+    case ets:lookup(Keys, Index) of
+        [{_, Generation, Set, _, Until}] when Now < Until -> {fresh, Set, Generation};
+        [{_, Generation, Set, At, _}] when Now < At + ?KEYS_MS -> {stale, Set, Generation};
+        _ -> none
+    end.
+
+-doc "Keeps the keys of a source, fresh for these milliseconds. Other keys are a new generation.".
+-spec put_keys(Index :: pos_integer(), [erlmcp_jwk:key()], Milliseconds :: pos_integer(),
+               tables()) -> ok.
+put_keys(Index, Set, Milliseconds, #{keys := Keys}) ->
+    Now = erlang:monotonic_time(millisecond),
+    Generation = case ets:lookup(Keys, Index) of
+        [{_, Same, Set, _, _}] -> Same;
+        _ -> make_ref()
+    end,
+    true = ets:insert(Keys, {Index, Generation, Set, Now, Now + Milliseconds}),
+    ok.
+
+-doc "Whether the keys of a source may be fetched now.".
+-spec may_fetch(Index :: pos_integer(), tables()) -> boolean().
+may_fetch(Index, #{words := Words}) ->
+    erlang:monotonic_time(millisecond) >= atomics:get(Words, ?NEXT(Index)).
+
+-doc "Says that they may be fetched again in so many milliseconds.".
+-spec fetch_again(Index :: pos_integer(), Milliseconds :: pos_integer(), tables()) -> ok.
+fetch_again(Index, Milliseconds, #{words := Words}) ->
+    atomics:put(Words, ?NEXT(Index), erlang:monotonic_time(millisecond) + Milliseconds).
+
+-doc "Whether the caller is the one who asks for the keys to be fetched again.".
+-spec begin_refresh(Index :: pos_integer(), tables()) -> boolean().
+begin_refresh(Index, #{words := Words} = Tables) ->
+    may_fetch(Index, Tables) andalso
+        atomics:compare_exchange(Words, ?REFRESHING(Index), 0, 1) =:= ok.
+
+-doc "The keys were fetched, or could not be.".
+-spec end_refresh(Index :: pos_integer(), tables()) -> ok.
+end_refresh(Index, #{words := Words}) ->
+    atomics:put(Words, ?REFRESHING(Index), 0).
+
+-doc "The process that asks other machines.".
+-spec keeper(tables()) -> {ok, pid()} | none.
+keeper(#{keys := Keys}) ->
+    case ets:lookup_element(Keys, keeper, 2, none) of
+        none -> none;
+        Pid -> {ok, Pid}
+    end.
+
+-doc "Makes a new one known, of which nobody waits yet.".
+-spec set_keeper(pid(), tables()) -> ok.
+set_keeper(Pid, #{keys := Keys, words := Words}) ->
+    true = ets:insert(Keys, {keeper, Pid}),
+    ok = atomics:put(Words, ?WAITERS, 0),
+    #{size := Size} = atomics:info(Words),
+    lists:foreach(fun(Word) -> atomics:put(Words, Word, 0) end, lists:seq(3, Size, 2)).
+
+-doc "One more waits, unless there are too many.".
+-spec enter(tables()) -> ok | {full, pos_integer()}.
+enter(#{words := Words} = Tables) ->
+    case atomics:add_get(Words, ?WAITERS, 1) =< ?WAITING of
+        true ->
+            ok;
+        false ->
+            ok = leave(1, Tables),
+            {full, ?WAITING}
+    end.
+
+-doc "So many wait no more.".
+-spec leave(non_neg_integer(), tables()) -> ok.
+leave(Count, #{words := Words}) ->
+    atomics:sub(Words, ?WAITERS, Count).
+
+-doc "Forgets what has had its time; the count of it.".
+-spec sweep(Now :: integer(), tables()) -> non_neg_integer().
+sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs}) ->
+    Old = [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}],
+    ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
+        + ets:select_delete(Inactive, Old) + ets:select_delete(Proofs, Old).

@@ -1,0 +1,77 @@
+-module(erlmcp_dpop_proof).
+-moduledoc """
+A proof of possession that came with a request, checked. Pure.
+
+Source: RFC 9449, sections 4.2, 4.3 and 7.
+""".
+
+-export([algorithms/0, check/2]).
+
+-export_type([wanted/0, proof/0]).
+
+-doc """
+What the proof must be for: the request's method and its URL, which may be written in these ways;
+the access token; `now` in seconds of system time.
+""".
+-type wanted() :: #{method := binary(), urls := [binary(), ...], token := binary(),
+                    now := integer()}.
+-doc """
+The thumbprint of the key; what tells this proof from all others of the key's; the nonce, if it has
+one; the second of system time at which the proof cannot be used any more.
+""".
+-type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
+
+%% How long before or after now it may have been made.
+-define(SECONDS, 60).
+-define(ID_BYTES, 256).
+
+-doc "The algorithms that proofs may have.".
+-spec algorithms() -> [binary(), ...].
+algorithms() ->
+    [~"ES256", ~"EdDSA", ~"RS256", ~"PS256"].
+
+-doc "Whether a proof is one, and for this; else what is wrong.".
+-spec check(Proof :: binary(), wanted()) -> {ok, proof()} | {error, Text :: binary()}.
+check(Text, Wanted) ->
+    maybe
+        {ok, #{type := ~"dpop+jwt", header := #{~"jwk" := #{} = Jwk}} = Jwt} ?=
+            erlmcp_jwt:read(Text),
+        false ?= is_private(Jwk),
+        {ok, Key} ?= erlmcp_jwk:public(Jwk),
+        %% The key is the one that it names, whatever id it has.
+        ok ?= erlmcp_jwt:signed(Jwt#{kid := none}, algorithms(), [Key]),
+        said(Jwt, Key, Wanted)
+    else
+        {error, _} -> {error, ~"the proof's signature does not hold"};
+        _ -> {error, ~"this is no proof: a JWT of the type dpop+jwt with a public jwk"}
+    end.
+
+is_private(Jwk) ->
+    lists:any(fun(Member) -> is_map_key(Member, Jwk) end, [~"d", ~"p", ~"q", ~"k"]).
+
+said(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} = Wanted) ->
+    maybe
+        #{~"jti" := Id, ~"htm" := Htm, ~"htu" := Htu, ~"iat" := At} ?= Claims,
+        true ?= is_binary(Id) andalso Id =/= ~"" andalso byte_size(Id) =< ?ID_BYTES
+            orelse {error, ~"jti: expected 1 to 256 bytes"},
+        true ?= Htm =:= Method orelse {error, ~"htm: it is not the request's method"},
+        true ?= is_url(Htu, Wanted) orelse {error, ~"htu: it is not the request's URL"},
+        true ?= is_number(At) andalso abs(At - Now) =< ?SECONDS
+            orelse {error, ~"iat: the proof was not made just now"},
+        true ?= maps:get(~"ath", Claims, none) =:= hash(Token)
+            orelse {error, ~"ath: it is not the token's hash"},
+        {ok, #{thumbprint => erlmcp_jwk:thumbprint(Key), id => Id,
+               nonce => maps:get(~"nonce", Claims, none), until => trunc(At) + ?SECONDS + 1}}
+    else
+        #{} -> {error, ~"jti, htm, htu and iat are needed"};
+        {error, _} = Error -> Error
+    end.
+
+is_url(Htu, #{urls := Urls}) when is_binary(Htu) ->
+    Target = erlmcp_oauth_url:endpoint(Htu),
+    lists:any(fun(Url) -> erlmcp_oauth_url:same_resource(Target, Url) end, Urls);
+is_url(_, _) ->
+    false.
+
+hash(Token) ->
+    base64:encode(crypto:hash(sha256, Token), #{mode => urlsafe, padding => false}).

@@ -1,0 +1,67 @@
+-module(erlmcp_drain).
+-moduledoc """
+Takes a server out of service without losing what it has accepted. Its listeners take no more
+connections, and new requests are refused with 1077; open subscriptions end with their result; calls
+and tasks that run are waited for. Calls that are still there when the time is over are ended, and
+their clients told so. At last the sessions end, and with them their streams.
+""".
+
+-export([drain/3]).
+
+%% Milliseconds between two looks at what still runs, and until what was ended has said so.
+-define(LOOK, 10).
+-define(LAST_WORDS, 1000).
+
+-export_type([drained/0]).
+
+-doc "Calls that were ended before they had answered, and tasks that run still.".
+-type drained() :: #{calls := non_neg_integer(), tasks := non_neg_integer()}.
+
+-doc """
+Drains an instance with these listeners: within so many milliseconds, and two seconds at most for
+the last words of what was ended.
+""".
+-spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
+            Milliseconds :: non_neg_integer()) -> drained().
+drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
+    ok = erlmcp_event:emit(Key, draining, #{milliseconds => Milliseconds}),
+    ok = erlmcp_gate:drain(Gate),
+    ok = lists:foreach(fun ranch:suspend_listener/1, Listeners),
+    ok = erlmcp_subscriptions:close(erlmcp_instance:subscriptions(Instance)),
+    Ended = case await(fun() -> rests(Instance) end, Milliseconds) of
+        ok -> 0;
+        timeout -> end_calls(erlmcp_gate:calls(Gate))
+    end,
+    _ = await(fun() -> erlmcp_gate:held(Gate, in_flight) =:= 0 end, ?LAST_WORDS),
+    ok = lists:foreach(fun erlmcp_session:close/1, erlmcp_instance:session_pids(Instance)),
+    _ = await(fun() -> erlmcp_instance:session_pids(Instance) =:= [] end, ?LAST_WORDS),
+    Left = #{calls => Ended, tasks => erlmcp_task_sup:count(Instance)},
+    ok = erlmcp_event:emit(Key, drained, Left),
+    Left.
+
+rests(#{gate := Gate} = Instance) ->
+    erlmcp_gate:held(Gate, in_flight) =:= 0 andalso erlmcp_gate:held(Gate, waiting) =:= 0
+        andalso erlmcp_task_sup:count(Instance) =:= 0.
+
+%% Who started the call hears of it, and answers its client.
+end_calls(Calls) ->
+    ok = lists:foreach(fun(Call) -> exit(Call, {shutdown, draining}) end, Calls),
+    length(Calls).
+
+await(Holds, Milliseconds) ->
+    until(Holds, erlang:monotonic_time(millisecond) + Milliseconds).
+
+until(Holds, End) ->
+    case Holds() of
+        true ->
+            ok;
+        false ->
+            case erlang:monotonic_time(millisecond) < End of
+                true ->
+                    receive
+                    after ?LOOK -> until(Holds, End)
+                    end;
+                false ->
+                    timeout
+            end
+    end.

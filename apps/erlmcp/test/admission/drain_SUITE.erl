@@ -1,0 +1,204 @@
+-module(drain_SUITE).
+-moduledoc """
+"Draining" of `docs/running.md`: what was accepted is answered, the rest is told 1077, in both eras
+and on each transport.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
+         no_connections_are_taken/1, late_calls_are_ended/1, subscriptions_end_with_their_result/1,
+         sessions_end_with_their_streams/1, tasks_are_waited_for/1, cancelling_goes_on/1,
+         a_drained_server_stops/1, no_such_server/1]).
+
+-import(erlmcp_test_http, [call/3, call/4, initialize/2, start_call/4, running/0, finish/2,
+                           response/1]).
+
+-define(LONG, 60_000).
+
+suite() ->
+    [{timetrap, {seconds, 60}}].
+
+all() ->
+    [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
+     late_calls_are_ended, subscriptions_end_with_their_result, sessions_end_with_their_streams,
+     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops, no_such_server].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    Definitions = erlmcp_test_http:definitions(self()),
+    Server = erlmcp_test_http:start(Definitions#{listen => [{http, #{}}, {tcp, #{}}]}),
+    [{server, Server} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+
+server(Config) ->
+    proplists:get_value(server, Config).
+
+%% Drains beside the test, which awaits it.
+draining(#{pid := Pid}, Milliseconds) ->
+    {_, Monitor} = spawn_monitor(fun() -> exit({drained, erlmcp:drain(Pid, Milliseconds)}) end),
+    Monitor.
+
+drained(Monitor) ->
+    receive {'DOWN', Monitor, _, _, {drained, {ok, Left}}} -> Left end.
+
+%% The listeners are suspended when it has begun.
+begun(#{pid := Pid} = Server) ->
+    erlmcp:listeners(Pid) =:= [] orelse begin timer:sleep(5), begun(Server) end.
+
+is_refused(#{~"error" := #{~"code" := 1077, ~"data" := #{~"name" := ~"server_shutting_down",
+                                                         ~"retryAfterMs" := _}}}) -> true.
+
+nothing_runs(Config) ->
+    #{pid := Pid} = server(Config),
+    {ok, #{calls := 0, tasks := 0}} = erlmcp:drain(Pid, ?LONG),
+    {ok, #{calls := 0, tasks := 0}} = erlmcp:drain(Pid, ?LONG).
+
+%% A call on each transport and in each era, which the server has when it is drained.
+calls(Server) ->
+    Stateless = erlmcp_test_http:connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"wait"}, #{}),
+    ok = erlmcp_test_http:send(Stateless, ~"POST", Headers, Body),
+    {One, _} = running(),
+    {InSession, Other} = start_call(Server, initialize(Server, ~"2025-11-25"), ~"wait", 1),
+    Lines = [tcp_call(Revision, Server) || Revision <- two_eras:eras()],
+    [{One, fun() -> body(response(Stateless)) end}, {Other, fun() -> body(response(InSession)) end}
+     | Lines].
+
+body(#{messages := [Message]}) -> Message.
+
+tcp_call(Revision, #{pid := Pid}) ->
+    {_, Socket} = two_eras:open(Revision, Pid),
+    Params = #{~"name" => ~"wait"},
+    erlmcp_test_line:send(Socket, case Revision of
+        ~"2026-07-28" -> erlmcp_test_line:stateless(7, ~"tools/call", Params);
+        _ -> erlmcp_test_line:request(7, ~"tools/call", Params)
+    end),
+    {Call, _} = running(),
+    {Call, fun() -> erlmcp_test_line:recv(Socket) end}.
+
+running_calls_are_answered(Config) ->
+    Server = server(Config),
+    Calls = calls(Server),
+    Drain = draining(Server, ?LONG),
+    begun(Server),
+    ok = lists:foreach(fun({Call, _}) -> finish(Call, ~"done") end, Calls),
+    [~"done" = two_eras:text(Answer()) || {_, Answer} <- Calls],
+    #{calls := 0} = drained(Drain).
+
+new_requests_are_refused(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    Http = erlmcp_test_http:connect(Server),
+    Session = initialize(Server, ~"2025-11-25"),
+    InSession = erlmcp_test_http:connect(Server),
+    Clients = [two_eras:open(Revision, Pid) || Revision <- two_eras:eras()],
+    [{Call, _} | _] = Running = calls(Server),
+    Drain = draining(Server, ?LONG),
+    begun(Server),
+    [true = is_refused(two_eras:call(Client, ~"echo", #{~"text" => ~"a"})) || Client <- Clients],
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"echo"}, #{}),
+    ok = erlmcp_test_http:send(Http, ~"POST", Headers, Body),
+    #{status := 503, headers := #{~"retry-after" := _}, messages := [Refused]} = response(Http),
+    true = is_refused(Refused),
+    {Own, OfSession} = erlmcp_test_http:message(~"tools/call", #{name => ~"echo"},
+                                                #{session => Session}),
+    ok = erlmcp_test_http:send(InSession, ~"POST", Own, OfSession),
+    true = is_refused(body(response(InSession))),
+    true = is_process_alive(Call),
+    ok = lists:foreach(fun({One, _}) -> finish(One, ~"done") end, Running),
+    _ = drained(Drain).
+
+no_connections_are_taken(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
+    2 = length(Ports),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    [{error, econnrefused} = gen_tcp:connect({127, 0, 0, 1}, Port, []) || Port <- Ports],
+    [] = erlmcp:listeners(maps:get(pid, Server)).
+
+late_calls_are_ended(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    Calls = calls(Server),
+    {ok, #{calls := 4, tasks := 0}} = erlmcp:drain(Pid, 20),
+    [#{~"error" := #{~"code" := 1077}} = Answer() || {_, Answer} <- Calls].
+
+%% "The server SHOULD send an empty response": the stream ends with its result.
+subscriptions_end_with_their_result(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    Socket = erlmcp_test_http:connect(Server),
+    Params = #{notifications => #{toolsListChanged => true}},
+    {Headers, Body} = erlmcp_test_http:message(~"subscriptions/listen", Params, #{}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    {200, _} = erlmcp_test_http:head(Socket),
+    {event, #{~"method" := ~"notifications/subscriptions/acknowledged"}} =
+        erlmcp_test_http:event(Socket),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    ok = result(Socket).
+
+%% What it says before has its own suite.
+result(Socket) ->
+    Events = [Message || {_, Message} <- erlmcp_test_http:events(erlmcp_test_http:chunk(Socket))],
+    case [Result || #{~"id" := 1, ~"result" := Result} <- Events] of
+        [#{}] -> ok;
+        [] -> result(Socket)
+    end.
+
+sessions_end_with_their_streams(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    Session = initialize(Server, ~"2025-11-25"),
+    {Socket, {200, _}} = erlmcp_test_http:get_stream(Server, Session),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    last = last_chunk(Socket).
+
+%% A stream that ends, and is not lost, has a last chunk.
+last_chunk(Socket) ->
+    case erlmcp_test_http:chunk(Socket) of
+        <<>> -> last;
+        _ -> last_chunk(Socket)
+    end.
+
+tasks_are_waited_for(_) ->
+    Self = self(),
+    Tool = #{name => ~"long", task => optional,
+             handler => fun(_, _) -> Self ! {runs, self()}, receive go -> ~"done" end end},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [Tool]}),
+    Session = initialize(Server, ~"2025-11-25"),
+    #{messages := [#{~"result" := #{~"task" := #{}}}]} =
+        call(Server, ~"tools/call", #{name => ~"long", task => #{}}, #{session => Session}),
+    Call = receive {runs, Running} -> Running end,
+    {ok, #{calls := 0, tasks := 1}} = erlmcp:drain(Pid, 20),
+    Drain = draining(Server, ?LONG),
+    Call ! go,
+    #{calls := 0, tasks := 0} = drained(Drain),
+    erlmcp_test_http:stop(Server).
+
+%% What is no request is taken: a client may still end what it waits for.
+cancelling_goes_on(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    {_, Socket} = two_eras:open(~"2026-07-28", Pid),
+    erlmcp_test_line:send(Socket, erlmcp_test_line:stateless(7, ~"tools/call",
+                                                             #{~"name" => ~"wait"})),
+    {Call, _} = running(),
+    Drain = draining(Server, ?LONG),
+    begun(Server),
+    Monitor = monitor(process, Call),
+    erlmcp_test_line:send(Socket, erlmcp_test_line:notification(~"notifications/cancelled",
+                                                                #{requestId => 7})),
+    receive {'DOWN', Monitor, _, _, _} -> ok end,
+    #{calls := 0} = drained(Drain).
+
+a_drained_server_stops(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    #{status := 200} = call(Server, ~"tools/list", #{}),
+    {ok, _} = erlmcp:drain(Pid, ?LONG),
+    ok = erlmcp:stop_server(Pid).
+
+no_such_server(_) ->
+    {error, not_found} = erlmcp:drain(nobody, ?LONG).

@@ -1,0 +1,329 @@
+-module(resource_dpop_SUITE).
+-moduledoc """
+Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are the client's own
+(`m:erlmcp_dpop`) where they are good, and written by hand where they are not.
+""".
+
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([a_bound_token_with_its_proof/1, every_algorithm_serves/1, what_a_listener_takes/1]).
+-export([a_bound_token_is_no_bearer_token/1, an_unbound_token_needs_no_proof_and_gets_none/1]).
+-export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1]).
+-export([a_proof_serves_once/1, proofs_are_bounded/1, nonces/1, nonces_change/1]).
+-export([mutated_proofs_are_never_accepted/1, challenges/1]).
+
+-import(erlmcp_test_bearer, [encode/1, part/1]).
+
+-define(URL, ~"https://mcp.example/mcp").
+
+all() ->
+    [Name || {Name, 1} <- ?MODULE:module_info(exports),
+             not lists:member(Name, [module_info, init_per_suite, end_per_suite])].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{issuer, erlmcp_test_issuer:start()} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_issuer:stop(issuer(Config)).
+
+issuer(Config) -> proplists:get_value(issuer, Config).
+
+%% Keys that are given: nobody waits, and no process is needed.
+handle(Options, Config) ->
+    #{~"keys" := Keys} = erlmcp_test_issuer:keys(issuer(Config)),
+    Given = maps:merge(#{tokens => [{jwt, #{issuer => erlmcp_test_issuer:url(issuer(Config)),
+                                            jwks => {keys, Keys}}}],
+                         resource => ?URL, dpop => optional}, Options),
+    ok = erlmcp_bearer_options:check(Given),
+    erlmcp_bearer:new(erlmcp_bearer_options:settings(Given)).
+
+token(Confirmation, Config) ->
+    erlmcp_test_issuer:token(#{~"aud" => ?URL, ~"cnf" => Confirmation}, issuer(Config)).
+
+bound(Key, Config) ->
+    token(#{~"jkt" => erlmcp_dpop:thumbprint(Key)}, Config).
+
+verify(Scheme, Token, Proof, Handle) ->
+    Headers = #{~"authorization" => <<Scheme/binary, " ", Token/binary>>,
+                ~"dpop" => Proof},
+    Request = #{url => ~"https://127.0.0.1:8443/mcp", method => ~"POST", path => ~"/mcp",
+                headers => maps:filter(fun(_, Value) -> Value =/= none end, Headers)},
+    erlmcp_bearer:verify(Handle, Request, {self(), unused}).
+
+refused(Scheme, Token, Proof, Handle) ->
+    {error, #{refusal := Refusal} = Failure} = verify(Scheme, Token, Proof, Handle),
+    {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal),
+     maps:get(error, Failure, none)}.
+
+-define(INVALID, {auth_invalid_credentials, 401, ~"invalid_token"}).
+-define(NO_PROOF, {auth_failed, 401, ~"invalid_dpop_proof"}).
+-define(MISSING, {auth_missing, 401, none}).
+
+proof(Token, Key) ->
+    erlmcp_dpop:proof(~"POST", ?URL, #{access_token => Token}, Key).
+
+a_bound_token_with_its_proof(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    [begin
+         Handle = handle(#{dpop => Dpop}, Config),
+         {ok, #{principal := {_, ~"ada"}} = Identity} =
+             verify(~"DPoP", Token, proof(Token, Key), Handle),
+         false = is_map_key(dpop_nonce, Identity),
+         {ok, _} = verify(~"dpop", Token, proof(Token, Key), Handle)
+     end || Dpop <- [optional, required]].
+
+%% A proof that is written by hand, with these changes.
+written(Token, Jose, Algorithm, Header, Claims) ->
+    {_, Public} = jose_jwk:to_public_map(Jose),
+    Now = erlang:system_time(second),
+    Payload = maps:merge(#{~"jti" => jti(), ~"htm" => ~"POST", ~"htu" => ?URL, ~"iat" => Now,
+                           ~"ath" => encode(crypto:hash(sha256, Token))}, Claims),
+    Protected = maps:merge(#{~"typ" => ~"dpop+jwt", ~"alg" => Algorithm, ~"jwk" => Public}, Header),
+    {_, Proof} = jose_jws:compact(jose_jws:sign(
+        Jose, iolist_to_binary(json:encode(present(Payload))), present(Protected))),
+    Proof.
+
+present(Map) -> maps:filter(fun(_, Value) -> Value =/= remove end, Map).
+
+jti() -> binary:encode_hex(crypto:strong_rand_bytes(8)).
+
+thumbprint(Jose) -> jose_jwk:thumbprint(Jose).
+
+every_algorithm_serves(Config) ->
+    Handle = handle(#{}, Config),
+    [begin
+         Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
+         {Algorithm, {ok, _}} =
+             {Algorithm, verify(~"DPoP", Token, written(Token, Jose, Algorithm, #{}, #{}), Handle)}
+     end || {Algorithm, Jose} <- [{~"ES256", jose_jwk:generate_key({ec, ~"P-256"})},
+                                  {~"EdDSA", jose_jwk:generate_key({okp, 'Ed25519'})},
+                                  {~"RS256", jose_jwk:generate_key({rsa, 2048})},
+                                  {~"PS256", jose_jwk:generate_key({rsa, 2048})}]],
+    [begin
+         Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
+         {Algorithm, ?NO_PROOF} =
+             {Algorithm, refused(~"DPoP", Token, written(Token, Jose, Algorithm, #{}, #{}), Handle)}
+     end || {Algorithm, Jose} <- [{~"ES384", jose_jwk:generate_key({ec, ~"P-384"})},
+                                  {~"RS256", jose_jwk:generate_key({rsa, 1024})}]].
+
+what_a_listener_takes(Config) ->
+    Key = erlmcp_dpop:new(),
+    Bound = bound(Key, Config),
+    Plain = token(remove, Config),
+    [{Dpop, Scheme, Expected} =
+         {Dpop, Scheme, outcome(verify(Scheme, Token, proof(Token, Key),
+                                       handle(#{dpop => Dpop}, Config)))}
+     || {Dpop, Scheme, Token, Expected} <- [
+            {off, ~"Bearer", Plain, ok}, {off, ~"Bearer", Bound, ~"invalid_token"},
+            {off, ~"DPoP", Bound, none}, {optional, ~"Bearer", Plain, ok},
+            {optional, ~"Bearer", Bound, ~"invalid_token"}, {optional, ~"DPoP", Bound, ok},
+            {optional, ~"DPoP", Plain, ~"invalid_token"}, {required, ~"Bearer", Plain, none},
+            {required, ~"Bearer", Bound, none}, {required, ~"DPoP", Bound, ok},
+            {required, ~"DPoP", Plain, ~"invalid_token"}]].
+
+outcome({ok, _}) -> ok;
+outcome({error, Failure}) -> maps:get(error, Failure, none).
+
+%% "...MUST be rejected": section 7.2.
+a_bound_token_is_no_bearer_token(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{}, Config),
+    %% Not before it was used with a proof, and not after, when it is known.
+    ?INVALID = refused(~"Bearer", Token, none, Handle),
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle),
+    ?INVALID = refused(~"Bearer", Token, none, Handle),
+    ?INVALID = refused(~"Bearer", Token, proof(Token, Key), Handle).
+
+an_unbound_token_needs_no_proof_and_gets_none(Config) ->
+    Token = token(remove, Config),
+    Handle = handle(#{}, Config),
+    {ok, _} = verify(~"Bearer", Token, none, Handle),
+    ?INVALID = refused(~"DPoP", Token, proof(Token, erlmcp_dpop:new()), Handle).
+
+another_key_is_no_use(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{}, Config),
+    ?INVALID = refused(~"DPoP", Token, proof(Token, erlmcp_dpop:new()), Handle),
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle),
+    %% Nor is the key's, with what another token is bound to.
+    Other = token(#{~"jkt" => ~"nobody"}, Config),
+    ?INVALID = refused(~"DPoP", Other, proof(Other, Key), Handle).
+
+what_a_proof_must_say(Config) ->
+    Jose = jose_jwk:generate_key({ec, ~"P-256"}),
+    Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
+    Handle = handle(#{}, Config),
+    Now = erlang:system_time(second),
+    Proof = fun(Claims) -> written(Token, Jose, ~"ES256", #{}, Claims) end,
+    [{Claims, {ok, _}} = {Claims, verify(~"DPoP", Token, Proof(Claims), Handle)}
+     || Claims <- [#{}, #{~"iat" => Now - 30}, #{~"iat" => Now + 30}, #{~"iat" => Now + 0.5},
+                   #{~"more" => true}, #{~"jti" => binary:copy(~"j", 256)}]],
+    [{Claims, ?NO_PROOF} = {Claims, refused(~"DPoP", Token, Proof(Claims), Handle)}
+     || Claims <- [#{~"jti" => remove}, #{~"jti" => ~""}, #{~"jti" => 1},
+                   #{~"jti" => binary:copy(~"j", 257)}, #{~"htm" => remove}, #{~"htm" => ~"GET"},
+                   #{~"htm" => ~"post"}, #{~"htu" => remove}, #{~"htu" => 1},
+                   #{~"iat" => remove}, #{~"iat" => Now - 3600}, #{~"iat" => Now + 3600},
+                   #{~"iat" => integer_to_binary(Now)}, #{~"ath" => remove},
+                   #{~"ath" => encode(crypto:hash(sha256, ~"another"))}, #{~"ath" => ~""},
+                   #{~"ath" => Token}]].
+
+what_is_no_proof(Config) ->
+    Jose = jose_jwk:generate_key({ec, ~"P-256"}),
+    Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
+    Handle = handle(#{}, Config),
+    {_, Private} = jose_jwk:to_map(Jose),
+    {_, Other} = jose_jwk:to_public_map(jose_jwk:generate_key({ec, ~"P-256"})),
+    Headers = [#{~"typ" => remove}, #{~"typ" => ~"JWT"}, #{~"typ" => ~"at+jwt"},
+               #{~"jwk" => remove}, #{~"jwk" => Private}, #{~"jwk" => Other}, #{~"jwk" => #{}},
+               #{~"jwk" => ~"x"}, #{~"crit" => [~"jwk"]},
+               #{~"jwk" => #{~"kty" => ~"oct", ~"k" => ~"AAAA"}}],
+    [{Header, ?NO_PROOF} =
+         {Header, refused(~"DPoP", Token, written(Token, Jose, ~"ES256", Header, #{}), Handle)}
+     || Header <- Headers],
+    Good = written(Token, Jose, ~"ES256", #{}, #{}),
+    [Header, Claims, _] = binary:split(Good, ~".", [global]),
+    None = part(#{~"typ" => ~"dpop+jwt", ~"alg" => ~"none",
+                  ~"jwk" => element(2, jose_jwk:to_public_map(Jose))}),
+    [{Text, ?NO_PROOF} = {Text, refused(~"DPoP", Token, Text, Handle)}
+     || Text <- [none, ~"", ~"x", <<Good/binary, ", ", Good/binary>>,
+                 <<None/binary, ".", Claims/binary, ".">>,
+                 <<None/binary, ".", Claims/binary, ".AAAA">>,
+                 <<Header/binary, ".", Claims/binary, ".">>, binary:copy(~"a", 20_000)]].
+
+%% Where a proxy stands before it, the client's URL is on the resource's origin.
+urls(Config) ->
+    Jose = jose_jwk:generate_key({ec, ~"P-256"}),
+    Token = token(#{~"jkt" => thumbprint(Jose)}, Config),
+    Proof = fun(Url) -> written(Token, Jose, ~"ES256", #{}, #{~"htu" => Url}) end,
+    Handle = handle(#{resource => [?URL, ~"https://b.example/public"]}, Config),
+    [{Url, {ok, _}} = {Url, verify(~"DPoP", Token, Proof(Url), Handle)}
+     || Url <- [?URL, ~"https://mcp.example:443/mcp?a=b#c", ~"HTTPS://MCP.Example/mcp",
+                ~"https://b.example/mcp", ~"https://b.example/public"]],
+    [{Url, ?NO_PROOF} = {Url, refused(~"DPoP", Token, Proof(Url), Handle)}
+     || Url <- [~"https://mcp.example", ~"https://mcp.example/other", ~"http://mcp.example/mcp",
+                ~"https://mcp.example:8443/mcp", ~"https://c.example/mcp", ~"/mcp", ~"",
+                ~"https://mcp.example/MCP", ~"https://127.0.0.1:8443/mcp",
+                ~"https://mcp.example@evil.example/mcp"]].
+
+a_proof_serves_once(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{}, Config),
+    Proof = proof(Token, Key),
+    {ok, _} = verify(~"DPoP", Token, Proof, Handle),
+    ?NO_PROOF = refused(~"DPoP", Token, Proof, Handle),
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle),
+    %% Of many at the same time one.
+    Again = proof(Token, Key),
+    Test = self(),
+    Pids = [spawn_link(fun() ->
+                           receive go -> Test ! {self(), verify(~"DPoP", Token, Again, Handle)} end
+                       end) || _ <- lists:seq(1, 20)],
+    [Pid ! go || Pid <- Pids],
+    Answers = [receive {Pid, Answer} -> Answer end || Pid <- Pids],
+    1 = length([ok || {ok, _} <- Answers]),
+    %% What was refused for another reason is not used up, and an id is the key's own.
+    Same = #{~"jti" => ~"the-same"},
+    [begin
+         Jose = jose_jwk:generate_key({ec, ~"P-256"}),
+         Own = token(#{~"jkt" => thumbprint(Jose)}, Config),
+         ?NO_PROOF = refused(~"DPoP", Own, written(Own, Jose, ~"ES256", #{},
+                                                   Same#{~"htm" => ~"GET"}), Handle),
+         {ok, _} = verify(~"DPoP", Own, written(Own, Jose, ~"ES256", #{}, Same), Handle)
+     end || _ <- [one, two]].
+
+proofs_are_bounded(Config) ->
+    #{tables := Tables} = Handle = handle(#{}, Config),
+    Now = erlang:system_time(second),
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    [ok = erlmcp_bearer_tables:use_proof(Id, Now + 60, Tables) || Id <- lists:seq(1, 100_000)],
+    {backpressure_active, 503, none} = refused(~"DPoP", Token, proof(Token, Key), Handle),
+    0 = erlmcp_bearer_tables:sweep(Now, Tables),
+    true = erlmcp_bearer_tables:sweep(Now + 60, Tables) >= 100_000,
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle).
+
+nonces(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{dpop_nonce => true}, Config),
+    {error, #{error := ~"use_dpop_nonce", dpop_nonce := Nonce} = Failure} =
+        verify(~"DPoP", Token, proof(Token, Key), Handle),
+    #{~"dpop-nonce" := Nonce, ~"www-authenticate" := Challenge} =
+        erlmcp_bearer:headers(Handle, Failure, #{}),
+    [#{scheme := ~"bearer", params := NoError},
+     #{scheme := ~"dpop", params := #{~"error" := ~"use_dpop_nonce"}}] =
+        erlmcp_challenge:parse(Challenge),
+    0 = map_size(NoError),
+    With = fun(Given) ->
+        erlmcp_dpop:proof(~"POST", ?URL, #{access_token => Token, nonce => Given}, Key)
+    end,
+    {ok, _} = verify(~"DPoP", Token, With(Nonce), Handle),
+    %% Another listener's is none.
+    Other = handle(#{dpop_nonce => true}, Config),
+    [{auth_failed, 401, ~"use_dpop_nonce"} = refused(~"DPoP", Token, With(Wrong), Handle)
+     || Wrong <- [~"", ~"x", <<Nonce/binary, "A">>]],
+    {auth_failed, 401, ~"use_dpop_nonce"} = refused(~"DPoP", Token, With(Nonce), Other).
+
+nonces_change(_) ->
+    Secret = erlmcp_dpop_nonce:new(),
+    Now = 1_000_000 * 300,
+    Nonce = erlmcp_dpop_nonce:current(Secret, Now),
+    Nonce = erlmcp_dpop_nonce:current(Secret, Now + 299),
+    Next = erlmcp_dpop_nonce:current(Secret, Now + 300),
+    true = Next =/= Nonce,
+    [Is = erlmcp_dpop_nonce:is_known(Secret, Nonce, At)
+     || {At, Is} <- [{Now, current}, {Now + 299, current}, {Now + 300, previous},
+                     {Now + 599, previous}, {Now + 600, false}, {Now - 1, false}]],
+    [false = erlmcp_dpop_nonce:is_known(Secret, Wrong, Now) || Wrong <- [none, 1, ~"", null]].
+
+mutated_proofs_are_never_accepted(Config) ->
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    Handle = handle(#{}, Config),
+    Property = ?FORALL({At, Change, Byte}, {non_neg_integer(), oneof([replace, insert, delete]),
+                                            oneof([integer($A, $Z), integer($0, $9), $., $-])},
+        begin
+            Proof = proof(Token, Key),
+            Mutated = mutated(At * 37 rem byte_size(Proof), Change, Byte, Proof),
+            Mutated =:= Proof
+                orelse element(1, verify(~"DPoP", Token, Mutated, Handle)) =:= error
+        end),
+    ok = erlmcp_test_property:holds(Property, 200).
+
+mutated(At, Change, Byte, Proof) ->
+    <<Before:At/binary, Old, After/binary>> = Proof,
+    case Change of
+        replace -> <<Before/binary, Byte, After/binary>>;
+        insert -> <<Before/binary, Byte, Old, After/binary>>;
+        delete -> <<Before/binary, After/binary>>
+    end.
+
+challenges(Config) ->
+    Challenge = fun(Dpop, Failure) ->
+        #{~"www-authenticate" := Field} =
+            erlmcp_bearer:headers(handle(#{dpop => Dpop}, Config), Failure, #{}),
+        Field
+    end,
+    {error, Missing} = erlmcp_bearer:verify(handle(#{}, Config),
+                                            #{url => ?URL, method => ~"POST", path => ~"/mcp",
+                                              headers => #{}}, {self(), unused}),
+    ~"Bearer" = Challenge(off, Missing),
+    ~B(Bearer, DPoP algs="ES256 EdDSA RS256 PS256") = Challenge(optional, Missing),
+    ~B(DPoP algs="ES256 EdDSA RS256 PS256") = Challenge(required, Missing),
+    {error, Unbound} = verify(~"DPoP", token(remove, Config), none, handle(#{}, Config)),
+    [#{scheme := ~"bearer", params := None},
+     #{scheme := ~"dpop", params := #{~"error" := ~"invalid_token"}}] =
+        erlmcp_challenge:parse(Challenge(optional, Unbound)),
+    0 = map_size(None),
+    ?MISSING = refused(~"Basic", ~"x", none, handle(#{}, Config)).

@@ -1,0 +1,39 @@
+-module(erlmcp_cli_sigterm).
+-moduledoc """
+What SIGTERM does to `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
+stops it at once.
+""".
+
+-behaviour(gen_event).
+
+-export([drain/2]).
+-export([init/1, handle_event/2, handle_call/2]).
+
+-doc "From now on SIGTERM drains this server first, within so many milliseconds.".
+-spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
+drain(Server, Milliseconds) ->
+    gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
+                           {?MODULE, {Server, Milliseconds}}).
+
+-doc false.
+init({Drain, _}) ->
+    {ok, Drain}.
+
+-doc false.
+handle_event(sigterm, {Server, Milliseconds}) ->
+    %% This process is told of the next signal meanwhile.
+    _ = spawn(fun() ->
+        _ = erlmcp:drain(Server, Milliseconds),
+        init:stop()
+    end),
+    {ok, at_once};
+handle_event(sigterm, at_once) ->
+    ok = init:stop(),
+    {ok, at_once};
+handle_event(Signal, State) ->
+    {ok, _} = erl_signal_handler:handle_event(Signal, State),
+    {ok, State}.
+
+-doc false.
+handle_call(_, State) ->
+    {ok, ok, State}.
