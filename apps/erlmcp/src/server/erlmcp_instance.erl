@@ -43,7 +43,8 @@ of_calls(Instance) ->
     #{limits := Limits} = Known =
         maps:with([key, limits, subscriptions, supervisors, tasks, zones], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
-                                input_timeout_ms, task_ttl_ms, task_timeout_ms], Limits)}.
+                                input_timeout_ms, task_ttl_ms, task_timeout_ms,
+                                rate_retry_ms, queue_retry_ms], Limits)}.
 
 -doc """
 A new instance, whose tasks are kept in this store; its tables belong to the calling process, the
