@@ -60,6 +60,8 @@ start(Call, Instance, Tag) ->
             erlmcp_session:of_calls()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
     Start = fun() ->
+        %% The connection may end before the call, and hears nothing of its end.
+        ok = take_over(Call),
         Run = fun(Owner) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
@@ -81,11 +83,10 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     exit(Pid, {erlmcp_answer, Status, Bytes}),
     unlink(Pid).
 
-%% The place at the gate goes with this process, and waits its turn with it. It is free before the
-%% answer is sent: who asks next because of that finds it so.
+%% The call waits its turn at the gate. Its place is free before the answer is sent: who asks next
+%% because of that finds it so. It is held by the owner, which leaves it if the call is killed.
 run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
-        ok = take_over(Call),
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
             {ok, _} -> admitted(Call, Owner, Instance);
             {refuse, Refusal} ->
