@@ -90,7 +90,7 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
             {ok, _} -> admitted(Call, Owner, Instance);
             {refuse, Refusal} ->
-                answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision)
+                answer({error, erlmcp_answers:refused(Refusal, Instance)}, Id, Revision)
         end
     after
         leave(Call)

@@ -36,12 +36,19 @@ limits(Plan, _) ->
 -doc "The limits of the plans.".
 -spec plans() -> [{Limit :: atom(), #{team | enterprise | gov => pos_integer()}}].
 plans() ->
-    [plan(connections, 25_000, 100_000, 50_000),
+    [plan(messages_per_second, 900, 3_000, 1_800),
+     plan(connections, 25_000, 100_000, 50_000),
+     %% Half of the queue for one, and a KiB for each, as far as a gate can count.
+     plan(queue, 100_000, 500_000, 300_000),
+     plan(queue_per_principal, 50_000, 250_000, 150_000),
+     plan(queue_bytes, 102_400_000, 268_435_455, 268_435_455),
      plan(calls_per_connection, 32, 128, 64),
      plan(message_bytes, 1 * ?MIB, 10 * ?MIB, 5 * ?MIB),
      plan(unread_bytes, 8 * ?MIB, 64 * ?MIB, 32 * ?MIB),
      plan(receive_timeout_ms, 60_000, 120_000, 90_000),
-     plan(send_timeout_ms, 60_000, 120_000, 90_000)].
+     plan(send_timeout_ms, 60_000, 120_000, 90_000),
+     plan(rate_retry_ms, 60_000, 30_000, 45_000),
+     plan(queue_retry_ms, 30_000, 10_000, 15_000)].
 
 plan(Limit, Team, Enterprise, Gov) ->
     {Limit, #{team => Team, enterprise => Enterprise, gov => Gov}}.

@@ -83,9 +83,8 @@ one(Json, Bytes, Flow, #{gate := Gate} = Instance) ->
     case erlmcp_gate:enter(Gate, #{flow => Flow, kind => kind(Json), bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
-        {refuse, Refusal} = Refused ->
-            _ = erlmcp_answers:answered({error, Refusal}, Instance),
-            Refused
+        {refuse, Refusal} ->
+            {refuse, erlmcp_answers:refused(Refusal, Instance)}
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;

@@ -22,9 +22,8 @@ knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gat
         ok ?= takes(Asked, Headers, Gate),
         ok ?= joined(Principal, Version, Gate)
     else
-        {refuse, Refusal, _} = Refused ->
-            _ = erlmcp_answers:answered({error, Refusal}, Instance),
-            Refused
+        {refuse, Refusal, Extra} ->
+            {refuse, erlmcp_answers:refused(Refusal, Instance), Extra}
     end.
 
 takes({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->

@@ -11,8 +11,8 @@ or a path.
 """.
 
 -export([new/2, new/3]).
--export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1, scopes/1,
-         name/1, message/1]).
+-export([is_refusal/1, is_fault/1, encode/1, status/1, with_status/2, retry_after/1,
+         not_before/2, scopes/1, name/1, message/1]).
 -export([table/0]).
 
 -export_type([refusal/0, name/0, details/0, row/0]).
@@ -144,6 +144,13 @@ retry_after({_, _, _, #{retry_after_ms := Milliseconds}}) ->
     max(1, (Milliseconds + 999) div 1000);
 retry_after(_) ->
     undefined.
+
+-doc "The same with so many milliseconds at least until a retry, where waiting helps.".
+-spec not_before(RetryMs :: non_neg_integer(), refusal()) -> refusal().
+not_before(RetryMs, {Name, Row, Message, #{retry_after_ms := Known} = Details}) ->
+    {Name, Row, Message, Details#{retry_after_ms := max(RetryMs, Known)}};
+not_before(_, Refusal) ->
+    Refusal.
 
 -doc "The scopes that a request must have; `undefined` where it is not for want of scopes.".
 -spec scopes(refusal()) -> undefined | [binary(), ...].

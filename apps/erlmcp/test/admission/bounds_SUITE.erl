@@ -100,6 +100,8 @@ elsewhere() ->
       stored_ms => {Rest, kept_events_are_bounded_in_age},
       retry_ms => {spec_2026_07_28_streamable_http_SUITE,
                    listening_clients_come_back_one_by_one},
+      rate_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
+      queue_retry_ms => {envelopes_SUITE, plans_say_when_to_come_back},
       reconnect_ms => {Rest, a_reset_request_is_not_waited_for},
       call_timeout_ms => {tcp_SUITE, deadlines_are_kept},
       input_timeout_ms => {spec_2025_11_25_client_requests_SUITE, input_in_time_or_1069},

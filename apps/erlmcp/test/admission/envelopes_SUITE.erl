@@ -2,7 +2,8 @@
 -moduledoc "Envelopes: the limits that a server has by its plan, or by what its machine has.".
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([plans_are_held_to/1, single_limits_win/1, unknown_envelopes_are_refused/1,
+-export([plans_are_held_to/1, plans_say_when_to_come_back/1,
+         single_limits_win/1, unknown_envelopes_are_refused/1,
          plans_name_limits_that_there_are/1, a_machine_is_measured/1,
          a_small_machine_is_measured_small/1, a_silent_machine_has_the_defaults/1,
          measured_is_the_default/1]).
@@ -13,7 +14,8 @@ suite() ->
     [{timetrap, {seconds, 60}}].
 
 all() ->
-    [plans_are_held_to, single_limits_win, unknown_envelopes_are_refused,
+    [plans_are_held_to, plans_say_when_to_come_back, single_limits_win,
+     unknown_envelopes_are_refused,
      plans_name_limits_that_there_are, a_machine_is_measured, a_small_machine_is_measured_small,
      a_silent_machine_has_the_defaults, measured_is_the_default].
 
@@ -46,6 +48,43 @@ plans_are_held_to(_) ->
          ok = erlmcp:stop_server(Server)
      end || Plan <- [team, gov]],
     ok.
+
+%% Too much in a second, in both eras, and more than run and wait.
+plans_say_when_to_come_back(_) ->
+    [begin
+         Limits = #{messages_per_second => 3},
+         Server = erlmcp_test_http:start(#{envelope => Plan, limits => Limits}),
+         Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+         {1056, 200, none, Milliseconds} = refused_rate(Server, #{session => Session}),
+         RetryAfter = integer_to_binary(Milliseconds div 1000),
+         {1056, 429, RetryAfter, Milliseconds} = refused_rate(Server, #{}),
+         erlmcp_test_http:stop(Server)
+     end || {Plan, Milliseconds} <- [{team, 60_000}, {enterprise, 30_000}, {gov, 45_000}]],
+    [begin
+         Limits = #{in_flight => 1, queue => 1},
+         Tools = [erlmcp_test_line:waiting_tool(~"wait")],
+         Server = erlmcp_test_line:serve(#{envelope => Plan, limits => Limits, tools => Tools}),
+         Socket = erlmcp_test_line:connect(Server),
+         ok = erlmcp_test_line:send(Socket, waiting(1)),
+         _ = erlmcp_test_line:await_call(),
+         [ok = erlmcp_test_line:send(Socket, waiting(Id)) || Id <- [2, 3]],
+         #{~"error" := #{~"code" := 1001, ~"data" := #{~"retryAfterMs" := RetryMs}}} =
+             erlmcp_test_line:recv(Socket),
+         ok = erlmcp_test_line:close(Socket),
+         ok = erlmcp:stop_server(Server)
+     end || {Plan, RetryMs} <- [{team, 30_000}, {enterprise, 10_000}, {gov, 15_000}]],
+    ok.
+
+%% Until one is: in a slow second there is time for more.
+refused_rate(Server, Options) ->
+    case erlmcp_test_http:call(Server, ~"tools/list", #{}, Options) of
+        #{status := Status, headers := Headers,
+          messages := [#{~"error" := #{~"code" := Code, ~"data" := Data}}]} ->
+            #{~"retryAfterMs" := Milliseconds} = Data,
+            {Code, Status, maps:get(~"retry-after", Headers, none), Milliseconds};
+        #{messages := [#{~"result" := _}]} ->
+            refused_rate(Server, Options)
+    end.
 
 plan(Limit, Plan) ->
     maps:get(Limit, erlmcp_envelope:limits(Plan, #{})).

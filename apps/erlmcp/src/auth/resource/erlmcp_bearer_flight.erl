@@ -21,7 +21,7 @@ start(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
     Fetch = #{deadline => Deadline, plain => [loopback], tls => Tls},
     spawn_link(fun() ->
         process_flag(sensitive, true),
-        process_flag(max_heap_size, #{size => ?HEAP, kill => true, error_logger => false}),
+        _ = process_flag(max_heap_size, #{size => ?HEAP, kill => true, error_logger => false}),
         Owner ! {landed, self(), answer(Subject, Token, Source, Fetch)}
     end).
 
