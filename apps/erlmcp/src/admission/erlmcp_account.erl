@@ -25,7 +25,7 @@ all, while others try to take from it.
 
 %% Two counts of 29 bits are a small integer.
 -define(BITS, 29).
--define(COUNT(Word), (Word band (1 bsl ?BITS - 1))).
+-define(COUNT(Word), ((Word) band (1 bsl ?BITS - 1))).
 -define(CLOSED, (1 bsl (2 * ?BITS))).
 %% A count is never so high; one that looks so went below zero.
 -define(BELOW_ZERO, (1 bsl (?BITS - 1))).
