@@ -12,7 +12,7 @@ back once, by who takes that away.
 -export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
 -export([put_queue/2, queue/1, nobody_waits/1]).
 -export([started/2, waits/1, found_none/1, pressed/1]).
--export([sweep/1, turn/1, astray/3, correct/3]).
+-export([sweep/2, turn/1, astray/3, correct/3]).
 
 -export_type([books/0, shares/0, want/0, key/0]).
 
@@ -294,38 +294,21 @@ found_none(#{waits := Waits}) ->
 pressed(#{waits := Waits}) ->
     counters:get(Waits, 3).
 
--doc "Gives back what the dead held; the rows of the others.".
--spec sweep(books()) -> [erlmcp_ledger:row()].
-sweep(#{ledger := Ledger} = Books) ->
-    erlmcp_ledger:fold(fun({Id, Holder, _, _} = Row, Alive) ->
+-doc """
+Gives back what the dead held, and adds up what the others hold of a generation, by the word that
+counts it.
+""".
+-spec sweep(erlmcp_account:generation(), books()) -> #{erlmcp_account:index() => pos_integer()}.
+sweep(Generation, #{ledger := Ledger} = Books) ->
+    erlmcp_ledger:fold(fun({Id, Holder, Held, Waits}, Sums) ->
         case is_process_alive(Holder) of
             true ->
-                [Row | Alive];
+                add_up(Held, Generation, add_up(Waits, Generation, Sums));
             false ->
                 ok = leave(Id, Books),
-                Alive
+                Sums
         end
-    end, [], Ledger).
-
--doc "The other generation begins; gives the one that is over.".
--spec turn(books()) -> erlmcp_account:generation().
-turn(#{words := Words}) ->
-    Over = generation(Words),
-    ok = atomics:put(Words, ?GENERATION, 1 - Over),
-    Over.
-
--doc "What is counted of a generation, and is in none of these rows.".
--spec astray(erlmcp_account:generation(), [erlmcp_ledger:row()], books()) ->
-    #{erlmcp_account:index() => integer()}.
-astray(Generation, Rows, #{words := Words, accounts := Accounts}) ->
-    Written = lists:foldl(fun({_, _, Held, Waits}, Sums) ->
-                              add_up(Held, Generation, add_up(Waits, Generation, Sums))
-                          end, #{}, Rows),
-    Server = [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES],
-    #{Index => More || Index <- Server ++ erlmcp_accounts:indexes(Accounts),
-                       More <- [erlmcp_account:held(Words, Index, Generation)
-                                - maps:get(Index, Written, 0)],
-                       More =/= 0}.
+    end, #{}, Ledger).
 
 add_up(Shares, Generation, Sums) ->
     lists:foldl(fun({Index, Share}, Sum) ->
@@ -334,6 +317,23 @@ add_up(Shares, Generation, Sums) ->
             Amount -> Sum#{Index => maps:get(Index, Sum, 0) + Amount}
         end
     end, Sums, Shares).
+
+-doc "The other generation begins; gives the one that is over.".
+-spec turn(books()) -> erlmcp_account:generation().
+turn(#{words := Words}) ->
+    Over = generation(Words),
+    ok = atomics:put(Words, ?GENERATION, 1 - Over),
+    Over.
+
+-doc "What is counted of a generation beyond these sums.".
+-spec astray(erlmcp_account:generation(), #{erlmcp_account:index() => pos_integer()}, books()) ->
+    #{erlmcp_account:index() => integer()}.
+astray(Generation, Sums, #{words := Words, accounts := Accounts}) ->
+    Server = [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES],
+    #{Index => More || Index <- Server ++ erlmcp_accounts:indexes(Accounts),
+                       More <- [erlmcp_account:held(Words, Index, Generation)
+                                - maps:get(Index, Sums, 0)],
+                       More =/= 0}.
 
 -doc "Sets right what was astray of a generation that is over.".
 -spec correct(erlmcp_account:generation(), #{erlmcp_account:index() => integer()}, books()) -> ok.

@@ -16,12 +16,12 @@ when the generation in which it was taken is over; and it closes accounts that a
 %% Rounds of a generation. What the one before it left must show in all the others but the first.
 -define(GENERATION, 4).
 %% Rounds between two looks for accounts that are idle.
--define(IDLE, 10).
+-define(IDLE, 3).
 
 -record(keeper, {
     books :: erlmcp_gate_books:books(),
     round = 0 :: non_neg_integer(),
-    over = 1 :: erlmcp_account:generation(),
+    over :: erlmcp_account:generation(),
     %% what is counted and in no row, by the word that has it, as it was in the last round
     astray = #{} :: #{erlmcp_account:index() => integer()},
     %% words that were nobody's at the last look
@@ -35,7 +35,8 @@ start_link(Gate) ->
 
 -doc false.
 init(#{books := Books}) ->
-    {ok, next(0, #keeper{books = Books})}.
+    %% Not the generation that one before it may have begun just now.
+    {ok, next(0, #keeper{books = Books, over = erlmcp_gate_books:turn(Books)})}.
 
 -doc false.
 handle_call(_, _, Keeper) ->
@@ -46,10 +47,9 @@ handle_cast(_, Keeper) ->
     {noreply, Keeper}.
 
 -doc false.
-handle_info(round, #keeper{books = Books} = Keeper) ->
+handle_info(round, #keeper{books = Books, over = Over} = Keeper) ->
     Began = erlang:monotonic_time(millisecond),
-    Rows = erlmcp_gate_books:sweep(Books),
-    Done = look(audit(Rows, Keeper)),
+    Done = look(audit(erlmcp_gate_books:sweep(Over, Books), Keeper)),
     Took = erlang:monotonic_time(millisecond) - Began,
     {noreply, next(Took, Done), hibernate};
 handle_info(_, Keeper) ->
@@ -61,8 +61,8 @@ next(Took, #keeper{round = Round} = Keeper) ->
 
 audit(_, #keeper{books = Books, round = Round} = Keeper) when Round rem ?GENERATION =:= 0 ->
     Keeper#keeper{over = erlmcp_gate_books:turn(Books), astray = #{}};
-audit(Rows, #keeper{books = Books, round = Round, over = Over, astray = Before} = Keeper) ->
-    Astray = erlmcp_gate_books:astray(Over, Rows, Books),
+audit(Sums, #keeper{books = Books, round = Round, over = Over, astray = Before} = Keeper) ->
+    Astray = erlmcp_gate_books:astray(Over, Sums, Books),
     Same = case Round rem ?GENERATION of
         1 -> Astray;
         _ -> maps:filter(fun(Index, More) -> maps:get(Index, Before, 0) =:= More end, Astray)

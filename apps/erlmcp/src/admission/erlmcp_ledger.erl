@@ -15,6 +15,9 @@ who died are found by the gate's keeper.
 -doc "`Waits` is held as long as it waits.".
 -type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
 
+%% Rows that are copied at once.
+-define(ROWS, 200).
+
 -doc "A ledger; it belongs to the calling process.".
 -spec new() -> ledger().
 new() ->
@@ -60,4 +63,15 @@ grant(Id, More, Ledger) ->
 -doc "Folds over the rows.".
 -spec fold(fun((row(), Acc) -> Acc), Acc, ledger()) -> Acc.
 fold(Fun, Acc, Ledger) ->
-    ets:foldl(Fun, Acc, Ledger).
+    %% So many at a time, and all that are there the whole time exactly once.
+    true = ets:safe_fixtable(Ledger, true),
+    try
+        fold_some(ets:select(Ledger, [{'_', [], ['$_']}], ?ROWS), Fun, Acc)
+    after
+        ets:safe_fixtable(Ledger, false)
+    end.
+
+fold_some('$end_of_table', _, Acc) ->
+    Acc;
+fold_some({Rows, Rest}, Fun, Acc) ->
+    fold_some(ets:select(Rest), Fun, lists:foldl(Fun, Acc, Rows)).

@@ -291,9 +291,15 @@ what_was_lost_is_found(_) ->
      end || _ <- lists:seq(1, 9)],
     1 = erlmcp_gate:held(Gate, in_flight),
     1 = erlmcp_gate:held(Gate, {principal, ada}),
-    %% And too little is set right as well.
-    ok = erlmcp_gate_books:leave(element(2, Stays), Books),
-    ok = erlmcp_gate_books:give([{9, 1}], Books),
+    ok = erlmcp_gate:leave(Stays),
+    {0, 0} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
+    %% What is held in both generations is left as it is.
+    Old = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = rounds(Keeper, 4),
+    New = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = rounds(Keeper, 12),
+    2 = erlmcp_gate:held(Gate, in_flight),
+    [ok = erlmcp_gate:leave(Ticket) || Ticket <- [Old, New]],
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Keeper, Queue]).
 
