@@ -635,6 +635,7 @@ value(_, middleware) ->
     list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));
 value(_, count) -> range(1, 10);
 value(_, rates) -> elements([#{}, #{second => 1, day => 100}]);
+value(_, scopes) -> elements([[], [~"read"], [~"read", ~"write"]]);
 value(_, breaker) -> elements([billing, #{}]);
 value(_, label) -> elements([images, sounds]);
 value(_, cache) -> elements([#{ttl_ms => 1}, #{ttl_ms => 1000, scope => public}]);

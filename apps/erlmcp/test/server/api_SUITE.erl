@@ -464,6 +464,7 @@ wrong(task_start) -> [later, ~"at_once", undefined];
 wrong(breaker) -> [~"db", db, [], 1, #{failures => 0}, #{opens => 1}];
 wrong(count) -> [0, -1, 1.5, ~"1", infinity];
 wrong(rates) -> [10, #{hour => 1}, #{second => 0}, [{second, 1}]];
+wrong(scopes) -> [~"read", [read], [~""], [~"a b"], #{}];
 wrong(label) -> [~"db", db, #{}, 1].
 
 definition(resource, Name) ->
