@@ -1,7 +1,7 @@
 -module(erlmcp_governor).
 -moduledoc """
 The process of a server that says how many of its requests may be in flight
-(`m:erlmcp_concurrency`): every 100 ms it looks at how long the calls that began waited for a
+(`m:erlmcp_concurrency`): every 100 ms it sees how long the calls that began waited for a
 scheduler, and sets the gate's limit, up to the bound `in_flight`.
 
 Where all calls wait for something else, none begins and nothing is seen of the machine. So it
@@ -19,8 +19,9 @@ must not take the others' turns.
 -export([start_link/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% Milliseconds of a window, and between two looks while nothing happens.
--define(WINDOW, 100).
+%% Looks in a window, the milliseconds between two, and those while nothing happens.
+-define(LOOKS, 5).
+-define(LOOK, 20).
 -define(QUIET, 500).
 
 %% Requests in flight for each scheduler: fewer would let it run idle between two calls.
@@ -32,12 +33,16 @@ must not take the others' turns.
 %% Milliseconds after which an overload is a lasting one; what part of the longest wait is for it.
 -define(LASTING, 1000).
 -define(PART, 20).
+%% So many of a tenant may wait in any case: what comes in one burst of a few callers.
+-define(ROOM, 10).
 
 -record(governor, {
     gate :: erlmcp_gate:gate(),
     concurrency :: erlmcp_concurrency:concurrency(),
     %% the gate's sums at the end of the last window
     sums :: sums(),
+    %% what was in flight and ready at the looks since then
+    looks = [] :: [{Ready :: non_neg_integer(), InFlight :: non_neg_integer()}],
     %% milliseconds: when that was, and since when every window has had requests without a place
     at :: integer(),
     pressed_since = none :: none | integer()
@@ -60,7 +65,7 @@ init(#{bounds := #{in_flight := Bound}} = Gate) ->
         #{min => min(Max, ?LEAST * Schedulers), max => Max,
           first => max(?FIRST, ?FIRST_OF_SCHEDULER * Schedulers)}),
     ok = erlmcp_gate:limit(Gate, erlmcp_concurrency:limit(Concurrency)),
-    look_after(?WINDOW),
+    look_after(?LOOK),
     {ok, #governor{gate = Gate, concurrency = Concurrency, sums = sums(Gate),
                    at = now_ms()}}.
 
@@ -77,23 +82,30 @@ handle_cast(_, Governor) ->
     {noreply, Governor}.
 
 -doc false.
-handle_info(look, #governor{gate = Gate, sums = Sums} = Governor) ->
+handle_info(look, #governor{gate = Gate, sums = Sums, looks = Looks} = Governor) ->
     InFlight = erlmcp_gate:held(Gate, in_flight),
     case sums(Gate) of
         Sums when InFlight =:= 0 ->
             look_after(?QUIET),
-            {noreply, Governor};
+            {noreply, Governor#governor{looks = []}};
         _ ->
-            %% Before those that are ready to run have run, and the probe after them.
-            Ready = erlang:statistics(total_run_queue_lengths),
-            probe(#{in_flight => InFlight, ready => Ready}),
-            {noreply, Governor}
+            looked([{erlang:statistics(total_run_queue_lengths), InFlight} | Looks], Governor)
     end;
 handle_info({probed, Waited, Seen}, Governor) ->
-    look_after(?WINDOW),
+    look_after(?LOOK),
     {noreply, govern(Waited, Seen, Governor)};
 handle_info(_, Governor) ->
     {noreply, Governor}.
+
+%% The look in the middle: one of them may be just after the machine had no time for the node, when
+%% all that came meanwhile is ready at once.
+looked(Looks, Governor) when length(Looks) =:= ?LOOKS ->
+    {Ready, InFlight} = lists:nth(?LOOKS div 2 + 1, lists:sort(Looks)),
+    probe(#{in_flight => InFlight, ready => Ready}),
+    {noreply, Governor#governor{looks = []}};
+looked(Looks, Governor) ->
+    look_after(?LOOK),
+    {noreply, Governor#governor{looks = Looks}}.
 
 sums(Gate) ->
     {Started, Waited} = erlmcp_gate:waits(Gate),
@@ -133,7 +145,7 @@ room(_, Now, #governor{pressed_since = Since} = Governor) when Now - Since < ?LA
 room(#{started := Started}, Now, #governor{gate = Gate, at = At} = Governor) ->
     #{bounds := #{queue_ms := Longest}} = Gate,
     Served = Started * Longest div (?PART * max(1, Now - At)),
-    ok = erlmcp_gate:room(Gate, max(erlang:system_info(schedulers_online), Served)),
+    ok = erlmcp_gate:room(Gate, max(?ROOM, Served)),
     Governor#governor{at = Now}.
 
 now_ms() ->
