@@ -46,14 +46,14 @@ Starts a call that is linked to the calling process, its owner. The tag of its m
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
 start(Call, Instance) ->
     Owner = self(),
-    spawn_call(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end, [link],
-               Instance).
+    Run = fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end,
+    with_place(Call, spawn_call(Run, [link], Instance)).
 
 -doc "The same with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
-    spawn_call(fun() -> run_linked(Call, Owner, Instance) end, [link], Instance).
+    with_place(Call, spawn_call(fun() -> run_linked(Call, Owner, Instance) end, [link], Instance)).
 
 -doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
@@ -71,6 +71,13 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
     end,
     spawn_call(Start, [], Instance).
 
+%% Who holds a place is known, and so who has to be told when the server is drained.
+with_place(#{ticket := Ticket}, Pid) ->
+    ok = erlmcp_gate:hand_over(Ticket, Pid),
+    Pid;
+with_place(_, Pid) ->
+    Pid.
+
 spawn_call(Run, Options, #{limits := Limits}) ->
     Heap = [{min_heap_size, erlmcp_heap:first_words()},
             {max_heap_size, erlmcp_heap:max_of_call(Limits)}],
@@ -84,7 +91,7 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
     unlink(Pid).
 
 %% The call waits its turn at the gate. Its place is free before the answer is sent: who asks next
-%% because of that finds it so. It is held by the owner, which leaves it if the call is killed.
+%% because of that finds it so. The owner leaves it if the call is killed.
 run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
