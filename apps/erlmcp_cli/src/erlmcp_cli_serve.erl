@@ -22,19 +22,19 @@ command() ->
             help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
-          #{name => drain, long => "-drain", type => {integer, [{min, 0}]}, default => 8,
-            help => "seconds that SIGTERM gives to what runs, 8 unless given"},
+          #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
+            help => "seconds that SIGTERM gives to what runs; 8, on stdio 0, unless given"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.
 
-run(#{module := Name, host := Host, drain := Drain} = Arguments) ->
+run(#{module := Name, host := Host} = Arguments) ->
     maybe
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         ok ?= start_application(Beam),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
-        ok = erlmcp_cli_sigterm:drain(Server, Drain * 1000),
+        ok = erlmcp_cli_sigterm:drain(Server, drain(Arguments) * 1000),
         ok = announce(Module, Server, Arguments),
         serving
     else
@@ -42,6 +42,11 @@ run(#{module := Name, host := Host, drain := Drain} = Arguments) ->
             erlmcp_cli:complain(Sentence),
             failed
     end.
+
+%% On stdio the client has waited for its answers before it sends SIGTERM.
+drain(#{drain := Seconds}) -> Seconds;
+drain(#{stdio := true}) -> 0;
+drain(_) -> 8.
 
 %% The module's atom comes out of a file that stands in the code path, never out of the argument.
 server_module(Name) ->

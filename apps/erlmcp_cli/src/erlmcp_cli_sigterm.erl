@@ -12,8 +12,8 @@ stops it at once.
 -doc "From now on SIGTERM drains this server first, within so many milliseconds.".
 -spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
 drain(Server, Milliseconds) ->
-    gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
-                           {?MODULE, {Server, Milliseconds}}).
+    ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
+                                {?MODULE, {Server, Milliseconds}}).
 
 -doc false.
 init({Drain, _}) ->

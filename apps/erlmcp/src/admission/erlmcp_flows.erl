@@ -66,5 +66,6 @@ length(#{table := Table}) ->
 -doc "How many turns there are at most until one that comes to this flow now has its own.".
 -spec ahead(Flow :: term(), flows()) -> non_neg_integer().
 ahead(Flow, #{lengths := Lengths} = Flows) ->
-    Own = maps:get(Flow, Lengths, 0),
-    min(?MODULE:length(Flows), (Own + 1) * maps:size(Lengths)).
+    case maps:get(Flow, Lengths, 0) of
+        Own when is_integer(Own) -> min(?MODULE:length(Flows), (Own + 1) * map_size(Lengths))
+    end.

@@ -54,7 +54,7 @@ new(Most) ->
 
 -doc "The time of the rates, in nanoseconds.".
 -spec now(books()) -> pos_integer().
-now(#{epoch := Epoch}) ->
+now(#{epoch := Epoch}) when is_integer(Epoch) ->
     erlang:monotonic_time(nanosecond) - Epoch.
 
 -doc "Whether nobody may enter any more.".
