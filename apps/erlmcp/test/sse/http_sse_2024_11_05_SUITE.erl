@@ -500,19 +500,11 @@ unread_bytes_are_bounded(Config) ->
                  end,
                  ok = sys:resume(Stream),
                  1 = maps:get(~"id", message(Client)),
-                 cut = over(Client)
+                 cut = erlmcp_test_sse:over(Client)
          end,
          true = is_quiet(Poster),
          erlmcp_test_http:stop(Server)
      end || Over <- [false, true]].
-
-%% The stream has ended: in HTTP/2 it is reset, so that nothing is held for who does not read.
-over(#{reading := Connection, stream := Stream} = Client) ->
-    case gun:await(Connection, Stream, ?TIMEOUT) of
-        {data, nofin, _} -> over(Client);
-        {data, fin, _} -> cut;
-        {error, _} -> cut
-    end.
 
 %% "Nothing waits without a bound": a client that does not read, and a call that says much.
 slow_readers_are_cut(Config) ->

@@ -5,7 +5,7 @@ the same one with HTTP/2. Everything waits ten seconds at most and fails then.
 """.
 
 -export([open/1, open/2, get/4, close/1]).
--export([event/1, message/1, is_quiet/1]).
+-export([event/1, message/1, over/1, is_quiet/1]).
 -export([post/2, post/3, post/4, send/2, ask/4, initialize/2, initialize/3]).
 
 -export_type([client/0]).
@@ -122,6 +122,19 @@ message(Client) ->
     case event(Client) of
         {~"message", Data} -> json:decode(Data);
         fin -> fin
+    end.
+
+-doc """
+Waits for the end of a stream that the server cuts: in HTTP/2 it is reset, so that nothing is held
+for who does not read. It may have come with the last event.
+""".
+-spec over(client()) -> cut.
+over(#{reading := Connection, stream := Stream} = Client) ->
+    case get({ended, Stream}) =:= true orelse gun:await(Connection, Stream, ?TIMEOUT) of
+        true -> cut;
+        {data, nofin, _} -> over(Client);
+        {data, fin, _} -> cut;
+        {error, Reason} when Reason =/= timeout -> cut
     end.
 
 -doc "Whether nothing was sent before the answer to a ping, sent now.".
