@@ -32,8 +32,8 @@ attempt that failed, too.
 -doc "What a message to the channel's process means; `other` for one that is not the way's.".
 -callback arrived(Message :: term(), way()) ->
     {data, binary(), way()} | {ended, Why :: term(), way()} | {ignore, way()} | other.
--doc "Writes, in the writer's process; may wait.".
--callback deliver(iodata(), way()) -> ok | {error, Why :: term()}.
+-doc "Writes, in the writer's process; may wait. `gone`: `arrived/2` will hear why it cannot.".
+-callback deliver(iodata(), way()) -> ok | gone | {error, Why :: term()}.
 -doc "Leaves the connection at once; what that takes longer goes on without us.".
 -callback drop(way()) -> ok.
 -doc "Ends the connection in order, and waits for that.".

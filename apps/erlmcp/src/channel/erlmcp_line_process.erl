@@ -105,6 +105,7 @@ handle_info({abort, Ref}, #state{exchanges = Exchanges} = State) ->
 handle_info({written, Writer, Outcome}, #state{writer = Writer} = State) ->
     case Outcome of
         ok -> {noreply, write_next(written(State))};
+        gone -> {noreply, State};
         {error, Why} -> {noreply, ended(Why, State)}
     end;
 handle_info({timeout, Timer, write}, #state{writing = {Timer, _}} = State) ->

@@ -232,7 +232,8 @@ deliver(Bytes, #way{server = Server}) ->
         true = port_command(Server, Bytes),
         ok
     catch
-        error:badarg -> {error, closed}
+        %% The program has ended, with a status that is on its way to the channel.
+        error:badarg -> gone
     end.
 
 %% The guard does the rest: its input ends.

@@ -6,7 +6,8 @@
          arguments_folder_and_environment/1, secrets_are_not_inherited/1, no_such_program/1,
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, last_words_may_come_late/1,
-         an_end_may_come_after_that_of_the_output/1, an_ended_child_is_started_again/1,
+         an_end_may_come_after_that_of_the_output/1,
+         a_write_after_the_end_hides_nothing/1, an_ended_child_is_started_again/1,
          a_child_that_closes_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
@@ -31,7 +32,8 @@ all() ->
      arguments_folder_and_environment, secrets_are_not_inherited, no_such_program,
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, last_words_may_come_late,
-     an_end_may_come_after_that_of_the_output, an_ended_child_is_started_again,
+     an_end_may_come_after_that_of_the_output,
+     a_write_after_the_end_hides_nothing, an_ended_child_is_started_again,
      a_child_that_closes_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
@@ -162,6 +164,27 @@ an_end_may_come_after_that_of_the_output(_) ->
     1 = up(Channel),
     {exit_status, 7} = down(Channel),
     close(Channel).
+
+%% Its output is still open when something else is to be written.
+a_write_after_the_end_hides_nothing(Config) ->
+    File = filename:join(folder(Config), "pid"),
+    Channel = child(["read -r line; sleep 1 & echo $$ >", File, "; exit 3"]),
+    1 = up(Channel),
+    First = request(Channel, 1, ~"ping", #{}),
+    [] = await_dead([pid_in(File)], 1000),
+    %% The runtime hears of it a moment after it was so.
+    timer:sleep(100),
+    Second = request(Channel, 2, ~"ping", #{}),
+    [{{failed, {closed, {exit_status, 3}}}, []} = outcome(Request, [])
+     || Request <- [First, Second]],
+    {exit_status, 3} = down(Channel),
+    close(Channel).
+
+pid_in(File) ->
+    case file:read_file(File) of
+        {ok, <<_, _/binary>> = Pid} -> string:trim(binary_to_list(Pid));
+        _ -> timer:sleep(5), pid_in(File)
+    end.
 
 %% "If the server process exits unexpectedly, the client SHOULD restart it."
 an_ended_child_is_started_again(Config) ->
