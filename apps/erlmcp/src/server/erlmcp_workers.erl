@@ -10,11 +10,11 @@ is refused at once, as far as that can be told from how long workers were used l
 
 -behaviour(gen_server).
 
--export([start_link/3, borrow/3, give_back/2, info/1]).
+-export([start_link/3, borrow/3, give_back/2]).
 -export([is_options/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, loan/0, info/0]).
+-export_type([options/0, loan/0]).
 
 -doc """
 - `size`: the workers.
@@ -28,12 +28,6 @@ is refused at once, as far as that can be told from how long workers were used l
     queue => non_neg_integer()
 }.
 -opaque loan() :: {pid(), reference()}.
--doc "The workers that are there, those that are lent, and the calls that wait.".
--type info() :: #{
-    size := pos_integer(), ready := non_neg_integer(), lent := non_neg_integer(),
-    waiting := non_neg_integer()
-}.
-
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
@@ -79,11 +73,6 @@ borrow(Name, Deadline, Instance) ->
 give_back({Pool, Monitor}, State) ->
     gen_server:cast(Pool, {back, Monitor, State}).
 
--doc "How a pool does.".
--spec info(Pool :: pid()) -> info().
-info(Pool) ->
-    gen_server:call(Pool, info).
-
 -doc false.
 init({Name, #{size := Size, start := Start} = Options, Instance}) ->
     process_flag(trap_exit, true),
@@ -115,10 +104,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, #{waiting := Waiting} = Po
             {noreply, Pool#{waiting := queue:in({Monitor, From}, Waiting)}};
         {error, _} = Error ->
             {reply, Error, Pool}
-    end;
-handle_call(info, _, #{size := Size, ready := Ready, lent := Lent, waiting := Waiting} = Pool) ->
-    {reply, #{size => Size, ready => length(Ready), lent => map_size(Lent),
-              waiting => queue:len(Waiting)}, Pool}.
+    end.
 
 %% Whether a call may wait.
 waits(Deadline, #{waiting := Waiting, queue := Max, size := Size, used := Used} = Pool) ->
