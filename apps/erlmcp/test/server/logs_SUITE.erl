@@ -67,7 +67,7 @@ init(Specs) ->
 
 tls_secrets_are_in_no_log(_) ->
     Tls = [{certfile, "no such file"}, {password, "open sesame"}],
-    {error, {listen, http, {options, {certfile, {"no such file", enoent}}}}} =
+    {error, {listen, http, {file, "no such file", enoent}}} =
         erlmcp:start_server(options(#{listen => [{http, #{tls => Tls}}]})),
     Logged = logged(),
     {_, _} = binary:match(Logged, ~"no such file"),
