@@ -23,7 +23,7 @@ command() ->
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
-            help => "seconds that SIGTERM gives to what runs; 8, on stdio 0, unless given"},
+            help => "seconds that SIGTERM gives to what runs; 8, on stdio none, unless given"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.
@@ -34,7 +34,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Ip} ?= address(Host),
         ok ?= start_application(Beam),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
-        ok = erlmcp_cli_sigterm:drain(Server, drain(Arguments) * 1000),
+        ok = drain_at_sigterm(Server, Arguments),
         ok = announce(Module, Server, Arguments),
         serving
     else
@@ -43,10 +43,10 @@ run(#{module := Name, host := Host} = Arguments) ->
             failed
     end.
 
-%% On stdio the client has waited for its answers before it sends SIGTERM.
-drain(#{drain := Seconds}) -> Seconds;
-drain(#{stdio := true}) -> 0;
-drain(_) -> 8.
+%% On stdio the client has waited for its answers before it sends SIGTERM, and reads no more.
+drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
+drain_at_sigterm(_, #{stdio := true}) -> ok;
+drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
 
 %% The module's atom comes out of a file that stands in the code path, never out of the argument.
 server_module(Name) ->
