@@ -16,7 +16,7 @@ failed=0
 
 # The suites of these folders run beside the others, in a build of their own: they wait more than
 # they work. Who starts bin/erlmcp is not among them, for that belongs to the other build.
-beside='admission auth engine extensions http observe rounds schema server sse tasks wire'
+beside='admission engine extensions http observe rounds schema server tasks wire'
 
 # suites_of FOLDER...: those that stand in them, as rebar3 wants to have them.
 suites_of() {
