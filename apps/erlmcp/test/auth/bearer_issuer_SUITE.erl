@@ -20,23 +20,7 @@ changes its keys. HTTP to it is real.
 -define(EXPIRED, {auth_expired, 401, ~"invalid_token"}).
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 
-all() ->
-    [Name || {Name, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Name, [module_info, init_per_suite, end_per_suite])].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_testcase(_, Config) ->
-    [{issuer, erlmcp_test_issuer:start()} | Config].
-
-end_per_testcase(_, Config) ->
-    erlmcp_test_issuer:stop(issuer(Config)).
-
-issuer(Config) -> proplists:get_value(issuer, Config).
+-include("every_issuer.hrl").
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->
