@@ -97,10 +97,13 @@ schedulers(Number, Facts) ->
                    false -> ~"more cores, or a wider CPU quota"
                end}.
 
-%% A listener asks for 1,024.
+%% A listener asks for 1,024, and has no more of a larger one.
 backlog(Number, _) ->
     #{allows => said("~b connections that wait to be accepted", [min(Number, 1024)]),
-      raise => ~"sysctl -w net.core.somaxconn=1024"}.
+      raise => case Number < 1024 of
+                   true -> ~"sysctl -w net.core.somaxconn=1024";
+                   false -> ~"nothing: a listener asks for 1024"
+               end}.
 
 flags(Flags) -> said("ERL_FLAGS=\"~ts\"", [Flags]).
 

@@ -74,7 +74,11 @@ limits_have_their_commands(_) ->
     [#{raise := <<"LimitNOFILE=", _/binary>>} | _] =
         erlmcp_cli_doctor:checks(Facts#{descriptors_hard := 1024}),
     [#{raise := ~"ulimit -n 1048576"} | _] =
-        erlmcp_cli_doctor:checks(Facts#{descriptors_hard := unlimited}).
+        erlmcp_cli_doctor:checks(Facts#{descriptors_hard := unlimited}),
+    %% No command that lowers what there is.
+    [#{allows := ~"1024 connections that wait to be accepted",
+       raise := ~"nothing: a listener asks for 1024"}] =
+        [Check || #{name := backlog} = Check <- erlmcp_cli_doctor:checks(Facts#{backlog := 4096})].
 
 what_is_unknown_is_not_shown(_) ->
     [ports, processes, schedulers] =
