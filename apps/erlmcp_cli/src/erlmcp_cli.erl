@@ -16,6 +16,7 @@ go to stdout; what went wrong goes to stderr.
 -spec start() -> ok.
 start() ->
     [ok = io:setopts(Device, [{encoding, unicode}]) || Device <- [standard_io, standard_error]],
+    ok = erlmcp_cli_log:never_wait(),
     %% Not in init's process: it must stay free to act on SIGTERM.
     _ = spawn(fun run/0),
     ok.

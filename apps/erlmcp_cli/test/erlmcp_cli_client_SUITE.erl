@@ -251,10 +251,11 @@ ended(Port) ->
         ct:fail(still_running)
     end.
 
-%% What a terminal shows is the text of `script`, which gives the program one.
+%% What a terminal shows is the text of `script`, which gives the program one. A shell between the
+%% two would be ended by Ctrl-C.
 on_terminal(Arguments, Config) ->
-    Command = lists:join($\s, [["'", Word, "'"]
-                               || Word <- [proplists:get_value(program, Config) | Arguments]]),
+    Command = ["exec" | [[" '", Word, "'"]
+                         || Word <- [proplists:get_value(program, Config) | Arguments]]],
     open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)]).
 
 typed(Port, []) ->

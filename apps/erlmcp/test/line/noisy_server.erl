@@ -11,7 +11,7 @@ server() ->
 tools() ->
     [#{name => Name}
      || Name <- [~"io", ~"user", ~"spawned", ~"logger", ~"crash", ~"application", ~"reads",
-                 ~"display", ~"whoami"]].
+                 ~"display", ~"whoami", ~"flood"]].
 
 resources() ->
     [#{uri => ~"noise://here", name => ~"here"}].
@@ -55,6 +55,14 @@ call_tool(~"reads", _, _) ->
     end;
 call_tool(~"display", _, _) ->
     erlang:display(displayed),
+    ~"quiet";
+call_tool(~"flood", _, _) ->
+    %% A pipe holds 64 KiB. Whoever logs after the first is made to wait by a writer that counted
+    %% tens of them, but not hundreds.
+    Line = binary:copy(~"flood ", 700),
+    [logger:error("~ts", [Line]) || _ <- lists:seq(1, 50)],
+    timer:sleep(100),
+    logger:error("~ts", [Line]),
     ~"quiet";
 call_tool(~"whoami", _, #{principal := Principal}) ->
     atom_to_binary(Principal).

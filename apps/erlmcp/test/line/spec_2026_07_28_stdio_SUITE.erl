@@ -12,7 +12,8 @@ for each of its streams.
          cancelled_requests_are_not_answered/1, oversize_is_refused_before_it_ends/1,
          garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
          large_answers_arrive_whole/1, late_readers_miss_nothing/1,
-         unread_stderr_holds_up_nothing/1, handlers_print_elsewhere/1,
+         unread_stderr_holds_up_nothing/1,
+         unread_logs_are_dropped/1, handlers_print_elsewhere/1,
          handlers_print_elsewhere_with_any_logger/1, the_client_is_the_listeners_principal/1]).
 
 -define(PATIENCE, 30_000).
@@ -35,7 +36,7 @@ all() ->
      cancelled_requests_are_not_answered, oversize_is_refused_before_it_ends,
      garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
      large_answers_arrive_whole, late_readers_miss_nothing, unread_stderr_holds_up_nothing,
-     handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
+     unread_logs_are_dropped, handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
      the_client_is_the_listeners_principal].
 
 init_per_suite(Config) ->
@@ -256,21 +257,30 @@ late_readers_miss_nothing(Config) ->
 %% "The client MAY capture, forward, or ignore the server's stderr output": one that never reads it
 %% is served all the same.
 unread_stderr_holds_up_nothing(Config) ->
-    Stderr = fifo(Config),
-    Server = launch(Config, #{script => "exec \"$@\" <\"$IN\" 2>\"$UNREAD\"",
-                              env => [{"UNREAD", Stderr}],
-                              opened => fun() -> {ok, _} = file:open(Stderr, [raw, read]) end}),
+    Server = launch_unread("everything", [], Config),
     %% Each logs about a kilobyte; a pipe holds 64.
     [#{~"id" := Id, ~"error" := #{~"code" := -32603}} = ask(Server, call(Id, ~"crash", #{}))
      || Id <- lists:seq(1, 300)],
     #{~"id" := ~"after", ~"result" := _} = ask(Server, stateless(~"after", ~"tools/list", #{})),
     {0, []} = terminate(Server).
 
+%% Nor does a handler wait that logs more at once than the writer of the log keeps up with.
+unread_logs_are_dropped(Config) ->
+    Server = launch_unread("noisy_server", noisy_path(), Config),
+    {Took, #{~"result" := _}} = timer:tc(fun() -> ask(Server, call(1, ~"flood", #{})) end),
+    true = Took < 5_000_000,
+    {0, []} = terminate(Server).
+
+launch_unread(Module, Environment, Config) ->
+    Stderr = fifo(Config),
+    launch(Config, #{script => "exec \"$@\" <\"$IN\" 2>\"$UNREAD\"",
+                     command => command(Module, Config),
+                     env => [{"UNREAD", Stderr} | Environment],
+                     opened => fun() -> {ok, _} = file:open(Stderr, [raw, read]) end}).
+
 %% Whatever the user's code and its libraries print, it does not become a message.
 handlers_print_elsewhere(Config) ->
-    Folder = filename:dirname(code:which(noisy_server)),
-    Server = launch(Config, #{command => command("noisy_server", Config),
-                              env => [{"ERL_AFLAGS", "-pa " ++ Folder}]}),
+    Server = launch(Config, #{command => command("noisy_server", Config), env => noisy_path()}),
     Log = prints_elsewhere([~"display"], Server),
     {_, _} = binary:match(Log, ~"displayed").
 
@@ -279,6 +289,9 @@ handlers_print_elsewhere(Config) ->
 handlers_print_elsewhere_with_any_logger(Config) ->
     Log = prints_elsewhere([], launch_node(Config)),
     {_, _} = binary:match(Log, ~"noise after the start").
+
+noisy_path() ->
+    [{"ERL_AFLAGS", "-pa " ++ filename:dirname(code:which(noisy_server))}].
 
 launch_node(Config) ->
     Folders = [filename:dirname(code:which(noisy_server)), filename:dirname(code:which(erlmcp))],

@@ -1,0 +1,36 @@
+-module(erlmcp_cli_log).
+-moduledoc """
+The node's log goes to standard error, which whoever started the command may never read. OTP's
+handler would make those who log wait for him, or keep for him whatever they log; here nobody waits,
+and what nobody reads is dropped.
+""".
+
+-export([never_wait/0]).
+-export([room/2]).
+
+%% Of OTP's handler for `default`, in the logger's guide: the name of its process.
+-define(WRITER, logger_std_h_default).
+%% Lines that may wait to be written.
+-define(WAITING, 200).
+
+-doc "From now on those who log wait for nobody. It is for the node's handler `default`.".
+-spec never_wait() -> ok.
+never_wait() ->
+    ok = logger:update_handler_config(default, config, #{sync_mode_qlen => ?WAITING,
+                                                         drop_mode_qlen => ?WAITING}),
+    ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
+
+-doc false.
+-spec room(logger:log_event(), none) -> stop | ignore.
+room(_, none) ->
+    %% The writer counts what waits before it writes, and not while it cannot. When the node stops
+    %% it is killed if it cannot, and who logs then would wait for standard error himself.
+    maybe
+        Pid = whereis(?WRITER),
+        true ?= is_pid(Pid),
+        {message_queue_len, Waiting} ?= process_info(Pid, message_queue_len),
+        true ?= Waiting < ?WAITING,
+        ignore
+    else
+        _ -> stop
+    end.
