@@ -1,0 +1,42 @@
+-module(erlmcp_bench_host).
+-moduledoc "The supervisor of the server under test, in the node that is nothing but its host.".
+
+-behaviour(supervisor).
+
+-export([start/1, server/0]).
+-export([init/1]).
+
+-doc "Starts the libraries, and a server with these options: its listeners.".
+-spec start(Options :: map()) -> {ok, [map()]} | {error, term()}.
+start(Options) ->
+    %% It outlives the call that starts it.
+    Caller = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Caller ! {self(), started(Options)},
+        receive stop -> ok end
+    end),
+    receive
+        {Pid, Started} ->
+            true = demonitor(Monitor, [flush]),
+            Started;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            {error, Reason}
+    end.
+
+started(Options) ->
+    maybe
+        {ok, _} ?= application:ensure_all_started(erlmcp),
+        {ok, _} ?= supervisor:start_link({local, ?MODULE}, ?MODULE, Options),
+        {ok, erlmcp:listeners(server())}
+    end.
+
+-doc "The server's supervisor, as it runs now.".
+-spec server() -> pid() | restarting.
+server() ->
+    [{_, Pid, _, _}] = supervisor:which_children(?MODULE),
+    Pid.
+
+-doc false.
+init(Options) ->
+    %% It is killed on purpose, again and again.
+    {ok, {#{intensity => 1_000, period => 10}, [erlmcp:child_spec(Options)]}}.

@@ -1,0 +1,85 @@
+-module(erlmcp_bench_target).
+-moduledoc """
+The server under test, as an operating system process of its own: a node that nothing is shared with
+but its control channel, on its standard input and output. What the instruments do to it, they do
+with `call/4`.
+""".
+
+-export([start/1, stop/1, call/4, call/5, os_pid/1, url/1, address/2]).
+
+-export_type([target/0, options/0]).
+
+-type target() :: #{peer := pid(), os_pid := pos_integer(), listeners := [map()],
+                    host := inet:ip_address()}.
+
+-type options() :: #{
+    %% Of `erlmcp:start_server/1`; without them the fixture on a free HTTP and TCP port.
+    server => map(),
+    %% Of the emulator, as `erl` takes them.
+    flags => [string()],
+    env => [{string(), string()}],
+    %% Words that the emulator is started behind: `ip netns exec NAME`, `taskset -c 0`.
+    prefix => [string()],
+    %% Where its listeners are reached.
+    host => inet:ip_address()}.
+
+%% As bin/erlmcp starts a server.
+-define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
+-define(BOOT_MS, 60_000).
+-define(CALL_MS, 60_000).
+
+-doc "Starts a node and in it a server. It ends with the calling process.".
+-spec start(options()) -> {ok, target()} | {error, term()}.
+start(Options) ->
+    Host = maps:get(host, Options, {127, 0, 0, 1}),
+    Server = maps:get(server, Options, #{
+        handler => erlmcp_bench_fixture,
+        listen => [{http, #{port => 0, ip => Host}}, {tcp, #{port => 0, ip => Host}}]}),
+    maybe
+        {ok, Peer, _} ?= peer:start_link(node_options(Options)),
+        OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
+        {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [Server], ?CALL_MS),
+        {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
+    end.
+
+node_options(Options) ->
+    Erl = filename:join([code:root_dir(), "bin", "erl"]),
+    Words = maps:get(prefix, Options, []) ++ [Erl],
+    Program = case os:find_executable(hd(Words)) of
+                  false -> hd(Words);
+                  Found -> Found
+              end,
+    #{connection => standard_io, exec => {Program, tl(Words)}, wait_boot => ?BOOT_MS,
+      env => maps:get(env, Options, []),
+      args => ?FLAGS ++ maps:get(flags, Options, []) ++ ["-pa" | code:get_path()]}.
+
+-doc "Ends the node at once.".
+-spec stop(target()) -> ok.
+stop(#{peer := Peer}) ->
+    peer:stop(Peer).
+
+-doc "Calls a function in the server's node.".
+-spec call(target(), module(), atom(), [term()]) -> term().
+call(Target, Module, Function, Arguments) ->
+    call(Target, Module, Function, Arguments, ?CALL_MS).
+
+-doc "The same with another time, in milliseconds.".
+-spec call(target(), module(), atom(), [term()], timeout()) -> term().
+call(#{peer := Peer}, Module, Function, Arguments, Milliseconds) ->
+    peer:call(Peer, Module, Function, Arguments, Milliseconds).
+
+-doc "The operating system's number of the node's process.".
+-spec os_pid(target()) -> pos_integer().
+os_pid(#{os_pid := OsPid}) -> OsPid.
+
+-doc "Where its MCP endpoint is on HTTP.".
+-spec url(target()) -> binary().
+url(Target) ->
+    {Ip, Port} = address(http, Target),
+    iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
+
+-doc "Where a listener of this transport listens.".
+-spec address(http | tcp, target()) -> {inet:ip_address(), inet:port_number()}.
+address(Transport, #{listeners := Listeners, host := Host}) ->
+    [Port | _] = [Port || #{transport := Of, port := Port} <- Listeners, Of =:= Transport],
+    {Host, Port}.
