@@ -30,7 +30,12 @@ inherited(all, _) -> true;
 inherited(safe, "LC_" ++ _) -> true;
 inherited(safe, Name) -> lists:member(Name, ?INHERITED).
 
-string(Text) -> unicode:characters_to_list(Text).
+%% In a locale without UTF-8 the runtime hands on bytes, of which a character may be several.
+string(Text) ->
+    case file:native_name_encoding() of
+        utf8 -> unicode:characters_to_list(Text);
+        latin1 -> binary_to_list(unicode:characters_to_binary(Text))
+    end.
 
 -doc "Whether this is a right value of the option `inherit`.".
 -spec is_inherit(term()) -> boolean().

@@ -3,7 +3,7 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
-         arguments_folder_and_environment/1, secrets_are_not_inherited/1, no_such_program/1,
+         arguments_folder_and_environment/1, the_same_in_another_locale/1, secrets_are_not_inherited/1, no_such_program/1,
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, last_words_may_come_late/1,
          an_end_may_come_after_that_of_the_output/1,
@@ -14,7 +14,7 @@
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
          many_short_messages_arrive/1,
          a_child_that_does_not_read/1, one_folder_each_and_none_left/1]).
--export([killed_node/1, log/2]).
+-export([killed_node/1, log/2, the_same_in_another_locale/2]).
 
 -import(erlmcp_test_channel, [open/3, up/1, down/1, send/3, request/4, outcome/2, ask/4, owned/1]).
 
@@ -29,7 +29,7 @@ suite() ->
 
 all() ->
     [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,
-     arguments_folder_and_environment, secrets_are_not_inherited, no_such_program,
+     arguments_folder_and_environment, the_same_in_another_locale, secrets_are_not_inherited, no_such_program,
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, last_words_may_come_late,
      an_end_may_come_after_that_of_the_output,
@@ -89,6 +89,19 @@ arguments_folder_and_environment(Config) ->
     [~"zero", ~"a b", ~"*", Where, ~"ö $x", ~"none"] = binary:split(Said, ~"|", [global]),
     true = filename:basename(Where) =:= list_to_binary(filename:basename(Folder)),
     close(Channel).
+
+%% Where the node's locale has no UTF-8, what is text here is UTF-8 for the server still.
+the_same_in_another_locale(Config) ->
+    {ok, Peer, _} = peer:start_link(#{connection => standard_io, env => [{"LC_ALL", "C"}],
+                                      args => ["-pa" | code:get_path()]}),
+    latin1 = peer:call(Peer, file, native_name_encoding, []),
+    ok = peer:call(Peer, ?MODULE, ?FUNCTION_NAME, [in_the_peer, Config], 60_000),
+    peer:stop(Peer).
+
+the_same_in_another_locale(in_the_peer, Config) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    _ = arguments_folder_and_environment(Config),
+    ok.
 
 %% A program of somebody else's has no business with what the node's environment holds.
 secrets_are_not_inherited(_) ->
