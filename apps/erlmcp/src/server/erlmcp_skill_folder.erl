@@ -89,10 +89,14 @@ place(~"") -> ~"path";
 place(Inner) -> Inner.
 
 name(Name, Inner) ->
-    case unicode:characters_to_binary(Name) of
+    case unicode:characters_to_binary(listed(Name, file:native_name_encoding())) of
         Text when is_binary(Text), is_list(Name) -> Text;
         _ -> throw({place(Inner), ~"names in UTF-8"})
     end.
+
+%% In a locale without UTF-8 the characters of a name are its bytes.
+listed(Name, latin1) when is_list(Name) -> list_to_binary(Name);
+listed(Name, _) -> Name.
 
 entry(<<".", _/binary>>, _, _, _, Known) ->
     Known;
