@@ -3,7 +3,8 @@
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([the_runtime_makes_process_groups/1, a_child_answers/1, our_own_server_answers/1,
-         arguments_folder_and_environment/1, the_same_in_another_locale/1, secrets_are_not_inherited/1, no_such_program/1,
+         arguments_folder_and_environment/1, the_same_in_another_locale/1,
+         secrets_are_not_inherited/1, no_such_program/1,
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, last_words_may_come_late/1,
          an_end_may_come_after_that_of_the_output/1,
@@ -29,7 +30,8 @@ suite() ->
 
 all() ->
     [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,
-     arguments_folder_and_environment, the_same_in_another_locale, secrets_are_not_inherited, no_such_program,
+     arguments_folder_and_environment, the_same_in_another_locale,
+     secrets_are_not_inherited, no_such_program,
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, last_words_may_come_late,
      an_end_may_come_after_that_of_the_output,

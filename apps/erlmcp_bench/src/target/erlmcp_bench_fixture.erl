@@ -1,7 +1,7 @@
 -module(erlmcp_bench_fixture).
 -moduledoc """
-The server that is measured where nobody names another: tools that cost almost nothing, that compute,
-that wait and that answer much, a prompt and a resource.
+The server that is measured where nobody names another: tools that cost almost nothing, that
+compute, that wait and that answer much, a prompt and a resource.
 """.
 
 -behaviour(erlmcp_server).

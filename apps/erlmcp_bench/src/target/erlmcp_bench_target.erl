@@ -21,7 +21,9 @@ with `call/4`.
     %% Words that the emulator is started behind: `ip netns exec NAME`, `taskset -c 0`.
     prefix => [string()],
     %% Where its listeners are reached.
-    host => inet:ip_address()}.
+    host => inet:ip_address(),
+    %% How it is broken, if it is (`m:erlmcp_bench_mutant`).
+    mutant => none | erlmcp_bench_mutant:mutant()}.
 
 %% As bin/erlmcp starts a server.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
@@ -38,9 +40,13 @@ start(Options) ->
     maybe
         {ok, Peer, _} ?= peer:start_link(node_options(Options)),
         OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
+        ok = break(maps:get(mutant, Options, none), Peer),
         {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [Server], ?CALL_MS),
         {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
     end.
+
+break(none, _) -> ok;
+break(Mutant, Peer) -> peer:call(Peer, erlmcp_bench_mutant, install, [Mutant], ?CALL_MS).
 
 node_options(Options) ->
     Erl = filename:join([code:root_dir(), "bin", "erl"]),

@@ -1,0 +1,89 @@
+-module(erlmcp_bench_mutant).
+-moduledoc """
+Servers that are broken on purpose, for the instruments to find: one that finds nothing in them is
+none. A module of the server is built anew from what it was compiled from, with one function
+wrapped, and loaded in the server's node; what users get has nothing of it.
+""".
+
+-export([mutants/0, install/1]).
+-export([broken/3]).
+
+-export_type([mutant/0]).
+
+-doc "One reply of a hundred is lost, or has another id; each takes 5 ms more, or leaves 1 KiB.".
+-type mutant() :: drops_replies | answers_wrong_ids | adds_5_ms | leaks_1_kib.
+
+-define(ONE_IN, 100).
+-define(LEAKED, 1024).
+-define(ADDED_MS, 5).
+
+-doc "All of them.".
+-spec mutants() -> [mutant()].
+mutants() -> [drops_replies, answers_wrong_ids, adds_5_ms, leaks_1_kib].
+
+%% The function that is wrapped. All results pass it.
+place(drops_replies) -> {erlmcp_http_response, answer, 5};
+place(_) -> {erlmcp_message, result, 2}.
+
+-doc "Breaks the server of this node.".
+-spec install(mutant()) -> ok.
+install(Mutant) ->
+    {Module, Function, Arity} = place(Mutant),
+    ok = begin_counting(),
+    Beam = code:which(Module),
+    {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
+    Broken = lists:flatmap(fun(Form) -> wrapped(Form, Function, Arity, Mutant) end, Forms),
+    {ok, Module, Code} = compile:forms(Broken),
+    {module, Module} = code:load_binary(Module, Beam, Code),
+    ok.
+
+wrapped({function, Line, Function, Arity, Clauses}, Function, Arity, Mutant) ->
+    Whole = list_to_atom(atom_to_list(Function) ++ " as it was"),
+    Variables = [{var, Line, list_to_atom("A" ++ integer_to_list(N))}
+                 || N <- lists:seq(1, Arity)],
+    Arguments = lists:foldr(fun(Variable, Rest) -> {cons, Line, Variable, Rest} end,
+                            {nil, Line}, Variables),
+    Call = {call, Line, {remote, Line, {atom, Line, ?MODULE}, {atom, Line, broken}},
+            [{atom, Line, Mutant}, Arguments, {'fun', Line, {function, Whole, Arity}}]},
+    [{function, Line, Whole, Arity, Clauses},
+     {function, Line, Function, Arity, [{clause, Line, Variables, [], [Call]}]}];
+wrapped(Form, _, _, _) ->
+    [Form].
+
+%% What counts and what leaks belongs to the node, not to who breaks it.
+begin_counting() ->
+    Installer = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
+        true = ets:insert(?MODULE, {calls, 0}),
+        Installer ! {self(), ready},
+        receive stop -> ok end
+    end),
+    receive
+        {Pid, ready} -> true = demonitor(Monitor, [flush]), ok;
+        {'DOWN', Monitor, process, Pid, Reason} -> error(Reason)
+    end.
+
+-doc false.
+-spec broken(mutant(), Arguments :: [term()], Whole :: fun()) -> term().
+broken(drops_replies, Arguments, Whole) ->
+    case this_one() of
+        true -> [];
+        false -> apply(Whole, Arguments)
+    end;
+broken(answers_wrong_ids, [Id, Result], Whole) ->
+    case this_one() of
+        true -> Whole(another(Id), Result);
+        false -> Whole(Id, Result)
+    end;
+broken(adds_5_ms, Arguments, Whole) ->
+    receive after ?ADDED_MS -> apply(Whole, Arguments) end;
+broken(leaks_1_kib, Arguments, Whole) ->
+    true = ets:insert(?MODULE, {erlang:unique_integer(), binary:copy(~"x", ?LEAKED)}),
+    apply(Whole, Arguments).
+
+this_one() ->
+    ets:update_counter(?MODULE, calls, 1) rem ?ONE_IN =:= 0.
+
+another(Id) when is_integer(Id) -> Id + 1;
+another(Id) -> <<Id/binary, "x">>.
