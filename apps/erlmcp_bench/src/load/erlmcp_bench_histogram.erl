@@ -1,0 +1,177 @@
+-module(erlmcp_bench_histogram).
+-moduledoc """
+How often a time occurred, from 1 microsecond to an hour, in buckets that are less than 1 % wide.
+Nothing is sampled and nothing is lost at the tail: it takes any number of times in 26 KiB for each
+scheduler, and any number of processes record into one without waiting for each other.
+
+The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power of two: times below
+256 microseconds are exact.
+""".
+
+-export([new/0, record/2, count/1, mean/1, min/1, max/1, percentile/2]).
+-export([merge/1, to_list/1, from_list/1, since/2]).
+
+-export_type([histogram/0, entries/0]).
+
+-record(histogram, {
+    %% Of each bucket, and behind them the sum of all times.
+    counts :: counters:counters_ref(),
+    %% The shortest time, negated, and the longest.
+    extremes :: atomics:atomics_ref()
+}).
+
+-opaque histogram() :: #histogram{}.
+
+-doc "The times up to one and above the entry before it, and how many; entries of none are left out.".
+-type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
+
+-define(LONGEST, 3_600_000_000).
+%% Buckets below the first power of two that has steps, and steps of each.
+-define(STEPS, 128).
+%% The bucket of the longest time is 3292.
+-define(BUCKETS, 3300).
+-define(SUM, ?BUCKETS).
+
+-doc "A histogram of nothing.".
+-spec new() -> histogram().
+new() ->
+    Extremes = atomics:new(2, []),
+    ok = atomics:put(Extremes, 1, -?LONGEST - 1),
+    #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), extremes = Extremes}.
+
+-doc "Counts a time. What is shorter than a microsecond is one, what is longer than an hour is that.".
+-spec record(histogram(), Us :: integer()) -> ok.
+record(Histogram, Us) ->
+    add(Histogram, clipped(Us), 1).
+
+clipped(Us) when Us < 1 -> 1;
+clipped(Us) when Us > ?LONGEST -> ?LONGEST;
+clipped(Us) -> Us.
+
+add(#histogram{counts = Counts, extremes = Extremes}, Us, Count) ->
+    ok = counters:add(Counts, bucket(Us), Count),
+    ok = counters:add(Counts, ?SUM, Us * Count),
+    ok = raise(Extremes, 1, -Us),
+    raise(Extremes, 2, Us).
+
+raise(Extremes, Index, Value) ->
+    raise(Extremes, Index, Value, atomics:get(Extremes, Index)).
+
+raise(_, _, Value, Known) when Known >= Value ->
+    ok;
+raise(Extremes, Index, Value, Known) ->
+    case atomics:compare_exchange(Extremes, Index, Known, Value) of
+        ok -> ok;
+        Other -> raise(Extremes, Index, Value, Other)
+    end.
+
+%% The bucket of a time, from 1 on: below 256 itself, and then 128 for each power of two.
+bucket(Us) when Us < 2 * ?STEPS -> Us;
+bucket(Us) -> bucket(Us bsr 1, 1).
+
+bucket(Us, Shift) when Us < 2 * ?STEPS -> Shift * ?STEPS + Us;
+bucket(Us, Shift) when Us >= 16 * ?STEPS -> bucket(Us bsr 4, Shift + 4);
+bucket(Us, Shift) -> bucket(Us bsr 1, Shift + 1).
+
+%% The longest time of a bucket.
+longest(Bucket) when Bucket < 2 * ?STEPS -> Bucket;
+longest(Bucket) ->
+    Shift = Bucket div ?STEPS - 1,
+    ((Bucket - Shift * ?STEPS + 1) bsl Shift) - 1.
+
+-doc "How many times were counted.".
+-spec count(histogram()) -> non_neg_integer().
+count(Histogram) ->
+    lists:sum([Count || {_, Count} <- buckets(Histogram)]).
+
+-doc "Their mean, in microseconds; 0.0 of none.".
+-spec mean(histogram()) -> float().
+mean(#histogram{counts = Counts} = Histogram) ->
+    case count(Histogram) of
+        0 -> 0.0;
+        Count -> counters:get(Counts, ?SUM) / Count
+    end.
+
+-doc "The shortest, exactly; 0 of none.".
+-spec min(histogram()) -> non_neg_integer().
+min(#histogram{extremes = Extremes}) ->
+    case -atomics:get(Extremes, 1) of
+        Us when Us > ?LONGEST -> 0;
+        Us -> Us
+    end.
+
+-doc "The longest, exactly; 0 of none.".
+-spec max(histogram()) -> non_neg_integer().
+max(#histogram{extremes = Extremes}) ->
+    atomics:get(Extremes, 2).
+
+-doc """
+The time that so many per cent of all are not longer than, too long by less than 1 %; 0 of none. 100
+per cent is the longest, exactly.
+
+## Examples
+
+```erlang
+1> H = erlmcp_bench_histogram:from_list([{200, 98}, {5_000, 1}, {90_000, 1}]).
+2> [erlmcp_bench_histogram:percentile(H, P) || P <- [50, 98, 100.0]].
+[200, 200, 90000]
+```
+""".
+-spec percentile(histogram(), Percent :: number()) -> non_neg_integer().
+percentile(Histogram, Percent) when Percent >= 0, Percent =< 100 ->
+    Buckets = buckets(Histogram),
+    Count = lists:sum([Number || {_, Number} <- Buckets]),
+    %% The least number of times that are so many per cent of all.
+    Rank = erlang:max(1, ceil(Percent * Count / 100)),
+    erlang:min(ranked(Buckets, Rank), max(Histogram)).
+
+ranked([], _) -> 0;
+ranked([{Bucket, Count} | _], Rank) when Count >= Rank -> longest(Bucket);
+ranked([{_, Count} | Buckets], Rank) -> ranked(Buckets, Rank - Count).
+
+buckets(#histogram{counts = Counts}) ->
+    [{Bucket, Count} || Bucket <- lists:seq(1, ?BUCKETS - 1),
+                        Count <- [counters:get(Counts, Bucket)], Count > 0].
+
+-doc "A new one with the times of all of these.".
+-spec merge([histogram()]) -> histogram().
+merge(Histograms) ->
+    New = #histogram{counts = Counts, extremes = Extremes} = new(),
+    lists:foreach(
+        fun(#histogram{counts = From} = Histogram) ->
+            [ok = counters:add(Counts, Bucket, Count) || {Bucket, Count} <- buckets(Histogram)],
+            ok = counters:add(Counts, ?SUM, counters:get(From, ?SUM)),
+            [ok = raise(Extremes, Index, atomics:get(Histogram#histogram.extremes, Index))
+             || Index <- [1, 2]]
+        end, Histograms),
+    New.
+
+-doc "What it has, from the shortest time to the longest, to be kept and compared.".
+-spec to_list(histogram()) -> entries().
+to_list(Histogram) ->
+    Longest = max(Histogram),
+    [{erlang:min(longest(Bucket), Longest), Count} || {Bucket, Count} <- buckets(Histogram)].
+
+-doc "The histogram of what `to_list/1` gave. Its mean is as near as its percentiles.".
+-spec from_list(entries()) -> histogram().
+from_list(Entries) ->
+    New = new(),
+    lists:foreach(fun({Us, Count}) -> ok = add(New, clipped(Us), Count) end, Entries),
+    New.
+
+-doc """
+The times that were counted between two lists of one histogram, the later first.
+
+## Examples
+
+```erlang
+1> erlmcp_bench_histogram:since([{3, 2}, {7, 5}, {250, 1}], [{3, 2}, {7, 1}]).
+[{7, 4}, {250, 1}]
+```
+""".
+-spec since(Later :: entries(), Earlier :: entries()) -> entries().
+since(Later, Earlier) ->
+    %% By their buckets: the last entry of the earlier list ends at what was the longest then.
+    Before = #{bucket(Us) => Count || {Us, Count} <- Earlier},
+    [{Us, Count - Known} || {Us, Count} <- Later, Known <- [maps:get(bucket(Us), Before, 0)],
+                            Count > Known].

@@ -1,0 +1,61 @@
+-module(erlmcp_bench_process).
+-moduledoc """
+What a process of the operating system has used, as Linux's `/proc` says it; its children are not in
+it. `undefined` where there is no such process, or no `/proc`.
+""".
+
+-export([self/0, cpu_us/1, rss_bytes/1, peak_rss_bytes/1]).
+
+-doc "A process' number, as `os:getpid/0` gives it for this one.".
+-type os_pid() :: pos_integer().
+
+%% What the kernel counts in /proc/PID/stat, on every architecture of ours: hundredths of a second.
+-define(TICK_US, 10_000).
+
+-doc "This node's own.".
+-spec self() -> os_pid().
+self() ->
+    list_to_integer(os:getpid()).
+
+-doc "The processor time of all its threads, in user and in kernel mode, in microseconds.".
+-spec cpu_us(os_pid()) -> non_neg_integer() | undefined.
+cpu_us(OsPid) ->
+    maybe
+        {ok, Stat} ?= read(OsPid, "stat"),
+        %% The program's name comes second, in parentheses, and may have anything in it.
+        [_ | _] = Ends = binary:matches(Stat, ~")"),
+        {End, _} = lists:last(Ends),
+        <<_:End/binary, ")", Fields/binary>> = Stat,
+        Words = binary:split(Fields, ~" ", [global, trim_all]),
+        %% The 14th and the 15th of all.
+        [User, System] = lists:sublist(Words, 12, 2),
+        (binary_to_integer(User) + binary_to_integer(System)) * ?TICK_US
+    end.
+
+-doc "The memory that it has in the machine's, in bytes.".
+-spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
+rss_bytes(OsPid) ->
+    status(OsPid, ~"VmRSS:").
+
+-doc "The most that it ever had.".
+-spec peak_rss_bytes(os_pid()) -> non_neg_integer() | undefined.
+peak_rss_bytes(OsPid) ->
+    status(OsPid, ~"VmHWM:").
+
+status(OsPid, Field) ->
+    maybe
+        {ok, Status} ?= read(OsPid, "status"),
+        Lines = [binary:split(Line, [~" ", ~"\t"], [global, trim_all])
+                 || Line <- binary:split(Status, ~"\n", [global])],
+        case [Number || [Name, Number, ~"kB"] <- Lines, Name =:= Field] of
+            [Number] -> binary_to_integer(Number) * 1024;
+            %% It has ended, and nobody has asked for its status yet.
+            [] -> undefined
+        end
+    end.
+
+read(OsPid, Name) ->
+    case file:read_file(filename:join(["/proc", integer_to_list(OsPid), Name]), [raw]) of
+        {ok, Bytes} -> {ok, Bytes};
+        {error, _} -> undefined
+    end.

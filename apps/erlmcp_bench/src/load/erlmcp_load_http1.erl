@@ -1,0 +1,306 @@
+-module(erlmcp_load_http1).
+-moduledoc """
+The wire of HTTP/1.1: connections that are kept alive, requests one behind the other, replies in JSON
+or in a stream of events, with a length, in chunks or up to the end of the connection. Pure.
+
+A head that is the same as the one before it (which is so for a second, as long as replies have the
+same length) is compared and not parsed.
+""".
+
+-behaviour(erlmcp_load_wire).
+
+-export([new/1, opened/1, template/2, request/3, received/2, ended/1, traits/0]).
+
+-record(head, {
+    status :: 100..599,
+    framing :: {length, non_neg_integer()} | chunked | close | none,
+    events :: boolean(),
+    session = none :: none | binary(),
+    closing = false :: boolean()
+}).
+
+-record(state, {
+    max :: pos_integer(),
+    %% The requests without a reply, in their order.
+    waiting = queue:new() :: queue:queue(erlmcp_load_wire:tag()),
+    %% Bytes of a head or of a chunk's size that are not all there.
+    held = ~"" :: binary(),
+    known = none :: none | {binary(), pos_integer(), #head{}},
+    %% What is being read of a reply, after its head.
+    body = none :: none | #head{},
+    %% Of a body with a length what is to come, or where in a chunk we are.
+    left = 0 :: non_neg_integer() | size | trailer | eof | {chunk, non_neg_integer()},
+    parts = [] :: [binary()],
+    size = 0 :: non_neg_integer(),
+    %% Of a reply that is a stream: its reader, and whether the reply was in it.
+    reader = none :: none | {erlmcp_sse_reader:state(), Replied :: boolean()}
+}).
+
+-define(MAX_BYTES, 256 * 1024 * 1024).
+-define(MAX_HEAD, 65_536).
+-define(MAX_CHUNK_SIZE_DIGITS, 16).
+
+-doc false.
+traits() -> #{answers_notifications => true, ordered => true, in_flight => 1, sessions => true}.
+
+-doc false.
+new(Options) ->
+    #state{max = maps:get(max_bytes, Options, ?MAX_BYTES)}.
+
+-doc false.
+opened(State) -> {~"", State}.
+
+-doc false.
+template(#{method := Method, pieces := Pieces, headers := Own}, Options) ->
+    #{authority := Authority, path := Path} = Options,
+    Fields = [{~"host", Authority} | maps:get(headers, Options, []) ++ Own] ++ content(Method, Pieces),
+    Head = iolist_to_binary([line(Method), Path, ~" HTTP/1.1\r\n",
+                             [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields], ~"\r\n"]),
+    joined(binary:split(Head, ~"{id}", [global]), Pieces, Method).
+
+line(post) -> ~"POST ";
+line(delete) -> ~"DELETE ".
+
+content(delete, _) ->
+    [];
+content(post, Pieces) ->
+    [{~"content-type", ~"application/json"},
+     {~"accept", ~"application/json, text/event-stream"},
+     {~"content-length", integer_to_binary(erlmcp_load_wire:spliced_size(Pieces))}].
+
+joined(Head, _, delete) -> Head;
+joined([Last], [First | Pieces], post) -> [<<Last/binary, First/binary>> | Pieces];
+joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)].
+
+-doc false.
+request(Tag, Template, #state{waiting = Waiting} = State) ->
+    {erlmcp_load_wire:spliced(Template, erlmcp_load_wire:id(Tag)),
+     State#state{waiting = queue:in(Tag, Waiting)}}.
+
+-doc false.
+received(Bytes, State) ->
+    case read(Bytes, State, []) of
+        {ok, Events, Read} -> {ok, lists:reverse(Events), ~"", Read};
+        {error, _} = Error -> Error
+    end.
+
+read(<<>>, State, Events) ->
+    {ok, Events, State};
+read(Bytes, #state{body = none, held = ~"", known = {Known, Size, Head}} = State, Events) ->
+    case Bytes of
+        <<Known:Size/binary, Rest/binary>> -> body(Rest, Head, State, Events);
+        _ -> head(Bytes, State, Events)
+    end;
+read(Bytes, #state{body = none, held = Held} = State, Events) ->
+    head(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events);
+read(_, #state{size = Size, max = Max}, _) when Size > Max ->
+    {error, too_large};
+read(Bytes, #state{left = Left} = State, Events) when is_integer(Left) ->
+    case Bytes of
+        <<Part:Left/binary, Rest/binary>> ->
+            complete(Rest, part(Part, State), Events);
+        _ ->
+            {Given, More} = given(part(Bytes, State), Events),
+            {ok, More, Given#state{left = Left - byte_size(Bytes)}}
+    end;
+read(Bytes, #state{left = eof} = State, Events) ->
+    {Given, More} = given(part(Bytes, State), Events),
+    {ok, More, Given};
+read(Bytes, #state{left = {chunk, Left}} = State, Events) ->
+    case Bytes of
+        <<Part:Left/binary, Rest/binary>> ->
+            {Given, More} = given(part(Part, State), Events),
+            read(Rest, Given#state{left = size}, More);
+        _ ->
+            {Given, More} = given(part(Bytes, State), Events),
+            {ok, More, Given#state{left = {chunk, Left - byte_size(Bytes)}}}
+    end;
+read(Bytes, #state{held = Held} = State, Events) ->
+    chunk(<<Held/binary, Bytes/binary>>, State#state{held = ~""}, Events).
+
+%% Heads.
+
+head(Bytes, #state{} = State, Events) ->
+    case binary:match(Bytes, ~"\r\n\r\n") of
+        {At, 4} ->
+            Size = At + 4,
+            <<Text:Size/binary, Rest/binary>> = Bytes,
+            case parsed(Text) of
+                {ok, #head{status = Status}} when Status < 200 ->
+                    read(Rest, State, Events);
+                {ok, Head} ->
+                    Known = {binary:copy(Text), Size, Head},
+                    body(Rest, Head, State#state{known = Known}, Events);
+                error ->
+                    {error, bad_head}
+            end;
+        nomatch when byte_size(Bytes) > ?MAX_HEAD ->
+            {error, bad_head};
+        nomatch ->
+            {ok, Events, State#state{held = Bytes}}
+    end.
+
+parsed(Text) ->
+    case erlang:decode_packet(http_bin, Text, []) of
+        {ok, {http_response, {1, Minor}, Status, _}, Rest} when Status >= 100, Status =< 599 ->
+            Framing = case Status of
+                204 -> none;
+                304 -> none;
+                _ -> close
+            end,
+            field(Rest, #head{status = Status, framing = Framing, events = false,
+                              closing = Minor =:= 0});
+        _ ->
+            error
+    end.
+
+field(Bytes, Head) ->
+    case erlang:decode_packet(httph_bin, Bytes, []) of
+        {ok, {http_header, _, Name, _, Value}, Rest} ->
+            case field(Name, Value, Head) of
+                error -> error;
+                Next -> field(Rest, Next)
+            end;
+        {ok, http_eoh, <<>>} ->
+            {ok, Head};
+        _ ->
+            error
+    end.
+
+field(_, _, error) ->
+    error;
+field('Content-Length', Value, #head{framing = close} = Head) ->
+    case string:to_integer(Value) of
+        {Length, <<>>} when is_integer(Length), Length >= 0 ->
+            Head#head{framing = {length, Length}};
+        _ ->
+            error
+    end;
+field('Transfer-Encoding', Value, #head{framing = Framing} = Head) when Framing =/= none ->
+    case string:lowercase(Value) of
+        ~"chunked" -> Head#head{framing = chunked};
+        _ -> error
+    end;
+field('Content-Type', Value, Head) ->
+    Head#head{events = string:lowercase(binary:part(Value, 0, min(17, byte_size(Value))))
+                       =:= ~"text/event-stream"};
+field('Connection', Value, Head) ->
+    Head#head{closing = string:lowercase(Value) =:= ~"close"};
+field(Name, Value, Head) when is_binary(Name) ->
+    case string:lowercase(Name) of
+        ~"mcp-session-id" -> Head#head{session = Value};
+        _ -> Head
+    end;
+field(_, _, Head) ->
+    Head.
+
+%% Bodies.
+
+body(_, #head{framing = {length, Length}}, #state{max = Max}, _) when Length > Max ->
+    {error, too_large};
+body(Bytes, Head, #state{waiting = Waiting} = State, Events) ->
+    case queue:out(Waiting) of
+        {{value, Tag}, Others} -> body(Bytes, Head, Tag, Others, State, Events);
+        {empty, _} -> {error, unasked_reply}
+    end.
+
+%% Most replies are there as a whole.
+body(Bytes, #head{framing = {length, Length}, events = false, session = none, closing = false,
+                  status = Status} = Head, Tag, Others, State, Events) ->
+    case Bytes of
+        <<Body:Length/binary, Rest/binary>> ->
+            read(Rest, State#state{waiting = Others}, [{reply, Tag, Status, Body} | Events]);
+        _ ->
+            begun(Bytes, Length, Head, State, Events)
+    end;
+body(Bytes, #head{framing = Framing} = Head, _, _, State, Events) ->
+    begun(Bytes, left(Framing), Head, State, Events).
+
+left({length, Length}) -> Length;
+left(none) -> 0;
+left(chunked) -> size;
+left(close) -> eof.
+
+begun(Bytes, Left, #head{events = AreEvents, session = Session} = Head, State, Events) ->
+    Reader = case AreEvents of
+        true -> {erlmcp_sse_reader:new(State#state.max), false};
+        false -> none
+    end,
+    Told = [{session, tag(State), Session} || Session =/= none] ++ Events,
+    Begun = State#state{body = Head, left = Left, parts = [], size = 0, reader = Reader},
+    case Left of
+        0 -> complete(Bytes, Begun, Told);
+        _ -> read(Bytes, Begun, Told)
+    end.
+
+tag(#state{waiting = Waiting}) ->
+    queue:get(Waiting).
+
+part(Part, #state{parts = Parts, size = Size} = State) ->
+    State#state{parts = [Part | Parts], size = Size + byte_size(Part)}.
+
+%% Events of a stream are given as they come.
+given(#state{reader = none} = State, Events) ->
+    {State, Events};
+given(#state{reader = {Reader, Replied}, parts = Parts} = State, Events) ->
+    {Pushed, Next} = erlmcp_sse_reader:push(iolist_to_binary(lists:reverse(Parts)), Reader),
+    {More, Now} = lists:foldl(fun(Event, Sum) -> event(Event, Sum, State) end,
+                              {Events, Replied}, Pushed),
+    {State#state{reader = {Next, Now}, parts = []}, More}.
+
+event(#{data := Data}, {Events, Replied}, #state{body = #head{status = Status}} = State) ->
+    case erlmcp_load_reply:is_reply(Data) of
+        true when not Replied -> {[{reply, tag(State), Status, Data} | Events], true};
+        _ -> {[{message, Data} | Events], Replied}
+    end;
+event({too_large, _}, Sum, _) ->
+    Sum.
+
+complete(Rest, State, Events) ->
+    {Done, More} = finished(State, Events),
+    read(Rest, Done, More).
+
+finished(#state{body = #head{status = Status, closing = Closing}, waiting = Waiting} = State,
+         Events) ->
+    {#state{parts = Parts, reader = Reader}, More} = given(State, Events),
+    {{value, Tag}, Others} = queue:out(Waiting),
+    Replied = case Reader of
+        {_, true} -> More;
+        {_, false} -> [{reply, Tag, Status, ~""} | More];
+        none -> [{reply, Tag, Status, iolist_to_binary(lists:reverse(Parts))} | More]
+    end,
+    {State#state{waiting = Others, body = none, parts = [], size = 0, reader = none, left = 0},
+     [closing || Closing] ++ Replied}.
+
+%% Chunks: a size in hexadecimal digits, so many bytes and an empty line; the last has none.
+chunk(Bytes, #state{left = Left} = State, Events) ->
+    case binary:split(Bytes, ~"\r\n") of
+        [Line] when byte_size(Line) > ?MAX_HEAD -> {error, bad_chunk};
+        [Line] -> {ok, Events, State#state{held = Line}};
+        %% What ends the chunk before.
+        [<<>>, Rest] when Left =:= size -> read(Rest, State, Events);
+        [<<>>, Rest] when Left =:= trailer -> complete(Rest, State, Events);
+        [_, Rest] when Left =:= trailer -> read(Rest, State, Events);
+        [Line, Rest] ->
+            case chunk_size(Line) of
+                error -> {error, bad_chunk};
+                0 -> read(Rest, State#state{left = trailer}, Events);
+                Size -> read(Rest, State#state{left = {chunk, Size}}, Events)
+            end
+    end.
+
+chunk_size(Line) ->
+    [Digits | _] = binary:split(Line, [~";", ~" "]),
+    try binary_to_integer(Digits, 16) of
+        Size when Size >= 0, byte_size(Digits) =< ?MAX_CHUNK_SIZE_DIGITS -> Size;
+        _ -> error
+    catch
+        error:badarg -> error
+    end.
+
+-doc false.
+ended(#state{body = #head{}, left = eof} = State) ->
+    {_, Events} = finished(State, []),
+    lists:reverse(Events);
+ended(_) ->
+    [].

@@ -1,0 +1,64 @@
+-module(erlmcp_load_lines).
+-moduledoc """
+The wire of JSON-RPC in lines: TCP and the standard streams of a program. Replies come in any order,
+and their ids say whose they are. Pure.
+
+An id is found without parsing the line where it stands first, or last, as servers write it.
+""".
+
+-behaviour(erlmcp_load_wire).
+
+-export([new/1, opened/1, template/2, request/3, received/2, ended/1, traits/0]).
+
+-define(MAX_BYTES, 256 * 1024 * 1024).
+
+-doc false.
+traits() -> #{answers_notifications => false, ordered => false, in_flight => 32, sessions => false}.
+
+-doc false.
+new(Options) ->
+    erlmcp_line:new(maps:get(max_bytes, Options, ?MAX_BYTES)).
+
+-doc false.
+opened(Line) -> {~"", Line}.
+
+-doc false.
+template(#{method := post, pieces := Pieces}, _) ->
+    {Before, [Last]} = lists:split(length(Pieces) - 1, Pieces),
+    Before ++ [<<Last/binary, "\n">>].
+
+-doc false.
+request(Tag, Template, Line) ->
+    {erlmcp_load_wire:spliced(Template, erlmcp_load_wire:id(Tag)), Line}.
+
+-doc false.
+received(Bytes, Line) ->
+    {Lines, Next} = erlmcp_line:push(Bytes, Line),
+    case events(Lines) of
+        too_large -> {error, too_large};
+        Events -> {ok, Events, ~"", Next}
+    end.
+
+events([]) -> [];
+events([{too_large, _} | _]) -> too_large;
+events([Line | Lines]) ->
+    case events(Lines) of
+        too_large -> too_large;
+        Events -> [event(Line) | Events]
+    end.
+
+event(Line) ->
+    case erlmcp_load_reply:id(Line) of
+        {ok, Id} ->
+            case erlmcp_load_wire:tag(Id) of
+                error -> {stray, Line};
+                Tag -> {reply, Tag, none, Line}
+            end;
+        unknown ->
+            {stray, Line};
+        none ->
+            {message, Line}
+    end.
+
+-doc false.
+ended(_) -> [].

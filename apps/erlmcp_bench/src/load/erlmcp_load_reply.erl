@@ -1,0 +1,198 @@
+-module(erlmcp_load_reply).
+-moduledoc """
+What a reply is worth: whether it is the one that was asked for, with the content that it must have.
+Pure.
+
+A reply that was read whole and found right leaves a pattern: what stands before its id, and what
+behind. A later one that is the same but for its id is right as well, and is compared instead of
+read; every other one is read whole again. So each reply is checked, to its last byte.
+""".
+
+-export([id/1, is_reply/1, check/5, pattern/3]).
+
+-export_type([outcome/0, verdict/0, expectation/0, pattern/0]).
+
+-doc """
+What a result must have: text with these words in it, text that is this number, text of so many
+bytes, or a member that is a list or an object; `any` is any result.
+""".
+-type expectation() ::
+    {text, binary()} | {number, number()} | {bytes, non_neg_integer()}
+    | {member, Name :: binary(), list | object} | any.
+
+-doc """
+`refused`: with the number of the refusal where `data.refusal` has one, or else the JSON-RPC code, or
+the status of an HTTP reply without an error in it; `tool_error` is a result with `isError`. `wrong`:
+a reply that is not what was asked for.
+""".
+-type verdict() ::
+    answered
+    | {refused, Code :: integer() | tool_error, Details :: map()}
+    | {wrong, What :: id | content | json | message | empty | status}.
+
+-doc "What can become of a request.".
+-type outcome() :: verdict() | {failed, Reason :: atom()}.
+
+-type pattern() :: {BeforeId :: binary(), BehindId :: binary(), erlmcp_load_wire:event_status(),
+                    verdict()}.
+
+-doc """
+The id of a message in a line: `unknown` of a reply without a usable one, `none` of what is no reply.
+""".
+-spec id(binary()) -> {ok, integer()} | unknown | none.
+id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
+    integer(Digits, Line);
+id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"error\":", _/binary>> = Line) ->
+    integer(Digits, Line);
+id(<<"{\"result\":", _/binary>> = Line) ->
+    last(Line);
+id(<<"{\"jsonrpc\":\"2.0\",\"result\":", _/binary>> = Line) ->
+    last(Line);
+id(Line) ->
+    decoded_id(Line).
+
+integer(Digits, Line) ->
+    try
+        {ok, binary_to_integer(Digits)}
+    catch
+        error:badarg -> decoded_id(Line)
+    end.
+
+%% The last brace is the message's own.
+last(Line) ->
+    Before = max(0, byte_size(Line) - 17),
+    case Line of
+        <<_:Before/binary, ",\"id\":", Digits:10/binary, "}">> -> integer(Digits, Line);
+        _ -> decoded_id(Line)
+    end.
+
+decoded_id(Line) ->
+    case decode(Line) of
+        {ok, #{~"method" := _}} -> none;
+        {ok, #{~"id" := Id} = Reply} when is_integer(Id) ->
+            case is_map_key(~"result", Reply) orelse is_map_key(~"error", Reply) of
+                true -> {ok, Id};
+                false -> unknown
+            end;
+        _ -> unknown
+    end.
+
+-doc "Whether a message is a reply, and not a notification or a question of the server.".
+-spec is_reply(binary()) -> boolean().
+is_reply(Bytes) ->
+    id(Bytes) =/= none.
+
+-doc """
+What this reply to the request with this id is worth. `Status` is HTTP's, or `none`. `known` says that
+it fits a pattern, `read` that it was read.
+""".
+-spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
+            [pattern()]) -> {known | read, verdict()}.
+check(Body, Status, Id, Expected, Patterns) ->
+    case fits(Body, Status, Id, Patterns) of
+        false -> {read, judge(decode(Body), Body, Status, Id, Expected)};
+        Verdict -> {known, Verdict}
+    end.
+
+fits(_, _, _, []) ->
+    false;
+fits(Body, Status, Id, [{Before, Behind, Status, Verdict} | Patterns]) ->
+    Size = byte_size(Before),
+    case Body of
+        <<Before:Size/binary, Id:10/binary, Behind/binary>> -> Verdict;
+        _ -> fits(Body, Status, Id, Patterns)
+    end;
+fits(Body, Status, Id, [_ | Patterns]) ->
+    fits(Body, Status, Id, Patterns).
+
+-doc "The pattern of a reply that was read, if it has its id in it once.".
+-spec pattern({Body :: binary(), erlmcp_load_wire:event_status()}, Id :: binary(), verdict()) ->
+    {ok, pattern()} | none.
+pattern(_, _, {wrong, _}) ->
+    none;
+pattern({Body, Status}, Id, Verdict) ->
+    case binary:matches(Body, Id) of
+        [{At, Length}] ->
+            <<Before:At/binary, _:Length/binary, Behind/binary>> = Body,
+            %% It is kept, and the packet that it came in is not.
+            {ok, {binary:copy(Before), binary:copy(Behind), Status, Verdict}};
+        _ ->
+            none
+    end.
+
+judge({ok, #{~"jsonrpc" := ~"2.0", ~"result" := Result, ~"id" := Answered}}, _, Status, Id,
+      Expected) ->
+    case is_integer(Answered) andalso integer_to_binary(Answered) =:= Id of
+        false -> {wrong, id};
+        true when Status =/= none, Status =/= 200 -> {wrong, status};
+        true -> result(Result, Expected)
+    end;
+judge({ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Reply}, _, Status, Id, _)
+  when is_integer(Code) ->
+    case maps:get(~"id", Reply, null) of
+        %% Where nobody could read an id, HTTP still says whose it is.
+        null when Status =/= none -> refused(Error);
+        Answered when is_integer(Answered) ->
+            case integer_to_binary(Answered) =:= Id of
+                true -> refused(Error);
+                false -> {wrong, id}
+            end;
+        _ -> {wrong, id}
+    end;
+judge(_, _, Status, _, _) when is_integer(Status), Status >= 400 ->
+    {refused, Status, #{}};
+judge(_, ~"", _, _, _) ->
+    {wrong, empty};
+judge({ok, _}, _, _, _, _) ->
+    {wrong, message};
+judge(error, _, _, _, _) ->
+    {wrong, json}.
+
+refused(#{~"code" := Code} = Error) ->
+    Details = case Error of
+        #{~"data" := #{} = Data} -> Data;
+        #{} -> #{}
+    end,
+    case Details of
+        #{~"refusal" := Number} when is_integer(Number) -> {refused, Number, Details};
+        #{} -> {refused, Code, Details}
+    end.
+
+result(#{~"isError" := true} = Result, _) ->
+    {refused, tool_error, Result};
+result(Result, Expected) ->
+    case is_map(Result) andalso has(Expected, Result) of
+        true -> answered;
+        false -> {wrong, content}
+    end.
+
+has(any, _) ->
+    true;
+has({member, Name, Type}, Result) ->
+    case Result of
+        #{Name := Value} when Type =:= list -> is_list(Value);
+        #{Name := Value} when Type =:= object -> is_map(Value);
+        #{} -> false
+    end;
+has(Expected, #{~"content" := Content}) when is_list(Content) ->
+    lists:any(fun(#{~"type" := ~"text", ~"text" := Text}) when is_binary(Text) -> says(Expected, Text);
+                 (_) -> false
+              end, Content);
+has(_, _) ->
+    false.
+
+says({text, ~""}, _) -> true;
+says({text, Words}, Text) -> Text =:= Words orelse binary:match(Text, Words) =/= nomatch;
+says({bytes, Size}, Text) -> byte_size(Text) =:= Size;
+says({number, Number}, Text) ->
+    case decode(Text) of
+        {ok, Said} -> is_number(Said) andalso Said == Number;
+        error -> false
+    end.
+
+decode(Bytes) ->
+    try
+        {ok, json:decode(Bytes)}
+    catch
+        error:_ -> error
+    end.
