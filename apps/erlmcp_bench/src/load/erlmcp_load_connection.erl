@@ -1,0 +1,383 @@
+-module(erlmcp_load_connection).
+-moduledoc """
+The process of one connection of a load: sends requests when they are due, looks at each reply, and
+opens the connection anew when it is lost.
+
+In a closed loop a request is due when another one has ended. In an open loop that is what
+`m:erlmcp_load_schedule` says, and its latency begins there, whether the connection was free then or
+not.
+""".
+
+-export([start_link/2, go/3, finish/1]).
+-export([init/3]).
+
+-record(connection, {
+    run :: pid(),
+    settings :: erlmcp_load_plan:settings(),
+    endpoint :: erlmcp_load_socket:endpoint(),
+    counts :: erlmcp_load_counts:counts(),
+    tally :: erlmcp_load_tally:tally(),
+    %% Whether nothing can be answered behind a request that is not.
+    ordered :: boolean(),
+    socket = closed :: closed | erlmcp_load_socket:socket(),
+    state :: erlmcp_load_wire:state(),
+    sessions = {[], {}} :: erlmcp_load_session:sessions(),
+    %% The peer takes no more requests on this socket.
+    closing = false :: boolean(),
+    pause = none :: none | pos_integer(),
+    %% Requests without an end: what they ask, when they were due, and until when they have time.
+    tag = 0 :: erlmcp_load_wire:tag(),
+    pending = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
+                                                  Deadline :: integer()}},
+    patience = none :: none | reference(),
+    %% Those that have failed and may be answered yet, and replies that nobody waited for.
+    overdue = #{} :: #{erlmcp_load_wire:tag() => []},
+    strays = 0 :: non_neg_integer(),
+    %% What was taken from the schedule and is not sent yet.
+    claim = none :: none | integer(),
+    alarm = none :: none | reference(),
+    phase = waiting :: waiting | running | finishing,
+    until = 0 :: integer()
+}).
+
+%% Milliseconds before a connection is opened again, at first and at most.
+-define(FIRST_PAUSE, 10).
+-define(LONGEST_PAUSE, 1000).
+-define(CONNECT_MS, 10_000).
+%% Requests that have failed and are remembered.
+-define(OVERDUE, 1000).
+
+-doc """
+Starts it; it tells its starter `{Pid, opened}`, or `{Pid, {open_failed, Reason}}` after the first
+attempt, and at its end `{Pid, {finished, Totals}}`.
+""".
+-spec start_link(erlmcp_load_plan:settings(), Number :: non_neg_integer()) -> pid().
+start_link(Settings, Number) ->
+    spawn_opt(?MODULE, init, [self(), Settings, Number], [link]).
+
+-doc "Begins. What is due from the first time on is measured, and nothing is due from the second on.".
+-spec go(pid(), From :: integer(), Until :: integer()) -> ok.
+go(Pid, From, Until) ->
+    Pid ! {?MODULE, go, From, Until},
+    ok.
+
+-doc "Sends nothing more, and ends when every request has an end.".
+-spec finish(pid()) -> ok.
+finish(Pid) ->
+    Pid ! {?MODULE, finish},
+    ok.
+
+-doc false.
+init(Run, #{counts := Counts, wire := Wire, wire_options := Options} = Settings, Number) ->
+    #{ordered := Ordered} = Wire:traits(),
+    New = #connection{run = Run, settings = Settings, counts = Counts, ordered = Ordered,
+                      tally = erlmcp_load_tally:new(Settings), state = Wire:new(Options),
+                      endpoint = erlmcp_load_plan:endpoint(Number, Settings)},
+    case open(New) of
+        {ok, Opened} ->
+            Run ! {self(), opened},
+            loop(Opened);
+        {error, Reason} ->
+            Run ! {self(), {open_failed, Reason}},
+            loop(waiting(New))
+    end.
+
+loop(#connection{phase = finishing, pending = Pending} = Connection) when map_size(Pending) =:= 0 ->
+    ended(Connection);
+loop(#connection{socket = Socket} = Connection) ->
+    receive
+        {timeout, Alarm, due} when Alarm =:= Connection#connection.alarm ->
+            loop(paced(Connection#connection{alarm = none}));
+        {timeout, Patience, patience} when Patience =:= Connection#connection.patience ->
+            loop(paced(expired(now_us(), Connection#connection{patience = none})));
+        {timeout, _, reopen} when Socket =:= closed ->
+            loop(reopened(Connection));
+        {?MODULE, go, From, Until} ->
+            Tally = erlmcp_load_tally:begins(From, Connection#connection.tally),
+            loop(paced(Connection#connection{phase = running, until = Until, tally = Tally}));
+        {?MODULE, finish} ->
+            loop(finishing(Connection));
+        Message ->
+            loop(heard(Message, Socket, Connection))
+    end.
+
+heard(_, closed, Connection) ->
+    Connection;
+heard(Message, Socket, Connection) ->
+    case erlmcp_load_socket:message(Message, Socket) of
+        {bytes, Bytes} ->
+            received(Bytes, Connection);
+        passive ->
+            _ = erlmcp_load_socket:activate(Socket),
+            Connection;
+        {closed, Reason} ->
+            lost(Reason, Connection);
+        other ->
+            Connection
+    end.
+
+finishing(#connection{claim = Claim, until = Until, tally = Tally} = Connection) ->
+    Now = now_us(),
+    _ = case Claim of
+        _ when is_integer(Claim), Claim < Until, Claim =< Now ->
+            erlmcp_load_tally:unsent(Claim, Tally);
+        _ ->
+            ok
+    end,
+    Connection#connection{phase = finishing, claim = none}.
+
+ended(#connection{run = Run, socket = Socket, settings = Settings, sessions = Sessions,
+                  state = State, tag = Tag, tally = Tally, closing = Closing}) ->
+    _ = case Socket of
+        closed ->
+            ok;
+        _ ->
+            _ = [erlmcp_load_session:close(Sessions, Socket, Settings, State, Tag)
+                 || not Closing],
+            erlmcp_load_socket:close(Socket)
+    end,
+    Run ! {self(), {finished, erlmcp_load_tally:totals(Tally)}}.
+
+%% Opening and losing.
+
+open(#connection{endpoint = Endpoint, counts = Counts, settings = Settings, tag = Tag} = Connection) ->
+    #{wire := Wire, wire_options := Options, timeout_us := Timeout} = Settings,
+    Opened = maybe
+        {ok, Socket} ?= erlmcp_load_socket:connect(Endpoint, min(Timeout div 1000, ?CONNECT_MS)),
+        case greeted(Socket, Wire:new(Options), Settings, Tag) of
+            {ok, _, _, _} = Greeted ->
+                {Socket, Greeted};
+            {error, _} = Error ->
+                ok = erlmcp_load_socket:close(Socket),
+                Error
+        end
+    end,
+    case Opened of
+        {error, Reason} ->
+            ok = erlmcp_load_counts:add(Counts, open_failed, 1),
+            {error, Reason};
+        {Open, {ok, Sessions, State, Next}} ->
+            ok = erlmcp_load_counts:add(Counts, opened, 1),
+            ok = erlmcp_load_counts:add(Counts, connections, 1),
+            {ok, Connection#connection{socket = Open, sessions = Sessions, state = State,
+                                       tag = Next, pause = none, closing = false,
+                                       overdue = #{}, strays = 0}}
+    end.
+
+greeted(Socket, State, Settings, Tag) ->
+    maybe
+        ok ?= erlmcp_load_socket:activate(Socket),
+        erlmcp_load_session:open(Socket, Settings, State, Tag)
+    end.
+
+reopened(#connection{phase = finishing} = Connection) ->
+    Connection;
+reopened(Connection) ->
+    case open(Connection) of
+        {ok, Opened} -> paced(Opened);
+        {error, _} -> waiting(Connection)
+    end.
+
+waiting(#connection{pause = Pause} = Connection) ->
+    Next = case Pause of
+        none -> ?FIRST_PAUSE;
+        _ -> min(2 * Pause, ?LONGEST_PAUSE)
+    end,
+    %% Not all at once, when all were lost at once.
+    _ = erlang:start_timer(Next div 2 + rand:uniform(Next), self(), reopen),
+    Connection#connection{socket = closed, pause = Next}.
+
+lost(Reason, #connection{counts = Counts, settings = #{wire := Wire}, state = State} = Connection) ->
+    ok = erlmcp_load_counts:add(Counts, lost, 1),
+    %% A reply may have ended with it.
+    dropped(Reason, happened(Wire:ended(State), now_us(), Connection)).
+
+%% Without the socket, no request that waits is answered.
+dropped(Reason, Connection) ->
+    waiting(concluded_all({failed, Reason}, let_go(Connection))).
+
+let_go(#connection{socket = Socket, counts = Counts} = Connection) ->
+    ok = erlmcp_load_socket:close(Socket),
+    ok = erlmcp_load_counts:add(Counts, connections, -1),
+    Connection#connection{socket = closed}.
+
+concluded_all(Outcome, #connection{pending = Pending, tally = Tally} = Connection) ->
+    Now = now_us(),
+    Concluded = maps:fold(fun(_, {_, Due, _}, Sum) ->
+                              erlmcp_load_tally:concluded(Outcome, Due, Now, Sum)
+                          end, Tally, Pending),
+    Connection#connection{pending = #{}, tally = Concluded}.
+
+%% Replies.
+
+received(Bytes, #connection{settings = #{wire := Wire}, counts = Counts, state = State} = Connection) ->
+    ok = erlmcp_load_counts:add(Counts, bytes_in, byte_size(Bytes)),
+    case Wire:received(Bytes, State) of
+        {ok, Events, ToSend, Next} ->
+            Now = now_us(),
+            paced(Now, ToSend, happened(Events, Now, Connection#connection{state = Next}));
+        {error, Reason} ->
+            unreadable(Reason, Connection)
+    end.
+
+%% Whose reply that was, only the order tells.
+unreadable(unasked_reply, Connection) ->
+    dropped(closed, stray(Connection));
+unreadable(Reason, #connection{ordered = true, pending = Pending} = Connection)
+  when map_size(Pending) > 0 ->
+    Oldest = lists:min(maps:keys(Pending)),
+    dropped(closed, concluded(Oldest, {wrong, Reason}, now_us(), Connection));
+unreadable(Reason, Connection) ->
+    dropped(Reason, Connection).
+
+happened([], _, Connection) ->
+    Connection;
+happened([{reply, Tag, Status, Body} | Events], Now, #connection{pending = Pending} = Connection) ->
+    case Pending of
+        #{Tag := {Kind, Due, _}} ->
+            {Verdict, Judged} = erlmcp_load_tally:judged(Kind, Tag, Status, Body,
+                                                         Connection#connection.tally),
+            Tally = erlmcp_load_tally:concluded(Verdict, Due, Now, Judged),
+            happened(Events, Now, Connection#connection{pending = maps:remove(Tag, Pending),
+                                                        tally = Tally});
+        #{} ->
+            happened(Events, Now, unasked(Tag, Connection))
+    end;
+happened([{failed, Tag, Reason} | Events], Now, Connection) ->
+    happened(Events, Now, concluded(Tag, {failed, Reason}, Now, Connection));
+happened([{stray, _} | Events], Now, Connection) ->
+    happened(Events, Now, stray(Connection));
+happened([{message, _} | Events], Now, #connection{counts = Counts} = Connection) ->
+    ok = erlmcp_load_counts:add(Counts, messages, 1),
+    happened(Events, Now, Connection);
+happened([{session, _, _} | Events], Now, Connection) ->
+    happened(Events, Now, Connection);
+happened([closing | Events], Now, Connection) ->
+    happened(Events, Now, Connection#connection{closing = true}).
+
+concluded(Tag, Outcome, Now, #connection{pending = Pending, tally = Tally} = Connection) ->
+    case maps:take(Tag, Pending) of
+        {{_, Due, _}, Others} ->
+            Connection#connection{pending = Others,
+                                  tally = erlmcp_load_tally:concluded(Outcome, Due, Now, Tally)};
+        error ->
+            Connection
+    end.
+
+unasked(Tag, #connection{overdue = Overdue, counts = Counts} = Connection) ->
+    case maps:take(Tag, Overdue) of
+        {_, Others} ->
+            ok = erlmcp_load_counts:add(Counts, late, 1),
+            Connection#connection{overdue = Others};
+        error ->
+            stray(Connection)
+    end.
+
+stray(#connection{counts = Counts, strays = Strays} = Connection) ->
+    ok = erlmcp_load_counts:add(Counts, strays, 1),
+    Connection#connection{strays = Strays + 1}.
+
+%% Requests whose time is over. They got it in the order of their tags.
+
+expired(Now, #connection{pending = Pending} = Connection) ->
+    expired(lists:sort(maps:to_list(Pending)), Now, Connection).
+
+expired([], _, Connection) ->
+    Connection;
+expired([{_, {_, _, Deadline}} | _], Now, Connection) when Deadline > Now ->
+    patient(Deadline, Connection);
+expired([{Tag, _} | _], Now, #connection{ordered = true} = Connection) ->
+    dropped(behind_timeout, concluded(Tag, {failed, timeout}, Now, Connection));
+expired([{Tag, _} | Requests], Now, Connection) ->
+    expired(Requests, Now, overdue(Tag, Now, Connection)).
+
+%% One that was answered under another id was answered wrongly.
+overdue(Tag, Now, #connection{strays = 0, overdue = Overdue} = Connection) ->
+    Remembered = case map_size(Overdue) < ?OVERDUE of
+        true -> Overdue;
+        false -> #{}
+    end,
+    concluded(Tag, {failed, timeout}, Now, Connection#connection{overdue = Remembered#{Tag => []}});
+overdue(Tag, Now, #connection{strays = Strays} = Connection) ->
+    concluded(Tag, {wrong, id}, Now, Connection#connection{strays = Strays - 1}).
+
+patient(Deadline, #connection{patience = none} = Connection) ->
+    Timer = erlang:start_timer((Deadline + 999) div 1000, self(), patience, [{abs, true}]),
+    Connection#connection{patience = Timer};
+patient(_, Connection) ->
+    Connection.
+
+%% Sending what is due.
+
+paced(Connection) ->
+    paced(now_us(), [], Connection).
+
+paced(_, _, #connection{socket = closed} = Connection) ->
+    Connection;
+paced(Now, Out, #connection{phase = running, closing = false} = Connection) ->
+    #connection{settings = #{loop := Loop, window := Window}} = Connection,
+    due(Loop, Window, Now, Out, Connection);
+paced(_, Out, #connection{phase = running, pending = Pending} = Connection)
+  when map_size(Pending) =:= 0 ->
+    _ = flushed(Out, Connection),
+    reopened(let_go(Connection));
+paced(_, Out, Connection) ->
+    flushed(Out, Connection).
+
+due(_, Window, _, Out, #connection{pending = Pending} = Connection)
+  when map_size(Pending) >= Window ->
+    flushed(Out, Connection);
+due(closed, Window, Now, Out, #connection{until = Until} = Connection) when Now < Until ->
+    {More, Sent} = sent(Now, Now, Out, Connection),
+    due(closed, Window, Now, More, Sent);
+due({open, Schedule} = Loop, Window, Now, Out, #connection{claim = none} = Connection) ->
+    Claim = erlmcp_load_schedule:next(Schedule),
+    due(Loop, Window, Now, Out, Connection#connection{claim = Claim});
+due({open, _} = Loop, Window, Now, Out, #connection{claim = Due, until = Until} = Connection)
+  when Due < Until ->
+    #connection{settings = #{timeout_us := Timeout}} = Connection,
+    if
+        Due > Now ->
+            flushed(Out, alarmed(Due, Connection));
+        %% Who asked would have given up.
+        Now - Due > Timeout ->
+            ok = erlmcp_load_tally:unsent(Due, Connection#connection.tally),
+            due(Loop, Window, Now, Out, Connection#connection{claim = none});
+        true ->
+            {More, Sent} = sent(Due, Now, Out, Connection#connection{claim = none}),
+            due(Loop, Window, Now, More, Sent)
+    end;
+due(_, _, _, Out, Connection) ->
+    flushed(Out, Connection).
+
+alarmed(Due, #connection{alarm = none} = Connection) ->
+    Connection#connection{alarm = erlang:start_timer(Due div 1000, self(), due, [{abs, true}])};
+alarmed(_, Connection) ->
+    Connection.
+
+sent(Due, Now, Out, #connection{settings = #{wire := Wire, timeout_us := Timeout} = Settings,
+                                sessions = {_, Sessions}, tag = Tag, pending = Pending,
+                                state = State, tally = Tally} = Connection) ->
+    Kind = erlmcp_load_plan:kind(Settings),
+    Templates = element(Tag rem tuple_size(Sessions) + 1, Sessions),
+    {Bytes, Next} = Wire:request(Tag, element(Kind, Templates), State),
+    ok = erlmcp_load_tally:sent(Due, Now, Tally),
+    Deadline = Now + Timeout,
+    {[Out | Bytes],
+     patient(Deadline, Connection#connection{pending = Pending#{Tag => {Kind, Due, Deadline}},
+                                             tag = Tag + 1, state = Next})}.
+
+flushed(Out, #connection{socket = Socket, counts = Counts} = Connection) ->
+    case iolist_size(Out) of
+        0 ->
+            Connection;
+        Size ->
+            ok = erlmcp_load_counts:add(Counts, bytes_out, Size),
+            case erlmcp_load_socket:send(Socket, Out) of
+                ok -> Connection;
+                {error, Reason} -> lost(Reason, Connection)
+            end
+    end.
+
+now_us() ->
+    erlang:monotonic_time(microsecond).

@@ -1,0 +1,265 @@
+-module(erlmcp_load_plan).
+-moduledoc "What a load is to be: its plan, checked, with all that was not said. Pure, but for names of hosts.".
+
+-export([settings/1, endpoint/2, kind/1]).
+
+-export_type([plan/0, target/0, settings/0]).
+
+-doc "Which server: an MCP endpoint, or a port that speaks JSON-RPC in lines.".
+-type target() ::
+    {http, Url :: binary() | string()}
+    | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}.
+
+-doc """
+`connections` (1) are opened before it begins. `loop` ({closed, 1}): `{closed, Window}` keeps so many
+requests in flight on each; `{open, Rate, poisson | even}` sends so many a second over all
+connections, when they are due; `hold` sends none. `requests` are drawn by their weights; without them
+the tool `echo` is called with `payload_bytes` (64). `era` is `stateless`, or the session of a
+revision, and then `sessions_per_connection` (1; more on HTTP alone). `in_flight` is how many requests
+an open loop has on a connection at once (1 on HTTP/1.1, else 32). `duration_ms` (10,000) is measured,
+after `warmup_ms` (0). `timeout_ms` (10,000) is how long a request waits for its reply, and how late it
+may be sent. `headers` are of every HTTP request; `{id}` in a value is the request's id. `sources` are
+addresses to connect from, in turn; without them there are as many of 127.0.0.0/8 as a target there
+needs. `server_os_pid` is whose processor time and memory are read. `on_second` hears each sample,
+`observer` each end of a request.
+""".
+-type plan() :: #{
+    target := target(),
+    protocol => http1,
+    era => erlmcp_load_request:era(),
+    requests => [{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...],
+    payload_bytes => non_neg_integer(),
+    connections => pos_integer(),
+    sessions_per_connection => pos_integer(),
+    loop => {closed, Window :: pos_integer()}
+          | {open, RequestsPerSecond :: number(), erlmcp_load_schedule:arrivals()} | hold,
+    in_flight => pos_integer(),
+    duration_ms => pos_integer(),
+    warmup_ms => non_neg_integer(),
+    timeout_ms => pos_integer(),
+    headers => [{binary(), binary()}],
+    sources => [inet:ip_address()],
+    server_os_pid => pos_integer(),
+    on_second => fun((erlmcp_load:sample()) -> term()),
+    observer => pid()
+}.
+
+-doc "What the processes of a load work with.".
+-type settings() :: #{
+    wire := module(), wire_options := erlmcp_load_wire:options(),
+    connect := {tcp, inet:ip_address(), inet:port_number()},
+    sources := [inet:ip_address()],
+    era := erlmcp_load_request:era(), sessions := pos_integer(),
+    messages := [erlmcp_load_wire:message(), ...], templates := tuple(),
+    expected := [erlmcp_load_reply:expectation(), ...],
+    weights := [{UpTo :: pos_integer(), Kind :: pos_integer()}, ...],
+    connections := pos_integer(),
+    loop := closed | {open, erlmcp_load_schedule:schedule()} | hold, window := pos_integer(),
+    duration_us := pos_integer(), warmup_us := non_neg_integer(), timeout_us := pos_integer(),
+    server_os_pid := pos_integer() | none,
+    on_second := fun((erlmcp_load:sample()) -> term()), observer := pid() | none,
+    counts := erlmcp_load_counts:counts(), patterns => ets:table(),
+    latency := erlmcp_bench_histogram:histogram(),
+    refusal_latency := erlmcp_bench_histogram:histogram(),
+    lateness := erlmcp_bench_histogram:histogram()
+}.
+
+-define(DEFAULTS, #{
+    protocol => http1, era => stateless, payload_bytes => 64, connections => 1,
+    sessions_per_connection => 1, loop => {closed, 1}, duration_ms => 10_000, warmup_ms => 0,
+    timeout_ms => 10_000, headers => [], sources => default, server_os_pid => none,
+    on_second => none, observer => none, requests => default, in_flight => default
+}).
+
+%% Connections from one address to one port; the system has 28,000 ports for them.
+-define(PER_SOURCE, 20_000).
+
+-doc "The settings of a plan; `bad_option` says what of it is wrong.".
+-spec settings(plan()) -> {ok, settings()} | {error, {bad_option, atom()} | {host, term()}}.
+settings(#{target := Target} = Plan) ->
+    All = maps:merge(?DEFAULTS, Plan),
+    case [Name || Name := Value <- All, not valid(Name, Value)] of
+        [] ->
+            maybe
+                {ok, Wire, Connect, WireOptions} ?= target(Target, All),
+                prepared(Wire, WireOptions, Connect, All)
+            end;
+        [Name | _] ->
+            {error, {bad_option, Name}}
+    end;
+settings(_) ->
+    {error, {bad_option, target}}.
+
+valid(target, {http, Url}) -> is_binary(Url) orelse is_list(Url);
+valid(target, {tcp, _, Port}) -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
+valid(protocol, Protocol) -> Protocol =:= http1;
+valid(era, stateless) -> true;
+valid(era, {session, Revision}) ->
+    lists:member(Revision, erlmcp_revision:supported(session));
+valid(requests, default) -> true;
+valid(requests, [_ | _] = Requests) -> lists:all(fun is_request/1, Requests);
+valid(loop, hold) -> true;
+valid(loop, {closed, Window}) -> is_positive(Window);
+valid(loop, {open, Rate, Arrivals}) ->
+    is_number(Rate) andalso Rate > 0 andalso (Arrivals =:= poisson orelse Arrivals =:= even);
+valid(in_flight, default) -> true;
+valid(sources, default) -> true;
+valid(sources, [_ | _] = Sources) -> lists:all(fun inet:is_ip_address/1, Sources);
+valid(server_os_pid, none) -> true;
+valid(on_second, Fun) -> Fun =:= none orelse is_function(Fun, 1);
+valid(observer, Observer) -> Observer =:= none orelse is_pid(Observer);
+valid(headers, Headers) ->
+    is_list(Headers)
+        andalso lists:all(fun({Name, Value}) -> is_field(Name) andalso is_field(Value);
+                             (_) -> false
+                          end, Headers);
+valid(Name, Value) when Name =:= payload_bytes; Name =:= warmup_ms ->
+    is_integer(Value) andalso Value >= 0;
+valid(Name, Value) when Name =:= connections; Name =:= sessions_per_connection;
+                        Name =:= in_flight; Name =:= duration_ms; Name =:= timeout_ms;
+                        Name =:= server_os_pid ->
+    is_positive(Value);
+valid(_, _) -> false.
+
+is_positive(Value) -> is_integer(Value) andalso Value > 0.
+
+%% Nothing that would end a header's line.
+is_field(Value) ->
+    is_binary(Value) andalso binary:match(Value, [~"\r", ~"\n", ~"\0"]) =:= nomatch.
+
+is_request({Weight, {Method, Params}}) ->
+    is_positive(Weight) andalso is_binary(Method) andalso is_map(Params);
+is_request(_) ->
+    false.
+
+target({tcp, Host, Port}, _) ->
+    maybe
+        {ok, Ip} ?= address(Host),
+        {ok, erlmcp_load_lines, {tcp, Ip, Port}, #{}}
+    end;
+target({http, Url}, #{headers := Headers}) ->
+    case uri_string:parse(iolist_to_binary(Url)) of
+        #{scheme := ~"http", host := Host} = Parts when not is_map_key(userinfo, Parts) ->
+            Port = case Parts of
+                #{port := Given} when is_integer(Given) -> Given;
+                #{} -> 80
+            end,
+            maybe
+                {ok, Ip} ?= address(Host),
+                {ok, erlmcp_load_http1, {tcp, Ip, Port},
+                 #{scheme => http, authority => authority(Parts), path => path(Parts),
+                   headers => Headers}}
+            end;
+        _ ->
+            {error, {bad_option, target}}
+    end.
+
+authority(#{host := Host} = Parts) ->
+    Name = case binary:match(Host, ~":") of
+        nomatch -> Host;
+        _ -> <<"[", Host/binary, "]">>
+    end,
+    case Parts of
+        #{port := Port} when is_integer(Port) ->
+            <<Name/binary, ":", (integer_to_binary(Port))/binary>>;
+        #{} ->
+            Name
+    end.
+
+path(#{path := Path} = Parts) ->
+    Absolute = case Path of
+        ~"" -> ~"/";
+        _ -> Path
+    end,
+    case Parts of
+        #{query := Query} -> <<Absolute/binary, "?", Query/binary>>;
+        #{} -> Absolute
+    end.
+
+%% It is looked up once, and not by each connection.
+address(Host) when is_tuple(Host) ->
+    {ok, Host};
+address(Host) when is_binary(Host) ->
+    address(binary_to_list(Host));
+address(Host) ->
+    case inet:parse_address(Host) of
+        {ok, Ip} ->
+            {ok, Ip};
+        {error, _} ->
+            case inet:getaddr(Host, inet) of
+                {ok, Ip} -> {ok, Ip};
+                {error, Reason} -> {error, {host, Reason}}
+            end
+    end.
+
+prepared(Wire, WireOptions, {tcp, Ip, _} = Connect, Plan) ->
+    #{era := Era, connections := Connections, sessions_per_connection := Sessions, loop := Loop,
+      duration_ms := Duration, warmup_ms := Warmup, timeout_ms := Timeout,
+      server_os_pid := OsPid, observer := Observer} = Plan,
+    #{in_flight := InFlight, sessions := HasSessions} = Wire:traits(),
+    Weighted = case Plan of
+        #{requests := default, payload_bytes := Bytes} -> [{1, erlmcp_load_request:echo(Bytes)}];
+        #{requests := Given} -> Given
+    end,
+    Requests = [erlmcp_load_request:new(Request, Era) || {_, Request} <- Weighted],
+    Messages = [Message || {Message, _} <- Requests],
+    case Sessions =:= 1 orelse HasSessions of
+        false ->
+            {error, {bad_option, sessions_per_connection}};
+        true ->
+            {ok, #{wire => Wire, wire_options => WireOptions, connect => Connect,
+                   sources => sources(Plan, Ip), era => Era, sessions => Sessions,
+                   messages => Messages,
+                   templates => list_to_tuple([Wire:template(Message, WireOptions)
+                                               || Message <- Messages]),
+                   expected => [Expected || {_, Expected} <- Requests],
+                   weights => weights(Weighted), connections => Connections,
+                   loop => loop(Loop), window => window(Loop, Plan, InFlight),
+                   duration_us => Duration * 1000, warmup_us => Warmup * 1000,
+                   timeout_us => Timeout * 1000, server_os_pid => OsPid, observer => Observer,
+                   on_second => on_second(Plan), counts => erlmcp_load_counts:new(),
+                   latency => erlmcp_bench_histogram:new(),
+                   refusal_latency => erlmcp_bench_histogram:new(),
+                   lateness => erlmcp_bench_histogram:new()}}
+    end.
+
+loop({closed, _}) -> closed;
+loop({open, Rate, Arrivals}) -> {open, erlmcp_load_schedule:new(Rate, Arrivals)};
+loop(hold) -> hold.
+
+window({closed, Window}, _, _) -> Window;
+window(_, #{in_flight := default}, InFlight) -> InFlight;
+window(_, #{in_flight := InFlight}, _) -> InFlight.
+
+on_second(#{on_second := none}) -> fun(_) -> ok end;
+on_second(#{on_second := Fun}) -> Fun.
+
+weights(Weighted) ->
+    {Weights, _} = lists:mapfoldl(fun({Kind, {Weight, _}}, Sum) ->
+                                      {{Sum + Weight, Kind}, Sum + Weight}
+                                  end, 0, lists:enumerate(Weighted)),
+    Weights.
+
+sources(#{sources := default, connections := Connections}, {127, _, _, _})
+  when Connections > ?PER_SOURCE ->
+    [{127, 0, N div 250, N rem 250 + 1} || N <- lists:seq(1, Connections div ?PER_SOURCE + 1)];
+sources(#{sources := default}, _) ->
+    [any];
+sources(#{sources := Sources}, _) ->
+    Sources.
+
+-doc "Where the connection with this number connects to, and from.".
+-spec endpoint(Number :: non_neg_integer(), settings()) -> erlmcp_load_socket:endpoint().
+endpoint(Number, #{connect := {tcp, Ip, Port}, sources := Sources}) ->
+    {tcp, Ip, Port, lists:nth(Number rem length(Sources) + 1, Sources)}.
+
+-doc "The kind of the next request.".
+-spec kind(settings()) -> pos_integer().
+kind(#{weights := [_]}) ->
+    1;
+kind(#{weights := Weights}) ->
+    {Sum, _} = lists:last(Weights),
+    drawn(rand:uniform(Sum), Weights).
+
+drawn(Number, [{UpTo, Kind} | _]) when Number =< UpTo -> Kind;
+drawn(Number, [_ | Weights]) -> drawn(Number, Weights).

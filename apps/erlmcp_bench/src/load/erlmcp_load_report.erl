@@ -1,0 +1,64 @@
+-module(erlmcp_load_report).
+-moduledoc "What came of a load, added up.".
+
+-export([new/1]).
+
+-export_type([report/0]).
+
+-doc """
+`sent` is `answered` + the sums of `refused`, `failed` and `wrong`, of the requests that were due while
+it was measured (`duration_s`). `unsent` were due, but no connection was free in their time. `latency`
+is that of the answered, from when they were due in an open loop and from when they were sent in a
+closed one; `lateness` says how long after they were due those of an open loop were sent. `late` are
+replies to requests that had failed, `strays` replies to nothing that was asked, `lost` connections that
+ended unasked. Processor time is from the beginning of the measuring to its end; what the system does
+not tell is not there.
+""".
+-type report() :: #{
+    sent := non_neg_integer(), answered := non_neg_integer(),
+    refused := #{integer() | tool_error => pos_integer()},
+    failed := #{atom() => pos_integer()},
+    wrong := non_neg_integer(), wrong_by := #{atom() => pos_integer()},
+    unsent := non_neg_integer(), late := non_neg_integer(), strays := non_neg_integer(),
+    duration_s := float(), answered_per_s := float(),
+    latency := erlmcp_bench_histogram:histogram(),
+    refusal_latency := erlmcp_bench_histogram:histogram(),
+    lateness := erlmcp_bench_histogram:histogram(),
+    seconds := [erlmcp_load_sample:sample()],
+    connections := pos_integer(), opened := non_neg_integer(), opened_per_s := float(),
+    open_failed := non_neg_integer(), lost := non_neg_integer(), messages := non_neg_integer(),
+    bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    generator_cpu_us => non_neg_integer(), server_cpu_us => non_neg_integer(),
+    server_rss_bytes => non_neg_integer(), server_rss_max_bytes => non_neg_integer()
+}.
+
+-doc "Adds up what a run has counted.".
+-spec new(#{atom() => term()}) -> report().
+new(#{settings := Settings, before := Before, until := Until, after_all := After, samples := Samples,
+      totals := Totals, duration_us := Duration, opened := Opened, opening_us := Opening}) ->
+    #{latency := Latency, refusal_latency := RefusalLatency, lateness := Lateness,
+      connections := Connections} = Settings,
+    #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent} = All} = After,
+    Reasons = fun(Kind) -> lists:foldl(fun(#{Kind := Of}, Sum) -> added(Of, Sum) end, #{}, Totals) end,
+    Seconds = max(1, Duration) / 1_000_000,
+    Report = #{
+        sent => Sent, answered => Answered, wrong => Wrong, unsent => Unsent,
+        refused => Reasons(refused), failed => Reasons(failed), wrong_by => Reasons(wrong),
+        duration_s => Seconds, answered_per_s => Answered / Seconds,
+        latency => Latency, refusal_latency => RefusalLatency, lateness => Lateness,
+        seconds => Samples, connections => Connections, opened => Opened,
+        opened_per_s => Opened * 1_000_000 / max(1, Opening)},
+    Counted = #{Name => since(Name, Before, After)
+                || Name <- [late, strays, lost, messages, bytes_in, bytes_out]},
+    Used = erlmcp_load_sample:between(Before, Until, 0),
+    Rss = [Bytes || #{server_rss_bytes := Bytes} <- Samples],
+    lists:foldl(fun maps:merge/2, Report,
+                [Counted#{open_failed => maps:get(open_failed, All)},
+                 maps:with([generator_cpu_us, server_cpu_us, server_rss_bytes], Used),
+                 #{server_rss_max_bytes => lists:max(Rss) || Rss =/= []}]).
+
+since(Name, #{counts := Before}, #{counts := After}) ->
+    maps:get(Name, After) - maps:get(Name, Before).
+
+added(Reasons, Sum) ->
+    maps:merge_with(fun(_, A, B) -> A + B end, Reasons, Sum).

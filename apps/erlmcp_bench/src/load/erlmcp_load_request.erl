@@ -1,0 +1,95 @@
+-module(erlmcp_load_request).
+-moduledoc """
+The messages that a load is made of, prepared but for their ids, and what their results must have.
+Pure.
+""".
+
+-export([new/2, echo/1, expected/2]).
+-export([initialize/1, initialized/1, goodbye/2, in_session/2]).
+
+-export_type([request/0, era/0]).
+
+-type era() :: stateless | {session, Revision :: binary()}.
+-type request() :: {erlmcp_load_wire:message(), erlmcp_load_reply:expectation()}.
+
+-define(CLIENT, #{~"name" => ~"erlmcp-load", ~"version" => ~"0.1.0"}).
+-define(META, ~"io.modelcontextprotocol/").
+
+-doc "A request of an era.".
+-spec new({Method :: binary(), Params :: map()}, era()) -> request().
+new({Method, Params}, stateless) ->
+    Version = erlmcp_revision:name(erlmcp_revision:latest(stateless)),
+    Meta = #{<<?META/binary, "protocolVersion">> => Version,
+             <<?META/binary, "clientInfo">> => ?CLIENT,
+             <<?META/binary, "clientCapabilities">> => #{}},
+    Whole = Params#{~"_meta" => maps:merge(maps:get(~"_meta", Params, #{}), Meta)},
+    Headers = [{~"mcp-protocol-version", Version} | erlmcp_request_header:request(Method, Params)],
+    {message(request(Method, Whole), Headers), expected(Method, Params)};
+new({Method, Params}, {session, Revision}) ->
+    {message(request(Method, Params), version(Revision)), expected(Method, Params)}.
+
+-doc "What the tool `echo` is asked if nobody says: so many bytes.".
+-spec echo(PayloadBytes :: non_neg_integer()) -> {Method :: binary(), Params :: map()}.
+echo(PayloadBytes) ->
+    {~"tools/call", #{~"name" => ~"echo",
+                      ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
+
+-doc """
+What the result of a request must have, for all that this can say: of the tools `echo`, `add` and
+`large`, as servers that are measured have them, what they compute; of other methods the member that
+their result is for.
+""".
+-spec expected(Method :: binary(), Params :: map()) -> erlmcp_load_reply:expectation().
+expected(~"tools/call", #{~"name" := ~"echo", ~"arguments" := #{~"text" := Text}})
+  when is_binary(Text) -> {text, Text};
+expected(~"tools/call", #{~"name" := ~"add", ~"arguments" := #{~"a" := A, ~"b" := B}})
+  when is_number(A), is_number(B) -> {number, A + B};
+expected(~"tools/call", #{~"name" := ~"large", ~"arguments" := #{~"bytes" := Bytes}})
+  when is_integer(Bytes) -> {bytes, Bytes};
+expected(~"tools/call", _) -> {member, ~"content", list};
+expected(~"tools/list", _) -> {member, ~"tools", list};
+expected(~"prompts/list", _) -> {member, ~"prompts", list};
+expected(~"prompts/get", _) -> {member, ~"messages", list};
+expected(~"resources/list", _) -> {member, ~"resources", list};
+expected(~"resources/templates/list", _) -> {member, ~"resourceTemplates", list};
+expected(~"resources/read", _) -> {member, ~"contents", list};
+expected(~"completion/complete", _) -> {member, ~"completion", object};
+expected(~"server/discover", _) -> {member, ~"supportedVersions", list};
+expected(~"initialize", _) -> {member, ~"capabilities", object};
+expected(_, _) -> any.
+
+-doc "The request that opens a session.".
+-spec initialize(Revision :: binary()) -> request().
+initialize(Revision) ->
+    Params = #{~"protocolVersion" => Revision, ~"capabilities" => #{}, ~"clientInfo" => ?CLIENT},
+    {message(request(~"initialize", Params), []), expected(~"initialize", Params)}.
+
+-doc "The notification that it is open.".
+-spec initialized(Revision :: binary()) -> erlmcp_load_wire:message().
+initialized(Revision) ->
+    message([~B'{"jsonrpc":"2.0","method":"notifications/initialized"}'], version(Revision)).
+
+-doc "The end of a session, which only HTTP has.".
+-spec goodbye(Revision :: binary(), Session :: binary()) -> erlmcp_load_wire:message().
+goodbye(Revision, Session) ->
+    in_session(Session, #{method => delete, pieces => [~""], headers => version(Revision)}).
+
+-doc "A message of a session; `none` where the server names none, or the wire has no headers.".
+-spec in_session(Session :: binary() | none, erlmcp_load_wire:message()) ->
+    erlmcp_load_wire:message().
+in_session(none, Message) ->
+    Message;
+in_session(Session, #{headers := Headers} = Message) ->
+    Message#{headers := [{~"mcp-session-id", Session} | Headers]}.
+
+request(Method, Params) ->
+    [~B'{"jsonrpc":"2.0","id":',
+     iolist_to_binary([~B',"method":', json:encode(Method), ~B',"params":', json:encode(Params),
+                       $}])].
+
+message(Pieces, Headers) ->
+    #{method => post, pieces => Pieces, headers => Headers}.
+
+version(Revision) ->
+    {ok, Known} = erlmcp_revision:parse(Revision),
+    erlmcp_request_header:version(Known).

@@ -1,0 +1,226 @@
+-module(erlmcp_load_run).
+-moduledoc """
+The process of a load: opens its connections, a bounded number at a time, lets them begin together,
+takes a sample each second and adds up what came of it. It ends with the process that started it.
+""".
+
+-behaviour(gen_server).
+
+-export([start/1, await/1, stop/1, set_rate/2]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
+
+-record(run, {
+    settings :: erlmcp_load_plan:settings(),
+    owner :: reference(),
+    starter = none :: none | gen_server:from(),
+    waiting = [] :: [gen_server:from()],
+    phase = opening :: opening | running | finishing | done,
+    connections = #{} :: #{pid() => []},
+    %% Of the opening: how many were begun, how many have no end yet, and why some failed.
+    begun = 0 :: non_neg_integer(),
+    opening = 0 :: non_neg_integer(),
+    last_failure = none :: term(),
+    started = 0 :: integer(),
+    opening_us = 0 :: non_neg_integer(),
+    opened = 0 :: non_neg_integer(),
+    from = 0 :: integer(),
+    until = 0 :: integer(),
+    timer = none :: none | reference(),
+    %% What there was when measuring began, and at the last sample.
+    before = none :: none | erlmcp_load_sample:mark(),
+    last = none :: none | erlmcp_load_sample:mark(),
+    samples = [] :: [erlmcp_load_sample:sample()],
+    totals = [] :: [erlmcp_load_tally:totals()],
+    report = none :: none | erlmcp_load_report:report()
+}).
+
+%% Connections that are being opened at once, microseconds until all know that it begins, and
+%% milliseconds beyond a request's time in which they must have ended.
+-define(OPENING, 128).
+-define(LEAD_US, 20_000).
+-define(GRACE_MS, 15_000).
+
+-doc "Starts a load; it is there when its connections are open.".
+-spec start(erlmcp_load_plan:settings()) -> {ok, pid()} | {error, {open, term()}}.
+start(Settings) ->
+    {ok, Pid} = gen_server:start(?MODULE, {self(), Settings}, []),
+    case gen_server:call(Pid, started, infinity) of
+        ok -> {ok, Pid};
+        {error, _} = Error -> Error
+    end.
+
+-doc "Its report, when it is over.".
+-spec await(pid()) -> erlmcp_load_report:report().
+await(Pid) ->
+    gen_server:call(Pid, await, infinity).
+
+-doc "Ends it now.".
+-spec stop(pid()) -> erlmcp_load_report:report().
+stop(Pid) ->
+    gen_server:call(Pid, stop, infinity).
+
+-doc "Another rate of an open loop.".
+-spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
+set_rate(Pid, Rate) ->
+    gen_server:call(Pid, {set_rate, Rate}).
+
+-doc false.
+init({Owner, Settings}) ->
+    _ = process_flag(trap_exit, true),
+    Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
+    {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
+              started = now_us()}, {continue, open}}.
+
+-doc false.
+handle_continue(open, Run) ->
+    {noreply, opened(Run)}.
+
+-doc false.
+handle_call(started, From, #run{phase = opening} = Run) ->
+    {noreply, Run#run{starter = From}};
+handle_call(started, _, Run) ->
+    {reply, ok, Run};
+handle_call(stop, From, #run{phase = running, waiting = Waiting} = Run) ->
+    {noreply, finishing(Run#run{waiting = [From | Waiting], until = min(now_us(), Run#run.until)})};
+handle_call(Ask, _, #run{phase = done, report = Report} = Run) when Ask =:= await; Ask =:= stop ->
+    {stop, normal, Report, Run};
+handle_call(Ask, From, #run{waiting = Waiting} = Run) when Ask =:= await; Ask =:= stop ->
+    {noreply, Run#run{waiting = [From | Waiting]}};
+handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run) when Rate > 0 ->
+    {reply, erlmcp_load_schedule:set_rate(Rate, Schedule), Run};
+handle_call({set_rate, _}, _, Run) ->
+    {reply, {error, {bad_option, loop}}, Run}.
+
+-doc false.
+handle_cast(_, Run) ->
+    {noreply, Run}.
+
+-doc false.
+handle_info({Pid, Word}, #run{connections = Connections} = Run) when is_map_key(Pid, Connections) ->
+    told(Word, Pid, Run);
+handle_info({timeout, Timer, Phase}, #run{timer = Timer} = Run) ->
+    timed(Phase, Run#run{timer = none});
+handle_info({'EXIT', _, normal}, Run) ->
+    {noreply, Run};
+handle_info({'EXIT', Pid, Reason}, #run{connections = Connections} = Run)
+  when is_map_key(Pid, Connections) ->
+    %% A mistake of ours: its figures are lost, and so all of them are worth nothing.
+    {stop, {connection, Reason}, Run};
+handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
+    %% Not `normal`, which would leave the connections.
+    {stop, shutdown, Run};
+handle_info(_, Run) ->
+    {noreply, Run}.
+
+%% Opening.
+
+told(opened, _, #run{opened = Opened, opening = Opening} = Run) ->
+    opening(Run#run{opened = Opened + 1, opening = Opening - 1});
+told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
+    opening(Run#run{opening = Opening - 1, last_failure = Reason});
+told({finished, Totals}, Pid, #run{connections = Connections, totals = All} = Run) ->
+    Left = maps:remove(Pid, Connections),
+    over(Run#run{connections = Left, totals = [Totals | All]}).
+
+opened(#run{settings = #{connections := Number} = Settings, begun = Begun, opening = Opening,
+            connections = Connections} = Run) when Begun < Number, Opening < ?OPENING ->
+    Pid = erlmcp_load_connection:start_link(Settings, Begun),
+    opened(Run#run{begun = Begun + 1, opening = Opening + 1,
+                   connections = Connections#{Pid => []}});
+opened(Run) ->
+    Run.
+
+opening(Run) ->
+    case opened(Run) of
+        #run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = None ->
+            _ = [gen_server:reply(Starter, {error, {open, Reason}}) || Starter =/= none],
+            {stop, shutdown, None};
+        #run{opening = 0} = All ->
+            {noreply, running(All)};
+        More ->
+            {noreply, More}
+    end.
+
+running(#run{settings = Settings, connections = Connections, started = Started,
+             starter = Starter} = Run) ->
+    #{warmup_us := Warmup, duration_us := Duration, loop := Loop} = Settings,
+    Now = now_us(),
+    Begin = Now + ?LEAD_US,
+    From = Begin + Warmup,
+    Until = From + Duration,
+    _ = case Loop of
+        {open, Schedule} -> erlmcp_load_schedule:begins(Begin, Schedule);
+        _ -> ok
+    end,
+    _ = [ok = erlmcp_load_connection:go(Pid, From, Until) || Pid := _ <- Connections],
+    _ = [gen_server:reply(Starter, ok) || Starter =/= none],
+    timer(From, from, Run#run{phase = running, from = From, until = Until,
+                              opening_us = Now - Started}).
+
+%% Measuring.
+
+timer(At, Phase, Run) ->
+    Run#run{timer = erlang:start_timer((At + 999) div 1000, self(), Phase, [{abs, true}])}.
+
+timed(from, #run{settings = Settings, from = From} = Run) ->
+    Mark = erlmcp_load_sample:mark(Settings),
+    {noreply, next(From, Run#run{before = Mark, last = Mark})};
+timed(second, Run) ->
+    {noreply, next(now_us(), sampled(Run))};
+timed(until, Run) ->
+    {noreply, finishing(Run)};
+timed(grace, Run) ->
+    {stop, connections_do_not_end, Run}.
+
+next(Now, #run{from = From, until = Until} = Run) ->
+    Second = From + ((Now - From) div 1_000_000 + 1) * 1_000_000,
+    case Second < Until of
+        true -> timer(Second, second, Run);
+        false -> timer(Until, until, Run)
+    end.
+
+sampled(#run{settings = #{on_second := OnSecond} = Settings, from = From, last = Last,
+             samples = Samples} = Run) ->
+    Mark = erlmcp_load_sample:mark(Settings),
+    Sample = erlmcp_load_sample:between(Last, Mark, From),
+    _ = OnSecond(Sample),
+    Run#run{last = Mark, samples = [Sample | Samples]}.
+
+finishing(#run{phase = running, before = none} = Run) ->
+    %% It was stopped before it measured anything.
+    Mark = erlmcp_load_sample:mark(Run#run.settings),
+    finishing(Run#run{before = Mark, last = Mark, from = now_us(), until = now_us()});
+finishing(#run{phase = running, settings = Settings, connections = Connections} = Run) ->
+    _ = [ok = erlmcp_load_connection:finish(Pid) || Pid := _ <- Connections],
+    #{timeout_us := Timeout} = Settings,
+    Sampled = sampled(Run),
+    timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
+
+%% The end.
+
+over(#run{connections = Connections} = Run) when map_size(Connections) > 0 ->
+    {noreply, Run};
+over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting = Waiting} = Run) ->
+    _ = case Loop of
+        {open, Schedule} ->
+            Left = erlmcp_load_schedule:remaining(Until, Schedule),
+            ok = erlmcp_load_counts:add(Counts, unsent, Left);
+        _ ->
+            ok
+    end,
+    Report = reported(Run),
+    _ = [gen_server:reply(From, Report) || From <- Waiting],
+    case Waiting of
+        [] -> {noreply, Run#run{phase = done, report = Report}};
+        _ -> {stop, normal, Run}
+    end.
+
+reported(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
+              from = From, until = Until, opened = Opened, opening_us = Opening}) ->
+    erlmcp_load_report:new(#{
+        settings => Settings, before => Before, until => Last,
+        after_all => erlmcp_load_sample:mark(Settings), samples => lists:reverse(Samples),
+        totals => Totals, duration_us => Until - From, opened => Opened, opening_us => Opening}).
+
+now_us() ->
+    erlang:monotonic_time(microsecond).

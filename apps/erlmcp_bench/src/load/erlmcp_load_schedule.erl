@@ -1,0 +1,73 @@
+-module(erlmcp_load_schedule).
+-moduledoc """
+When the requests of an open loop are due: one sequence of times for all connections, from which a
+connection that is free takes the next. Nobody hands them out, so nobody is a bottleneck, and a request
+stays due when it was due however late somebody is free to send it.
+
+Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of it, since that is when
+the emulator's timers end: several requests may be due in one.
+""".
+
+-export([new/2, set_rate/2, begins/2, next/1, remaining/2]).
+
+-export_type([schedule/0, arrivals/0]).
+
+-doc "At distances that are exponentially distributed, as of many independent callers, or equal.".
+-type arrivals() :: poisson | even.
+
+-record(schedule, {
+    arrivals :: arrivals(),
+    %% When it began; the time since then of the last request that was taken, and the mean distance,
+    %% in picoseconds.
+    cells :: atomics:atomics_ref()
+}).
+
+-opaque schedule() :: #schedule{}.
+
+-define(BEGUN, 1).
+-define(LAST, 2).
+-define(DISTANCE, 3).
+-define(SECOND_PS, 1_000_000_000_000).
+-define(MILLISECOND_PS, 1_000_000_000).
+%% What `remaining/2` counts at most.
+-define(MOST, 100_000_000).
+
+-doc "So many requests a second.".
+-spec new(Rate :: number(), arrivals()) -> schedule().
+new(Rate, Arrivals) ->
+    Schedule = #schedule{arrivals = Arrivals, cells = atomics:new(3, [{signed, true}])},
+    ok = set_rate(Rate, Schedule),
+    Schedule.
+
+-doc "Another rate, from the next request on that is taken.".
+-spec set_rate(Rate :: number(), schedule()) -> ok.
+set_rate(Rate, #schedule{cells = Cells}) when Rate > 0 ->
+    atomics:put(Cells, ?DISTANCE, max(1, round(?SECOND_PS / Rate))).
+
+-doc "Says when it begins. Nothing is taken before.".
+-spec begins(Us :: integer(), schedule()) -> ok.
+begins(Us, #schedule{cells = Cells}) ->
+    ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
+    atomics:put(Cells, ?LAST, 0).
+
+-doc "Takes the next request: when it is, or was, due.".
+-spec next(schedule()) -> Us :: integer().
+next(#schedule{arrivals = Arrivals, cells = Cells}) ->
+    Mean = atomics:get(Cells, ?DISTANCE),
+    Distance = case Arrivals of
+        even -> Mean;
+        poisson -> round(-math:log(1 - rand:uniform()) * Mean)
+    end,
+    Due = atomics:add_get(Cells, ?LAST, Distance),
+    atomics:get(Cells, ?BEGUN) + (Due + ?MILLISECOND_PS - 1) div ?MILLISECOND_PS * 1000.
+
+-doc "How many were due before that time and were not taken. They are taken by it.".
+-spec remaining(Until :: integer(), schedule()) -> non_neg_integer().
+remaining(Until, Schedule) ->
+    remaining(Until, Schedule, 0).
+
+remaining(Until, Schedule, Count) ->
+    case next(Schedule) < Until andalso Count < ?MOST of
+        true -> remaining(Until, Schedule, Count + 1);
+        false -> Count
+    end.

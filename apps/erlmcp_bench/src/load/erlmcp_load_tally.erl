@@ -1,0 +1,133 @@
+-module(erlmcp_load_tally).
+-moduledoc """
+The account of one connection: what each of its requests came to, in what time. What is common to all
+connections is counted at once; what has many reasons is kept, and handed over at the end.
+""".
+
+-export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
+
+-export_type([tally/0, totals/0]).
+
+-doc "How many requests were refused, failed and were answered wrongly, by their reasons.".
+-type totals() :: #{refused := #{integer() | tool_error => pos_integer()},
+                    failed := #{atom() => pos_integer()},
+                    wrong := #{atom() => pos_integer()}}.
+
+-record(tally, {
+    counts :: erlmcp_load_counts:counts(),
+    latency :: erlmcp_bench_histogram:histogram(),
+    refusal_latency :: erlmcp_bench_histogram:histogram(),
+    %% Of an open loop.
+    lateness :: none | erlmcp_bench_histogram:histogram(),
+    observer :: none | pid(),
+    expected :: [erlmcp_load_reply:expectation(), ...],
+    %% What is due before is not measured.
+    from = infinity :: infinity | integer(),
+    %% Replies that are known to be right: this connection's, and where others have left theirs.
+    patterns = #{} :: #{Kind :: pos_integer() => [erlmcp_load_reply:pattern()]},
+    shared :: ets:table(),
+    totals = #{refused => #{}, failed => #{}, wrong => #{}} :: totals()
+}).
+
+-opaque tally() :: #tally{}.
+
+%% Patterns of one kind of request. Replies that are all different are read, each.
+-define(PATTERNS, 8).
+
+-doc "An account with nothing in it.".
+-spec new(erlmcp_load_plan:settings()) -> tally().
+new(#{counts := Counts, latency := Latency, refusal_latency := RefusalLatency, loop := Loop,
+      lateness := Lateness, observer := Observer, expected := Expected, patterns := Shared}) ->
+    #tally{counts = Counts, latency = Latency, refusal_latency = RefusalLatency,
+           lateness = case Loop of {open, _} -> Lateness; _ -> none end,
+           observer = Observer, expected = Expected, shared = Shared}.
+
+-doc "Measures what is due from this time on.".
+-spec begins(Us :: integer(), tally()) -> tally().
+begins(Us, Tally) ->
+    Tally#tally{from = Us}.
+
+-doc "A request is sent now that was due then.".
+-spec sent(Due :: integer(), Now :: integer(), tally()) -> ok.
+sent(Due, Now, #tally{from = From, counts = Counts, lateness = Lateness}) when Due >= From ->
+    ok = erlmcp_load_counts:add(Counts, sent, 1),
+    case Lateness of
+        none -> ok;
+        _ -> erlmcp_bench_histogram:record(Lateness, Now - Due)
+    end;
+sent(_, _, _) ->
+    ok.
+
+-doc "A request that was due then is not sent at all.".
+-spec unsent(Due :: integer(), tally()) -> ok.
+unsent(Due, #tally{from = From, counts = Counts}) when Due >= From ->
+    erlmcp_load_counts:add(Counts, unsent, 1);
+unsent(_, _) ->
+    ok.
+
+-doc "What a reply to a request of this kind is worth.".
+-spec judged(Kind :: pos_integer(), erlmcp_load_wire:tag(), erlmcp_load_wire:event_status(),
+             Body :: binary(), tally()) -> {erlmcp_load_reply:verdict(), tally()}.
+judged(Kind, Tag, Status, Body, #tally{patterns = Patterns, expected = Expectations} = Tally) ->
+    Id = erlmcp_load_wire:id(Tag),
+    Expected = lists:nth(Kind, Expectations),
+    Known = maps:get(Kind, Patterns, []),
+    case erlmcp_load_reply:check(Body, Status, Id, Expected, Known) of
+        {known, Verdict} -> {Verdict, Tally};
+        {read, Verdict} -> {Verdict, learned(Kind, {Body, Status}, Id, Verdict, Known, Tally)}
+    end.
+
+%% Others may have read the like before; then it is theirs that is kept, and their bytes are shared.
+learned(Kind, Reply, Id, Verdict, Known, #tally{patterns = Patterns, shared = Shared} = Tally)
+  when length(Known) < ?PATTERNS ->
+    All = case ets:lookup(Shared, Kind) of
+        [{_, Learned}] -> Learned;
+        [] -> []
+    end,
+    {Body, Status} = Reply,
+    case erlmcp_load_reply:check(Body, Status, Id, any, All) of
+        {known, _} ->
+            Tally#tally{patterns = Patterns#{Kind => All}};
+        {read, _} ->
+            case erlmcp_load_reply:pattern(Reply, Id, Verdict) of
+                {ok, Pattern} when length(All) < ?PATTERNS ->
+                    true = ets:insert(Shared, {Kind, [Pattern | All]}),
+                    Tally#tally{patterns = Patterns#{Kind => [Pattern | All]}};
+                _ ->
+                    Tally#tally{patterns = Patterns#{Kind => All}}
+            end
+    end;
+learned(_, _, _, _, _, Tally) ->
+    Tally.
+
+-doc "The end of a request that was due then: now, with this outcome.".
+-spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) -> tally().
+concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Observer} = Tally)
+  when Due >= From ->
+    _ = case Observer of
+        none -> ok;
+        _ -> Observer ! {erlmcp_load, Outcome, Due, Now}
+    end,
+    case Outcome of
+        answered ->
+            ok = erlmcp_load_counts:add(Counts, answered, 1),
+            ok = erlmcp_bench_histogram:record(Tally#tally.latency, Now - Due),
+            Tally;
+        {refused, Code, _} ->
+            ok = erlmcp_bench_histogram:record(Tally#tally.refusal_latency, Now - Due),
+            counted(refused, Code, Tally);
+        {Kind, Reason} ->
+            counted(Kind, Reason, Tally)
+    end;
+concluded(_, _, _, Tally) ->
+    Tally.
+
+counted(Kind, Reason, #tally{counts = Counts, totals = Totals} = Tally) ->
+    ok = erlmcp_load_counts:add(Counts, Kind, 1),
+    #{Kind := Reasons} = Totals,
+    More = maps:update_with(Reason, fun(Number) -> Number + 1 end, 1, Reasons),
+    Tally#tally{totals = Totals#{Kind := More}}.
+
+-doc "What it came to.".
+-spec totals(tally()) -> totals().
+totals(#tally{totals = Totals}) -> Totals.
