@@ -22,7 +22,7 @@ The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power o
 
 -opaque histogram() :: #histogram{}.
 
--doc "The times up to one and above the entry before it, and how many; entries of none are left out.".
+-doc "The times up to one and above the entry before it, and how many; none are left out.".
 -type entries() :: [{UpToUs :: pos_integer(), Count :: pos_integer()}].
 
 -define(LONGEST, 3_600_000_000).
@@ -39,7 +39,7 @@ new() ->
     ok = atomics:put(Extremes, 1, -?LONGEST - 1),
     #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), extremes = Extremes}.
 
--doc "Counts a time. What is shorter than a microsecond is one, what is longer than an hour is that.".
+-doc "Counts a time. What is shorter than a microsecond is one, what is longer than an hour an hour.".
 -spec record(histogram(), Us :: integer()) -> ok.
 record(Histogram, Us) ->
     add(Histogram, clipped(Us), 1).

@@ -1,13 +1,13 @@
 -module(erlmcp_load).
 -moduledoc """
-Load for any MCP server: so many connections that ask as fast as they are answered (a closed loop), or
-so many requests a second, whatever becomes of those before (an open loop). Each reply is read and
-checked, and each request is accounted for. Nothing is left out at the tail, and in an open loop a
-latency begins when its request was due, so that a server that stalls cannot hide it (no coordinated
-omission).
+Load for any MCP server: so many connections that ask as fast as they are answered (a closed loop),
+or so many requests a second, whatever becomes of those before (an open loop). Each reply is read
+and checked, and each request is accounted for. Nothing is left out at the tail, and in an open loop
+a latency begins when its request was due, so that a server that stalls cannot hide it (no
+coordinated omission).
 
-What there is to say of a load is `t:plan/0`, what comes of it is `t:report/0`. For figures of a server
-let the generator run in a node of its own, as `erlmcp load` does.
+What there is to say of a load is `t:plan/0`, what comes of it is `t:report/0`. For figures of a
+server let the generator run in a node of its own, as `erlmcp load` does.
 """.
 
 -export([run/1, start/1, await/1, stop/1, set_rate/2]).

@@ -55,7 +55,7 @@ attempt, and at its end `{Pid, {finished, Totals}}`.
 start_link(Settings, Number) ->
     spawn_opt(?MODULE, init, [self(), Settings, Number], [link]).
 
--doc "Begins. What is due from the first time on is measured, and nothing is due from the second on.".
+-doc "Begins. What is due from the first time on is measured, nothing is due from the second on.".
 -spec go(pid(), From :: integer(), Until :: integer()) -> ok.
 go(Pid, From, Until) ->
     Pid ! {?MODULE, go, From, Until},
@@ -140,11 +140,11 @@ ended(#connection{run = Run, socket = Socket, settings = Settings, sessions = Se
 
 %% Opening and losing.
 
-open(#connection{endpoint = Endpoint, counts = Counts, settings = Settings, tag = Tag} = Connection) ->
+open(#connection{endpoint = Endpoint, counts = Counts, settings = Settings} = Connection) ->
     #{wire := Wire, wire_options := Options, timeout_us := Timeout} = Settings,
     Opened = maybe
         {ok, Socket} ?= erlmcp_load_socket:connect(Endpoint, min(Timeout div 1000, ?CONNECT_MS)),
-        case greeted(Socket, Wire:new(Options), Settings, Tag) of
+        case greeted(Socket, Wire:new(Options), Settings, Connection#connection.tag) of
             {ok, _, _, _} = Greeted ->
                 {Socket, Greeted};
             {error, _} = Error ->
@@ -187,7 +187,8 @@ waiting(#connection{pause = Pause} = Connection) ->
     _ = erlang:start_timer(Next div 2 + rand:uniform(Next), self(), reopen),
     Connection#connection{socket = closed, pause = Next}.
 
-lost(Reason, #connection{counts = Counts, settings = #{wire := Wire}, state = State} = Connection) ->
+lost(Reason, #connection{counts = Counts, settings = Settings, state = State} = Connection) ->
+    #{wire := Wire} = Settings,
     ok = erlmcp_load_counts:add(Counts, lost, 1),
     %% A reply may have ended with it.
     dropped(Reason, happened(Wire:ended(State), now_us(), Connection)).
@@ -210,7 +211,8 @@ concluded_all(Outcome, #connection{pending = Pending, tally = Tally} = Connectio
 
 %% Replies.
 
-received(Bytes, #connection{settings = #{wire := Wire}, counts = Counts, state = State} = Connection) ->
+received(Bytes, #connection{counts = Counts, settings = Settings, state = State} = Connection) ->
+    #{wire := Wire} = Settings,
     ok = erlmcp_load_counts:add(Counts, bytes_in, byte_size(Bytes)),
     case Wire:received(Bytes, State) of
         {ok, Events, ToSend, Next} ->

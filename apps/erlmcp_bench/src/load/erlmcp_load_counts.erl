@@ -11,8 +11,8 @@
 Of the requests that are measured: `sent`, and what became of them: `answered`, `refused`, `failed`,
 `wrong`; `unsent` were due and no connection was free. `late` replies came after their request had
 failed, `strays` are replies to nothing. `messages` answer nothing and need not. `opened` and
-`open_failed` are attempts to open a connection, `lost` those that ended unasked, `connections` those
-that are open.
+`open_failed` are attempts to open a connection, `lost` those that ended unasked, `connections`
+those that are open.
 """.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages
               | opened | open_failed | lost | connections | bytes_in | bytes_out.

@@ -1,7 +1,7 @@
 -module(erlmcp_load_http1).
 -moduledoc """
-The wire of HTTP/1.1: connections that are kept alive, requests one behind the other, replies in JSON
-or in a stream of events, with a length, in chunks or up to the end of the connection. Pure.
+The wire of HTTP/1.1: connections that are kept alive, requests one behind the other, replies in
+JSON or in a stream of events, with a length, in chunks or up to the end of the connection. Pure.
 
 A head that is the same as the one before it (which is so for a second, as long as replies have the
 same length) is compared and not parsed.
@@ -53,7 +53,8 @@ opened(State) -> {~"", State}.
 -doc false.
 template(#{method := Method, pieces := Pieces, headers := Own}, Options) ->
     #{authority := Authority, path := Path} = Options,
-    Fields = [{~"host", Authority} | maps:get(headers, Options, []) ++ Own] ++ content(Method, Pieces),
+    Fields = [{~"host", Authority} | maps:get(headers, Options, [])] ++ Own
+        ++ content(Method, Pieces),
     Head = iolist_to_binary([line(Method), Path, ~" HTTP/1.1\r\n",
                              [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Fields], ~"\r\n"]),
     joined(binary:split(Head, ~"{id}", [global]), Pieces, Method).

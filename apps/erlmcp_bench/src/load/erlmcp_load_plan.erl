@@ -1,5 +1,5 @@
 -module(erlmcp_load_plan).
--moduledoc "What a load is to be: its plan, checked, with all that was not said. Pure, but for names of hosts.".
+-moduledoc "What a load is to be: its plan, checked, with all that was not said.".
 
 -export([settings/1, endpoint/2, kind/1]).
 
@@ -11,17 +11,17 @@
     | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}.
 
 -doc """
-`connections` (1) are opened before it begins. `loop` ({closed, 1}): `{closed, Window}` keeps so many
-requests in flight on each; `{open, Rate, poisson | even}` sends so many a second over all
-connections, when they are due; `hold` sends none. `requests` are drawn by their weights; without them
-the tool `echo` is called with `payload_bytes` (64). `era` is `stateless`, or the session of a
-revision, and then `sessions_per_connection` (1; more on HTTP alone). `in_flight` is how many requests
-an open loop has on a connection at once (1 on HTTP/1.1, else 32). `duration_ms` (10,000) is measured,
-after `warmup_ms` (0). `timeout_ms` (10,000) is how long a request waits for its reply, and how late it
-may be sent. `headers` are of every HTTP request; `{id}` in a value is the request's id. `sources` are
-addresses to connect from, in turn; without them there are as many of 127.0.0.0/8 as a target there
-needs. `server_os_pid` is whose processor time and memory are read. `on_second` hears each sample,
-`observer` each end of a request.
+`connections` (1) are opened before it begins. `loop` ({closed, 1}): `{closed, Window}` keeps so
+many requests in flight on each; `{open, Rate, poisson | even}` sends so many a second over all
+connections, when they are due; `hold` sends none. `requests` are drawn by their weights; without
+them the tool `echo` is called with `payload_bytes` (64). `era` is `stateless`, or the session of a
+revision, and then `sessions_per_connection` (1; more on HTTP alone). `in_flight` is how many
+requests an open loop has on a connection at once (1 on HTTP/1.1, else 32). `duration_ms` (10,000)
+is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how long a request waits for its reply,
+and how late it may be sent. `headers` are of every HTTP request; `{id}` in a value is the request's
+id. `sources` are addresses to connect from, in turn; without them there are as many of 127.0.0.0/8
+as a target there needs. `server_os_pid` is whose processor time and memory are read. `on_second`
+hears each sample, `observer` each end of a request.
 """.
 -type plan() :: #{
     target := target(),

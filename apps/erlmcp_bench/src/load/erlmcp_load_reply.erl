@@ -21,9 +21,9 @@ bytes, or a member that is a list or an object; `any` is any result.
     | {member, Name :: binary(), list | object} | any.
 
 -doc """
-`refused`: with the number of the refusal where `data.refusal` has one, or else the JSON-RPC code, or
-the status of an HTTP reply without an error in it; `tool_error` is a result with `isError`. `wrong`:
-a reply that is not what was asked for.
+`refused`: with the number of the refusal where `data.refusal` has one, or else the JSON-RPC code,
+or the status of an HTTP reply without an error in it; `tool_error` is a result with `isError`.
+`wrong`: a reply that is not what was asked for.
 """.
 -type verdict() ::
     answered
@@ -37,7 +37,8 @@ a reply that is not what was asked for.
                     verdict()}.
 
 -doc """
-The id of a message in a line: `unknown` of a reply without a usable one, `none` of what is no reply.
+The id of a message in a line: `unknown` of a reply without a usable one, `none` of what is no
+reply.
 """.
 -spec id(binary()) -> {ok, integer()} | unknown | none.
 id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Digits:10/binary, ",\"result\":", _/binary>> = Line) ->
@@ -83,8 +84,8 @@ is_reply(Bytes) ->
     id(Bytes) =/= none.
 
 -doc """
-What this reply to the request with this id is worth. `Status` is HTTP's, or `none`. `known` says that
-it fits a pattern, `read` that it was read.
+What this reply to the request with this id is worth. `Status` is HTTP's, or `none`. `known` says
+that it fits a pattern, `read` that it was read.
 """.
 -spec check(Body :: binary(), erlmcp_load_wire:event_status(), Id :: binary(), expectation(),
             [pattern()]) -> {known | read, verdict()}.
@@ -127,8 +128,8 @@ judge({ok, #{~"jsonrpc" := ~"2.0", ~"result" := Result, ~"id" := Answered}}, _, 
         true when Status =/= none, Status =/= 200 -> {wrong, status};
         true -> result(Result, Expected)
     end;
-judge({ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Reply}, _, Status, Id, _)
-  when is_integer(Code) ->
+judge({ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Reply}, _, Status,
+      Id, _) when is_integer(Code) ->
     case maps:get(~"id", Reply, null) of
         %% Where nobody could read an id, HTTP still says whose it is.
         null when Status =/= none -> refused(Error);
@@ -175,9 +176,8 @@ has({member, Name, Type}, Result) ->
         #{} -> false
     end;
 has(Expected, #{~"content" := Content}) when is_list(Content) ->
-    lists:any(fun(#{~"type" := ~"text", ~"text" := Text}) when is_binary(Text) -> says(Expected, Text);
-                 (_) -> false
-              end, Content);
+    [] =/= [Text || #{~"type" := ~"text", ~"text" := Text} <- Content, is_binary(Text),
+                    says(Expected, Text)];
 has(_, _) ->
     false.
 

@@ -6,13 +6,13 @@
 -export_type([report/0]).
 
 -doc """
-`sent` is `answered` + the sums of `refused`, `failed` and `wrong`, of the requests that were due while
-it was measured (`duration_s`). `unsent` were due, but no connection was free in their time. `latency`
-is that of the answered, from when they were due in an open loop and from when they were sent in a
-closed one; `lateness` says how long after they were due those of an open loop were sent. `late` are
-replies to requests that had failed, `strays` replies to nothing that was asked, `lost` connections that
-ended unasked. Processor time is from the beginning of the measuring to its end; what the system does
-not tell is not there.
+`sent` is `answered` + the sums of `refused`, `failed` and `wrong`, of the requests that were due
+while it was measured (`duration_s`). `unsent` were due, but no connection was free in their time.
+`latency` is that of the answered, from when they were due in an open loop and from when they were
+sent in a closed one; `lateness` says how long after they were due those of an open loop were sent.
+`late` are replies to requests that had failed, `strays` replies to nothing that was asked, `lost`
+connections that ended unasked. Processor time is from the beginning of the measuring to its end;
+what the system does not tell is not there.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),
@@ -34,31 +34,39 @@ not tell is not there.
 
 -doc "Adds up what a run has counted.".
 -spec new(#{atom() => term()}) -> report().
-new(#{settings := Settings, before := Before, until := Until, after_all := After, samples := Samples,
-      totals := Totals, duration_us := Duration, opened := Opened, opening_us := Opening}) ->
+new(#{settings := Settings, before := Before, until := Until, after_all := After,
+      samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,
+      opening_us := Opening}) ->
     #{latency := Latency, refusal_latency := RefusalLatency, lateness := Lateness,
       connections := Connections} = Settings,
-    #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent} = All} = After,
-    Reasons = fun(Kind) -> lists:foldl(fun(#{Kind := Of}, Sum) -> added(Of, Sum) end, #{}, Totals) end,
+    #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent,
+                  open_failed := OpenFailed}} = After,
     Seconds = max(1, Duration) / 1_000_000,
     Report = #{
         sent => Sent, answered => Answered, wrong => Wrong, unsent => Unsent,
-        refused => Reasons(refused), failed => Reasons(failed), wrong_by => Reasons(wrong),
+        refused => reasons(refused, Totals), failed => reasons(failed, Totals),
+        wrong_by => reasons(wrong, Totals),
         duration_s => Seconds, answered_per_s => Answered / Seconds,
         latency => Latency, refusal_latency => RefusalLatency, lateness => Lateness,
         seconds => Samples, connections => Connections, opened => Opened,
-        opened_per_s => Opened * 1_000_000 / max(1, Opening)},
+        opened_per_s => Opened * 1_000_000 / max(1, Opening), open_failed => OpenFailed},
     Counted = #{Name => since(Name, Before, After)
                 || Name <- [late, strays, lost, messages, bytes_in, bytes_out]},
-    Used = erlmcp_load_sample:between(Before, Until, 0),
-    Rss = [Bytes || #{server_rss_bytes := Bytes} <- Samples],
-    lists:foldl(fun maps:merge/2, Report,
-                [Counted#{open_failed => maps:get(open_failed, All)},
-                 maps:with([generator_cpu_us, server_cpu_us, server_rss_bytes], Used),
-                 #{server_rss_max_bytes => lists:max(Rss) || Rss =/= []}]).
+    maps:merge(maps:merge(Report, Counted), used(Before, Until, Samples)).
 
 since(Name, #{counts := Before}, #{counts := After}) ->
     maps:get(Name, After) - maps:get(Name, Before).
 
-added(Reasons, Sum) ->
-    maps:merge_with(fun(_, A, B) -> A + B end, Reasons, Sum).
+reasons(Kind, Totals) ->
+    lists:foldl(fun(#{Kind := Reasons}, Sum) ->
+                    maps:merge_with(fun(_, A, B) -> A + B end, Reasons, Sum)
+                end, #{}, Totals).
+
+used(Before, Until, Samples) ->
+    Used = [{Name, Later - Earlier}
+            || Name <- [generator_cpu_us, server_cpu_us],
+               Later <- [maps:get(Name, Until)], Earlier <- [maps:get(Name, Before)],
+               is_integer(Later), is_integer(Earlier)],
+    Rss = [{server_rss_bytes, Bytes} || #{server_rss_bytes := Bytes} <- [Until], is_integer(Bytes)],
+    Most = [round(Mib * 1_048_576) || #{memory_rss_mib_per_node := Mib} <- Samples],
+    maps:from_list(Used ++ Rss ++ [{server_rss_max_bytes, lists:max(Most)} || Most =/= []]).

@@ -86,7 +86,8 @@ handle_call(Ask, _, #run{phase = done, report = Report} = Run) when Ask =:= awai
     {stop, normal, Report, Run};
 handle_call(Ask, From, #run{waiting = Waiting} = Run) when Ask =:= await; Ask =:= stop ->
     {noreply, Run#run{waiting = [From | Waiting]}};
-handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run) when Rate > 0 ->
+handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run)
+  when Rate > 0 ->
     {reply, erlmcp_load_schedule:set_rate(Rate, Schedule), Run};
 handle_call({set_rate, _}, _, Run) ->
     {reply, {error, {bad_option, loop}}, Run}.

@@ -16,18 +16,24 @@
 }.
 
 -doc """
-A second, or the rest of one: what was counted in it, and how it was at its end. `at_s` is when it
-ended. The latencies are of the replies that came in it, and are not there if there were none.
+A second, or the rest of one, that ended `at_s` after measuring began: what was counted in it, and
+how it was at its end. The latencies are of the replies that came in it. What there was nothing of
+is not there. The names are those of a result file.
 """.
 -type sample() :: #{
     at_s := float(), duration_s := float(),
-    sent := integer(), answered := integer(), refused := integer(), failed := integer(),
-    wrong := integer(), unsent := integer(), bytes_in := integer(), bytes_out := integer(),
-    connections := integer(), in_flight := integer(),
-    latency_p50_us => pos_integer(), latency_p99_us => pos_integer(), latency_max_us => pos_integer(),
-    generator_cpu_us => non_neg_integer(), server_cpu_us => non_neg_integer(),
-    server_rss_bytes => non_neg_integer()
+    sent_count := integer(), answered_count := integer(), refused_count := integer(),
+    failed_count := integer(), wrong_count := integer(), unsent_count := integer(),
+    throughput_msg_per_s := float(), refused_msg_per_s := float(), failed_msg_per_s := float(),
+    received_bytes := integer(), sent_bytes := integer(),
+    connections := integer(), in_flight_requests := integer(),
+    latency_p50_us => pos_integer(), latency_p99_us => pos_integer(),
+    latency_max_us => pos_integer(),
+    cpu_us_per_msg => float(), generator_cpu_us_per_msg => float(),
+    memory_rss_mib_per_node => float()
 }.
+
+-define(MIB, 1_048_576).
 
 -doc "Reads everything now.".
 -spec mark(erlmcp_load_plan:settings()) -> mark().
@@ -46,17 +52,24 @@ of_server(Fun, Server) -> Fun(Server).
 -spec between(mark(), mark(), Begun :: integer()) -> sample().
 between(#{at := Earlier, counts := Before, latency := Known} = From,
         #{at := Later, counts := After, latency := Latency} = To, Begun) ->
-    Counted = #{Name => maps:get(Name, After) - maps:get(Name, Before)
-                || Name <- [sent, answered, refused, failed, wrong, unsent, bytes_in, bytes_out]},
+    Count = fun(Name) -> maps:get(Name, After) - maps:get(Name, Before) end,
+    Seconds = max(1, Later - Earlier) / 1_000_000,
     #{sent := Sent, answered := Answered, refused := Refused, failed := Failed, wrong := Wrong,
       connections := Connections} = After,
     Replies = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Latency, Known)),
-    maps:merge(
-        Counted#{at_s => (Later - Begun) / 1_000_000, duration_s => (Later - Earlier) / 1_000_000,
-                 connections => Connections,
-                 in_flight => Sent - Answered - Refused - Failed - Wrong},
-        #{Name => Value || {Name, Value} <- latencies(Replies) ++ used(From, To),
-                           Value =/= undefined}).
+    Sample = #{
+        at_s => (Later - Begun) / 1_000_000, duration_s => Seconds,
+        sent_count => Count(sent), answered_count => Count(answered),
+        refused_count => Count(refused), failed_count => Count(failed),
+        wrong_count => Count(wrong), unsent_count => Count(unsent),
+        throughput_msg_per_s => Count(answered) / Seconds,
+        refused_msg_per_s => Count(refused) / Seconds,
+        failed_msg_per_s => Count(failed) / Seconds,
+        received_bytes => Count(bytes_in), sent_bytes => Count(bytes_out),
+        connections => Connections,
+        in_flight_requests => Sent - Answered - Refused - Failed - Wrong},
+    maps:merge(Sample, maps:from_list(latencies(Replies) ++ memory(To)
+                                      ++ processor(From, To, Count(answered)))).
 
 latencies(Replies) ->
     case erlmcp_bench_histogram:count(Replies) of
@@ -66,10 +79,14 @@ latencies(Replies) ->
               {latency_max_us, erlmcp_bench_histogram:max(Replies)}]
     end.
 
-used(From, #{server_rss_bytes := Rss} = To) ->
-    [{server_rss_bytes, Rss}
-     | [{Name, difference(maps:get(Name, To), maps:get(Name, From))}
-        || Name <- [generator_cpu_us, server_cpu_us]]].
+memory(#{server_rss_bytes := undefined}) -> [];
+memory(#{server_rss_bytes := Bytes}) -> [{memory_rss_mib_per_node, Bytes / ?MIB}].
 
-difference(Later, Earlier) when is_integer(Later), is_integer(Earlier) -> Later - Earlier;
-difference(_, _) -> undefined.
+processor(_, _, 0) ->
+    [];
+processor(From, To, Answered) ->
+    [{Name, (Later - Earlier) / Answered}
+     || {Of, Name} <- [{server_cpu_us, cpu_us_per_msg},
+                       {generator_cpu_us, generator_cpu_us_per_msg}],
+        Later <- [maps:get(Of, To)], Earlier <- [maps:get(Of, From)],
+        is_integer(Later), is_integer(Earlier), Later > Earlier].

@@ -1,11 +1,11 @@
 -module(erlmcp_load_schedule).
 -moduledoc """
 When the requests of an open loop are due: one sequence of times for all connections, from which a
-connection that is free takes the next. Nobody hands them out, so nobody is a bottleneck, and a request
-stays due when it was due however late somebody is free to send it.
+connection that is free takes the next. Nobody hands them out, so nobody is a bottleneck, and a
+request stays due when it was due however late somebody is free to send it.
 
-Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of it, since that is when
-the emulator's timers end: several requests may be due in one.
+Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of it, since that is
+when the emulator's timers end: several requests may be due in one.
 """.
 
 -export([new/2, set_rate/2, begins/2, next/1, remaining/2]).

@@ -13,6 +13,8 @@ has one that needs neither. The process of the connection waits meanwhile.
 -type ids() :: [binary()].
 -type templates() :: tuple().
 
+%% Until when it may take, and where.
+-type place() :: {Deadline :: integer(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings()}.
 -type asked() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
 
 %% Milliseconds for the goodbyes, which nobody's figures depend on.
@@ -34,44 +36,45 @@ greet(Socket, First) -> erlmcp_load_socket:send(Socket, First).
 
 sessions(_, #{era := stateless, templates := Templates}, {State, Tag}) ->
     {ok, {[], {Templates}}, State, Tag};
-sessions(Socket, #{era := {session, Revision}, sessions := Number} = Settings, Asked) ->
-    Deadline = deadline(Settings),
-    {Initialize, Expected} = erlmcp_load_request:initialize(Revision),
-    sessions(Number, Initialize, Expected, Deadline, Socket, Settings, Asked, [], []).
+sessions(Socket, #{sessions := Number} = Settings, Asked) ->
+    sessions(Number, {deadline(Settings), Socket, Settings}, Asked, [], []).
 
-sessions(0, _, _, _, _, _, {State, Tag}, Ids, Templates) ->
+sessions(0, _, {State, Tag}, Ids, Templates) ->
     {ok, {[Id || Id <- Ids, Id =/= none], list_to_tuple(Templates)}, State, Tag};
-sessions(Left, Initialize, Expected, Deadline, Socket, Settings, {_, Tag} = Asked, Ids, Templates) ->
-    #{wire := Wire, wire_options := Options, messages := Messages, era := {_, Revision}} = Settings,
+sessions(Left, Place, {_, Tag} = Asked, Ids, Templates) ->
+    {_, _, #{era := {session, Revision}} = Settings} = Place,
+    {Initialize, Expected} = erlmcp_load_request:initialize(Revision),
+    Asks = erlmcp_load_wire:id(Tag),
     maybe
-        {ok, Status, Body, Id, Answered} ?= ask(Initialize, Deadline, Socket, Settings, Asked),
-        {_, answered} ?= erlmcp_load_reply:check(Body, Status, erlmcp_load_wire:id(Tag), Expected, []),
+        {ok, Status, Body, Id, Answered} ?= ask(Initialize, Place, Asked),
+        {_, answered} ?= erlmcp_load_reply:check(Body, Status, Asks, Expected, []),
         Initialized = erlmcp_load_request:in_session(Id, erlmcp_load_request:initialized(Revision)),
-        {ok, Told} ?= tell(Initialized, Deadline, Socket, Settings, Answered),
-        Prepared = list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
-                                  || Message <- Messages]),
-        sessions(Left - 1, Initialize, Expected, Deadline, Socket, Settings, Told, [Id | Ids],
-                 [Prepared | Templates])
+        {ok, Told} ?= tell(Initialized, Place, Answered),
+        sessions(Left - 1, Place, Told, [Id | Ids], [prepared(Id, Settings) | Templates])
     else
         {_, {refused, Code, _}} -> {error, {refused, Code}};
         {_, {wrong, What}} -> {error, {wrong, What}};
         {error, _} = Error -> Error
     end.
 
+prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
+    list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
+                   || Message <- Messages]).
+
 -doc "Ends the sessions that have an id, if that goes quickly.".
 -spec close(sessions(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings(),
             erlmcp_load_wire:state(), erlmcp_load_wire:tag()) -> ok.
-close({Ids, _}, Socket, #{era := {session, Revision}} = Settings, State, Tag) ->
-    Deadline = erlang:monotonic_time(millisecond) + ?CLOSE_MS,
-    close(Ids, Revision, Deadline, Socket, Settings, {State, Tag});
 close({[], _}, _, _, _, _) ->
-    ok.
-
-close([], _, _, _, _, _) ->
     ok;
-close([Id | Ids], Revision, Deadline, Socket, Settings, Asked) ->
-    case ask(erlmcp_load_request:goodbye(Revision, Id), Deadline, Socket, Settings, Asked) of
-        {ok, _, _, _, Answered} -> close(Ids, Revision, Deadline, Socket, Settings, Answered);
+close({Ids, _}, Socket, Settings, State, Tag) ->
+    Deadline = erlang:monotonic_time(millisecond) + ?CLOSE_MS,
+    close(Ids, {Deadline, Socket, Settings}, {State, Tag}).
+
+close([], _, _) ->
+    ok;
+close([Id | Ids], {_, _, #{era := {session, Revision}}} = Place, Asked) ->
+    case ask(erlmcp_load_request:goodbye(Revision, Id), Place, Asked) of
+        {ok, _, _, _, Answered} -> close(Ids, Place, Answered);
         {error, _} -> ok
     end.
 
@@ -79,12 +82,12 @@ deadline(#{timeout_us := Timeout}) ->
     erlang:monotonic_time(millisecond) + Timeout div 1000.
 
 %% A notification is over when it is written, or where that is so, when it is replied to.
-tell(Message, Deadline, Socket, #{wire := Wire, wire_options := Options} = Settings,
+tell(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Place,
      {State, Tag} = Asked) ->
     case Wire:traits() of
         #{answers_notifications := true} ->
             maybe
-                {ok, _, _, _, Answered} ?= ask(Message, Deadline, Socket, Settings, Asked),
+                {ok, _, _, _, Answered} ?= ask(Message, Place, Asked),
                 {ok, Answered}
             end;
         #{answers_notifications := false} ->
@@ -95,37 +98,25 @@ tell(Message, Deadline, Socket, #{wire := Wire, wire_options := Options} = Setti
             end
     end.
 
--spec ask(erlmcp_load_wire:message(), Deadline :: integer(), erlmcp_load_socket:socket(),
-          erlmcp_load_plan:settings(), asked()) ->
+-spec ask(erlmcp_load_wire:message(), place(), asked()) ->
     {ok, erlmcp_load_wire:event_status(), Body :: binary(), Session :: binary() | none, asked()}
     | {error, term()}.
-ask(Message, Deadline, Socket, #{wire := Wire, wire_options := Options} = Settings, {State, Tag}) ->
+ask(Message, {_, Socket, #{wire := Wire, wire_options := Options}} = Place, {State, Tag}) ->
     {Bytes, Next} = Wire:request(Tag, Wire:template(Message, Options), State),
     maybe
         ok ?= erlmcp_load_socket:send(Socket, Bytes),
-        await(Deadline, none, Socket, Settings, {Next, Tag})
+        await(none, Place, {Next, Tag})
     end.
 
-await(Deadline, Session, Socket, #{wire := Wire} = Settings, {State, Tag} = Asked) ->
+await(Session, {Deadline, Socket, _} = Place, Asked) ->
     Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
     case erlmcp_load_socket:next(Socket, Left) of
         {bytes, Bytes} ->
-            maybe
-                {ok, Events, ToSend, Next} ?= Wire:received(Bytes, State),
-                ok ?= greet(Socket, iolist_to_binary(ToSend)),
-                Given = case lists:keyfind(session, 1, Events) of
-                    {session, Tag, Id} -> binary:copy(Id);
-                    false -> Session
-                end,
-                case [Event || Event <- Events, is_tuple(Event), element(2, Event) =:= Tag] of
-                    [] -> await(Deadline, Given, Socket, Settings, {Next, Tag});
-                    Own -> replied(Own, Given, Deadline, Socket, Settings, {Next, Tag})
-                end
-            end;
+            received(Bytes, Session, Place, Asked);
         passive ->
             maybe
                 ok ?= erlmcp_load_socket:activate(Socket),
-                await(Deadline, Session, Socket, Settings, Asked)
+                await(Session, Place, Asked)
             end;
         {closed, Reason} ->
             {error, Reason};
@@ -133,9 +124,18 @@ await(Deadline, Session, Socket, #{wire := Wire} = Settings, {State, Tag} = Aske
             {error, timeout}
     end.
 
-replied(Own, Session, Deadline, Socket, Settings, {State, Tag} = Asked) ->
-    case [Event || Event <- Own, element(1, Event) =/= session] of
-        [{reply, Tag, Status, Body} | _] -> {ok, Status, Body, Session, {State, Tag + 1}};
-        [{failed, Tag, Reason} | _] -> {error, Reason};
-        [] -> await(Deadline, Session, Socket, Settings, Asked)
+received(Bytes, Session, {_, Socket, #{wire := Wire}} = Place, {State, Tag}) ->
+    maybe
+        {ok, Events, ToSend, Next} ?= Wire:received(Bytes, State),
+        ok ?= greet(Socket, iolist_to_binary(ToSend)),
+        Given = case lists:keyfind(session, 1, Events) of
+            {session, Tag, Id} -> binary:copy(Id);
+            false -> Session
+        end,
+        case [Event || Event <- Events, is_tuple(Event), element(1, Event) =/= session,
+                       element(2, Event) =:= Tag] of
+            [{reply, Tag, Status, Body} | _] -> {ok, Status, Body, Given, {Next, Tag + 1}};
+            [{failed, Tag, Reason} | _] -> {error, Reason};
+            [] -> await(Given, Place, {Next, Tag})
+        end
     end.

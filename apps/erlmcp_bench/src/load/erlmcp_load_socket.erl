@@ -64,8 +64,10 @@ message(_, _) -> other.
 -spec next(socket(), Milliseconds :: non_neg_integer()) -> event() | timeout.
 next({tcp, Socket} = Of, Milliseconds) ->
     receive
-        {Tag, Socket} = Message when Tag =:= tcp_passive; Tag =:= tcp_closed -> message(Message, Of);
-        {Tag, Socket, _} = Message when Tag =:= tcp; Tag =:= tcp_error -> message(Message, Of)
+        {tcp, Socket, _} = Message -> message(Message, Of);
+        {tcp_passive, Socket} = Message -> message(Message, Of);
+        {tcp_closed, Socket} = Message -> message(Message, Of);
+        {tcp_error, Socket, _} = Message -> message(Message, Of)
     after Milliseconds ->
         timeout
     end.

@@ -1,7 +1,7 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-The account of one connection: what each of its requests came to, in what time. What is common to all
-connections is counted at once; what has many reasons is kept, and handed over at the end.
+The account of one connection: what each of its requests came to, in what time. What is common to
+all connections is counted at once; what has many reasons is kept, and handed over at the end.
 """.
 
 -export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).
@@ -101,7 +101,8 @@ learned(_, _, _, _, _, Tally) ->
     Tally.
 
 -doc "The end of a request that was due then: now, with this outcome.".
--spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) -> tally().
+-spec concluded(erlmcp_load_reply:outcome(), Due :: integer(), Now :: integer(), tally()) ->
+    tally().
 concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Observer} = Tally)
   when Due >= From ->
     _ = case Observer of

@@ -4,8 +4,8 @@ What a protocol below MCP does for a connection of the load generator: a behavio
 is `m:erlmcp_load_socket`'s, and the clock and the accounts are `m:erlmcp_load_connection`'s.
 
 A wire gets the messages in pieces and is asked to make a template of them, once for each kind of
-request. A request costs no more than the splicing of its id into it. Ids have ten digits, always, so
-that a length that stands in the template stays true.
+request. A request costs no more than the splicing of its id into it. Ids have ten digits, always,
+so that a length that stands in the template stays true.
 """.
 
 -export([id/1, tag/1, spliced/2, spliced_size/1]).
@@ -30,8 +30,8 @@ header's value is the request's id.
 }.
 
 -doc """
-Where the target is: `authority` and `path` on HTTP, and headers of every message. `max_bytes` is the
-most that a reply may have.
+Where the target is: `authority` and `path` on HTTP, and headers of every message. `max_bytes` is
+the most that a reply may have.
 """.
 -type options() :: #{
     authority => binary(), path => binary(), scheme => http | https,
@@ -39,10 +39,11 @@ most that a reply may have.
 }.
 
 -doc """
-What came. `reply`: the end of a request; its body may be empty (HTTP alone has a status). `message`:
-one that answers nothing, such as a notification. `stray`: a reply to nothing that was asked. `session`: the `Mcp-Session-Id` of the reply that
-follows. `failed`: a request that the peer dropped. `closing`: the peer takes no more requests on this
-connection; those that were sent are still answered.
+What came. `reply`: the end of a request; its body may be empty (HTTP alone has a status).
+`message`: one that answers nothing, such as a notification. `stray`: a reply to nothing that was
+asked. `session`: the `Mcp-Session-Id` of the reply that follows. `failed`: a request that the peer
+dropped. `closing`: the peer takes no more requests on this connection; those that were sent are
+still answered.
 """.
 -type event() ::
     {reply, tag(), event_status(), Body :: binary()}
@@ -79,8 +80,8 @@ connection; those that were sent are still answered.
 
 -doc """
 `answers_notifications`: whether a notification is replied to as a request is (HTTP). `ordered`:
-whether replies come in the order of the requests, so that nothing comes behind a request that is not
-answered. `in_flight`: how many requests an open loop has on a connection if nobody says.
+whether replies come in the order of the requests, so that nothing comes behind a request that is
+not answered. `in_flight`: how many requests an open loop has on a connection if nobody says.
 `sessions`: whether a connection can have more than one session.
 """.
 -callback traits() -> #{answers_notifications := boolean(), ordered := boolean(),
