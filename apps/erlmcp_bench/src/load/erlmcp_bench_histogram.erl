@@ -39,7 +39,7 @@ new() ->
     ok = atomics:put(Extremes, 1, -?LONGEST - 1),
     #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), extremes = Extremes}.
 
--doc "Counts a time. What is shorter than a microsecond is one, what is longer than an hour an hour.".
+-doc "Counts a time. Shorter than a microsecond counts as one, longer than an hour as one hour.".
 -spec record(histogram(), Us :: integer()) -> ok.
 record(Histogram, Us) ->
     add(Histogram, clipped(Us), 1).

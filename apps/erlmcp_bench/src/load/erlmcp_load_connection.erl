@@ -8,7 +8,7 @@ In a closed loop a request is due when another one has ended. In an open loop th
 not.
 """.
 
--export([start_link/2, go/3, finish/1]).
+-export([start_link/2, go/4, renew/1, finish/1]).
 -export([init/3]).
 
 -record(connection, {
@@ -37,6 +37,7 @@ not.
     claim = none :: none | integer(),
     alarm = none :: none | reference(),
     phase = waiting :: waiting | running | finishing,
+    start = 0 :: integer(),
     until = 0 :: integer()
 }).
 
@@ -55,10 +56,16 @@ attempt, and at its end `{Pid, {finished, Totals}}`.
 start_link(Settings, Number) ->
     spawn_opt(?MODULE, init, [self(), Settings, Number], [link]).
 
--doc "Begins. What is due from the first time on is measured, nothing is due from the second on.".
--spec go(pid(), From :: integer(), Until :: integer()) -> ok.
-go(Pid, From, Until) ->
-    Pid ! {?MODULE, go, From, Until},
+-doc "Begins then; what is due between the other times is measured, and nothing is due later.".
+-spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
+go(Pid, Begin, From, Until) ->
+    Pid ! {?MODULE, go, Begin, From, Until},
+    ok.
+
+-doc "Takes another request from the schedule in place of one that is not due yet.".
+-spec renew(pid()) -> ok.
+renew(Pid) ->
+    Pid ! {?MODULE, renew},
     ok.
 
 -doc "Sends nothing more, and ends when every request has an end.".
@@ -92,9 +99,12 @@ loop(#connection{socket = Socket} = Connection) ->
             loop(paced(expired(now_us(), Connection#connection{patience = none})));
         {timeout, _, reopen} when Socket =:= closed ->
             loop(reopened(Connection));
-        {?MODULE, go, From, Until} ->
+        {?MODULE, go, Begin, From, Until} ->
             Tally = erlmcp_load_tally:begins(From, Connection#connection.tally),
-            loop(paced(Connection#connection{phase = running, until = Until, tally = Tally}));
+            loop(paced(Connection#connection{phase = running, start = Begin, until = Until,
+                                             tally = Tally}));
+        {?MODULE, renew} ->
+            loop(paced(renewed(Connection)));
         {?MODULE, finish} ->
             loop(finishing(Connection));
         Message ->
@@ -115,6 +125,16 @@ heard(Message, Socket, Connection) ->
         other ->
             Connection
     end.
+
+renewed(#connection{claim = Claim, alarm = Alarm} = Connection) when Alarm =/= none ->
+    _ = erlang:cancel_timer(Alarm),
+    Connection#connection{alarm = none,
+                          claim = case is_integer(Claim) andalso Claim =< now_us() of
+                                      true -> Claim;
+                                      false -> none
+                                  end};
+renewed(Connection) ->
+    Connection.
 
 finishing(#connection{claim = Claim, until = Until, tally = Tally} = Connection) ->
     Now = now_us(),
@@ -329,6 +349,8 @@ paced(_, Out, Connection) ->
 due(_, Window, _, Out, #connection{pending = Pending} = Connection)
   when map_size(Pending) >= Window ->
     flushed(Out, Connection);
+due(closed, _, Now, Out, #connection{start = Start} = Connection) when Now < Start ->
+    flushed(Out, alarmed(Start, Connection));
 due(closed, Window, Now, Out, #connection{until = Until} = Connection) when Now < Until ->
     {More, Sent} = sent(Now, Now, Out, Connection),
     due(closed, Window, Now, More, Sent);
@@ -353,7 +375,8 @@ due(_, _, _, Out, Connection) ->
     flushed(Out, Connection).
 
 alarmed(Due, #connection{alarm = none} = Connection) ->
-    Connection#connection{alarm = erlang:start_timer(Due div 1000, self(), due, [{abs, true}])};
+    Timer = erlang:start_timer((Due + 999) div 1000, self(), due, [{abs, true}]),
+    Connection#connection{alarm = Timer};
 alarmed(_, Connection) ->
     Connection.
 

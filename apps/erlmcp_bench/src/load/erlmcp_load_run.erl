@@ -88,7 +88,10 @@ handle_call(Ask, From, #run{waiting = Waiting} = Run) when Ask =:= await; Ask =:
     {noreply, Run#run{waiting = [From | Waiting]}};
 handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = Run)
   when Rate > 0 ->
-    {reply, erlmcp_load_schedule:set_rate(Rate, Schedule), Run};
+    ok = erlmcp_load_schedule:set_rate(Rate, now_us(), Schedule),
+    %% Those that wait for what would have been due took it at the former rate.
+    _ = [ok = erlmcp_load_connection:renew(Pid) || Pid := _ <- Run#run.connections],
+    {reply, ok, Run};
 handle_call({set_rate, _}, _, Run) ->
     {reply, {error, {bad_option, loop}}, Run}.
 
@@ -153,7 +156,7 @@ running(#run{settings = Settings, connections = Connections, started = Started,
         {open, Schedule} -> erlmcp_load_schedule:begins(Begin, Schedule);
         _ -> ok
     end,
-    _ = [ok = erlmcp_load_connection:go(Pid, From, Until) || Pid := _ <- Connections],
+    _ = [ok = erlmcp_load_connection:go(Pid, Begin, From, Until) || Pid := _ <- Connections],
     _ = [gen_server:reply(Starter, ok) || Starter =/= none],
     timer(From, from, Run#run{phase = running, from = From, until = Until,
                               opening_us = Now - Started}).

@@ -8,7 +8,7 @@ Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of i
 when the emulator's timers end: several requests may be due in one.
 """.
 
--export([new/2, set_rate/2, begins/2, next/1, remaining/2]).
+-export([new/2, set_rate/3, begins/2, next/1, remaining/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
@@ -35,14 +35,30 @@ when the emulator's timers end: several requests may be due in one.
 -doc "So many requests a second.".
 -spec new(Rate :: number(), arrivals()) -> schedule().
 new(Rate, Arrivals) ->
-    Schedule = #schedule{arrivals = Arrivals, cells = atomics:new(3, [{signed, true}])},
-    ok = set_rate(Rate, Schedule),
-    Schedule.
+    Cells = atomics:new(3, [{signed, true}]),
+    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
+    #schedule{arrivals = Arrivals, cells = Cells}.
 
--doc "Another rate, from the next request on that is taken.".
--spec set_rate(Rate :: number(), schedule()) -> ok.
-set_rate(Rate, #schedule{cells = Cells}) when Rate > 0 ->
-    atomics:put(Cells, ?DISTANCE, max(1, round(?SECOND_PS / Rate))).
+distance(Rate) when Rate > 0 ->
+    max(1, round(?SECOND_PS / Rate)).
+
+-doc """
+Another rate from now on. What was due and was not taken stays due; what was taken and is not due
+yet is due no more, and whoever has it takes another.
+""".
+-spec set_rate(Rate :: number(), Now :: integer(), schedule()) -> ok.
+set_rate(Rate, Now, #schedule{cells = Cells}) ->
+    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
+    Passed = (Now - atomics:get(Cells, ?BEGUN)) * 1_000_000,
+    back(Passed, atomics:get(Cells, ?LAST), Cells).
+
+back(Passed, Last, _) when Last =< Passed ->
+    ok;
+back(Passed, Last, Cells) ->
+    case atomics:compare_exchange(Cells, ?LAST, Last, Passed) of
+        ok -> ok;
+        Other -> back(Passed, Other, Cells)
+    end.
 
 -doc "Says when it begins. Nothing is taken before.".
 -spec begins(Us :: integer(), schedule()) -> ok.

@@ -1,0 +1,197 @@
+-module(load_bad_servers_SUITE).
+-moduledoc """
+What is wrong with a server is counted as what it is, and each request is in one of the sums.
+""".
+
+-import(load_server, [good/1, good/2, http/1, http/2, line/1]).
+
+-export([suite/0, all/0]).
+-export([dropped_replies_are_failures/1, dropped_replies_close_an_http_connection/1,
+         wrong_ids_are_wrong/1, wrong_ids_in_lines_are_wrong/1, swapped_replies_are_wrong/1,
+         wrong_content_is_wrong/1, bytes_that_are_no_reply_are_wrong/1,
+         late_replies_are_failures_and_late/1, refusals_have_their_codes/1,
+         lost_connections_are_failures_and_opened_again/1, a_server_that_goes_is_not_reached/1,
+         a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1]).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [dropped_replies_are_failures, dropped_replies_close_an_http_connection, wrong_ids_are_wrong,
+     wrong_ids_in_lines_are_wrong, swapped_replies_are_wrong, wrong_content_is_wrong,
+     bytes_that_are_no_reply_are_wrong, late_replies_are_failures_and_late,
+     refusals_have_their_codes, lost_connections_are_failures_and_opened_again,
+     a_server_that_goes_is_not_reached, a_stall_is_in_the_percentiles,
+     what_is_never_sent_is_counted].
+
+dropped_replies_are_failures(_) ->
+    Server = load_server:start(lines, fun(5, _) -> nothing; (_, Id) -> line(good(Id)) end),
+    {Outcomes, #{failed := #{timeout := Timeouts}, wrong := 0}} =
+        until(10, lines(Server), #{timeout_ms => 300, loop => {closed, 1}}),
+    true = Timeouts >= 1,
+    {failed, timeout} = lists:nth(5, Outcomes),
+    ok.
+
+%% Nothing can be answered behind it.
+dropped_replies_close_an_http_connection(_) ->
+    Server = load_server:start(http, fun(Number, _) when Number >= 5, Number =< 7 -> nothing;
+                                         (_, Id) -> http(good(Id))
+                                     end),
+    {Outcomes, #{failed := Failed}} =
+        until(12, web(Server), #{timeout_ms => 300, loop => {closed, 3}}),
+    #{timeout := 1, behind_timeout := 2} = Failed,
+    true = lists:member(answered, lists:nthtail(7, Outcomes)).
+
+wrong_ids_are_wrong(_) ->
+    Count = counters:new(1, []),
+    Server = load_server:start(http, fun(Number, Id) when Number rem 5 =:= 0 ->
+                                             ok = counters:add(Count, 1, 1),
+                                             http(good(Id + 1));
+                                         (_, Id) ->
+                                             http(good(Id))
+                                     end),
+    {_, #{wrong_by := #{id := Wrong}, wrong := Wrong, failed := Failed}} =
+        until(30, web(Server), #{loop => {closed, 3}}),
+    {Wrong, 0} = {counters:get(Count, 1), map_size(Failed)}.
+
+wrong_ids_in_lines_are_wrong(_) ->
+    Server = load_server:start(lines, fun(2, Id) -> line(good(Id + 1_000_000));
+                                          (4, _) -> line(good(7));
+                                          (_, Id) -> line(good(Id))
+                                      end),
+    {_, #{wrong := 2, wrong_by := #{id := 2}, strays := 2}} =
+        until(20, lines(Server), #{timeout_ms => 300, loop => {closed, 1}}).
+
+%% Two replies under each other's ids have the right ids, and are each other's.
+swapped_replies_are_wrong(_) ->
+    Server = load_server:start(lines, fun(_, Id) -> line(text_of(Id)) end),
+    Requests = [{1, echo(~"first words")}, {1, echo(~"second words")}],
+    {_, #{wrong := Wrong, wrong_by := #{content := Wrong}, answered := Answered}} =
+        until(100, lines(Server), #{requests => Requests, loop => {closed, 2}}),
+    true = Wrong > 0 andalso Answered > 0.
+
+text_of(Id) when Id rem 2 =:= 0 -> good(Id, ~"first words");
+text_of(Id) -> good(Id, ~"second words").
+
+wrong_content_is_wrong(_) ->
+    Count = counters:new(1, []),
+    Server = load_server:start(http, fun(Number, Id) when Number rem 7 =:= 0 ->
+                                             ok = counters:add(Count, 1, 1),
+                                             http(good(Id, binary:copy(~"x", 63)));
+                                         (_, Id) ->
+                                             http(good(Id))
+                                     end),
+    {_, #{wrong := Wrong, wrong_by := #{content := Wrong}}} = until(30, web(Server), #{}),
+    Wrong = counters:get(Count, 1).
+
+bytes_that_are_no_reply_are_wrong(_) ->
+    Bad = #{2 => http(~"{\"jsonrpc\":\"2.0\",\"id\":1"), 3 => http(~"[]"), 4 => http(~""),
+            5 => http(json:encode(#{jsonrpc => ~"2.0", id => 1, method => ~"ping"})),
+            6 => {reply, ~"HTTP/1.1 what\r\n\r\n"}},
+    Server = load_server:start(http, fun(Number, Id) ->
+                                         maps:get(Number, Bad, http(good(Id)))
+                                     end),
+    {Outcomes, #{wrong := 5}} = until(8, web(Server), #{}),
+    [answered, {wrong, json}, {wrong, message}, {wrong, empty}, {wrong, message},
+     {wrong, bad_head}, answered, answered] = Outcomes.
+
+%% The third reply comes when the client has given it up, which is seen from its asking on.
+late_replies_are_failures_and_late(_) ->
+    Held = atomics:new(1, []),
+    Server = load_server:start(lines, fun(3, Id) -> ok = atomics:put(Held, 1, Id), nothing;
+                                          (4, Id) -> [line(good(atomics:get(Held, 1))),
+                                                      line(good(Id))];
+                                          (_, Id) -> line(good(Id))
+                                      end),
+    {Outcomes, #{failed := #{timeout := _}, late := Late, strays := 0, wrong := 0}} =
+        until(10, lines(Server), #{timeout_ms => 300}),
+    {failed, timeout} = lists:nth(3, Outcomes),
+    true = Late >= 1.
+
+refusals_have_their_codes(_) ->
+    Server = load_server:start(http, fun(1, Id) -> http(503, refusal(1056, 1056, Id));
+                                         (2, Id) -> http(400, refusal(-32600, 1066, Id));
+                                         (3, _) -> http(502, ~"<html>Bad Gateway</html>");
+                                         (4, Id) -> http(refusal(-32602, none, Id));
+                                         (5, Id) -> http(tool_error(Id));
+                                         (6, _) -> http(429, refusal(1059, none, null));
+                                         (_, Id) -> http(good(Id))
+                                     end),
+    {Outcomes, #{refused := Refused}} = until(8, web(Server), #{}),
+    #{1056 := 1, 1066 := 1, 502 := 1, -32602 := 1, tool_error := 1, 1059 := 1} = Refused,
+    [{refused, 1056, #{~"retryAfterMs" := 5}}, {refused, 1066, _}, {refused, 502, _},
+     {refused, -32602, _}, {refused, tool_error, _}, {refused, 1059, _}, answered, answered] =
+        Outcomes.
+
+refusal(Code, Number, Id) ->
+    json:encode(#{jsonrpc => ~"2.0", id => Id,
+                  error => #{code => Code, message => ~"no",
+                             data => #{refusal => Number, retryAfterMs => 5}}}).
+
+tool_error(Id) ->
+    json:encode(#{jsonrpc => ~"2.0", id => Id, result => #{content => [], isError => true}}).
+
+lost_connections_are_failures_and_opened_again(_) ->
+    Server = load_server:start(lines, fun(3, _) -> close; (_, Id) -> line(good(Id)) end),
+    {[answered, answered, {failed, _}, answered, answered], #{lost := 1, opened := 1}} =
+        until(5, lines(Server), #{}).
+
+a_server_that_goes_is_not_reached(_) ->
+    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Listener),
+    ok = gen_tcp:close(Listener),
+    {error, {open, econnrefused}} = erlmcp_load:run(#{target => {tcp, {127, 0, 0, 1}, Port}}).
+
+%% 200 requests a second, of which one is answered after 300 ms: those that were due meanwhile
+%% waited too, and their latencies say so.
+a_stall_is_in_the_percentiles(_) ->
+    Server = load_server:start(http, fun(100, Id) -> {pause, 300, http(good(Id))};
+                                         (_, Id) -> http(good(Id))
+                                     end),
+    #{latency := Latency, lateness := Lateness, sent := Sent, answered := Sent} =
+        run(web(Server), #{loop => {open, 200, even}, duration_ms => 1500}),
+    %% Half of the 60, if the machine itself stalls for the other ones.
+    true = slower_than(100_000, Latency) >= 30,
+    true = slower_than(100_000, Lateness) >= 30,
+    true = erlmcp_bench_histogram:max(Latency) >= 300_000.
+
+slower_than(Us, Histogram) ->
+    lists:sum([Count || {UpTo, Count} <- erlmcp_bench_histogram:to_list(Histogram), UpTo > Us]).
+
+%% 50 are due, and the only connection waits for the first.
+what_is_never_sent_is_counted(_) ->
+    Server = load_server:start(http, fun(_, _) -> nothing end),
+    #{sent := Sent, unsent := Unsent, answered := 0, failed := #{timeout := Sent}} =
+        run(web(Server), #{loop => {open, 100, even}, duration_ms => 500, timeout_ms => 400}),
+    true = Sent >= 1 andalso Unsent >= 1,
+    true = lists:member(Sent + Unsent, [49, 50]).
+
+echo(Text) -> {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => Text}}}.
+
+web(Server) -> {http, load_server:url(Server)}.
+
+lines(Server) -> {tcp, {127, 0, 0, 1}, load_server:port(Server)}.
+
+%% Until so many requests have an end.
+until(Requests, Target, Plan) ->
+    {ok, Load} = erlmcp_load:start(Plan#{target => Target, duration_ms => 3_600_000,
+                                         observer => self()}),
+    Outcomes = [receive {erlmcp_load, Outcome, _, _} -> Outcome end
+                || _ <- lists:seq(1, Requests)],
+    Report = accounted(erlmcp_load:stop(Load)),
+    ok = forget(),
+    {Outcomes, Report}.
+
+forget() ->
+    receive {erlmcp_load, _, _, _} -> forget() after 0 -> ok end.
+
+run(Target, Plan) ->
+    {ok, Report} = erlmcp_load:run(Plan#{target => Target}),
+    accounted(Report).
+
+accounted(Report) ->
+    #{sent := Sent, answered := Answered, refused := Refused, failed := Failed, wrong := Wrong,
+      wrong_by := WrongBy} = Report,
+    Sent = Answered + Wrong + lists:sum(maps:values(Refused) ++ maps:values(Failed)),
+    Wrong = lists:sum(maps:values(WrongBy)),
+    Report.

@@ -1,0 +1,136 @@
+-module(load_http1_SUITE).
+-moduledoc """
+The wire of HTTP/1.1: what it reads does not depend on how the bytes are cut, and what it must not
+read is an error.
+""".
+
+-compile(nowarn_missing_spec_documented).
+
+-include_lib("proper/include/proper.hrl").
+
+-export([all/0]).
+-export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
+         bad_bytes_are_errors/1, replies_are_bounded/1]).
+
+
+all() ->
+    [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,
+     replies_are_bounded].
+
+any_cut_gives_the_same(_) ->
+    {Bytes, Events} = conversation(),
+    Tags = length([Tag || {reply, Tag, _, _} <- Events]),
+    erlmcp_test_property:holds(
+        ?FORALL(Cuts, list(range(0, byte_size(Bytes))),
+                Events =:= read(pieces(Bytes, lists:usort(Cuts)), asked(Tags), [])), 300),
+    %% And byte for byte.
+    Events = read([<<Byte>> || <<Byte>> <= Bytes], asked(Tags), []).
+
+conversation() ->
+    Replies = [
+        {whole(json(0)), [{reply, 0, 200, json(0)}]},
+        {whole(json(1)), [{reply, 1, 200, json(1)}]},
+        {["HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n"],
+         [{reply, 2, 202, ~""}]},
+        {["HTTP/1.1 204 No Content\r\n\r\n"], [{reply, 3, 204, ~""}]},
+        {["HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nMcp-Session-Id: abc\r\n\r\n",
+          chunks(json(4))], [{session, 4, ~"abc"}, {reply, 4, 200, json(4)}]},
+        {["HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n"
+          "Content-Type: text/event-stream\r\n\r\n",
+          chunks(["data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\"}\n\n",
+                  "data: ", json(5), "\n\n"])],
+         [{message, ~B'{"jsonrpc":"2.0","method":"notifications/progress"}'},
+          {reply, 5, 200, json(5)}]},
+        {["HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\n"
+          "Content-Length: ", integer_to_list(byte_size(json(6)) + 8), "\r\n\r\ndata: ", json(6),
+          "\n\n"], [{reply, 6, 200, json(6)}]},
+        {["HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n"
+          "Content-Length: 2\r\n\r\nno"], [{reply, 7, 503, ~"no"}, closing]}
+    ],
+    {iolist_to_binary([Bytes || {Bytes, _} <- Replies]),
+     lists:append([Events || {_, Events} <- Replies])}.
+
+json(Tag) ->
+    <<"{\"jsonrpc\":\"2.0\",\"id\":", (erlmcp_load_wire:id(Tag))/binary, ",\"result\":{}}">>.
+
+whole(Body) ->
+    ["HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nContent-Length: ",
+     integer_to_list(byte_size(Body)), "\r\n\r\n", Body].
+
+chunks(Body) ->
+    <<First:10/binary, Second/binary>> = iolist_to_binary(Body),
+    ["A\r\n", First, "\r\n", string:lowercase(integer_to_list(byte_size(Second), 16)),
+     ";extension=1\r\n", Second, "\r\n0\r\nTrailer: 1\r\n\r\n"].
+
+pieces(Bytes, Cuts) ->
+    {Pieces, _} = lists:mapfoldl(fun(Cut, At) -> {binary:part(Bytes, At, Cut - At), Cut} end,
+                                 0, Cuts ++ [byte_size(Bytes)]),
+    Pieces.
+
+asked(Number) ->
+    lists:foldl(fun(Tag, State) ->
+                    {_, Next} = erlmcp_load_http1:request(Tag, [~"", ~""], State),
+                    Next
+                end, erlmcp_load_http1:new(options()), lists:seq(0, Number - 1)).
+
+read([], _, Events) ->
+    Events;
+read([Piece | Pieces], State, Events) ->
+    {ok, More, ~"", Next} = erlmcp_load_http1:received(Piece, State),
+    read(Pieces, Next, Events ++ More).
+
+requests_are_spliced(_) ->
+    Message = #{method => post, pieces => [~"{\"id\":", ~"}"],
+                headers => [{~"x-request", ~"<{id}>"}]},
+    Template = erlmcp_load_http1:template(Message, (options())#{headers => [{~"a", ~"b"}]}),
+    {Bytes, _} = erlmcp_load_http1:request(7, Template, erlmcp_load_http1:new(options())),
+    ~"""
+    POST /mcp HTTP/1.1
+    host: host:1
+    a: b
+    x-request: <1000000007>
+    content-type: application/json
+    accept: application/json, text/event-stream
+    content-length: 17
+
+    {"id":1000000007}
+    """ = binary:replace(iolist_to_binary(Bytes), ~"\r", ~"", [global]).
+
+the_end_may_end_a_reply(_) ->
+    {ok, [], _, State} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\n\r\nwor", asked(1)),
+    {ok, [], _, Next} = erlmcp_load_http1:received(~"ds", State),
+    [{reply, 0, 200, ~"words"}] = erlmcp_load_http1:ended(Next),
+    {ok, [], _, Cut} = erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na",
+                                                  asked(1)),
+    [] = erlmcp_load_http1:ended(Cut).
+
+bad_bytes_are_errors(_) ->
+    [{error, Reason} = erlmcp_load_http1:received(Bytes, asked(1))
+     || {Reason, Bytes} <- [
+            {bad_head, ~"HTTP/1.1 twohundred\r\n\r\n"},
+            {bad_head, ~"SSH-2.0-what\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 200 OK\r\nContent-Length: 1 2\r\n\r\n"},
+            {bad_head, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n"},
+            {bad_head, binary:copy(~"x", 70_000)},
+            {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"},
+            {bad_chunk, ~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n"}]],
+    {error, unasked_reply} =
+        erlmcp_load_http1:received(iolist_to_binary(whole(~"{}")), asked(0)).
+
+replies_are_bounded(_) ->
+    Full = binary:copy(~"x", 1000),
+    {ok, [{reply, 0, 200, Full}], _, _} =
+        erlmcp_load_http1:received(iolist_to_binary(whole(Full)), asked(1)),
+    {error, too_large} =
+        erlmcp_load_http1:received(~"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n", asked(1)),
+    {error, too_large} = endless(~"HTTP/1.1 200 OK\r\n\r\n", Full),
+    {error, too_large} =
+        endless(~"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffff\r\n", Full).
+
+endless(Head, Bytes) ->
+    {ok, [], _, Begun} = erlmcp_load_http1:received(Head, asked(1)),
+    {ok, [], _, State} = erlmcp_load_http1:received(<<Bytes/binary, "x">>, Begun),
+    erlmcp_load_http1:received(~"x", State).
+
+options() -> #{authority => ~"host:1", path => ~"/mcp", max_bytes => 1000}.
