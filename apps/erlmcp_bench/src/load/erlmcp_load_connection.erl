@@ -49,8 +49,9 @@ not.
 -define(OVERDUE, 1000).
 
 -doc """
-Starts it; it tells its starter `{Pid, opened}`, or `{Pid, {open_failed, Reason}}` after the first
-attempt, and at its end `{Pid, {finished, Totals}}`.
+Starts it. After the first attempt it tells its starter `{Pid, {opened, OsPid}}`, with the number of
+the program that it has started, or `none`; or `{Pid, {open_failed, Reason}}`. At its end it tells it
+`{Pid, {finished, Totals}}`.
 """.
 -spec start_link(erlmcp_load_plan:settings(), Number :: non_neg_integer()) -> pid().
 start_link(Settings, Number) ->
@@ -79,10 +80,10 @@ init(Run, #{counts := Counts, wire := Wire, wire_options := Options} = Settings,
     #{ordered := Ordered} = Wire:traits(),
     New = #connection{run = Run, settings = Settings, counts = Counts, ordered = Ordered,
                       tally = erlmcp_load_tally:new(Settings), state = Wire:new(Options),
-                      endpoint = erlmcp_load_plan:endpoint(Number, Settings)},
+                      endpoint = erlmcp_load_target:endpoint(Number, maps:get(way, Settings))},
     case open(New) of
         {ok, Opened} ->
-            Run ! {self(), opened},
+            Run ! {self(), {opened, erlmcp_load_socket:os_pid(Opened#connection.socket)}},
             loop(Opened);
         {error, Reason} ->
             Run ! {self(), {open_failed, Reason}},
@@ -311,7 +312,13 @@ expired([{_, {_, _, Deadline}} | _], Now, Connection) when Deadline > Now ->
 expired([{Tag, _} | _], Now, #connection{ordered = true} = Connection) ->
     dropped(behind_timeout, concluded(Tag, {failed, timeout}, Now, Connection));
 expired([{Tag, _} | Requests], Now, Connection) ->
-    expired(Requests, Now, overdue(Tag, Now, Connection)).
+    expired(Requests, Now, abandoned(Tag, overdue(Tag, Now, Connection))).
+
+abandoned(_, #connection{socket = closed} = Connection) ->
+    Connection;
+abandoned(Tag, #connection{settings = #{wire := Wire}, state = State} = Connection) ->
+    {Bytes, Next} = Wire:abandoned(Tag, State),
+    flushed(Bytes, Connection#connection{state = Next}).
 
 %% One that was answered under another id was answered wrongly.
 overdue(Tag, Now, #connection{strays = 0, overdue = Overdue} = Connection) ->

@@ -9,7 +9,7 @@ same length) is compared and not parsed.
 
 -behaviour(erlmcp_load_wire).
 
--export([new/1, opened/1, template/2, request/3, received/2, ended/1, traits/0]).
+-export([new/1, opened/1, template/2, request/3, abandoned/2, received/2, ended/1, traits/0]).
 
 -record(head, {
     status :: 100..599,
@@ -77,6 +77,9 @@ joined([Piece | Head], Pieces, post) -> [Piece | joined(Head, Pieces, post)].
 request(Tag, Template, #state{waiting = Waiting} = State) ->
     {erlmcp_load_wire:spliced(Template, erlmcp_load_wire:id(Tag)),
      State#state{waiting = queue:in(Tag, Waiting)}}.
+
+-doc false.
+abandoned(_, State) -> {~"", State}.
 
 -doc false.
 received(Bytes, State) ->

@@ -8,7 +8,7 @@ An id is found without parsing the line where it stands first, or last, as serve
 
 -behaviour(erlmcp_load_wire).
 
--export([new/1, opened/1, template/2, request/3, received/2, ended/1, traits/0]).
+-export([new/1, opened/1, template/2, request/3, abandoned/2, received/2, ended/1, traits/0]).
 
 -define(MAX_BYTES, 256 * 1024 * 1024).
 
@@ -30,6 +30,9 @@ template(#{method := post, pieces := Pieces}, _) ->
 -doc false.
 request(Tag, Template, Line) ->
     {erlmcp_load_wire:spliced(Template, erlmcp_load_wire:id(Tag)), Line}.
+
+-doc false.
+abandoned(_, Line) -> {~"", Line}.
 
 -doc false.
 received(Bytes, Line) ->

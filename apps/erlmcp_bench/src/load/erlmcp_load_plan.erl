@@ -1,31 +1,30 @@
 -module(erlmcp_load_plan).
 -moduledoc "What a load is to be: its plan, checked, with all that was not said.".
 
--export([settings/1, endpoint/2, kind/1]).
+-export([settings/1, kind/1]).
 
--export_type([plan/0, target/0, settings/0]).
-
--doc "Which server: an MCP endpoint, or a port that speaks JSON-RPC in lines.".
--type target() ::
-    {http, Url :: binary() | string()}
-    | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}.
+-export_type([plan/0, settings/0]).
 
 -doc """
-`connections` (1) are opened before it begins. `loop` ({closed, 1}): `{closed, Window}` keeps so
-many requests in flight on each; `{open, Rate, poisson | even}` sends so many a second over all
-connections, when they are due; `hold` sends none. `requests` are drawn by their weights; without
-them the tool `echo` is called with `payload_bytes` (64). `era` is `stateless`, or the session of a
-revision, and then `sessions_per_connection` (1; more on HTTP alone). `in_flight` is how many
-requests an open loop has on a connection at once (1 on HTTP/1.1, else 32). `duration_ms` (10,000)
-is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how long a request waits for its reply,
-and how late it may be sent. `headers` are of every HTTP request; `{id}` in a value is the request's
-id. `sources` are addresses to connect from, in turn; without them there are as many of 127.0.0.0/8
-as a target there needs. `server_os_pid` is whose processor time and memory are read. `on_second`
+`protocol` (http1) is what an endpoint is spoken to with, without a word before where that is HTTP/2
+in the clear; `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs, where else the
+system's roots are trusted. `connections` (1) are opened before it begins. `loop` ({closed, 1}):
+`{closed, Window}` keeps so many requests in flight on each; `{open, Rate, poisson | even}` sends so
+many a second over all connections, when they are due; `hold` sends none. `requests` are drawn by
+their weights; without them the tool `echo` is called with `payload_bytes` (64). `era` is
+`stateless`, or the session of a revision, and then `sessions_per_connection` (1; more on HTTP
+alone). `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1,
+else 32). `duration_ms` (10,000) is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how
+long a request waits for its reply, and how late it may be sent. `headers` are of every HTTP
+request; `{id}` in a value is the request's id. `sources` are addresses to connect from, in turn;
+without them there are as many of 127.0.0.0/8 as a target there needs. `server_os_pid` is whose
+processor time and memory are read; without it those of the program, if one was started. `on_second`
 hears each sample, `observer` each end of a request.
 """.
 -type plan() :: #{
-    target := target(),
-    protocol => http1,
+    target := erlmcp_load_target:target(),
+    protocol => http1 | http2,
+    tls => [ssl:tls_client_option()],
     era => erlmcp_load_request:era(),
     requests => [{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...],
     payload_bytes => non_neg_integer(),
@@ -47,8 +46,7 @@ hears each sample, `observer` each end of a request.
 -doc "What the processes of a load work with.".
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(),
-    connect := {tcp, inet:ip_address(), inet:port_number()},
-    sources := [inet:ip_address()],
+    way := erlmcp_load_target:way(),
     era := erlmcp_load_request:era(), sessions := pos_integer(),
     messages := [erlmcp_load_wire:message(), ...], templates := tuple(),
     expected := [erlmcp_load_reply:expectation(), ...],
@@ -65,14 +63,11 @@ hears each sample, `observer` each end of a request.
 }.
 
 -define(DEFAULTS, #{
-    protocol => http1, era => stateless, payload_bytes => 64, connections => 1,
+    protocol => http1, tls => [], era => stateless, payload_bytes => 64, connections => 1,
     sessions_per_connection => 1, loop => {closed, 1}, duration_ms => 10_000, warmup_ms => 0,
     timeout_ms => 10_000, headers => [], sources => default, server_os_pid => none,
     on_second => none, observer => none, requests => default, in_flight => default
 }).
-
-%% Connections from one address to one port; the system has 28,000 ports for them.
--define(PER_SOURCE, 20_000).
 
 -doc "The settings of a plan; `bad_option` says what of it is wrong.".
 -spec settings(plan()) -> {ok, settings()} | {error, {bad_option, atom()} | {host, term()}}.
@@ -81,8 +76,8 @@ settings(#{target := Target} = Plan) ->
     case [Name || Name := Value <- All, not valid(Name, Value)] of
         [] ->
             maybe
-                {ok, Wire, Connect, WireOptions} ?= target(Target, All),
-                prepared(Wire, WireOptions, Connect, All)
+                {ok, Way} ?= erlmcp_load_target:new(Target, All),
+                prepared(Way, All)
             end;
         [Name | _] ->
             {error, {bad_option, Name}}
@@ -92,7 +87,9 @@ settings(_) ->
 
 valid(target, {http, Url}) -> is_binary(Url) orelse is_list(Url);
 valid(target, {tcp, _, Port}) -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
-valid(protocol, Protocol) -> Protocol =:= http1;
+valid(target, {stdio, [_ | _] = Words}) -> lists:all(fun is_word/1, Words);
+valid(protocol, Protocol) -> Protocol =:= http1 orelse Protocol =:= http2;
+valid(tls, Options) -> is_list(Options) andalso lists:all(fun is_tuple/1, Options);
 valid(era, stateless) -> true;
 valid(era, {session, Revision}) ->
     lists:member(Revision, erlmcp_revision:supported(session));
@@ -121,6 +118,9 @@ valid(Name, Value) when Name =:= connections; Name =:= sessions_per_connection;
     is_positive(Value);
 valid(_, _) -> false.
 
+is_word(Word) ->
+    is_list(Word) orelse is_binary(Word).
+
 is_positive(Value) -> is_integer(Value) andalso Value > 0.
 
 %% Nothing that would end a header's line.
@@ -132,67 +132,7 @@ is_request({Weight, {Method, Params}}) ->
 is_request(_) ->
     false.
 
-target({tcp, Host, Port}, _) ->
-    maybe
-        {ok, Ip} ?= address(Host),
-        {ok, erlmcp_load_lines, {tcp, Ip, Port}, #{}}
-    end;
-target({http, Url}, #{headers := Headers}) ->
-    case uri_string:parse(iolist_to_binary(Url)) of
-        #{scheme := ~"http", host := Host} = Parts when not is_map_key(userinfo, Parts) ->
-            Port = case Parts of
-                #{port := Given} when is_integer(Given) -> Given;
-                #{} -> 80
-            end,
-            maybe
-                {ok, Ip} ?= address(Host),
-                {ok, erlmcp_load_http1, {tcp, Ip, Port},
-                 #{scheme => http, authority => authority(Parts), path => path(Parts),
-                   headers => Headers}}
-            end;
-        _ ->
-            {error, {bad_option, target}}
-    end.
-
-authority(#{host := Host} = Parts) ->
-    Name = case binary:match(Host, ~":") of
-        nomatch -> Host;
-        _ -> <<"[", Host/binary, "]">>
-    end,
-    case Parts of
-        #{port := Port} when is_integer(Port) ->
-            <<Name/binary, ":", (integer_to_binary(Port))/binary>>;
-        #{} ->
-            Name
-    end.
-
-path(#{path := Path} = Parts) ->
-    Absolute = case Path of
-        ~"" -> ~"/";
-        _ -> Path
-    end,
-    case Parts of
-        #{query := Query} -> <<Absolute/binary, "?", Query/binary>>;
-        #{} -> Absolute
-    end.
-
-%% It is looked up once, and not by each connection.
-address(Host) when is_tuple(Host) ->
-    {ok, Host};
-address(Host) when is_binary(Host) ->
-    address(binary_to_list(Host));
-address(Host) ->
-    case inet:parse_address(Host) of
-        {ok, Ip} ->
-            {ok, Ip};
-        {error, _} ->
-            case inet:getaddr(Host, inet) of
-                {ok, Ip} -> {ok, Ip};
-                {error, Reason} -> {error, {host, Reason}}
-            end
-    end.
-
-prepared(Wire, WireOptions, {tcp, Ip, _} = Connect, Plan) ->
+prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
     #{era := Era, connections := Connections, sessions_per_connection := Sessions, loop := Loop,
       duration_ms := Duration, warmup_ms := Warmup, timeout_ms := Timeout,
       server_os_pid := OsPid, observer := Observer} = Plan,
@@ -207,8 +147,7 @@ prepared(Wire, WireOptions, {tcp, Ip, _} = Connect, Plan) ->
         false ->
             {error, {bad_option, sessions_per_connection}};
         true ->
-            {ok, #{wire => Wire, wire_options => WireOptions, connect => Connect,
-                   sources => sources(Plan, Ip), era => Era, sessions => Sessions,
+            {ok, #{wire => Wire, wire_options => WireOptions, way => Way, era => Era, sessions => Sessions,
                    messages => Messages,
                    templates => list_to_tuple([Wire:template(Message, WireOptions)
                                                || Message <- Messages]),
@@ -239,19 +178,6 @@ weights(Weighted) ->
                                       {{Sum + Weight, Kind}, Sum + Weight}
                                   end, 0, lists:enumerate(Weighted)),
     Weights.
-
-sources(#{sources := default, connections := Connections}, {127, _, _, _})
-  when Connections > ?PER_SOURCE ->
-    [{127, 0, N div 250, N rem 250 + 1} || N <- lists:seq(1, Connections div ?PER_SOURCE + 1)];
-sources(#{sources := default}, _) ->
-    [any];
-sources(#{sources := Sources}, _) ->
-    Sources.
-
--doc "Where the connection with this number connects to, and from.".
--spec endpoint(Number :: non_neg_integer(), settings()) -> erlmcp_load_socket:endpoint().
-endpoint(Number, #{connect := {tcp, Ip, Port}, sources := Sources}) ->
-    {tcp, Ip, Port, lists:nth(Number rem length(Sources) + 1, Sources)}.
 
 -doc "The kind of the next request.".
 -spec kind(settings()) -> pos_integer().

@@ -118,13 +118,20 @@ handle_info(_, Run) ->
 
 %% Opening.
 
-told(opened, _, #run{opened = Opened, opening = Opening} = Run) ->
-    opening(Run#run{opened = Opened + 1, opening = Opening - 1});
+told({opened, OsPid}, _, #run{opened = Opened, opening = Opening, settings = Settings} = Run) ->
+    opening(Run#run{opened = Opened + 1, opening = Opening - 1,
+                    settings = watched(OsPid, Settings)});
 told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
     opening(Run#run{opening = Opening - 1, last_failure = Reason});
 told({finished, Totals}, Pid, #run{connections = Connections, totals = All} = Run) ->
     Left = maps:remove(Pid, Connections),
     over(Run#run{connections = Left, totals = [Totals | All]}).
+
+%% A program that was started, and is the only one, is the server.
+watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
+    Settings#{server_os_pid := OsPid};
+watched(_, Settings) ->
+    Settings.
 
 opened(#run{settings = #{connections := Number} = Settings, begun = Begun, opening = Opening,
             connections = Connections} = Run) when Begun < Number, Opening < ?OPENING ->

@@ -1,18 +1,26 @@
 -module(erlmcp_load_socket).
 -moduledoc """
-What a connection of the load generator writes to and reads from, whatever it is. It belongs to the
-process that connects it, and what comes in is a message to that process.
+What a connection of the load generator writes to and reads from, whatever it is: a socket, in the
+clear or in TLS, or the standard streams of a program. It belongs to the process that connects it,
+and what comes in is a message to that process.
 """.
 
--export([connect/2, send/2, activate/1, close/1, message/2, next/2]).
+-export([connect/2, send/2, activate/1, close/1, message/2, next/2, os_pid/1]).
 
 -export_type([endpoint/0, socket/0, event/0]).
 
--doc "Where to, and from which address: `any` is the system's choice.".
+-doc """
+Where to, and from which address: `any` is the system's choice. The options of TLS say whom to trust
+and offer one protocol; a server that chooses another, or none where that is HTTP/2, is refused.
+""".
 -type endpoint() ::
-    {tcp, inet:ip_address() | string(), inet:port_number(), From :: inet:ip_address() | any}.
+    {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
+    | {tls, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any,
+       [ssl:tls_client_option()]}
+    | {stdio, [binary() | string(), ...]}.
 
--type socket() :: {tcp, gen_tcp:socket()}.
+-type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
+    | {stdio, erlmcp_load_program:program()}.
 
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.
 
@@ -20,37 +28,74 @@ process that connects it, and what comes in is a message to that process.
 -define(ACTIVE, 1000).
 -define(BUFFER, 16_384).
 
--doc "Connects, within so many milliseconds. Nothing comes in before `activate/1`.".
+-doc "Connects, within so many milliseconds. Of a socket nothing comes in before `activate/1`.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
-connect({tcp, Host, Port, From}, Milliseconds) ->
-    Family = [inet6 || is_tuple(Host), tuple_size(Host) =:= 8],
-    Source = [{ip, From} || From =/= any],
-    Options = [binary, {active, false}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
-               {send_timeout, Milliseconds}, {send_timeout_close, true}] ++ Source ++ Family,
-    case gen_tcp:connect(Host, Port, Options, Milliseconds) of
+connect({tcp, Ip, Port, From}, Milliseconds) ->
+    case gen_tcp:connect(Ip, Port, options(Ip, From, Milliseconds), Milliseconds) of
         {ok, Socket} -> {ok, {tcp, Socket}};
         {error, Reason} -> {error, Reason}
+    end;
+connect({tls, Ip, Port, From, Tls}, Milliseconds) ->
+    case ssl:connect(Ip, Port, options(Ip, From, Milliseconds) ++ Tls, Milliseconds) of
+        {ok, Socket} -> agreed(proplists:get_value(alpn_advertised_protocols, Tls), Socket);
+        {error, Reason} -> {error, reason(Reason)}
+    end;
+connect({stdio, Words}, _) ->
+    maybe
+        {ok, Program} ?= erlmcp_load_program:start(Words),
+        {ok, {stdio, Program}}
     end.
+
+options(Ip, From, Milliseconds) ->
+    [binary, {active, false}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
+     {send_timeout, Milliseconds}, {send_timeout_close, true}]
+        ++ [{ip, From} || From =/= any] ++ [inet6 || tuple_size(Ip) =:= 8].
+
+%% HTTP/1.1 is what a server speaks that does not say.
+agreed(Offered, Socket) ->
+    case {Offered, ssl:negotiated_protocol(Socket)} of
+        {[Protocol], {ok, Protocol}} ->
+            {ok, {tls, Socket}};
+        {[~"http/1.1"], {error, _}} ->
+            {ok, {tls, Socket}};
+        {_, _} ->
+            _ = ssl:close(Socket),
+            {error, no_application_protocol}
+    end.
+
+reason({tls_alert, {Alert, _}}) -> Alert;
+reason(Reason) when is_atom(Reason) -> Reason;
+reason(_) -> tls.
 
 -doc "Writes; waits no longer than it was given for connecting.".
 -spec send(socket(), iodata()) -> ok | {error, atom()}.
 send({tcp, Socket}, Bytes) ->
-    case gen_tcp:send(Socket, Bytes) of
-        ok -> ok;
-        {error, {timeout, _}} -> {error, send_timeout};
-        {error, timeout} -> {error, send_timeout};
-        {error, Reason} -> {error, Reason}
-    end.
+    sent(gen_tcp:send(Socket, Bytes));
+send({tls, Socket}, Bytes) ->
+    sent(ssl:send(Socket, Bytes));
+send({stdio, Program}, Bytes) ->
+    erlmcp_load_program:send(Program, Bytes).
+
+sent(ok) -> ok;
+sent({error, {timeout, _}}) -> {error, send_timeout};
+sent({error, timeout}) -> {error, send_timeout};
+sent({error, Reason}) -> {error, reason(Reason)}.
 
 -doc "Lets a number of packets come in, and then the message that is `passive`.".
 -spec activate(socket()) -> ok | {error, atom()}.
-activate({tcp, Socket}) ->
-    inet:setopts(Socket, [{active, ?ACTIVE}]).
+activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
+activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
+activate({stdio, _}) -> ok.
 
--doc "Closes it.".
+-doc "Closes it; a program has ended then.".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
-    gen_tcp:close(Socket).
+    gen_tcp:close(Socket);
+close({tls, Socket}) ->
+    _ = ssl:close(Socket),
+    ok;
+close({stdio, Program}) ->
+    erlmcp_load_program:stop(Program).
 
 -doc "What a message to the process says of its socket.".
 -spec message(term(), socket()) -> event().
@@ -58,6 +103,11 @@ message({tcp, Socket, Bytes}, {tcp, Socket}) -> {bytes, Bytes};
 message({tcp_passive, Socket}, {tcp, Socket}) -> passive;
 message({tcp_closed, Socket}, {tcp, Socket}) -> {closed, closed};
 message({tcp_error, Socket, Reason}, {tcp, Socket}) -> {closed, Reason};
+message({ssl, Socket, Bytes}, {tls, Socket}) -> {bytes, Bytes};
+message({ssl_passive, Socket}, {tls, Socket}) -> passive;
+message({ssl_closed, Socket}, {tls, Socket}) -> {closed, closed};
+message({ssl_error, Socket, Reason}, {tls, Socket}) -> {closed, reason(Reason)};
+message(Message, {stdio, Program}) -> erlmcp_load_program:message(Message, Program);
 message(_, _) -> other.
 
 -doc "The next message of the socket, within so many milliseconds; others are left where they are.".
@@ -70,4 +120,20 @@ next({tcp, Socket} = Of, Milliseconds) ->
         {tcp_error, Socket, _} = Message -> message(Message, Of)
     after Milliseconds ->
         timeout
-    end.
+    end;
+next({tls, Socket} = Of, Milliseconds) ->
+    receive
+        {ssl, Socket, _} = Message -> message(Message, Of);
+        {ssl_passive, Socket} = Message -> message(Message, Of);
+        {ssl_closed, Socket} = Message -> message(Message, Of);
+        {ssl_error, Socket, _} = Message -> message(Message, Of)
+    after Milliseconds ->
+        timeout
+    end;
+next({stdio, Program}, Milliseconds) ->
+    erlmcp_load_program:next(Program, Milliseconds).
+
+-doc "The number of the program that was started.".
+-spec os_pid(socket()) -> pos_integer() | none.
+os_pid({stdio, Program}) -> erlmcp_load_program:os_pid(Program);
+os_pid(_) -> none.

@@ -71,6 +71,12 @@ still answered.
 -doc "The bytes of a request. They are sent in this order.".
 -callback request(tag(), template(), state()) -> {iodata(), state()}.
 
+-doc """
+Nobody waits for the reply to this request any longer, on a wire whose replies are not ordered: what
+has to be sent for that.
+""".
+-callback abandoned(tag(), state()) -> {iodata(), state()}.
+
 -doc "What is in these bytes, in its order, and what has to be sent at once for them.".
 -callback received(binary(), state()) ->
     {ok, [event()], ToSend :: iodata(), state()} | {error, Reason :: atom()}.

@@ -1,0 +1,155 @@
+-module(erlmcp_load_target).
+-moduledoc """
+Where a load goes, and what is spoken there: the wire, and what each connection connects to. Names
+of hosts are looked up once, and not by each connection.
+""".
+
+-export([new/2, endpoint/2]).
+
+-export_type([target/0, way/0]).
+
+-doc """
+Which server: an MCP endpoint, `http://` or `https://`; a port that speaks JSON-RPC in lines; a
+program that does so on its standard streams, with its arguments, started for each connection.
+""".
+-type target() ::
+    {http, Url :: binary() | string()}
+    | {tcp, inet:ip_address() | binary() | string(), inet:port_number()}
+    | {stdio, [Word :: binary() | string(), ...]}.
+
+-doc "What connections are made with.".
+-type way() :: #{
+    wire := module(),
+    wire_options := erlmcp_load_wire:options(),
+    connect := {tcp, inet:ip_address(), inet:port_number()}
+             | {tls, inet:ip_address(), inet:port_number(), [ssl:tls_client_option()]}
+             | {stdio, [binary() | string(), ...]},
+    sources := [inet:ip_address() | any, ...]
+}.
+
+%% Connections from one address to one port; the system has 28,000 ports for them.
+-define(PER_SOURCE, 20_000).
+
+-doc """
+The way to a target, for a plan that has every option. `bad_option` names one that cannot be, or not
+with this target.
+""".
+-spec new(target(), Plan :: map()) ->
+    {ok, way()} | {error, {bad_option, atom()} | {host, term()}}.
+new({http, Url}, Plan) ->
+    case uri_string:parse(unicode:characters_to_binary(Url)) of
+        #{scheme := Scheme, host := Host} = Parts
+          when Host =/= ~"", not is_map_key(userinfo, Parts) ->
+            endpoint_of(string:lowercase(Scheme), Host, Parts, Plan);
+        _ ->
+            {error, {bad_option, target}}
+    end;
+new(_, #{protocol := Protocol}) when Protocol =/= http1 ->
+    {error, {bad_option, protocol}};
+new(_, #{tls := [_ | _]}) ->
+    {error, {bad_option, tls}};
+new({tcp, Host, Port}, Plan) ->
+    maybe
+        {ok, Ip} ?= address(Host),
+        {ok, #{wire => erlmcp_load_lines, wire_options => #{}, connect => {tcp, Ip, Port},
+               sources => sources(Plan, Ip)}}
+    end;
+new({stdio, Words}, _) ->
+    {ok, #{wire => erlmcp_load_lines, wire_options => #{}, connect => {stdio, Words},
+           sources => [any]}}.
+
+endpoint_of(~"http", _, _, #{tls := [_ | _]}) ->
+    {error, {bad_option, tls}};
+endpoint_of(~"http", Host, Parts, Plan) ->
+    maybe
+        {ok, Ip} ?= address(Host),
+        {ok, http(http, {tcp, Ip, port(Parts, 80)}, Ip, Parts, Plan)}
+    end;
+endpoint_of(~"https", Host, Parts, #{protocol := Protocol, tls := Own} = Plan) ->
+    maybe
+        {ok, Ip} ?= address(Host),
+        {ok, Tls} ?= trusted(Host, Own),
+        Options = [{alpn_advertised_protocols, [alpn(Protocol)]} | Tls],
+        {ok, http(https, {tls, Ip, port(Parts, 443), Options}, Ip, Parts, Plan)}
+    end;
+endpoint_of(_, _, _, _) ->
+    {error, {bad_option, target}}.
+
+http(Scheme, Connect, Ip, Parts, #{protocol := Protocol, headers := Headers} = Plan) ->
+    #{wire => wire(Protocol), connect => Connect, sources => sources(Plan, Ip),
+      wire_options => #{scheme => Scheme, authority => authority(Parts), path => path(Parts),
+                        headers => Headers}}.
+
+wire(http1) -> erlmcp_load_http1;
+wire(http2) -> erlmcp_load_http2.
+
+alpn(http1) -> ~"http/1.1";
+alpn(http2) -> ~"h2".
+
+%% The certificate is to be of the host that was named.
+trusted(Host, Own) ->
+    Text = binary_to_list(Host),
+    Named = case inet:parse_address(Text) of
+        {ok, Ip} -> Ip;
+        {error, _} -> Text
+    end,
+    case erlmcp_tls:client_options(Named, Own) of
+        {ok, _} = Trusted -> Trusted;
+        {error, no_cacerts} -> {error, {bad_option, tls}}
+    end.
+
+port(#{port := Port}, _) when is_integer(Port) -> Port;
+port(_, Default) -> Default.
+
+authority(#{host := Host} = Parts) ->
+    Name = case binary:match(Host, ~":") of
+        nomatch -> Host;
+        _ -> <<"[", Host/binary, "]">>
+    end,
+    case Parts of
+        #{port := Port} when is_integer(Port) ->
+            <<Name/binary, ":", (integer_to_binary(Port))/binary>>;
+        #{} ->
+            Name
+    end.
+
+path(#{path := Path} = Parts) ->
+    Absolute = case Path of
+        ~"" -> ~"/";
+        _ -> Path
+    end,
+    case Parts of
+        #{query := Query} -> <<Absolute/binary, "?", Query/binary>>;
+        #{} -> Absolute
+    end.
+
+address(Host) when is_tuple(Host) ->
+    {ok, Host};
+address(Host) when is_binary(Host) ->
+    address(binary_to_list(Host));
+address(Host) ->
+    maybe
+        {error, _} ?= inet:parse_address(Host),
+        {error, Reason} ?= inet:getaddr(Host, inet),
+        {error, {host, Reason}}
+    end.
+
+sources(#{sources := default, connections := Connections}, {127, _, _, _})
+  when Connections > ?PER_SOURCE ->
+    [{127, 0, N div 250, N rem 250 + 1} || N <- lists:seq(1, Connections div ?PER_SOURCE + 1)];
+sources(#{sources := default}, _) ->
+    [any];
+sources(#{sources := Sources}, _) ->
+    Sources.
+
+-doc "Where the connection with this number connects to, and from.".
+-spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
+endpoint(_, #{connect := {stdio, Words}}) ->
+    {stdio, Words};
+endpoint(Number, #{connect := {tcp, Ip, Port}, sources := Sources}) ->
+    {tcp, Ip, Port, source(Number, Sources)};
+endpoint(Number, #{connect := {tls, Ip, Port, Options}, sources := Sources}) ->
+    {tls, Ip, Port, source(Number, Sources), Options}.
+
+source(Number, Sources) ->
+    lists:nth(Number rem length(Sources) + 1, Sources).

@@ -1,0 +1,206 @@
+-module(load_targets_SUITE).
+-moduledoc "The load generator reaches each transport, and counts what goes wrong there.".
+
+-export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([http2_is_loaded/1, a_window_beyond_the_limit_waits/1, large_bodies_pass_the_windows/1,
+         sessions_are_held_on_http2/1, http2_in_tls_is_loaded/1, http1_in_tls_is_loaded/1,
+         a_stranger_is_not_trusted/1, another_protocol_is_refused/1]).
+-export([a_program_is_loaded/1, a_session_is_held_with_a_program/1, wrong_ids_are_seen/1,
+         silence_is_a_timeout/1, an_end_is_a_failure/1, a_program_that_is_not_there/1,
+         one_that_does_not_read_holds_nobody_up/1, it_ends_with_the_load/1,
+         one_that_stays_is_ended/1]).
+
+-define(WAIT, 30_000).
+
+all() ->
+    [{group, http}, {group, stdio}].
+
+groups() ->
+    [{http, [http2_is_loaded, a_window_beyond_the_limit_waits, large_bodies_pass_the_windows,
+             sessions_are_held_on_http2, http2_in_tls_is_loaded, http1_in_tls_is_loaded,
+             a_stranger_is_not_trusted, another_protocol_is_refused]},
+     {stdio, [a_program_is_loaded, a_session_is_held_with_a_program, wrong_ids_are_seen,
+              silence_is_a_timeout, an_end_is_a_failure, a_program_that_is_not_there,
+              one_that_does_not_read_holds_nobody_up, it_ends_with_the_load,
+              one_that_stays_is_ended]}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, erlmcp_bench], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% The server belongs to who starts it, and the group's callbacks end.
+init_per_group(http, Config) ->
+    {Certificate, Roots} = certificate(),
+    Group = self(),
+    Keeper = spawn(fun() ->
+        {ok, Server} = erlmcp:start_server(#{
+            handler => erlmcp_bench_fixture,
+            listen => [{http, #{port => 0}}, {http, #{port => 0, tls => Certificate}},
+                       {http, #{port => 0, tls => [{alpn_preferred_protocols, [~"http/1.1"]}
+                                                   | Certificate]}}]}),
+        Group ! {self(), [binary_to_list(Url) || #{url := Url} <- erlmcp:listeners(Server)]},
+        receive {stop, From} -> From ! {self(), erlmcp:stop_server(Server)} end
+    end),
+    receive
+        {Keeper, Urls} ->
+            [Plain | Secure] = [localhost(Url) || Url <- Urls],
+            [{keeper, Keeper}, {plain, Plain}, {secure, hd(Secure)},
+             {http1_alone, lists:last(Secure)}, {tls, Roots} | Config]
+    after ?WAIT ->
+        ct:fail(no_server)
+    end;
+init_per_group(stdio, Config) ->
+    erlmcp_cli_program:init(Config).
+
+end_per_group(http, Config) ->
+    Keeper = proplists:get_value(keeper, Config),
+    Keeper ! {stop, self()},
+    receive
+        {Keeper, ok} -> ok
+    after ?WAIT ->
+        ct:fail(still_running)
+    end;
+end_per_group(stdio, _) ->
+    ok.
+
+certificate() ->
+    Key = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    San = {extensions, [{'Extension', {2, 5, 29, 17}, false, [{dNSName, "localhost"}]}]},
+    #{server_config := Server, client_config := Client} = public_key:pkix_test_data(#{
+        server_chain => #{root => Key, intermediates => [], peer => [San | Key]},
+        client_chain => #{root => Key, intermediates => [], peer => Key}}),
+    {Server, [lists:keyfind(cacerts, 1, Client)]}.
+
+localhost(Url) ->
+    lists:flatten(string:replace(Url, "127.0.0.1", "localhost")).
+
+%% HTTP.
+
+http2_is_loaded(Config) ->
+    right(loaded({http, url(plain, Config)}, #{protocol => http2, connections => 2,
+                                               loop => {closed, 16}})).
+
+%% The server takes 100 at once.
+a_window_beyond_the_limit_waits(Config) ->
+    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 300}})).
+
+large_bodies_pass_the_windows(Config) ->
+    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
+                                               payload_bytes => 300_000})).
+
+sessions_are_held_on_http2(Config) ->
+    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
+                                               era => {session, ~"2025-11-25"},
+                                               sessions_per_connection => 3})).
+
+http2_in_tls_is_loaded(Config) ->
+    right(loaded({http, url(secure, Config)}, #{protocol => http2, connections => 2,
+                                                loop => {closed, 16}, tls => tls(Config)})).
+
+http1_in_tls_is_loaded(Config) ->
+    right(loaded({http, url(secure, Config)}, #{connections => 2, tls => tls(Config)})).
+
+a_stranger_is_not_trusted(Config) ->
+    {_, Others} = certificate(),
+    {error, {open, unknown_ca}} = erlmcp_load:run(#{target => {http, url(secure, Config)},
+                                                    protocol => http2, tls => Others}).
+
+another_protocol_is_refused(Config) ->
+    {error, {open, no_application_protocol}} =
+        erlmcp_load:run(#{target => {http, url(http1_alone, Config)}, protocol => http2,
+                          tls => tls(Config)}).
+
+url(Which, Config) -> proplists:get_value(Which, Config).
+
+tls(Config) -> proplists:get_value(tls, Config).
+
+%% Programs.
+
+a_program_is_loaded(Config) ->
+    One = right(loaded({stdio, fixture(Config)}, #{})),
+    Many = right(loaded({stdio, fixture(Config)}, #{loop => {closed, 64}})),
+    %% It is the server, and nobody has said which process that is.
+    [true = Cpu > 0 || #{server_cpu_us := Cpu} <- [One, Many]].
+
+a_session_is_held_with_a_program(Config) ->
+    right(loaded({stdio, fixture(Config)}, #{loop => {closed, 8},
+                                             era => {session, ~"2025-11-25"}})).
+
+fixture(Config) ->
+    [proplists:get_value(program, Config), "serve", "erlmcp_bench_fixture", "--stdio"].
+
+wrong_ids_are_seen(_) ->
+    #{answered := 0, sent := Sent, wrong := Wrong, failed := #{timeout := Failed}} =
+        loaded({stdio, script("while read -r _; do echo "
+                              "'{\"jsonrpc\":\"2.0\",\"id\":1999999999,\"result\":{}}'; done")},
+               #{timeout_ms => 300}),
+    true = Wrong > 0 andalso Sent =:= Wrong + Failed.
+
+silence_is_a_timeout(_) ->
+    #{answered := 0, sent := Sent, failed := #{timeout := Sent}} =
+        loaded({stdio, script("exec cat >/dev/null")}, #{timeout_ms => 300, loop => {closed, 4}}),
+    true = Sent >= 4.
+
+an_end_is_a_failure(_) ->
+    #{answered := 0, sent := Sent, failed := #{ended := Sent}, opened := Opened} =
+        loaded({stdio, script("read -r _; exit 3")}, #{loop => {open, 50, even}}),
+    %% It is started again.
+    true = Sent > 0 andalso Opened > 1.
+
+a_program_that_is_not_there(_) ->
+    {error, {open, enoent}} = erlmcp_load:run(#{target => {stdio, ["no-such-program-of-erlmcp"]}}).
+
+one_that_does_not_read_holds_nobody_up(Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "stays"),
+    #{answered := 0, sent := Sent, failed := #{timeout := Sent}} =
+        loaded({stdio, script("echo $$ >'" ++ File ++ "'; exec sleep 1000")},
+               #{timeout_ms => 300, loop => {closed, 4}, payload_bytes => 200_000}),
+    {ok, Pid} = file:read_file(File),
+    true = is_gone(string:trim(Pid)).
+
+it_ends_with_the_load(Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "ends"),
+    _ = loaded({stdio, script("echo $$ >'" ++ File ++ "'; exec cat >/dev/null")},
+               #{timeout_ms => 100, duration_ms => 100}),
+    {ok, Pid} = file:read_file(File),
+    true = is_gone(string:trim(Pid)).
+
+one_that_stays_is_ended(_) ->
+    Test = self(),
+    {Starter, Monitor} = spawn_monitor(fun() ->
+        {ok, Program} = erlmcp_load_program:start(script("exec sleep 1000")),
+        Test ! {self(), erlmcp_load_program:os_pid(Program)},
+        receive never -> ok end
+    end),
+    Pid = receive {Starter, OsPid} -> integer_to_binary(OsPid) end,
+    false = is_gone(Pid),
+    true = exit(Starter, kill),
+    receive {'DOWN', Monitor, process, _, killed} -> ok end,
+    ended(Pid, erlang:monotonic_time(millisecond) + ?WAIT).
+
+ended(Pid, Deadline) ->
+    case is_gone(Pid) of
+        true ->
+            ok;
+        false ->
+            true = erlang:monotonic_time(millisecond) < Deadline,
+            receive after 20 -> ended(Pid, Deadline) end
+    end.
+
+is_gone(Pid) -> not filelib:is_dir(<<"/proc/", Pid/binary>>).
+
+script(Text) -> ["/bin/sh", "-c", Text].
+
+%% A short load.
+
+loaded(Target, Plan) ->
+    {ok, Report} = erlmcp_load:run(maps:merge(#{target => Target, duration_ms => 300}, Plan)),
+    ct:log("~tp", [maps:remove(seconds, Report)]),
+    Report.
+
+%% Every request was answered, and with what it asked for.
+right(#{sent := Sent, answered := Answered} = Report) ->
+    true = Sent > 0 andalso Sent =:= Answered,
+    Report.
