@@ -34,8 +34,11 @@ open(Socket, #{wire := Wire} = Settings, State, Tag) ->
 greet(_, ~"") -> ok;
 greet(Socket, First) -> erlmcp_load_socket:send(Socket, First).
 
-sessions(_, #{era := stateless, templates := Templates}, {State, Tag}) ->
-    {ok, {[], {Templates}}, State, Tag};
+sessions(Socket, #{era := stateless, templates := Templates} = Settings, Asked) ->
+    maybe
+        {ok, {State, Tag}} ?= started(Socket, Settings, Asked),
+        {ok, {[], {Templates}}, State, Tag}
+    end;
 sessions(Socket, #{sessions := Number} = Settings, Asked) ->
     sessions(Number, {deadline(Settings), Socket, Settings}, Asked, [], []).
 
@@ -56,6 +59,16 @@ sessions(Left, Place, {_, Tag} = Asked, Ids, Templates) ->
         {_, {wrong, What}} -> {error, {wrong, What}};
         {error, _} = Error -> Error
     end.
+
+%% A program is there when it says something: the time it takes to start is no request's.
+started(Socket, #{way := #{connect := {stdio, _}}} = Settings, Asked) ->
+    {Discover, _} = erlmcp_load_request:new({~"server/discover", #{}}, stateless),
+    maybe
+        {ok, _, _, _, Answered} ?= ask(Discover, {deadline(Settings), Socket, Settings}, Asked),
+        {ok, Answered}
+    end;
+started(_, _, Asked) ->
+    {ok, Asked}.
 
 prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
     list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
