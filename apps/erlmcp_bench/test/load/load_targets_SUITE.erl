@@ -7,9 +7,10 @@
          a_stranger_is_not_trusted/1, another_protocol_is_refused/1]).
 -export([a_program_is_loaded/1, a_session_is_held_with_a_program/1, wrong_ids_are_seen/1,
          silence_is_a_timeout/1, an_end_is_a_failure/1, a_program_that_is_not_there/1,
-         one_that_does_not_read_holds_nobody_up/1, one_that_stays_is_ended/1]).
+         one_that_does_not_read_holds_nobody_up/1, it_ends_with_who_has_started_it/1]).
 
 -define(WAIT, 30_000).
+-define(ANSWERED, 100).
 
 all() ->
     [{group, http}, {group, stdio}].
@@ -20,7 +21,7 @@ groups() ->
              a_stranger_is_not_trusted, another_protocol_is_refused]},
      {stdio, [a_program_is_loaded, a_session_is_held_with_a_program, wrong_ids_are_seen,
               silence_is_a_timeout, an_end_is_a_failure, a_program_that_is_not_there,
-              one_that_does_not_read_holds_nobody_up, one_that_stays_is_ended]}].
+              one_that_does_not_read_holds_nobody_up, it_ends_with_who_has_started_it]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, erlmcp_bench], Config).
@@ -77,28 +78,28 @@ localhost(Url) ->
 %% HTTP.
 
 http2_is_loaded(Config) ->
-    right(loaded({http, url(plain, Config)}, #{protocol => http2, connections => 2,
-                                               loop => {closed, 16}})).
+    right({http, url(plain, Config)}, #{protocol => http2, connections => 2,
+                                        loop => {closed, 16}}).
 
 %% The server takes 100 at once.
 a_window_beyond_the_limit_waits(Config) ->
-    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 300}})).
+    right({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 300}}).
 
 large_bodies_pass_the_windows(Config) ->
-    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
-                                               payload_bytes => 300_000})).
+    right({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
+                                        payload_bytes => 300_000}).
 
 sessions_are_held_on_http2(Config) ->
-    right(loaded({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
-                                               era => {session, ~"2025-11-25"},
-                                               sessions_per_connection => 3})).
+    right({http, url(plain, Config)}, #{protocol => http2, loop => {closed, 4},
+                                        era => {session, ~"2025-11-25"},
+                                        sessions_per_connection => 3}).
 
 http2_in_tls_is_loaded(Config) ->
-    right(loaded({http, url(secure, Config)}, #{protocol => http2, connections => 2,
-                                                loop => {closed, 16}, tls => tls(Config)})).
+    right({http, url(secure, Config)}, #{protocol => http2, connections => 2,
+                                         loop => {closed, 16}, tls => tls(Config)}).
 
 http1_in_tls_is_loaded(Config) ->
-    right(loaded({http, url(secure, Config)}, #{connections => 2, tls => tls(Config)})).
+    right({http, url(secure, Config)}, #{connections => 2, tls => tls(Config)}).
 
 a_stranger_is_not_trusted(Config) ->
     {_, Others} = certificate(),
@@ -118,25 +119,30 @@ tls(Config) -> proplists:get_value(tls, Config).
 
 a_program_is_loaded(Config) ->
     %% It is the server, and nobody has said which process that is.
-    #{server_rss_bytes := Rss} = right(loaded({stdio, fixture(Config)}, #{loop => {closed, 64}})),
+    #{server_rss_bytes := Rss} = right({stdio, fixture(Config)}, #{loop => {closed, 64}}),
     true = Rss > 0.
 
 a_session_is_held_with_a_program(Config) ->
-    right(loaded({stdio, fixture(Config)}, #{era => {session, ~"2025-11-25"}})).
+    right({stdio, fixture(Config)}, #{era => {session, ~"2025-11-25"}}).
 
 fixture(Config) ->
     [proplists:get_value(program, Config), "serve", "erlmcp_bench_fixture", "--stdio"].
 
 wrong_ids_are_seen(_) ->
-    #{answered := 0, sent := Sent, wrong := Sent, wrong_by := #{id := Sent}} =
+    #{answered := 0, sent := Sent, unsent := Unsent, wrong := Sent} =
         loaded({stdio, answering("while read -r _; do " ++ reply("1999999999") ++ "; done")},
-               #{timeout_ms => 500}),
-    true = Sent > 0.
+               overdue()),
+    true = Sent + Unsent > 0.
 
 silence_is_a_timeout(_) ->
-    #{answered := 0, sent := 4, failed := #{timeout := 4}} =
-        loaded({stdio, answering("exec cat >/dev/null")},
-               #{timeout_ms => 500, loop => {closed, 4}}).
+    timed_out(loaded({stdio, answering("exec cat >/dev/null")}, overdue())).
+
+timed_out(#{answered := 0, sent := Sent, unsent := Unsent, failed := Failed}) ->
+    true = Sent + Unsent > 0 andalso Sent =:= lists:sum(maps:values(Failed))
+        andalso [] =:= maps:keys(Failed) -- [timeout].
+
+overdue() ->
+    #{loop => {open, 50, even}, duration_ms => 100, timeout_ms => 400}.
 
 an_end_is_a_failure(Config) ->
     File = file("starts", Config),
@@ -157,16 +163,15 @@ a_program_that_is_not_there(_) ->
 %% And it is ended with the load, although it stays when its input is closed.
 one_that_does_not_read_holds_nobody_up(Config) ->
     File = file("stays", Config),
-    #{answered := 0, sent := 4, failed := #{timeout := 4}} =
-        loaded({stdio, answering("echo $$ >'" ++ File ++ "'; exec sleep 1000")},
-               #{timeout_ms => 500, loop => {closed, 4}, payload_bytes => 200_000}),
+    timed_out(loaded({stdio, answering("echo $$ >'" ++ File ++ "'; exec sleep 1000")},
+                     (overdue())#{payload_bytes => 200_000})),
     {ok, Pid} = file:read_file(File),
     true = is_gone(string:trim(Pid)).
 
-one_that_stays_is_ended(_) ->
+it_ends_with_who_has_started_it(_) ->
     Test = self(),
     {Starter, Monitor} = spawn_monitor(fun() ->
-        {ok, Program} = erlmcp_load_program:start(script("exec sleep 1000")),
+        {ok, Program} = erlmcp_load_program:start(script("exec cat >/dev/null")),
         Test ! {self(), erlmcp_load_program:os_pid(Program)},
         receive never -> ok end
     end),
@@ -194,23 +199,40 @@ script(Text) -> ["/bin/sh", "-c", Text].
 
 %% A program that answers its first request, and so is there.
 answering(Then) ->
-    script("read -r line; id=${line#*\"id\":}; id=${id%%[!0-9]*}; " ++ reply("$id") ++ "; "
-           ++ Then).
+    script("read -r line; id=${line#*'\"id\":'}; " ++ reply("${id%%[!0-9]*}") ++ "; " ++ Then).
 
 reply(Id) ->
-    "echo \"{\\\"jsonrpc\\\":\\\"2.0\\\",\\\"id\\\":" ++ Id ++ ",\\\"result\\\":{}}\"".
+    "printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\\n' \"" ++ Id ++ "\"".
 
 file(Name, Config) ->
     filename:join(proplists:get_value(priv_dir, Config), Name).
 
-%% A short load.
-
-loaded(Target, Plan) ->
-    {ok, Report} = erlmcp_load:run(maps:merge(#{target => Target, duration_ms => 300}, Plan)),
+%% A load that lasts until so many requests were answered; every one was, and with what it asked for.
+right(Target, Plan) ->
+    {ok, Load} = erlmcp_load:start(maps:merge(#{target => Target, duration_ms => ?WAIT,
+                                                observer => self()}, Plan)),
+    ok = answered(?ANSWERED),
+    #{sent := Sent, answered := Answered} = Report = erlmcp_load:stop(Load),
     ct:log("~tp", [maps:remove(seconds, Report)]),
+    true = Sent >= ?ANSWERED andalso Sent =:= Answered,
+    ok = forgotten(),
     Report.
 
-%% Every request was answered, and with what it asked for.
-right(#{sent := Sent, answered := Answered} = Report) ->
-    true = Sent > 0 andalso Sent =:= Answered,
+answered(0) ->
+    ok;
+answered(Left) ->
+    receive
+        {erlmcp_load, answered, _, _} -> answered(Left - 1);
+        {erlmcp_load, Outcome, _, _} -> ct:fail(Outcome)
+    after ?WAIT ->
+        ct:fail({left, Left})
+    end.
+
+forgotten() ->
+    receive {erlmcp_load, _, _, _} -> forgotten() after 0 -> ok end.
+
+%% A load of a server that answers nothing.
+loaded(Target, Plan) ->
+    {ok, Report} = erlmcp_load:run(maps:put(target, Target, Plan)),
+    ct:log("~tp", [maps:remove(seconds, Report)]),
     Report.
