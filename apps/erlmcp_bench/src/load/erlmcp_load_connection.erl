@@ -50,8 +50,8 @@ not.
 
 -doc """
 Starts it. After the first attempt it tells its starter `{Pid, {opened, OsPid}}`, with the number of
-the program that it has started, or `none`; or `{Pid, {open_failed, Reason}}`. At its end it tells it
-`{Pid, {finished, Totals}}`.
+the program that it has started, or `none`; or `{Pid, {open_failed, Reason}}`. At its end it tells
+it `{Pid, {finished, Totals}}`.
 """.
 -spec start_link(erlmcp_load_plan:settings(), Number :: non_neg_integer()) -> pid().
 start_link(Settings, Number) ->

@@ -3,10 +3,10 @@
 The header blocks of one HTTP/2 connection. Pure.
 
 A generator sends the same few lists of headers again and again, and gets the same few answers. What
-it sends goes into the server's table while there is room in it, as browsers and h2load do, and
-nothing is ever put out of it again; so a list of headers is soon a few bytes, always the same, which
-are made once. An answer whose block is that of the answer before it is not read a second time;
-cowlib reads the others.
+it sends goes into the server's table while there is room in it, as browsers and h2load do, and is
+never put out of it again; so a list of headers is soon a few bytes, always the same, which are made
+once. An answer whose block is that of the answer before it is not read a second time; cowlib reads
+the others.
 
 Source: RFC 7541.
 """.

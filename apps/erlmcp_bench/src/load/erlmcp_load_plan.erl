@@ -147,8 +147,8 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
         false ->
             {error, {bad_option, sessions_per_connection}};
         true ->
-            {ok, #{wire => Wire, wire_options => WireOptions, way => Way, era => Era, sessions => Sessions,
-                   messages => Messages,
+            {ok, #{wire => Wire, wire_options => WireOptions, way => Way, era => Era,
+                   sessions => Sessions, messages => Messages,
                    templates => list_to_tuple([Wire:template(Message, WireOptions)
                                                || Message <- Messages]),
                    expected => [Expected || {_, Expected} <- Requests],

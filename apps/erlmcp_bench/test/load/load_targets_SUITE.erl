@@ -207,7 +207,7 @@ reply(Id) ->
 file(Name, Config) ->
     filename:join(proplists:get_value(priv_dir, Config), Name).
 
-%% A load that lasts until so many requests were answered; every one was, and with what it asked for.
+%% A load that lasts until so many requests were answered. Every one was, with what it asked for.
 right(Target, Plan) ->
     {ok, Load} = erlmcp_load:start(maps:merge(#{target => Target, duration_ms => ?WAIT,
                                                 observer => self()}, Plan)),
