@@ -1,24 +1,25 @@
 -module(erlmcp_cli_metrology_SUITE).
 -moduledoc """
-`erlmcp metrology`, `compare` and `baseline`: what they print, and their exit codes; the scripts
-above them; the page about them.
+`erlmcp metrology`, `compare` and `baseline`: what they print, and their exit codes; the scripts of
+`scripts/bench`, and the page about all of that.
 """.
 
 -compile(nowarn_missing_spec_documented).
 
 -include_lib("stdlib/include/assert.hrl").
 
--import(erlmcp_cli_program, [main/1, erlmcp/2, one_line/1]).
+-import(erlmcp_cli_program, [main/1, erlmcp/2, run/3, one_line/1]).
 
 -export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([valid_results_exit_0/1, a_violation_exits_3/1, violations_are_json/1,
          a_baseline_is_made_and_compared/1, a_regression_exits_4/1, results_that_are_not_valid/1,
-         nothing_to_compare_exits_1/1, wrong_use_exits_2/1, the_page_shows_what_is_printed/1]).
+         nothing_to_compare_exits_1/1, wrong_use_exits_2/1, scripts_pass_exit_codes_on/1,
+         the_page_shows_what_is_printed/1]).
 
 all() ->
     [valid_results_exit_0, a_violation_exits_3, violations_are_json,
      a_baseline_is_made_and_compared, a_regression_exits_4, results_that_are_not_valid,
-     nothing_to_compare_exits_1, wrong_use_exits_2, the_page_shows_what_is_printed].
+     nothing_to_compare_exits_1, wrong_use_exits_2, scripts_pass_exit_codes_on, the_page_shows_what_is_printed].
 
 init_per_suite(Config) -> erlmcp_cli_program:init(Config).
 
@@ -126,6 +127,26 @@ wrong_use_exits_2(_) ->
     [?assertMatch({2, "", [_ | _]}, main(Arguments), Arguments)
      || Arguments <- [["metrology"], ["metrology", "--no", "x"], ["compare"], ["compare", "a"],
                       ["compare", "a", "b", "c"], ["baseline"]]].
+
+scripts_pass_exit_codes_on(Config) ->
+    Folder = folder(Config),
+    _ = written(Folder, [p99(Us) || Us <- [3000, 3010, 3020]]),
+    {0, _, ""} = main(["baseline", Folder, "--output", Folder ++ "/b"]),
+    Script = fun(Name, Arguments) ->
+        run(filename:join([proplists:get_value(root, Config), "scripts", "bench", Name]), Arguments,
+            Config)
+    end,
+    {0, _, ""} = Script("compare_to_baseline.sh", [Folder, Folder ++ "/b"]),
+    Worse = folder(Config),
+    _ = written(Worse, [p99(4000)]),
+    {4, _, _} = Script("compare_to_baseline.sh", [Worse, Folder ++ "/b"]),
+    [begin
+         {2, "", Why} = Script(Name, Arguments),
+         {match, _} = re:run(Why, "^usage: .*/\\Q" ++ Name ++ "\\E ")
+     end || {Name, Arguments} <- [
+        {"run_all_benchmarks.sh", []}, {"run_all_benchmarks.sh", ["slow"]},
+        {"run_all_benchmarks.sh", ["quick", "a", "b"]}, {"run_quick_benchmarks.sh", []},
+        {"run_validation_benchmarks.sh", []}, {"run_validation_benchmarks.sh", ["all"]}]].
 
 the_page_shows_what_is_printed(Config) ->
     {ok, Page} = file:read_file(filename:join([proplists:get_value(root, Config), "docs",
