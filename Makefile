@@ -4,7 +4,7 @@ PORT ?= 8080
 SETS ?=
 env = . scripts/env.sh
 
-.PHONY: help run build test check conformance interop shell clean
+.PHONY: help run build test check conformance interop benchmark-quick shell clean
 
 help:
 	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
@@ -13,6 +13,7 @@ help:
 	@echo 'make build        compile'
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'
 	@echo 'make interop      the official clients and servers only'
+	@echo 'make benchmark-quick  every benchmark, short; results in bench/results (2 minutes)'
 	@echo 'make shell        an Erlang shell with everything loaded'
 	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
 
@@ -33,6 +34,9 @@ conformance: build
 
 interop: build
 	@$(env) && exec scripts/interop.sh
+
+benchmark-quick: build
+	@$(env) && exec scripts/bench/run_all_benchmarks.sh quick
 
 shell:
 	@$(env) && exec rebar3 shell

@@ -12,8 +12,8 @@ how it is run `m:erlmcp_test_script`.
 -export([every_page_is_in_the_index/1, examples_are_what_happens/1, the_face_is_documented/1]).
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
-%% Pages that have nothing to run here: maps, lists, and the command's, which its own suite runs.
--define(WITHOUT_CODE, ["README.md", "architecture.md", "cli.md", "interop.md"]).
+%% Pages that have nothing to run here: maps, lists, and the command's, which its own suites run.
+-define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "cli.md", "interop.md"]).
 %% What users call.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
                erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,
@@ -178,6 +178,21 @@ compared(~"reasons", Rows) ->
     [Clauses] = [Clauses || {function, _, sentence, 1, Clauses} <- forms(erlmcp_client_error)],
     {lists:usort([tag(Pattern) || {clause, _, [Pattern], _, _} <- Clauses]),
      lists:usort([Tag || [Reasons | _] <- Rows, Tag <- tags(Reasons)])};
+compared(~"fields of a result", Rows) ->
+    {[[code_of(Name), said(Type)] || {Name, Type} <- erlmcp_metrology_rules:fields()],
+     [[Name, binary:replace(Said, ~"`", ~"", [global])] || [Name, Said] <- Rows]};
+compared(~"fields of an environment", Rows) ->
+    {[[code_of(Name), said(Type)] || {Name, Type} <- erlmcp_metrology_rules:environment()], Rows};
+compared(~"rules of metrology", Rows) ->
+    {[[code(Rule), What] || {Rule, What} <- erlmcp_metrology_rules:rules()], Rows};
+compared(~"rejected names", Rows) ->
+    {[[iolist_to_binary(lists:join(~", ", [code_of(Name) || Name <- Names])), Instead]
+      || {Names, _, Instead} <- erlmcp_metrology_rules:rejected()],
+     Rows};
+compared(~"regressions", Rows) ->
+    {[[Of, atom_to_binary(Worse), integer_to_binary(Percent)]
+      || {Of, _, Worse, Percent} <- erlmcp_bench_compare:judged()],
+     Rows};
 compared(<<"fields of a ", Kind/binary>>, Rows) ->
     Named = binary_to_existing_atom(binary:replace(Kind, ~" ", ~"_")),
     {codes([Name || {Name, _, _, _} <- erlmcp_definition:fields(Named)]), named(Rows)}.
@@ -207,8 +222,11 @@ tags(Cell) ->
 named(Rows) ->
     lists:sort([Name || [Names | _] <- Rows, Name <- string:split(Names, ", ", all)]).
 
-code(Name) ->
-    <<$`, (atom_to_binary(Name))/binary, $`>>.
+code(Name) -> code_of(atom_to_binary(Name)).
+
+code_of(Name) -> <<$`, Name/binary, $`>>.
+
+said(Type) -> erlmcp_metrology_rules:expected(Type).
 
 %% The keys of a map type, or of the maps in a type.
 fields(Module, Type) ->

@@ -83,6 +83,9 @@ commands(Words) ->
         "listen" => erlmcp_cli_listen:command(Words),
         "ping" => erlmcp_cli_ping:command(Words),
         "doctor" => erlmcp_cli_doctor:command(),
+        "metrology" => erlmcp_cli_metrology:command(),
+        "compare" => erlmcp_cli_compare:command(),
+        "baseline" => erlmcp_cli_baseline:command(),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
                     arguments => [#{name => command, required => false}],
@@ -96,17 +99,26 @@ version(_) ->
 help(#{command := Command}) ->
     case commands([]) of
         #{commands := #{Command := _}} = Commands ->
-            print_help(Commands, #{progname => ?PROGRAM, command => [Command]});
+            print_help(Commands, #{progname => ?PROGRAM, command => [Command]}),
+            print_codes("Exit codes:", erlmcp_cli_exit:codes(Command));
         Commands ->
-            print_help(Commands, #{progname => ?PROGRAM})
+            help_of_all(Commands)
     end;
 help(#{}) ->
-    print_help(commands([]), #{progname => ?PROGRAM}).
+    help_of_all(commands([])).
+
+help_of_all(Commands) ->
+    print_help(Commands, #{progname => ?PROGRAM}),
+    print_codes("Exit codes:", erlmcp_cli_exit:codes()),
+    Instruments = lists:join(", ", erlmcp_cli_exit:instruments()),
+    print_codes(["Exit codes of ", Instruments, $:], erlmcp_cli_exit:instrument_codes()).
 
 print_help(Commands, Options) ->
-    io:put_chars([argparse:help(Commands, Options), "\nExit codes:\n",
-                  [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
-                   || {Code, _, Meaning} <- erlmcp_cli_exit:codes()]]).
+    io:put_chars([argparse:help(Commands, Options), $\n]).
+
+print_codes(Title, Codes) ->
+    io:put_chars([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
+                              || {Code, _, Meaning} <- Codes]]).
 
 -doc "One line on stderr.".
 -spec complain(unicode:chardata()) -> ok.

@@ -48,7 +48,7 @@ help_names_every_command(Config) ->
     {0, Help, ""} = erlmcp(["--help"], Config),
     [{match, _} = re:run(Help, "^  " ++ Command ++ " +[a-z]", [multiline])
      || Command <- ["serve", "list", "call", "read", "prompt", "complete", "listen", "ping",
-                    "doctor", "version", "help"]],
+                    "doctor", "metrology", "compare", "baseline", "version", "help"]],
     {0, Serve, ""} = erlmcp(["help", "serve"], Config),
     {0, Serve, ""} = erlmcp(["serve", "--help"], Config),
     [{match, _} = re:run(Serve, Option)

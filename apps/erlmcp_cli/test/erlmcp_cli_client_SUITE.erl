@@ -433,8 +433,12 @@ the_page_has_every_exit_code(Config) ->
     Page = page(Config),
     {match, Rows} = re:run(Page, "^\\| ([0-9]) \\| (.*) \\|$",
                            [multiline, global, {capture, all_but_first, binary}]),
-    ?assertEqual([[integer_to_binary(Code), Meaning]
-                  || {Code, _, Meaning} <- erlmcp_cli_exit:codes()], Rows),
+    Codes = erlmcp_cli_exit:codes() ++ erlmcp_cli_exit:instrument_codes(),
+    ?assertEqual([[integer_to_binary(Code), Meaning] || {Code, _, Meaning} <- Codes], Rows),
     {0, Help, ""} = main(["help"]),
     [?assertNotEqual(nomatch, string:find(Help, [integer_to_list(Code), "  ", Meaning]), Code)
-     || {Code, _, Meaning} <- erlmcp_cli_exit:codes()].
+     || {Code, _, Meaning} <- Codes],
+    %% The help of a command has its own alone.
+    {0, OfList, ""} = main(["help", "list"]),
+    ?assertNotEqual(nomatch, string:find(OfList, "the server was not reached")),
+    ?assertEqual(nomatch, string:find(OfList, "metrology")).

@@ -1,0 +1,172 @@
+-module(erlmcp_bench_baseline).
+-moduledoc """
+Baselines: what a kind of machine measures when nothing is wrong, from at least three runs of each
+workload, with all their values. One file for each kind, as `bench/baselines/2-core-x86_64.json`.
+""".
+
+-export([make/1, merged/2, write/2, read/1, fewest_runs/0, format_error/1]).
+
+-export_type([baseline/0, reason/0]).
+
+-doc """
+`kind`, and in `workloads` for each what identifies it, `runs_count`, the `environment` of its first
+run, and `figures`: each with `median`, `min`, `max` and `values`, in the order of the runs.
+""".
+-type baseline() :: #{binary() => term()}.
+-type reason() ::
+    erlmcp_bench_result:reason()
+    | {too_few_runs, [{Workload :: binary(), pos_integer()}, ...]}
+    | {several_kinds, [binary()]}
+    | {several_commits, [{Workload :: binary(), [binary()]}, ...]}
+    | {no_baseline, file:filename()}.
+
+%% The largest file that is read.
+-define(FILE_BYTES, 67_108_864).
+
+-doc "How many runs a workload has to have.".
+-spec fewest_runs() -> pos_integer().
+fewest_runs() -> 3.
+
+-doc "A baseline of the results of files and folders. The runs of a workload are of one commit.".
+-spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
+make(Paths) ->
+    maybe
+        {ok, Results} ?= erlmcp_bench_result:read_all(Paths),
+        Groups = lists:sort(maps:to_list(
+            maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results))),
+        {ok, Kind} ?= kind(Results),
+        ok ?= complaints(too_few_runs, [{label(Identity), length(Runs)}
+                                        || {Identity, Runs} <- Groups,
+                                           length(Runs) < fewest_runs()]),
+        ok ?= complaints(several_commits, [{label(Identity), Commits}
+                                           || {Identity, Runs} <- Groups,
+                                              Commits <- [commits(Runs)], length(Commits) > 1]),
+        {ok, #{~"kind" => Kind,
+               ~"workloads" => [workload(Identity, Runs) || {Identity, Runs} <- Groups]}}
+    end.
+
+complaints(_, []) -> ok;
+complaints(Why, Found) -> {error, {Why, Found}}.
+
+kind(Results) ->
+    case lists:usort([erlmcp_bench_environment:kind(Environment)
+                      || #{~"environment" := Environment} <- Results]) of
+        [Kind] -> {ok, Kind};
+        Kinds -> {error, {several_kinds, Kinds}}
+    end.
+
+commits(Runs) ->
+    lists:usort([Commit || #{~"environment" := #{~"erlmcp_commit" := Commit}} <- Runs]).
+
+label(Identity) -> unicode:characters_to_binary(erlmcp_bench_result:label(Identity)).
+
+workload(Identity, [#{~"environment" := Environment} | _] = Runs) ->
+    Figures = [erlmcp_bench_compare:figures(Run) || Run <- Runs],
+    Identity#{~"runs_count" => length(Runs),
+              ~"environment" => Environment,
+              ~"figures" => #{Name => figure([Value || #{Name := Value} <- Figures])
+                              || Name <- common(Figures)}}.
+
+%% A share of nothing is none, so figures that are not above 0 have no place in it.
+common(Figures) ->
+    [Name || Name := _ <- hd(Figures),
+             lists:all(fun(#{Name := Value}) -> Value > 0;
+                          (#{}) -> false
+                       end, Figures)].
+
+figure(Values) ->
+    #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
+      ~"max" => lists:max(Values), ~"values" => Values}.
+
+-doc "A newer baseline with the workloads that only the older one has.".
+-spec merged(Older :: baseline(), Newer :: baseline()) -> baseline().
+merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
+    Known = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
+    Kept = [Workload || Workload <- Older,
+                        not lists:member(erlmcp_bench_result:identity(Workload), Known)],
+    Baseline#{~"workloads" := lists:sort(fun before/2, Kept ++ Newer)}.
+
+before(One, Other) -> erlmcp_bench_result:identity(One) =< erlmcp_bench_result:identity(Other).
+
+-doc """
+Writes a baseline into a folder, as the file of its kind. What that file knows of other workloads
+stays.
+""".
+-spec write(baseline(), Folder :: file:filename()) ->
+    {ok, file:filename()} | {error, reason()}.
+write(#{~"kind" := Kind} = Baseline, Folder) ->
+    File = filename:join(Folder, name(Kind)),
+    maybe
+        {ok, Whole} ?= case filelib:is_regular(File) of
+                           true -> with_older(read(File), Baseline);
+                           false -> {ok, Baseline}
+                       end,
+        ok ?= written(filelib:ensure_path(Folder), Folder),
+        Unfinished = File ++ "." ++ os:getpid(),
+        ok ?= written(file:write_file(Unfinished, erlmcp_bench_json:lines(Whole)), Unfinished),
+        ok ?= written(file:rename(Unfinished, File), File),
+        {ok, File}
+    end.
+
+with_older({ok, Older}, Baseline) -> {ok, merged(Older, Baseline)};
+with_older({error, _} = Error, _) -> Error.
+
+written(ok, _) -> ok;
+written({error, Posix}, File) -> {error, {Posix, File}}.
+
+-doc "Reads the baseline of a file; of a folder, that of this machine's kind.".
+-spec read(file:filename()) -> {ok, baseline()} | {error, reason()}.
+read(Path) ->
+    case filelib:is_dir(Path) of
+        true -> read_file(filename:join(Path, name(erlmcp_bench_environment:kind())));
+        false -> read_file(Path)
+    end.
+
+name(Kind) -> binary_to_list(Kind) ++ ".json".
+
+read_file(File) ->
+    maybe
+        {ok, Bytes} ?= file:read_file(File, [raw]),
+        true ?= byte_size(Bytes) =< ?FILE_BYTES,
+        #{~"kind" := Kind, ~"workloads" := Workloads} = Baseline ?= decoded(Bytes),
+        true ?= is_binary(Kind) andalso is_list(Workloads)
+            andalso lists:all(fun is_workload/1, Workloads),
+        {ok, Baseline}
+    else
+        {error, Posix} -> {error, {Posix, File}};
+        _ -> {error, {no_baseline, File}}
+    end.
+
+decoded(Bytes) ->
+    try
+        json:decode(Bytes)
+    catch
+        error:_ -> none
+    end.
+
+is_workload(#{~"workload_id" := _, ~"runs_count" := Runs, ~"environment" := #{},
+              ~"figures" := #{} = Figures}) ->
+    is_integer(Runs) andalso lists:all(fun is_figure/1, maps:values(Figures));
+is_workload(_) ->
+    false.
+
+is_figure(#{~"median" := Median, ~"min" := Min, ~"max" := Max, ~"values" := [_ | _] = Values}) ->
+    lists:all(fun is_number/1, [Median, Min, Max | Values]) andalso Median > 0;
+is_figure(_) ->
+    false.
+
+-doc "Why there is no baseline.".
+-spec format_error(reason()) -> unicode:chardata().
+format_error({too_few_runs, Workloads}) ->
+    lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",
+                      integer_to_list(fewest_runs()), " runs"]
+                     || {Workload, Runs} <- Workloads]);
+format_error({several_commits, Workloads}) ->
+    lists:join($\n, [[Workload, ": runs of several commits: ", lists:join(", ", Commits)]
+                     || {Workload, Commits} <- Workloads]);
+format_error({several_kinds, Kinds}) ->
+    ["results of several kinds of machines: ", lists:join(", ", Kinds)];
+format_error({no_baseline, File}) ->
+    [File, ": it is no baseline"];
+format_error(Reason) ->
+    erlmcp_bench_result:format_error(Reason).

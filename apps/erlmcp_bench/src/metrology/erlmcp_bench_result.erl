@@ -1,0 +1,210 @@
+-module(erlmcp_bench_result).
+-moduledoc """
+Results of measurements: the JSON object as its file has it. It is validated before it is written
+(`m:erlmcp_metrology_validator`), so a folder of results holds valid ones alone.
+""".
+
+-export([new/1, from_load/2, latency/1, latency/2]).
+-export([write/2, read/1, read_all/1, files/1, identity/1, label/1, format_error/1]).
+
+-export_type([result/0, fields/0, reason/0]).
+
+-doc "Names and values, as JSON has them when it is read.".
+-type result() :: #{binary() => term()}.
+
+-doc """
+What is measured (`workload_id`, `benchmark`, `transport`, `scope`), `duration_s`, `sample_count`
+and all figures; of the environment `load_generator` (`in_node` or `out_of_node`) and
+`command_line`, where it is not the `erlmcp` command that runs.
+""".
+-type fields() :: #{atom() | binary() => json:encode_value()}.
+
+-type reason() ::
+    [erlmcp_metrology_validator:violation(), ...]
+    | {invalid, [{file:filename(), [erlmcp_metrology_validator:violation(), ...]}, ...]}
+    | {no_results, [file:filename()]}
+    | {file:posix() | badarg | terminated | system_limit, file:filename()}.
+
+%% What tells results of one measurement from those of another.
+-define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
+                   ~"payload_bytes", ~"workers", ~"against"]).
+-define(MIB, 1_048_576).
+
+-doc """
+A result with the time, the precision (`microsecond` unless it is given) and the environment.
+Without `load_generator` the generator is out of the node, but for `in_process`.
+""".
+-spec new(fields()) -> result().
+new(Fields) ->
+    completed(decoded(Fields)).
+
+completed(Given) ->
+    Generator = case Given of
+        #{~"transport" := ~"in_process"} -> ~"in_node";
+        #{} -> ~"out_of_node"
+    end,
+    OfEnvironment = [~"load_generator", ~"command_line"],
+    Environment = (decoded(erlmcp_bench_environment:read()))#{~"load_generator" => Generator},
+    maps:merge(#{~"timestamp" => now_as_text(),
+                 ~"precision" => ~"microsecond",
+                 ~"environment" => maps:merge(Environment, maps:with(OfEnvironment, Given))},
+               maps:without(OfEnvironment, Given)).
+
+decoded(Fields) -> json:decode(iolist_to_binary(json:encode(Fields))).
+
+now_as_text() ->
+    list_to_binary(calendar:system_time_to_rfc3339(erlang:system_time(second),
+                                                   [{offset, "Z"}])).
+
+-doc """
+A result of the load generator's report: of `Base`, which says what was measured and may overrule
+what follows from the report.
+""".
+-spec from_load(Base :: fields(), Report :: map()) -> result().
+from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latency} = Report) ->
+    Figures = [#{sample_count => Answered, duration_s => Seconds,
+                 throughput_msg_per_s => Answered / Seconds},
+               latency(Latency),
+               counts(Report),
+               per_message(Report),
+               prefixed(~"refusal_latency", refusal_latency, Report),
+               prefixed(~"lateness", lateness, Report),
+               #{Name => Bytes / ?MIB
+                 || {Key, Name} <- [{server_rss_bytes, memory_rss_mib_per_node},
+                                    {server_rss_max_bytes, memory_rss_max_mib_per_node}],
+                    #{Key := Bytes} <- [Report], Bytes > 0},
+               #{opened_per_s => Rate || #{opened_per_s := Rate} <- [Report]},
+               #{seconds => Samples || #{seconds := [_ | _] = Samples} <- [Report]}],
+    completed(lists:foldl(fun(Fields, Others) -> maps:merge(Others, decoded(Fields)) end, #{},
+                          Figures ++ [Base])).
+
+counts(Report) ->
+    Numbers = [{sent, sent_count}, {wrong, wrong_count}, {unsent, unsent_count},
+               {late, late_count}, {strays, strays_count}, {connections, connections},
+               {opened, opened_count}, {open_failed, open_failed_count}, {lost, lost_count},
+               {bytes_in, received_bytes}, {bytes_out, sent_bytes}],
+    Maps = [{refused, refused_count}, {failed, failed_count}],
+    maps:from_list(
+        [{Name, Number} || {Key, Name} <- Numbers, #{Key := Number} <- [Report]]
+        ++ [{Name, #{text(Of) => Count || Of := Count <- Counts}}
+            || {Key, Name} <- Maps, #{Key := #{} = Counts} <- [Report]]).
+
+text(Code) when is_integer(Code) -> integer_to_binary(Code);
+text(Reason) when is_atom(Reason) -> atom_to_binary(Reason);
+text(Reason) -> unicode:characters_to_binary(io_lib:format("~0tp", [Reason])).
+
+per_message(#{answered := Answered} = Report) when Answered > 0 ->
+    #{Name => Us / Answered
+      || {Key, Name} <- [{server_cpu_us, cpu_us_per_msg},
+                         {generator_cpu_us, generator_cpu_us_per_msg}],
+         #{Key := Us} <- [Report], Us > 0};
+per_message(_) ->
+    #{}.
+
+prefixed(Prefix, Key, Report) ->
+    case Report of
+        #{Key := Histogram} -> latency(Prefix, Histogram);
+        #{} -> #{}
+    end.
+
+-doc "The latencies of a histogram, as a result names them; nothing of an empty one.".
+-spec latency(erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
+latency(Histogram) -> latency(~"latency", Histogram).
+
+-doc "The same with another first word.".
+-spec latency(Prefix :: binary(), erlmcp_bench_histogram:histogram()) -> #{binary() => term()}.
+latency(Prefix, Histogram) ->
+    case erlmcp_bench_histogram:count(Histogram) of
+        0 -> #{};
+        _ ->
+            Percentiles = [{~"p50", 50.0}, {~"p95", 95.0}, {~"p99", 99.0}, {~"p999", 99.9}],
+            Entries = [[UpTo, Count]
+                       || {UpTo, Count} <- erlmcp_bench_histogram:to_list(Histogram)],
+            Values = [{~"max", erlmcp_bench_histogram:max(Histogram)}, {~"histogram", Entries}
+                      | [{Name, erlmcp_bench_histogram:percentile(Histogram, Percent)}
+                         || {Name, Percent} <- Percentiles]],
+            #{<<Prefix/binary, $_, Name/binary, "_us">> => Value || {Name, Value} <- Values}
+    end.
+
+-doc """
+Writes a result that is valid, as `BENCHMARK_WORKLOAD_UNIX.json`, with the second of its timestamp
+or the next that is free. Whoever reads the folder sees all of the file or nothing.
+""".
+-spec write(result(), Folder :: file:filename()) -> {ok, file:filename()} | {error, reason()}.
+write(Result, Folder) ->
+    maybe
+        ok ?= erlmcp_metrology_validator:validate(Result),
+        #{~"benchmark" := Benchmark, ~"workload_id" := Workload,
+          ~"timestamp" := Timestamp} = Result,
+        ok ?= written(filelib:ensure_path(Folder), Folder),
+        Name = <<Benchmark/binary, $_, Workload/binary, $_>>,
+        File = free(filename:join(Folder, binary_to_list(Name)), seconds(Timestamp)),
+        Unfinished = File ++ "." ++ os:getpid(),
+        ok ?= written(file:write_file(Unfinished, erlmcp_bench_json:lines(Result)), Unfinished),
+        ok ?= written(file:rename(Unfinished, File), File),
+        {ok, File}
+    end.
+
+free(Start, Seconds) ->
+    File = Start ++ integer_to_list(Seconds) ++ ".json",
+    case filelib:is_file(File) of
+        true -> free(Start, Seconds + 1);
+        false -> File
+    end.
+
+seconds(Seconds) when is_integer(Seconds) -> Seconds;
+seconds(Text) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
+
+written(ok, _) -> ok;
+written({error, Posix}, File) -> {error, {Posix, File}}.
+
+-doc "Reads a result, which has to be valid.".
+-spec read(file:filename()) ->
+    {ok, result()} | {error, [erlmcp_metrology_validator:violation(), ...]}.
+read(File) ->
+    erlmcp_metrology_validator:read_file(File).
+
+-doc "Reads all results of files and folders; all of them have to be valid.".
+-spec read_all([file:filename()]) -> {ok, [result(), ...]} | {error, reason()}.
+read_all(Paths) ->
+    Read = [{File, read(File)} || Path <- Paths, File <- files(Path)],
+    case {[Result || {_, {ok, Result}} <- Read],
+          [{File, Violations} || {File, {error, Violations}} <- Read]} of
+        {[], []} -> {error, {no_results, Paths}};
+        {Results, []} -> {ok, Results};
+        {_, Invalid} -> {error, {invalid, Invalid}}
+    end.
+
+-doc "The results of a folder; a file is itself.".
+-spec files(file:filename()) -> [file:filename()].
+files(Path) ->
+    case filelib:is_dir(Path) of
+        true -> lists:sort(filelib:wildcard(filename:join(Path, "*.json")));
+        false -> [Path]
+    end.
+
+-doc "The members by which results of one measurement are told from those of another.".
+-spec identity(#{binary() => term()}) -> #{binary() => term()}.
+identity(Result) -> maps:with(?IDENTITY, Result).
+
+-doc "The same for people: the workload, and what else there is.".
+-spec label(#{binary() => term()}) -> unicode:chardata().
+label(#{~"workload_id" := Workload} = Result) ->
+    [Workload | [[$\s, label(Name, map_get(Name, Result))]
+                 || Name <- ?IDENTITY -- [~"benchmark", ~"workload_id"],
+                    is_map_key(Name, Result)]].
+
+label(_, Text) when is_binary(Text) -> Text;
+label(Name, Value) -> [Name, $=, json:encode(Value)].
+
+-doc "Why results could not be read or written.".
+-spec format_error(reason()) -> unicode:chardata().
+format_error({invalid, Files}) ->
+    lists:join($\n, [[File, ": ", erlmcp_metrology_validator:format(Violation)]
+                     || {File, Violations} <- Files, Violation <- Violations]);
+format_error({no_results, Paths}) ->
+    ["no results in ", lists:join(", ", Paths)];
+format_error({Posix, File}) when is_atom(Posix) ->
+    [File, ": ", file:format_error(Posix)];
+format_error([_ | _] = Violations) ->
+    lists:join($\n, [erlmcp_metrology_validator:format(Violation) || Violation <- Violations]).

@@ -1,0 +1,158 @@
+-module(erlmcp_metrology_rules).
+-moduledoc """
+What a result has to say, and what it must not, as data: `m:erlmcp_metrology_validator` holds
+results to it, and the page of the benchmarks shows it. Pure.
+""".
+
+-export([rules/0, fields/0, environment/0, expected/1, rejected/0, rejection/1]).
+-export([unit/1, is_amount_in_decimal/1, memory_of/1, percentile/1, throughputs/0, tolerance/0]).
+
+-export_type([rule/0, type/0, unit/0]).
+
+-type rule() :: json | field | rejected_name | unit | number | time_of_zero | memory_of
+              | percentiles | throughput.
+-type type() :: {matching, Regex :: binary()} | {one_of, [binary()]} | text | boolean
+              | number | count | timestamp | object.
+-type unit() :: time | measured | counted | identifier | none.
+
+-doc "Every rule, and what it asks for.".
+-spec rules() -> [{rule(), Expected :: binary()}].
+rules() ->
+    [{json, ~"a file is one JSON object, of at most 64 MiB"},
+     {field, ~"what is required is there, and is what it has to be"},
+     {rejected_name, ~"no name, at any depth, that does not say what of, or in which unit"},
+     {unit, ~"a number has its unit in its name, or in the name of what it stands in"},
+     {number, ~"what is named as a number is one"},
+     {time_of_zero, ~"a time is more than 0: what was not measured is left out"},
+     {memory_of, ~"memory says what it is of: `memory_rss_mib_per_node`"},
+     {percentiles, ~"no percentile is above the next higher one, or above the maximum"},
+     {throughput, ~"a throughput is `sample_count` / `duration_s`, within 1 %"}].
+
+-doc "The required members of a result.".
+-spec fields() -> [{Name :: binary(), type()}].
+fields() ->
+    [{~"workload_id", {matching, ~"^[a-z0-9_]{3,64}$"}},
+     %% It becomes a part of the file's name.
+     {~"benchmark", {matching, ~"^[a-z0-9_]{3,64}$"}},
+     {~"transport", {one_of, [~"in_process", ~"stdio", ~"tcp", ~"http1", ~"http2", ~"http1_tls",
+                              ~"http2_tls"]}},
+     {~"duration_s", number},
+     {~"scope", {one_of, [~"per_node", ~"per_cluster", ~"per_connection", ~"per_request"]}},
+     {~"precision", {one_of, [~"microsecond", ~"nanosecond"]}},
+     {~"sample_count", count},
+     {~"timestamp", timestamp},
+     {~"environment", object}].
+
+-doc "The required members of `environment`.".
+-spec environment() -> [{Name :: binary(), type()}].
+environment() ->
+    [{~"cores", count},
+     {~"memory_total_mib", number},
+     {~"kernel", text},
+     {~"otp", text},
+     {~"jit", boolean},
+     {~"erlmcp_version", text},
+     {~"erlmcp_commit", text},
+     {~"command_line", text},
+     {~"load_generator", {one_of, [~"in_node", ~"out_of_node"]}}].
+
+-doc "What a type is, in words.".
+-spec expected(type()) -> binary().
+expected({matching, Regex}) -> <<"a string that matches ", Regex/binary>>;
+expected({one_of, Values}) -> iolist_to_binary(["one of ", lists:join(", ", Values)]);
+expected(text) -> ~"a string that says something";
+expected(boolean) -> ~"true or false";
+expected(number) -> ~"a number";
+expected(count) -> ~"a whole number of at least 1";
+expected(object) -> ~"an object";
+expected(timestamp) -> ~"an RFC 3339 time, or the seconds since 1970".
+
+-doc "Names that say too little: some of each kind, what all of a kind match, and what to write.".
+-spec rejected() -> [{Names :: [binary()], Regex :: binary(), Instead :: binary()}].
+rejected() ->
+    [{[~"throughput", ~"req/s", ~"ops/s", ~"requests_per_second"],
+      ~"^(throughput|.*(req|reqs|requests|ops|msg|msgs|messages)(/s|/sec|_per_sec|_per_second))$",
+      ~"throughput_msg_per_s, the requests that were answered in a second"},
+     {[~"latency", ~"latency_ms", ~"p50_ms", ~"p95_ms", ~"p99_ms"],
+      ~"^(latency|latency_(.*_)?ms|(.*_)?p[0-9]+_ms|p[0-9]+)$",
+      ~"latency_p50_us, latency_p95_us, latency_p99_us, latency_p999_us, latency_max_us"},
+     {[~"memory", ~"mem", ~"memory_mb"],
+      ~"^(memory|mem|(memory|mem)_mb)$",
+      ~"memory_heap_mib_per_conn, memory_rss_mib_per_node or memory_base_mib_per_node"},
+     {[~"size_kb", ~"heap_mb_per_conn"],
+      ~"^(.*_)?(kb|mb|gb)(_.*)?$",
+      ~"kib, mib or gib: units of 1,024"}].
+
+-doc "What to write instead of a name, if it is rejected.".
+-spec rejection(Name :: binary()) -> {rejected, Instead :: binary()} | fine.
+rejection(Name) ->
+    Lower = string:lowercase(Name),
+    case [Instead || {_, Regex, Instead} <- rejected(), matches(Lower, Regex)] of
+        [Instead | _] -> {rejected, Instead};
+        [] -> fine
+    end.
+
+%% Units, as the last word of a name. What is counted is its own unit.
+-define(TIMES, [~"ns", ~"us", ~"ms", ~"s"]).
+-define(OTHERS, [~"bytes", ~"kib", ~"mib", ~"gib", ~"percent", ~"ratio", ~"count"]).
+-define(COUNTED, [~"cores", ~"schedulers", ~"connections", ~"sessions", ~"workers", ~"clients",
+                  ~"nodes", ~"requests", ~"messages", ~"operations", ~"workflows", ~"processes",
+                  ~"files", ~"runs"]).
+%% Numbers that measure nothing.
+-define(IDENTIFIERS, [~"code", ~"timestamp"]).
+
+-doc """
+What a number of this name is: a time, something else that is measured in a unit, what is counted,
+or a number that measures nothing. `none` if the name does not say. What is `per` something has a
+unit.
+""".
+-spec unit(Name :: binary()) -> unit().
+unit(Name) ->
+    Words = binary:split(Name, ~"_", [global]),
+    Last = lists:last(Words),
+    Is = [Unit || {Unit, true} <- [{measured, lists:member(~"per", Words)},
+                                   {time, lists:member(Last, ?TIMES)},
+                                   {measured, lists:member(Last, ?OTHERS)},
+                                   {counted, lists:member(Last, ?COUNTED)},
+                                   {identifier, lists:member(Name, ?IDENTIFIERS)}]],
+    case Is of
+        [Unit | _] -> Unit;
+        [] -> none
+    end.
+
+-doc "Whether a text is a number of decimal bytes, as `512 MB` is.".
+-spec is_amount_in_decimal(binary()) -> boolean().
+is_amount_in_decimal(Text) ->
+    matches(Text, ~"^[0-9][0-9.,]* ?([kKMG]B|kb|mb|gb)$").
+
+-doc "Whether a name of memory says what the memory is of. Others say nothing of it.".
+-spec memory_of(Name :: binary()) -> boolean().
+memory_of(<<"memory_", _/binary>> = Name) ->
+    matches(Name, ~"^memory_[a-z0-9_]+_(bytes|kib|mib|gib)(_per_[a-z_]+)?$");
+memory_of(_) ->
+    true.
+
+-doc """
+The family that a percentile belongs to, and which it is: `{{~"latency_", ~"_us"}, 0.95}` of
+`latency_p95_us`. The maximum is the highest.
+""".
+-spec percentile(Name :: binary()) -> {Family :: {binary(), binary()}, float()} | none.
+percentile(Name) ->
+    case re:run(Name, ~"^(.*?)(?:p([0-9]{2,6})|(max))(_(?:ns|us|ms|s))$",
+                [{capture, all_but_first, binary}]) of
+        {match, [Before, ~"", ~"max", Unit]} -> {{Before, Unit}, 1.0};
+        {match, [Before, ~"100", ~"", Unit]} -> {{Before, Unit}, 1.0};
+        {match, [Before, Digits, ~"", Unit]} ->
+            {{Before, Unit}, binary_to_integer(Digits) / math:pow(10, byte_size(Digits))};
+        nomatch -> none
+    end.
+
+-doc "The names that are `sample_count` over `duration_s`.".
+-spec throughputs() -> [binary()].
+throughputs() -> [~"throughput_msg_per_s", ~"throughput_workflows_per_s"].
+
+-doc "By which share a throughput may differ from that.".
+-spec tolerance() -> float().
+tolerance() -> 0.01.
+
+matches(Text, Regex) -> re:run(Text, Regex, [{capture, none}, dollar_endonly]) =:= match.

@@ -1,0 +1,33 @@
+-module(erlmcp_cli_baseline).
+-moduledoc "`erlmcp baseline`: a baseline of results, for `erlmcp compare`.".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "make a baseline of the results of at least three runs",
+      arguments => [
+          #{name => results, nargs => nonempty_list,
+            help => {"<results>...", ["folders of results, and files"]}},
+          #{name => output, long => "-output", default => "bench/baselines",
+            help => {"[--output <folder>]", ["where the baseline of each kind of machine is kept, "
+                                             "default: ", default]}}],
+      handler => fun run/1}.
+
+run(#{results := Paths, output := Folder}) ->
+    maybe
+        {ok, Baseline} ?= erlmcp_bench_baseline:make(Paths),
+        {ok, File} ?= erlmcp_bench_baseline:write(Baseline, Folder),
+        #{~"workloads" := Workloads} = Baseline,
+        io:put_chars([[erlmcp_bench_result:label(Workload), ": ", integer_to_list(Runs), " runs\n"]
+                      || #{~"runs_count" := Runs} = Workload <- Workloads]),
+        io:put_chars([File, $\n])
+    else
+        {error, {invalid, _} = Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_baseline:format_error(Reason)),
+            metrology;
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_baseline:format_error(Reason)),
+            failed
+    end.

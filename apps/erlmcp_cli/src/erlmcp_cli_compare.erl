@@ -1,0 +1,100 @@
+-module(erlmcp_cli_compare).
+-moduledoc "`erlmcp compare`: results beside a baseline, and which figures are worse.".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "compare results with a baseline",
+      arguments => [
+          #{name => results, help => "a folder of results, or one"},
+          #{name => baseline,
+            help => "a baseline; of a folder, that of this machine's kind"},
+          #{name => json, long => "-json", type => boolean, default => false,
+            help => "what was found as JSON"}],
+      handler => fun run/1}.
+
+run(#{results := Results, baseline := Path, json := Json}) ->
+    maybe
+        {ok, Baseline} ?= read(Path),
+        {ok, #{findings := Findings, unknown := Unknown}} ?=
+            erlmcp_bench_compare:compare(Results, Baseline),
+        case Json of
+            true -> io:put_chars([erlmcp_cli_text:json(#{findings => Findings, unknown => Unknown}),
+                                  $\n]);
+            false -> io:put_chars([table(Findings), [unknown(Each) || Each <- Unknown]])
+        end,
+        outcome([Finding || #{verdict := regression} = Finding <- Findings])
+    else
+        {error, {invalid, _} = Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_compare:format_error(Reason)),
+            metrology;
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_compare:format_error(Reason)),
+            failed;
+        {unread, Why} ->
+            erlmcp_cli:complain(Why),
+            failed
+    end.
+
+read(Path) ->
+    case erlmcp_bench_baseline:read(Path) of
+        {ok, Baseline} -> {ok, Baseline};
+        {error, Reason} -> {unread, erlmcp_bench_baseline:format_error(Reason)}
+    end.
+
+outcome([]) ->
+    ok;
+outcome(Regressions) ->
+    erlmcp_cli:complain([[where(Finding), ": ", change(Finding), ", a regression\n"]
+                         || Finding <- Regressions]),
+    regression.
+
+%% One line for each figure, under the workload that it is of.
+table(Findings) ->
+    Rows = [{Workload, [Figure, known(Finding), came(Finding), change(Finding), title(Verdict)]}
+            || #{workload := Workload, figure := Figure, verdict := Verdict} = Finding <- Findings],
+    Head = ["", "baseline, spread", "now", "change", ""],
+    Widths = [lists:max([string:length(Cell) || Cell <- Column])
+              || Column <- columns([Head | [Cells || {_, Cells} <- Rows]])],
+    [line(Head, Widths) | lines(Rows, Widths, none)].
+
+columns([[] | _]) -> [];
+columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
+
+lines([{Workload, Cells} | Rows], Widths, Above) ->
+    [[[visible(erlmcp_bench_result:label(Workload)), $\n] || Workload =/= Above],
+     line(Cells, Widths) | lines(Rows, Widths, Workload)];
+lines([], _, _) ->
+    [].
+
+line(Cells, Widths) ->
+    ["  ", string:trim(lists:join("  ", [string:pad(Cell, Width)
+                                         || {Cell, Width} <- lists:zip(Cells, Widths)]), trailing),
+     $\n].
+
+known(#{baseline := Median, spread := Spread}) -> [number(Median), " +- ", number(Spread)].
+
+came(#{came := Came}) -> number(Came);
+came(_) -> "-".
+
+change(#{change_percent := Percent}) -> io_lib:format("~s~.1f %", [sign(Percent), Percent]);
+change(_) -> "-".
+
+sign(Percent) when Percent > 0 -> "+";
+sign(_) -> "".
+
+title(Verdict) -> string:replace(atom_to_list(Verdict), "_", " ", all).
+
+where(#{workload := Workload, figure := Figure}) ->
+    [visible(erlmcp_bench_result:label(Workload)), ", ", visible(Figure)].
+
+unknown(Workload) -> [visible(erlmcp_bench_result:label(Workload)), ": not in the baseline\n"].
+
+visible(Text) -> erlmcp_cli_text:one_line(unicode:characters_to_binary(Text)).
+
+number(Number) when is_integer(Number); abs(Number) >= 1000 ->
+    integer_to_list(round(Number));
+number(Number) ->
+    float_to_list(float(Number), [{decimals, 3}, compact]).

@@ -1,0 +1,52 @@
+-module(erlmcp_cli_metrology).
+-moduledoc "`erlmcp metrology`: whether results say what a result has to say.".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "check files of results",
+      arguments => [
+          #{name => files, nargs => nonempty_list,
+            help => {"<files>...", ["results, and folders of them"]}},
+          #{name => json, long => "-json", type => boolean, default => false,
+            help => "the violations as JSON"}],
+      handler => fun run/1}.
+
+run(#{files := Paths, json := Json}) ->
+    Checked = [{File, violations(File)} || Path <- Paths, File <- erlmcp_bench_result:files(Path)],
+    Invalid = [File || {File, [_ | _]} <- Checked],
+    case Json of
+        true -> io:put_chars([erlmcp_cli_text:json(#{files => [as_json(Each) || Each <- Checked]}),
+                              $\n]);
+        false -> io:put_chars([text(Each) || Each <- Checked])
+    end,
+    case {Checked, Invalid} of
+        {[], _} ->
+            erlmcp_cli:complain(erlmcp_bench_result:format_error({no_results, Paths})),
+            metrology;
+        {_, []} ->
+            ok;
+        _ ->
+            erlmcp_cli:complain(io_lib:format("~b of ~b results are not valid",
+                                              [length(Invalid), length(Checked)])),
+            metrology
+    end.
+
+violations(File) ->
+    case erlmcp_metrology_validator:validate_file(File) of
+        ok -> [];
+        {error, Violations} -> Violations
+    end.
+
+as_json({File, Violations}) ->
+    #{file => unicode:characters_to_binary(File), violations => Violations}.
+
+text({File, []}) ->
+    [File, ": valid\n"];
+text({File, Violations}) ->
+    [[File, ": ", visible(erlmcp_metrology_validator:format(Violation)), $\n]
+     || Violation <- Violations].
+
+visible(Text) -> erlmcp_cli_text:one_line(unicode:characters_to_binary(Text)).

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Results beside a baseline; exits with 4 if one is worse.
+#
+#   scripts/bench/compare_to_baseline.sh RESULTS_DIR BASELINE
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+exec "$root/bin/erlmcp" compare "$@"

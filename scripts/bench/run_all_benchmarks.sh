@@ -1,0 +1,49 @@
+#!/bin/sh
+# Runs benchmarks and faults, one after the other, and checks their results.
+#
+#   scripts/bench/run_all_benchmarks.sh quick|standard|full|ci [FOLDER]
+#
+#   quick      every module, as short as it says something: 2 minutes
+#   ci         the same, and all faults
+#   standard   every workload for at most 30 seconds, all faults: an hour
+#   full       everything as it is described: 28 hours
+#
+# The results go into FOLDER (bench/results). Everything is run; the exit code is that of the first
+# that did not end well: 1 it failed, 2 wrong use, 3 metrology.
+set -u
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+results=${2:-$root/bench/results}
+ended=0
+
+run() {
+    "$root/bin/erlmcp" "$@" || { status=$? && [ "$ended" -ne 0 ] || ended=$status; }
+}
+
+[ $# -eq 1 ] || [ $# -eq 2 ] || set -- usage
+case $1 in
+    quick)
+        run bench --quick --json "$results"
+        run chaos chaos_process_crash chaos_invalid_payload --short --json "$results"
+        ;;
+    ci)
+        run bench --quick --json "$results"
+        run chaos all --short --json "$results"
+        ;;
+    standard)
+        run bench all --duration 30 --json "$results"
+        run chaos all --json "$results"
+        ;;
+    full)
+        run bench all --json "$results"
+        run chaos all --json "$results"
+        for scenario in baseline connection_flood message_bombing chaos hundredfold; do
+            run scenario "$scenario" --json "$results"
+        done
+        ;;
+    *)
+        sed -n '4s/^# */usage: /p' "$0" >&2
+        exit 2
+        ;;
+esac
+run metrology "$results"
+exit "$ended"

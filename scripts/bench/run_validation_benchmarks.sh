@@ -1,0 +1,14 @@
+#!/bin/sh
+# What a server promises, under load: half a minute of stress, all faults, or whole clients.
+#
+#   scripts/bench/run_validation_benchmarks.sh stress|chaos|integration
+set -eu
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
+[ $# -eq 1 ] || set -- usage
+case $1 in
+    stress) set -- bench stress_30s_100k_ops ;;
+    chaos) set -- chaos all ;;
+    integration) set -- bench integration ;;
+    *) sed -n '4s/^# */usage: /p' "$0" >&2 && exit 2 ;;
+esac
+exec "$root/bin/erlmcp" "$@" --json "$root/bench/results"
