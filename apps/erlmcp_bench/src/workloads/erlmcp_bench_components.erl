@@ -1,0 +1,194 @@
+-module(erlmcp_bench_components).
+-moduledoc """
+The operations of the core workloads: each is what a server does with the component itself, with its
+own functions. What an operation is given back it checks, and crashes where that is wrong.
+
+- `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
+  published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
+  operation writes too: a connection goes, and another one comes.
+- `queue`: a request enters the gate, waits in its queue and leaves. The gate has as many places as
+  there are processes, and each of these has one: what enters waits until somebody leaves.
+- `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each.
+- `session`: a session is opened with its process, found (which touches it), changed, and ended; it
+  is over when its process is.
+- `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
+  messages.
+""".
+
+-export([with/3]).
+
+-export_type([work/0]).
+
+-doc "What `erlmcp_bench_operations:run/1` is to do.".
+-type work() :: #{
+    prepare := fun((Number :: pos_integer()) -> term()),
+    operation := fun((term()) -> term()),
+    finish => fun((term()) -> term())
+}.
+
+-define(SERVER, {?MODULE, server}).
+%% Connections that are known, and of how many operations one is a write.
+-define(CONNECTIONS, 1_000).
+-define(WRITES, 20).
+%% Processes for each worker of the pool.
+-define(SHARE, 10).
+%% Milliseconds that nobody waits as long as something works.
+-define(LONG_MS, 600_000).
+-define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
+
+-doc """
+Runs a fun with the work of a component, for so many processes, while a server runs that has the
+component.
+""".
+-spec with(erlmcp_bench_workloads:component(), Workers :: pos_integer(),
+           fun((work()) -> Outcome)) -> Outcome.
+with(Component, Workers, Do) ->
+    Caller = self(),
+    %% What is started here, and every table, ends with this process.
+    {Pid, Monitor} = spawn_opt(fun() ->
+        Outcome = served(Component, Workers, Do),
+        true = unlink(Caller),
+        exit({done, Outcome})
+    end, [link, monitor]),
+    receive
+        {'DOWN', Monitor, process, Pid, {done, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> exit(Reason)
+    end.
+
+served(Component, Workers, Do) ->
+    Size = max(1, Workers div ?SHARE),
+    {ok, Server} = erlmcp:start_server(#{
+        id => ?SERVER, handler => erlmcp_bench_fixture,
+        limits => #{sessions => ?CONNECTIONS * 10},
+        workers => #{bench => #{size => Size, queue => Workers,
+                                start => fun() -> {ok, scarce} end}}}),
+    {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
+    Outcome = Do(work(Component, Workers, Instance)),
+    ok = erlmcp:stop_server(Server),
+    Outcome.
+
+work(registry, _, Instance) ->
+    Session = session(Instance),
+    Ids = list_to_tuple([erlmcp_session:new_id() || _ <- lists:seq(1, ?CONNECTIONS)]),
+    Owner = self(),
+    Put = fun(Id) -> erlmcp_instance:put_session(Id, Owner, Session, Instance) end,
+    ok = lists:foreach(Put, tuple_to_list(Ids)),
+    #{prepare => fun(Number) -> {Number, none} end,
+      operation => fun({Count, Own}) ->
+          ok = look_up(element(1 + Count rem ?CONNECTIONS, Ids)),
+          {Count + 1, written(Count rem ?WRITES, Own, Put, Instance)}
+      end};
+work(queue, Workers, _) ->
+    Gate = erlmcp_gate:new(#{in_flight => Workers, queue => 2 * Workers, queue_ms => ?LONG_MS}),
+    {ok, _} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, _} = erlmcp_gate_queue:start_link(Gate),
+    #{prepare => fun(Number) ->
+          Message = #{flow => {bench, Number}, kind => request, bytes => 512},
+          {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Message, Place}
+      end,
+      operation => fun({Message, Before}) ->
+          {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+          ok = erlmcp_gate:leave(Before),
+          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
+          {Message, Place}
+      end,
+      finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
+work(pool, _, Instance) ->
+    #{prepare => fun(_) -> none end,
+      operation => fun(none) ->
+          Deadline = erlang:monotonic_time(millisecond) + ?LONG_MS,
+          {ok, Loan, scarce} = erlmcp_workers:borrow(bench, Deadline, Instance),
+          ok = erlmcp_workers:give_back(Loan, good),
+          none
+      end};
+work(session, _, Instance) ->
+    Session = session(Instance),
+    #{prepare => fun(_) -> none end,
+      operation => fun(none) ->
+          ok = lived(Session, Instance),
+          none
+      end};
+work(encode, _, Instance) ->
+    {Request, Result} = messages(Instance),
+    {ok, #{~"method" := ~"tools/call"}} = decoded(iolist_to_binary(Request(0)), Instance),
+    {ok, #{~"result" := #{~"content" := [#{~"text" := ?TEXT}]}}} =
+        decoded(iolist_to_binary(Result(0)), Instance),
+    #{prepare => fun(_) -> 0 end,
+      operation => fun(Id) ->
+          <<"{", _/binary>> = iolist_to_binary(Request(Id)),
+          <<"{", _/binary>> = iolist_to_binary(Result(Id)),
+          Id + 1
+      end};
+work(decode, _, Instance) ->
+    {Request, Result} = messages(Instance),
+    Sent = iolist_to_binary(Request(1)),
+    Answered = iolist_to_binary(Result(1)),
+    #{prepare => fun(_) -> none end,
+      operation => fun(none) ->
+          {ok, One} = decoded(Sent, Instance),
+          {request, 1, ~"tools/call", _} = erlmcp_message:parse(One),
+          {ok, Other} = decoded(Answered, Instance),
+          {response, 1, {ok, _}} = erlmcp_message:parse(Other),
+          none
+      end}.
+
+look_up(Id) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
+    {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_publisher:catalog(Instance)),
+    {ok, _, _} = erlmcp_instance:find_session(Id, anonymous, Instance),
+    ok.
+
+written(0, none, Put, _) ->
+    Id = erlmcp_session:new_id(),
+    ok = Put(Id),
+    Id;
+written(0, Own, Put, Instance) ->
+    ok = erlmcp_instance:delete_session(Own, Instance),
+    written(0, none, Put, Instance);
+written(_, Own, _, _) ->
+    Own.
+
+lived(Session, Instance) ->
+    {ok, Id} = erlmcp_session:open(Session, Instance),
+    {ok, Pid, Session} = erlmcp_instance:find_session(Id, anonymous, Instance),
+    Monitor = monitor(process, Pid),
+    ok = erlmcp_instance:update_session(Id, Session#{log_level := 4}, Instance),
+    %% As DELETE ends it.
+    ok = erlmcp_instance:delete_session(Id, Instance),
+    ok = erlmcp_session:close(Pid),
+    receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
+
+%% As a client's `initialize` opens it.
+session(Instance) ->
+    Revision = erlmcp_revision:latest(session),
+    Params = erlmcp_client_request:initialize(Revision, identity()),
+    {Request, _} = erlmcp_client_request:request(0, {~"initialize", Params}, #{},
+                                                 {Revision, identity()}),
+    {ok, Json} = decoded(iolist_to_binary(Request), Instance),
+    {_, #{} = Session} = erlmcp_engine:handle(Json, #{headers => none, principal => anonymous},
+                                              erlmcp_publisher:catalog(Instance), none),
+    Session.
+
+%% What encodes a request, as a client of 2026-07-28 does, and what its result, as a call does.
+messages(Instance) ->
+    Catalog = erlmcp_publisher:catalog(Instance),
+    {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
+    Revision = erlmcp_revision:latest(stateless),
+    Call = {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => ?TEXT}}},
+    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
+    {fun(Id) ->
+         {Bytes, _} = erlmcp_client_request:request(Id, Call, #{}, {Revision, identity()}),
+         Bytes
+     end,
+     fun(Id) ->
+         {ok, Result} = erlmcp_result:from(tool, ?TEXT, Tool, Context),
+         erlmcp_message:result(Id, Result)
+     end}.
+
+identity() ->
+    #{info => #{name => ~"erlmcp-bench", version => ~"0.1.0"}, capabilities => #{}}.
+
+decoded(Bytes, #{limits := Limits}) ->
+    erlmcp_json:decode(Bytes, Limits).

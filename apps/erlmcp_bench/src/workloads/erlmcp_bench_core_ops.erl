@@ -1,0 +1,71 @@
+-module(erlmcp_bench_core_ops).
+-moduledoc """
+The core operations, in this node: how many of them a component carries out in a second, and how
+long each takes. The components are those of a server that runs (`m:erlmcp_bench_components`); the
+workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
+
+`encode` and `decode` need no process but their own: they are measured on one core, and on all.
+""".
+
+-export([run/1, run/2, run_all/0, run_all/1]).
+
+-doc "Runs a workload over all components: a result for each.".
+-spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
+run(Id) -> run(Id, #{}).
+
+-doc "The same with options; `duration_s` ends a component's operations before all are done.".
+-spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
+          erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run(Id, Options) ->
+    erlmcp_bench_run:workload(core_ops, Id, fun measured/2, Options).
+
+-doc "Runs every workload.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) ->
+    erlmcp_bench_run:all(core_ops, fun measured/2, Options).
+
+measured(#{workers := Workers} = Workload, Options) ->
+    Parts = lists:append([parts(Component, Workers)
+                          || {Component, _} <- erlmcp_bench_workloads:components(),
+                             lists:member(Component, wanted(Options))]),
+    erlmcp_bench_run:each(Parts, fun(Part, With) -> part(Part, Workload, With) end, Options).
+
+wanted(#{components := Wanted}) -> Wanted;
+wanted(_) -> [Component || {Component, _} <- erlmcp_bench_workloads:components()].
+
+parts(Component, _) when Component =:= encode; Component =:= decode ->
+    [{Component, [atom_to_binary(Component), ~"_1_core"], 1},
+     {Component, [atom_to_binary(Component), ~"_all_cores"],
+      erlang:system_info(schedulers_online)}];
+parts(Component, Workers) ->
+    [{Component, atom_to_binary(Component), Workers}].
+
+part({Component, Name, Workers}, #{id := Workload, operations := Operations}, Options) ->
+    Id = iolist_to_binary([Workload, $_, Name]),
+    Plan = #{workers => Workers, operations => Operations, most_ms => most_ms(Options),
+             on_part => erlmcp_bench_run:on_part(Options)},
+    Outcome = erlmcp_bench_components:with(Component, Workers, fun(Work) ->
+        erlmcp_bench_operations:run(maps:merge(Plan, Work))
+    end),
+    erlmcp_bench_run:measured(fields(Outcome, Id, Component, Plan), {Id, Options}).
+
+most_ms(#{duration_s := Seconds}) -> ceil(Seconds * 1_000);
+most_ms(_) -> infinity.
+
+fields({ok, Measured}, Id, Component, #{workers := Workers, operations := Wanted}) ->
+    #{operations := Operations, duration_ns := Nanoseconds, timer_ns := Timer,
+      histogram := Histogram} = Measured,
+    Seconds = Nanoseconds / 1_000_000_000,
+    Fields = #{workload_id => Id, benchmark => ~"core_ops", component => Component,
+               transport => in_process, scope => per_node, precision => nanosecond,
+               workers => Workers, sample_count => Operations, duration_s => Seconds,
+               throughput_msg_per_s => Operations / Seconds,
+               %% What a reading of the clock costs, which is not in the latencies.
+               timer_ns => max(1, Timer), shortened => Operations < Wanted},
+    {ok, maps:merge(Fields, erlmcp_bench_run:latency_of_ns(Histogram)), []};
+fields({error, _} = Error, _, _, _) ->
+    Error.

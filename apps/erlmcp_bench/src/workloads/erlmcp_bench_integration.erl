@@ -1,0 +1,144 @@
+-module(erlmcp_bench_integration).
+-moduledoc """
+Whole clients against a whole server in a process of its own: how many workflows
+(`erlmcp_bench_workloads:workflows/0`) some workers carry out in a second, and how long each takes,
+on every transport and in both eras. On stdio each client starts the server as its own program, and
+that is in the time; there are as many workers as schedulers then.
+
+The clock of a workflow runs from before its client is started until it was stopped.
+""".
+
+-export([benchmark/1, benchmark/2, benchmark_all/0, benchmark_all/1]).
+
+-type way() :: {Transport :: tcp | http1 | http2 | stdio, Era :: stateless | session}.
+
+%% Milliseconds of a step, at most.
+-define(TIMEOUT, 30_000).
+%% How many of what went wrong are told apart.
+-define(REASONS, 10).
+-define(LOOK, 100).
+
+-doc "Runs a workflow: a result for each transport and era.".
+-spec benchmark(binary() | atom()) -> erlmcp_bench_run:outcome().
+benchmark(Workflow) -> benchmark(Workflow, #{}).
+
+-doc "The same with options; `duration_s` is of each transport and era.".
+-spec benchmark(binary() | atom() | map(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:outcome().
+benchmark(Workflow, Options) ->
+    erlmcp_bench_run:workload(integration, Workflow, fun measured/2, Options).
+
+-doc "Runs all workflows.".
+-spec benchmark_all() -> erlmcp_bench_run:outcome().
+benchmark_all() -> benchmark_all(#{}).
+
+-doc "The same with options.".
+-spec benchmark_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+benchmark_all(Options) ->
+    erlmcp_bench_run:all(integration, fun measured/2, Options).
+
+measured(#{id := Id} = Workload, Options) ->
+    Listen = [{http, #{port => 0}}, {tcp, #{port => 0}}],
+    Server = erlmcp_bench_run:server(#{listen => Listen}, Options),
+    case erlmcp_bench_target:start(#{server => Server}) of
+        {ok, Target} ->
+            Ways = [{Transport, Era}
+                    || Transport <- maps:get(transports, Options, [tcp, http1, http2, stdio]),
+                       Era <- maps:get(eras, Options, [stateless, session])],
+            Measured = erlmcp_bench_run:each(Ways, fun(Way, With) ->
+                way(Way, Target, Workload, With)
+            end, Options),
+            ok = erlmcp_bench_target:stop(Target),
+            Measured;
+        {error, Reason} ->
+            {[], [{Id, {no_server, Reason}}]}
+    end.
+
+-spec way(way(), erlmcp_bench_target:target(), erlmcp_bench_workloads:workload(),
+          erlmcp_bench_run:options()) -> erlmcp_bench_run:measured().
+way({Transport, Era} = Way, Target, #{id := Id, steps := Steps} = Workload, Options) ->
+    {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    Workers = workers(Transport, Workload),
+    Address = address(Way, Target),
+    Histogram = erlmcp_bench_histogram:new(),
+    Begin = erlang:monotonic_time(microsecond),
+    End = Begin + round(Seconds * 1_000_000),
+    Started = [spawn_monitor(fun() -> exit({worked, worked(Steps, Address, End, Histogram)}) end)
+               || _ <- lists:seq(1, Workers)],
+    Ended = ended(maps:from_list(Started), {Begin, End}, erlmcp_bench_run:on_part(Options), []),
+    Fields = #{workload_id => Id, benchmark => ~"integration", transport => Transport, era => Era,
+               scope => per_node, workers => Workers, shortened => Shortened},
+    erlmcp_bench_run:measured(fields(Ended, Begin, Histogram, Fields), {Id, Options}).
+
+workers(stdio, _) -> erlang:system_info(schedulers_online);
+workers(_, #{workers := Workers}) -> Workers.
+
+address({tcp, Era}, Target) ->
+    {Ip, Port} = erlmcp_bench_target:address(tcp, Target),
+    {tcp, Ip, Port, options(Era)};
+address({http1, Era}, Target) ->
+    {http, erlmcp_bench_target:url(Target), (options(Era))#{protocols => [http]}};
+address({http2, Era}, Target) ->
+    {http, erlmcp_bench_target:url(Target), (options(Era))#{protocols => [http2]}};
+address({stdio, Era}, _) ->
+    {stdio, [unicode:characters_to_binary(Word) || Word <- erlmcp_bench_program:words()],
+     options(Era)}.
+
+options(Era) -> #{era => Era, timeout => ?TIMEOUT, cache => false}.
+
+%% Every worker carries out one workflow at least.
+worked(Steps, Address, End, Histogram) ->
+    worked(Steps, Address, End, Histogram, {0, #{}}).
+
+worked(Steps, Address, End, Histogram, {Done, Failed}) ->
+    Begin = erlang:monotonic_time(microsecond),
+    Outcome = erlmcp_bench_workflow:run(Steps, Address),
+    Now = erlang:monotonic_time(microsecond),
+    Counted = case Outcome of
+        ok ->
+            ok = erlmcp_bench_histogram:record(Histogram, Now - Begin),
+            {Done + 1, Failed};
+        {error, Reason} ->
+            {Done, failed(Reason, Failed)}
+    end,
+    case Now < End of
+        true -> worked(Steps, Address, End, Histogram, Counted);
+        false -> Counted
+    end.
+
+failed(Reason, Failed) when is_map_key(Reason, Failed); map_size(Failed) < ?REASONS ->
+    maps:update_with(Reason, fun(Count) -> Count + 1 end, 1, Failed);
+failed(_, Failed) ->
+    maps:update_with(others, fun(Count) -> Count + 1 end, 1, Failed).
+
+ended(Workers, _, _, Counted) when map_size(Workers) =:= 0 ->
+    {ok, Counted};
+ended(Workers, {Begin, End} = Times, OnPart, Counted) ->
+    receive
+        {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Workers) =:= Monitor ->
+            Own = case Reason of
+                {worked, Worked} -> Worked;
+                _ -> {0, #{{worker_failed, Reason} => 1}}
+            end,
+            ended(maps:remove(Pid, Workers), Times, OnPart, [Own | Counted])
+    after ?LOOK ->
+        Now = erlang:monotonic_time(microsecond),
+        _ = OnPart(min(1.0, (Now - Begin) / max(1, End - Begin))),
+        ended(Workers, Times, OnPart, Counted)
+    end.
+
+fields({ok, Counted}, Begin, Histogram, Fields) ->
+    Seconds = (erlang:monotonic_time(microsecond) - Begin) / 1_000_000,
+    Done = lists:sum([Own || {Own, _} <- Counted]),
+    Failed = lists:append([maps:to_list(Own) || {_, Own} <- Counted]),
+    Count = lists:sum([Own || {_, Own} <- Failed]),
+    case Done of
+        0 ->
+            {error, {no_workflow_done, Failed}};
+        _ ->
+            {ok, maps:merge(Fields#{sample_count => Done, duration_s => Seconds,
+                                    throughput_workflows_per_s => Done / Seconds,
+                                    failed_count => Count},
+                            erlmcp_bench_result:latency(Histogram)),
+             [{workflows_failed, Failed} || Count > 0]}
+    end.

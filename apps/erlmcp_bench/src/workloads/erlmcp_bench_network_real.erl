@@ -1,0 +1,202 @@
+-module(erlmcp_bench_network_real).
+-moduledoc """
+A server in a process of its own, under load over real sockets (`m:erlmcp_load`): requests and
+connections in a second, latencies, and what a connection costs. The workloads are those of
+`m:erlmcp_bench_workloads`; with the option `against` they measure the server of a URL instead,
+which has to have the tool `echo`.
+
+Where the machine does not carry as many connections as a workload wants, it gets as many as there
+can be, and the result says what ended first (`wanted_connections`, `bounded_by`).
+""".
+
+-export([run_workload/1, run_workload/2, run_all/0, run_all/1]).
+
+%% What tells how much a server carries: connections and milliseconds, at most, and the part of the
+%% duration that it is, but for the least.
+-define(CALIBRATION, #{connections => 200, most_ms => 10_000, part => 5, least_ms => 500}).
+%% Seconds before what is measured, at most and as a part of it.
+-define(WARM, 5).
+-define(WARM_PART, 10).
+%% Seconds in which each connection that is held asks once, and requests in a second at least.
+-define(ASKS, 60).
+-define(LEAST, 10).
+-define(TIMEOUT_MS, 30_000).
+%% Ports and processes of the server's node: more than a machine here carries in connections.
+-define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
+-define(MIB, 1_048_576).
+
+-doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
+-spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
+run_workload(Workload) -> run_workload(Workload, #{}).
+
+-doc "The same with options.".
+-spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:outcome().
+run_workload(Workload, Options) ->
+    erlmcp_bench_run:workload(network_real, Workload, fun measured/2, Options).
+
+-doc "Runs every workload: for more than an hour, unless `duration_s` is given.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) ->
+    erlmcp_bench_run:all(network_real, fun measured/2, Options).
+
+measured(#{id := Id, connections := Own} = Workload, Options) ->
+    Wanted = maps:get(connections, Options, Own),
+    case target(Workload, Wanted, Options) of
+        {ok, Target, Facts} ->
+            Room = erlmcp_bench_room:for(Wanted, erlmcp_machine:facts("/"), Facts),
+            {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+            Plan = plan(Workload, Target, Room#{duration_s => Seconds}),
+            Outcome = shaped(Workload, Plan, Target, erlmcp_bench_run:on_part(Options)),
+            ok = stop(Target),
+            Base = (base(Workload, Target, Room, Options))#{
+                shortened => Shortened orelse Wanted < Own, wanted_connections => Wanted},
+            fields(Outcome, Base, {Id, Options});
+        {error, Reason} ->
+            {[], [{Id, {no_server, Reason}}]}
+    end.
+
+%% What is measured: the server of a URL, a program for stdio, or a server of ours.
+
+target(#{transport := stdio, id := Id}, _, #{against := _}) ->
+    {error, {not_over_http, Id}};
+target(#{transport := Transport, id := Id}, _, #{against := Url}) ->
+    case lists:member(Transport, [http1, http2]) of
+        true -> {ok, #{address => {http, Url}}, none};
+        false -> {error, {not_over_http, Id}}
+    end;
+target(#{transport := stdio}, _, _) ->
+    {ok, #{address => {stdio, erlmcp_bench_program:words()}}, none};
+target(#{transport := Transport}, Wanted, Options) ->
+    Listener = case Transport of
+        tcp -> tcp;
+        _ -> http
+    end,
+    Limits = #{connections => Wanted + 1_000, in_flight => 2 * Wanted + 10_000,
+               queue => Wanted + 1_000, queue_per_principal => Wanted + 1_000},
+    Server = erlmcp_bench_run:server(#{limits => Limits, listen => [{Listener, #{port => 0}}]},
+                                     Options),
+    maybe
+        {ok, Target} ?= erlmcp_bench_target:start(#{server => Server, flags => ?FLAGS}),
+        Address = case Transport of
+            tcp ->
+                {Ip, Port} = erlmcp_bench_target:address(tcp, Target),
+                {tcp, Ip, Port};
+            _ ->
+                {http, erlmcp_bench_target:url(Target)}
+        end,
+        {ok, #{address => Address, node => Target, os_pid => erlmcp_bench_target:os_pid(Target)},
+         erlmcp_bench_target:call(Target, erlmcp_machine, facts, ["/"])}
+    end.
+
+stop(#{node := Target}) -> erlmcp_bench_target:stop(Target);
+stop(_) -> ok.
+
+plan(#{transport := Transport, payload_bytes := Bytes}, #{address := Address} = Target,
+     #{connections := Connections, duration_s := Seconds}) ->
+    Plan = #{target => Address, era => stateless, payload_bytes => Bytes,
+             connections => Connections, loop => {closed, 1},
+             duration_ms => max(1, round(Seconds * 1_000)),
+             warmup_ms => round(min(?WARM, Seconds / ?WARM_PART) * 1_000),
+             timeout_ms => ?TIMEOUT_MS},
+    maps:merge(maps:merge(Plan, protocol(Transport)),
+               #{server_os_pid => OsPid || #{os_pid := OsPid} <- [Target]}).
+
+protocol(http1) -> #{protocol => http1};
+protocol(http2) -> #{protocol => http2};
+protocol(_) -> #{}.
+
+%% The loads of each shape.
+
+shaped(#{shape := burst}, Plan, Target, OnPart) ->
+    loaded(Plan, Target, OnPart);
+shaped(#{shape := sustained, load_percent := Percent}, Plan, Target, OnPart) ->
+    #{connections := Most, most_ms := Longest, part := Part, least_ms := Least} = ?CALIBRATION,
+    #{connections := Connections, duration_ms := Duration} = Plan,
+    Calibration = Plan#{connections := min(Connections, Most),
+                        duration_ms := min(Longest, max(Least, Duration div Part))},
+    maybe
+        {ok, _, #{answered := Answered, duration_s := Took}} ?=
+            loaded(Calibration, Target, fun(_) -> ok end),
+        Carried = Answered / Took,
+        Offered = max(1, Carried * Percent / 100),
+        {ok, Fields, Report} ?= loaded(Plan#{loop := {open, Offered, poisson}}, Target, OnPart),
+        {ok, Fields#{carried_msg_per_s => Carried, offered_msg_per_s => Offered}, Report}
+    end;
+shaped(#{shape := held}, #{connections := Connections} = Plan, Target, OnPart) ->
+    Rate = max(?LEAST, Connections / ?ASKS),
+    held(loaded(Plan#{loop := {open, Rate, even}}, Target, OnPart));
+shaped(#{shape := opened}, #{connections := Connections} = Plan, Target, OnPart) ->
+    #{duration_ms := Duration} = Plan,
+    Rate = max(?LEAST, Connections * 1_000 / Duration),
+    held(loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart)).
+
+held({ok, Fields, #{opened := Opened, open_failed := Failed} = Report}) ->
+    {ok, Fields#{held_connections => Opened, open_failed_count => Failed}, Report};
+held({error, _} = Error) ->
+    Error.
+
+loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->
+    Before = resident(Target),
+    Begin = erlang:monotonic_time(millisecond),
+    Tell = fun(_) ->
+        OnPart(min(1.0, (erlang:monotonic_time(millisecond) - Begin) / Duration))
+    end,
+    Heap = erlmcp_bench_heap:watch(Target),
+    Outcome = erlmcp_load:run(Plan#{on_second => Tell}),
+    Most = erlmcp_bench_heap:most(Heap),
+    case Outcome of
+        {ok, #{answered := 0} = Report} ->
+            {error, {nothing_answered, maps:with([refused, failed, wrong_by, unsent], Report)}};
+        {ok, Report} ->
+            {ok, maps:merge(memory(Before, Most, Report), per_request(Plan, Report)), Report};
+        {error, _} = Error ->
+            Error
+    end.
+
+resident(#{os_pid := OsPid}) -> erlmcp_bench_process:rss_bytes(OsPid);
+resident(_) -> undefined.
+
+%% What the connections cost: the server's memory with them, but for what it had before.
+memory(Before, {HeapBefore, HeapMost}, #{opened := Opened, server_rss_bytes := After})
+  when is_integer(Before), is_integer(After), Opened > 0 ->
+    #{memory_base_mib_per_node => Before / ?MIB,
+      memory_rss_mib_per_conn => max(0, After - Before) / Opened / ?MIB,
+      memory_heap_mib_per_conn => max(0, HeapMost - HeapBefore) / Opened / ?MIB};
+memory(_, _, _) ->
+    #{}.
+
+per_request(#{payload_bytes := Payload},
+            #{answered := Answered, sent := Sent, opened := Opened, opened_per_s := PerSecond,
+              lost := Lost, bytes_in := In, bytes_out := Out}) ->
+    %% The payload goes there and comes back. What was lost was opened anew.
+    #{overhead_bytes_per_request => (In + Out) / Answered - 2 * Payload,
+      connection_reuse_percent => 100 * max(0, Sent - Opened - Lost) / max(1, Sent),
+      opened_connections_per_s => PerSecond,
+      setup_ms => max(1, Opened) * 1_000 / max(1, PerSecond)}.
+
+%% What it comes to.
+
+base(#{id := Id, transport := Transport, payload_bytes := Bytes}, #{address := Address}, Room,
+     Options) ->
+    Base = #{workload_id => Id, benchmark => ~"network_real", era => stateless,
+             transport => transport(Transport, Address), scope => per_node,
+             payload_bytes => Bytes},
+    maps:merge(maps:merge(Base, Room), maps:with([against], Options)).
+
+transport(Transport, {http, <<"https:", _/binary>>}) ->
+    <<(atom_to_binary(Transport))/binary, "_tls">>;
+transport(Transport, _) -> Transport.
+
+fields({ok, Fields, #{wrong_by := Wrong, failed := Failed} = Report}, Base, {Id, Options}) ->
+    Command = #{command_line => Line || #{command_line := <<Line/binary>>} <- [Options]},
+    All = maps:merge(maps:merge(Base, Fields), Command),
+    {[erlmcp_bench_result:from_load(All, Report)],
+     [{Id, {wrong_answers, Wrong}} || map_size(Wrong) > 0]
+         ++ [{Id, {requests_failed, Failed}} || map_size(Failed) > 0]};
+fields({error, _} = Error, _, Of) ->
+    erlmcp_bench_run:measured(Error, Of).

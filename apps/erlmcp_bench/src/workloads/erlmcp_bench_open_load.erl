@@ -1,0 +1,161 @@
+-module(erlmcp_bench_open_load).
+-moduledoc """
+The processes that send whole requests to a server of this node (`m:erlmcp_bench_requests`), each at
+its times: request N is due N / `per_second` seconds after the beginning, in the next whole
+millisecond, and belongs to one of the workers by its number. Who is late sends at once what is due.
+""".
+
+-export([start/1, begins/1, answered/1, await/1]).
+
+-export_type([plan/0, load/0, report/0]).
+
+-type plan() :: #{
+    instance := erlmcp_instance:instance(), text_bytes := non_neg_integer(),
+    per_second := pos_integer(), workers := pos_integer(),
+    duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
+}.
+-opaque load() :: #{
+    workers := #{pid() => reference()}, begins := integer(), answered := counters:counters_ref(),
+    histograms := #{latency | service | lateness => erlmcp_bench_histogram:histogram()},
+    due := pos_integer()
+}.
+-type report() :: #{
+    sent := non_neg_integer(), answered := non_neg_integer(), unsent := non_neg_integer(),
+    refused := #{integer() => pos_integer()}, wrong := non_neg_integer(),
+    failed := non_neg_integer(), duration_ns := pos_integer(),
+    latency := erlmcp_bench_histogram:histogram(), service := erlmcp_bench_histogram:histogram(),
+    lateness := erlmcp_bench_histogram:histogram()
+}.
+
+%% Milliseconds that the workers have to be there.
+-define(START, 200).
+-define(MILLISECOND, 1_000_000).
+
+-doc "Starts the workers, which end with the calling process.".
+-spec start(plan()) -> load().
+start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second := PerSecond}
+      = Plan) ->
+    Begins = erlang:monotonic_time(millisecond) + ?START + Warm,
+    Answered = counters:new(1, [write_concurrency]),
+    Histograms = #{Name => erlmcp_bench_histogram:new() || Name <- [latency, service, lateness]},
+    Times = #{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
+              answered => Answered, histograms => Histograms},
+    Caller = self(),
+    Started = [spawn_monitor(fun() ->
+        _ = monitor(process, Caller),
+        exit({counted, worker(Number, maps:merge(Plan, Times))})
+    end) || Number <- lists:seq(0, Workers - 1)],
+    #{workers => maps:from_list(Started), begins => Begins, answered => Answered,
+      histograms => Histograms, due => due_before(Duration, PerSecond)}.
+
+%% The last of them is due a millisecond before the end.
+due_before(Duration, PerSecond) ->
+    (Duration - 1) * PerSecond div 1_000 + 1.
+
+-doc "When the first request is due, in monotonic milliseconds; what is sent before warms up.".
+-spec begins(load()) -> integer().
+begins(#{begins := Begins}) -> Begins.
+
+-doc "How many requests were answered as they have to be, until now.".
+-spec answered(load()) -> non_neg_integer().
+answered(#{answered := Answered}) -> counters:get(Answered, 1).
+
+-doc "Waits for the end, and says what became of the requests.".
+-spec await(load()) -> {ok, report()} | {error, {worker_failed, Reason :: term()}}.
+await(#{workers := Workers} = Load) ->
+    case counted(Workers, []) of
+        {ok, Counted} -> {ok, report(Counted, Load)};
+        {error, _} = Error -> Error
+    end.
+
+counted(Workers, Counted) when map_size(Workers) =:= 0 ->
+    {ok, Counted};
+counted(Workers, Counted) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {counted, Own}} when map_get(Pid, Workers) =:= Monitor ->
+            counted(maps:remove(Pid, Workers), [Own | Counted]);
+        {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Workers) =:= Monitor ->
+            ok = maps:foreach(fun(Other, Watched) ->
+                                  true = demonitor(Watched, [flush]),
+                                  exit(Other, kill)
+                              end, Workers),
+            {error, {worker_failed, Reason}}
+    end.
+
+report(Counted, #{histograms := Histograms, due := Due, begins := Begins}) ->
+    Sum = fun(Outcome) -> lists:sum([maps:get(Outcome, Counts, 0) || {Counts, _} <- Counted]) end,
+    Refused = lists:foldl(
+        fun({Code, Count}, Codes) -> maps:update_with(Code, fun(C) -> C + Count end, Count, Codes)
+        end, #{}, [{Code, Count} || {Counts, _} <- Counted, {refused, Code} := Count <- Counts]),
+    [Answered, Wrong, Failed] = [Sum(Outcome) || Outcome <- [answered, wrong, timeout]],
+    Sent = Answered + Wrong + Failed + lists:sum(maps:values(Refused)),
+    Last = lists:max([End || {_, End} <- Counted]),
+    Histograms#{sent => Sent, answered => Answered, wrong => Wrong, failed => Failed,
+                refused => Refused, unsent => max(0, Due - Sent),
+                duration_ns => max(1, Last - Begins * ?MILLISECOND)}.
+
+%% In a worker.
+
+worker(Number, #{instance := Instance, text_bytes := Bytes, begins := Begins} = Plan) ->
+    Connection = erlmcp_bench_requests:new(Instance, Bytes),
+    Warm = warmed(1, Begins, Connection),
+    sends(Number, Warm, {#{}, Begins}, Plan).
+
+warmed(Id, Begins, Connection) ->
+    case now_ns() < Begins of
+        true ->
+            {_, Next} = erlmcp_bench_requests:call(Id, Connection),
+            warmed(Id + 1, Begins, Next);
+        false ->
+            Connection
+    end.
+
+sends(Request, Connection, {Counts, _} = Counted, #{workers := Workers, ends := Ends} = Plan) ->
+    Due = due(Request, Plan),
+    case Due < Ends andalso sent_at(Due) of
+        Sent when is_integer(Sent), Sent < Ends ->
+            {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Connection),
+            Done = now_ns(),
+            Kind = kind(Outcome),
+            ok = recorded(Kind, Due, Sent, Done, Plan),
+            More = maps:update_with(Kind, fun(Count) -> Count + 1 end, 1, Counts),
+            sends(Request + Workers, Next, {More, Done}, Plan);
+        _ ->
+            ok = erlmcp_bench_requests:close(Connection),
+            Counted
+    end.
+
+kind({wrong, _}) -> wrong;
+kind(Outcome) -> Outcome.
+
+due(Request, #{begins := Begins, per_second := PerSecond}) ->
+    Begins + ceil(Request * 1_000 / PerSecond) * ?MILLISECOND.
+
+sent_at(Due) ->
+    case now_ns() of
+        Now when Now >= Due ->
+            %% Whom it is for has ended.
+            receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
+        _ ->
+            Timer = erlang:start_timer(Due div ?MILLISECOND, self(), due, [{abs, true}]),
+            receive
+                {timeout, Timer, due} -> now_ns();
+                {'DOWN', _, process, _, _} -> exit(normal)
+            end
+    end.
+
+recorded(Kind, Due, Sent, Done, #{histograms := Histograms, answered := Answered}) ->
+    #{latency := Latency, service := Service, lateness := Lateness} = Histograms,
+    ok = erlmcp_bench_histogram:record(Lateness, us(Sent - Due)),
+    case Kind of
+        answered ->
+            ok = counters:add(Answered, 1, 1),
+            ok = erlmcp_bench_histogram:record(Latency, us(Done - Due)),
+            erlmcp_bench_histogram:record(Service, us(Done - Sent));
+        _ ->
+            ok
+    end.
+
+us(Nanoseconds) -> Nanoseconds div 1_000.
+
+now_ns() -> erlang:monotonic_time(nanosecond).

@@ -1,0 +1,22 @@
+-module(erlmcp_bench_program).
+-moduledoc """
+The server under test as a program that speaks MCP on its standard input and output: what a client
+starts for each connection.
+""".
+
+-export([words/0]).
+
+%% As bin/erlmcp starts a server, without what compiles and looks for terminals.
+-define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-noinput",
+                "-boot", "no_dot_erlang"]).
+-define(START, "{ok, _} = erlmcp_bench_host:start(#{handler => erlmcp_bench_fixture, "
+               "listen => [{stdio, #{}}]}).").
+
+-doc "The program and its arguments.".
+-spec words() -> [string(), ...].
+words() ->
+    Erl = filename:join([code:root_dir(), "bin", "erl"]),
+    Own = [filename:dirname(Beam)
+           || Module <- [erlmcp, erlmcp_bench_host, cowboy, cow_http, ranch, gun, jose],
+              Beam <- [code:which(Module)], is_list(Beam)],
+    [Erl | ?FLAGS] ++ ["-pa" | lists:usort(Own)] ++ ["-eval", ?START].

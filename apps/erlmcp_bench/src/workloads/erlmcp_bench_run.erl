@@ -1,0 +1,131 @@
+-module(erlmcp_bench_run).
+-moduledoc """
+What the benchmarks have in common: a workload is found by its name, it is measured part by part,
+and what comes of that is a list of results and a list of what failed.
+""".
+
+-export([workload/4, all/3, each/3, measured/2]).
+-export([on_part/1, seconds/2, server/2, latency_of_ns/1]).
+
+-export_type([options/0, outcome/0, measured/0, failure/0]).
+
+-doc """
+Options of every benchmark; each takes those that mean something there.
+
+- `duration_s`: seconds of a workload, or of each part of it, instead of its own;
+- `connections`: instead of its own;
+- `against`: the URL of a server to measure instead of the one that is started for it;
+- `server`: options of `erlmcp:start_server/1` for the server that is started, such as another
+  `handler`; it has to do what the fixture does;
+- `components`, `transports`, `eras`: of the parts of a workload only these;
+- `command_line`: what is written into the results as the command that gives them again, `program`
+  for what this program was started with; it is the call of the function unless given;
+- `on_progress`: called now and then with how much is done, from 0 to 1.
+""".
+-type options() :: #{
+    duration_s => number(), connections => pos_integer(), against => binary(),
+    server => map(),
+    components => [erlmcp_bench_workloads:component()],
+    transports => [atom()], eras => [stateless | session],
+    command_line => binary() | program, on_progress => fun((float()) -> term())
+}.
+-doc "Everything went well, or something did not; what was measured is there in either case.".
+-type outcome() ::
+    {ok, [erlmcp_bench_result:result()]}
+    | {error, #{failures := [failure(), ...], results := [erlmcp_bench_result:result()]}}
+    | {error, {unknown_workload, term()}}.
+-type failure() :: {Workload :: binary(), Reason :: term()}.
+-type measured() :: {[erlmcp_bench_result:result()], [failure()]}.
+-type measure() :: fun((erlmcp_bench_workloads:workload(), options()) -> measured()).
+
+-doc "Runs a workload of a benchmark, by its name or as a map that has at least its name.".
+-spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(), measure(),
+               options()) -> outcome().
+workload(Benchmark, #{id := Id} = Given, Measure, Options) ->
+    case erlmcp_bench_workloads:find(Id) of
+        {ok, #{benchmark := Benchmark} = Known} ->
+            %% What is less than the workload's own is told as such.
+            Shorter = maps:with([duration_s, connections], Given),
+            Workload = maps:merge(Known, maps:without(maps:keys(Shorter), Given)),
+            run([Workload], Measure, maps:merge(Shorter, Options));
+        _ ->
+            run([Given#{benchmark => Benchmark, marks => []}], Measure, Options)
+    end;
+workload(Benchmark, Id, Measure, Options) when is_binary(Id); is_atom(Id) ->
+    case erlmcp_bench_workloads:find(Id) of
+        {ok, #{benchmark := Benchmark} = Workload} -> run([Workload], Measure, Options);
+        _ -> {error, {unknown_workload, Id}}
+    end.
+
+-doc "Runs every workload of a benchmark.".
+-spec all(erlmcp_bench_workloads:benchmark(), measure(), options()) -> outcome().
+all(Benchmark, Measure, Options) ->
+    run(erlmcp_bench_workloads:of_benchmark(Benchmark), Measure, Options).
+
+run(Workloads, Measure, Options) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    case each(Workloads, fun(#{id := Id} = Workload, With) ->
+                             Measure(Workload, with_command(Workload, Id, With))
+                         end, Options) of
+        {Results, []} -> {ok, Results};
+        {Results, Failures} -> {error, #{failures => Failures, results => Results}}
+    end.
+
+with_command(_, _, #{command_line := _} = Options) ->
+    Options;
+with_command(#{benchmark := Benchmark}, Id, Options) ->
+    Function = case Benchmark of
+        core_ops -> ~"run";
+        integration -> ~"benchmark";
+        _ -> ~"run_workload"
+    end,
+    Options#{command_line => iolist_to_binary(["erlmcp_bench_", atom_to_binary(Benchmark), $:,
+                                               Function, "(<<\"", Id, "\">>)"])}.
+
+-doc "Measures parts one after the other.".
+-spec each([Part], fun((Part, options()) -> measured()), options()) -> measured().
+each(Parts, Measure, Options) ->
+    Progress = on_part(Options),
+    Count = length(Parts),
+    {Results, Failures} = lists:unzip([begin
+        With = Options#{on_progress => fun(Done) -> Progress((Number - 1 + Done) / Count) end},
+        Measured = Measure(Part, With),
+        _ = Progress(Number / Count),
+        Measured
+    end || {Number, Part} <- lists:enumerate(Parts)]),
+    {lists:append(Results), lists:append(Failures)}.
+
+-doc "What a measurement comes to: its fields as a result, and why it failed, if it did.".
+-spec measured({ok, Fields :: map(), [Reason :: term()]} | {error, Reason :: term()},
+               {Workload :: binary(), options()}) -> measured().
+measured({ok, Fields, Reasons}, {Id, Options}) ->
+    Command = #{command_line => Line || #{command_line := <<Line/binary>>} <- [Options]},
+    {[erlmcp_bench_result:new(maps:merge(Command, Fields))],
+     [{Id, Reason} || Reason <- Reasons]};
+measured({error, Reason}, {Id, _}) ->
+    {[], [{Id, Reason}]}.
+
+-doc "Who is told how much is done.".
+-spec on_part(options()) -> fun((float()) -> term()).
+on_part(Options) ->
+    maps:get(on_progress, Options, fun(_) -> ok end).
+
+-doc "The seconds of a workload, and whether they are fewer than its own.".
+-spec seconds(erlmcp_bench_workloads:workload(), options()) -> {number(), Shortened :: boolean()}.
+seconds(#{duration_s := Own}, Options) ->
+    Seconds = maps:get(duration_s, Options, Own),
+    {Seconds, Seconds < Own}.
+
+-doc "The options of the server that is measured: the fixture's, these, and those that were given.".
+-spec server(map(), options()) -> map().
+server(Own, Options) ->
+    maps:merge(Own#{handler => erlmcp_bench_fixture}, maps:get(server, Options, #{})).
+
+-doc "The latencies of a result whose histogram is of nanoseconds.".
+-spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.
+latency_of_ns(Histogram) ->
+    At = fun(Percent) -> erlmcp_bench_histogram:percentile(Histogram, Percent) / 1_000 end,
+    #{latency_p50_us => At(50.0), latency_p95_us => At(95.0), latency_p99_us => At(99.0),
+      latency_p999_us => At(99.9), latency_max_us => erlmcp_bench_histogram:max(Histogram) / 1_000,
+      latency_histogram_us => [[UpTo / 1_000, Count]
+                               || {UpTo, Count} <- erlmcp_bench_histogram:to_list(Histogram)]}.

@@ -1,0 +1,74 @@
+-module(erlmcp_bench_slope).
+-moduledoc """
+A straight line through measured points, and how certain its slope is. Pure.
+""".
+
+-export([fit/1, verdict/3, deviation_percent/1]).
+
+-export_type([line/0]).
+
+-doc "The slope, its standard error, and the mean of the second coordinates.".
+-type line() :: #{slope := float(), error := float(), mean := float()}.
+
+%% Standard errors that a slope may be wrong by, but in one of a hundred cases, for as few points as
+%% six (Student's t of four degrees of freedom). More points deserve less, and get no less.
+-define(ERRORS, 4.6).
+
+-doc """
+The line of least squares; at least three points, at two places or more.
+
+## Examples
+
+```erlang
+1> #{slope := 2.0, error := +0.0} = erlmcp_bench_slope:fit([{0, 1}, {1, 3}, {2, 5}]), ok.
+ok
+```
+""".
+-spec fit([{number(), number()}, ...]) -> line().
+fit([_, _, _ | _] = Points) ->
+    Count = length(Points),
+    MeanX = lists:sum([X || {X, _} <- Points]) / Count,
+    MeanY = lists:sum([Y || {_, Y} <- Points]) / Count,
+    Spread = lists:sum([(X - MeanX) * (X - MeanX) || {X, _} <- Points]),
+    Slope = lists:sum([(X - MeanX) * (Y - MeanY) || {X, Y} <- Points]) / Spread,
+    Rest = lists:sum([square(Y - MeanY - Slope * (X - MeanX)) || {X, Y} <- Points]),
+    #{slope => Slope, error => math:sqrt(Rest / (Count - 2) / Spread), mean => MeanY}.
+
+square(Number) -> Number * Number.
+
+-doc """
+Whether a slope is beyond a bound: `beyond` where its error leaves no doubt, `unclear` where it is
+and may not be, `within` else.
+
+## Examples
+
+```erlang
+1> erlmcp_bench_slope:verdict(above, 1, #{slope => 3.0, error => 0.1, mean => 0.0}).
+beyond
+2> erlmcp_bench_slope:verdict(above, 1, #{slope => 3.0, error => 1.0, mean => 0.0}).
+unclear
+3> erlmcp_bench_slope:verdict(below, -5, #{slope => 3.0, error => 1.0, mean => 0.0}).
+within
+```
+""".
+-spec verdict(above | below, Bound :: number(), line()) -> beyond | unclear | within.
+verdict(above, Bound, #{slope := Slope, error := Error}) ->
+    if
+        Slope =< Bound -> within;
+        Slope - ?ERRORS * Error > Bound -> beyond;
+        true -> unclear
+    end;
+verdict(below, Bound, #{slope := Slope} = Line) ->
+    verdict(above, -Bound, Line#{slope := -Slope}).
+
+-doc "The standard deviation of some numbers, in percent of their mean; 0.0 of one alone.".
+-spec deviation_percent([number(), ...]) -> float().
+deviation_percent([_]) ->
+    0.0;
+deviation_percent(Numbers) ->
+    Count = length(Numbers),
+    case lists:sum(Numbers) / Count of
+        Mean when Mean == 0 -> 0.0;
+        Mean -> 100 * math:sqrt(lists:sum([square(Number - Mean) || Number <- Numbers])
+                                / (Count - 1)) / Mean
+    end.

@@ -1,0 +1,174 @@
+-module(erlmcp_bench_stress).
+-moduledoc """
+A server of this node under load for long: is it as fast in the end as at the beginning, and does
+it keep what it has? An operation is a whole request through decoding, admission, engine, handler
+and encoding, without a socket (`m:erlmcp_bench_requests`).
+
+The load is open: `target_ops_per_s` requests are due in each second, whatever became of those
+before them, in whole milliseconds, since timers have no shorter ones. A latency counts from the
+time when the request was due. `service_` is the time from when it was sent, and `unsent` are
+those that were due and that no worker came to. Where the server carries less than the target,
+what is due piles up, and the latencies say so.
+
+Each interval gives a sample: what was answered, and the least memory that the node had meanwhile,
+which is what is left after garbage was collected. A line through the samples tells a leak (more
+than 1 MiB a minute) and a degradation (the throughput falls by more than 5 % a minute), where its
+error leaves no doubt. The interval is 5 s, and a sixth of a run that is shorter than 30 s; such a
+run is judged if it takes ten seconds or says itself how often it is to be sampled (`sample_ms`).
+""".
+
+-export([run_workload/1, run_workload/2, run_all/0, run_all/1]).
+
+%% Bounds of the slopes: MiB and percent, each in a minute.
+-define(LEAK, 1).
+-define(DEGRADATION, -5).
+%% Seconds of a run that can be judged, and of what comes before it at most.
+-define(JUDGED, 10).
+-define(WARM, 2).
+%% Milliseconds of an interval, intervals of a short run, and looks at the memory in one.
+-define(INTERVAL, 5_000).
+-define(SAMPLES, 6).
+-define(LOOKS, 10).
+%% Bytes of the text that is said again.
+-define(TEXT, 64).
+-define(MIB, 1_048_576).
+
+-doc """
+Runs a workload: the name of one, or a map with its `id`, `duration_s`, `target_ops_per_s` and
+`workers`, of which those that are left out are those of the workload of that name; and `sample_ms`,
+the milliseconds of an interval.
+""".
+-spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
+run_workload(Workload) -> run_workload(Workload, #{}).
+
+-doc "The same with options.".
+-spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:outcome().
+run_workload(Workload, Options) ->
+    erlmcp_bench_run:workload(stress, Workload, fun measured/2, Options).
+
+-doc "Runs every workload: for more than a day, unless `duration_s` is given.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) ->
+    erlmcp_bench_run:all(stress, fun measured/2, Options).
+
+measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload, Options) ->
+    {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    {ok, Server} = erlmcp:start_server(erlmcp_bench_run:server(#{}, Options)),
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    Plan = #{instance => Instance, text_bytes => ?TEXT, per_second => Target, workers => Workers,
+             duration_ms => max(1, round(Seconds * 1_000)),
+             warm_ms => round(min(?WARM, Seconds / 5) * 1_000),
+             interval_ms => interval_ms(Workload, Seconds),
+             judged => Seconds >= ?JUDGED orelse is_map_key(sample_ms, Workload),
+             shortened => Shortened},
+    Load = erlmcp_bench_open_load:start(Plan),
+    Samples = sampled(Load, Plan, erlmcp_bench_run:on_part(Options)),
+    Outcome = erlmcp_bench_open_load:await(Load),
+    ok = erlmcp:stop_server(Server),
+    erlmcp_bench_run:measured(fields(Outcome, Samples, Id, Plan), {Id, Options}).
+
+interval_ms(#{sample_ms := Milliseconds}, _) -> Milliseconds;
+interval_ms(_, Seconds) -> min(?INTERVAL, max(?LOOKS, round(Seconds * 1_000) div ?SAMPLES)).
+
+%% Samples while it runs.
+
+sampled(Load, #{duration_ms := Duration, interval_ms := Interval}, OnPart) ->
+    Begin = erlmcp_bench_open_load:begins(Load),
+    samples(1, Duration div Interval, Interval, {Begin, 0}, Load, OnPart, []).
+
+samples(Number, Count, _, _, _, _, Samples) when Number > Count ->
+    lists:reverse(Samples);
+samples(Number, Count, Interval, {Begin, Before}, Load, OnPart, Samples) ->
+    Least = least_memory(?LOOKS, Begin + (Number - 1) * Interval, Interval div ?LOOKS, infinity),
+    Answered = erlmcp_bench_open_load:answered(Load),
+    Now = erlang:monotonic_time(millisecond),
+    Since = case Samples of
+        [] -> Begin;
+        [#{at_ms := At} | _] -> Begin + At
+    end,
+    _ = OnPart(Number / Count),
+    Sample = #{at_ms => max(1, Now - Begin), memory_bytes => Least,
+               answered_per_s => (Answered - Before) * 1_000 / max(1, Now - Since)},
+    samples(Number + 1, Count, Interval, {Begin, Answered}, Load, OnPart, [Sample | Samples]).
+
+least_memory(0, _, _, Least) ->
+    Least;
+least_memory(Left, From, Pause, Least) ->
+    Until = From + Pause,
+    receive after max(0, Until - erlang:monotonic_time(millisecond)) -> ok end,
+    least_memory(Left - 1, Until, Pause, min(Least, erlang:memory(total))).
+
+%% What it comes to.
+
+fields({error, _} = Error, _, _, _) ->
+    Error;
+fields({ok, #{answered := 0}}, _, _, _) ->
+    {error, nothing_answered};
+fields({ok, Outcome}, Samples, Id, Plan) ->
+    #{per_second := Target, workers := Workers, shortened := Shortened, judged := Judged} = Plan,
+    #{answered := Answered, sent := Sent, unsent := Unsent, refused := Refused, wrong := Wrong,
+      failed := Failed, duration_ns := Nanoseconds, latency := Latency, service := Service,
+      lateness := Lateness} = Outcome,
+    Seconds = Nanoseconds / 1_000_000_000,
+    Judgement = judgement(Samples, Judged),
+    Fields = #{workload_id => Id, benchmark => ~"stress", transport => in_process,
+               scope => per_node, workers => Workers, sample_count => Answered,
+               duration_s => Seconds, throughput_msg_per_s => Answered / Seconds,
+               target_msg_per_s => Target, sent_count => Sent, unsent_count => Unsent,
+               wrong_count => Wrong, failed_count => Failed,
+               refused_count => #{integer_to_binary(Code) => Count || Code := Count <- Refused},
+               shortened => Shortened,
+               seconds => [#{at_s => At / 1_000, memory_total_mib_per_node => Bytes / ?MIB,
+                             throughput_msg_per_s => Rate}
+                           || #{at_ms := At, memory_bytes := Bytes, answered_per_s := Rate} <-
+                                  Samples]},
+    Reasons = [{wrong_answers, Wrong} || Wrong > 0]
+        ++ [{requests_failed, Failed} || Failed > 0]
+        ++ [{leak, map_get(growth_mib_per_min, Judgement)}
+            || #{leak := found} <- [Judgement]]
+        ++ [{degradation, map_get(degradation_percent_per_min, Judgement)}
+            || #{degradation := found} <- [Judgement]],
+    {ok, lists:foldl(fun maps:merge/2, Fields,
+                     [Judgement, resident(), erlmcp_bench_result:latency(Latency),
+                      erlmcp_bench_result:latency(~"service", Service),
+                      erlmcp_bench_result:latency(~"lateness", Lateness)]), Reasons}.
+
+resident() ->
+    case erlmcp_bench_process:rss_bytes(erlmcp_bench_process:self()) of
+        undefined -> #{};
+        Bytes -> #{memory_rss_mib_per_node => Bytes / ?MIB}
+    end.
+
+judgement(Samples, Judged) when length(Samples) >= 3 ->
+    Rates = [Rate || #{answered_per_s := Rate} <- Samples],
+    Mean = lists:sum(Rates) / length(Rates),
+    Memory = line([{At, Bytes / ?MIB} || #{at_ms := At, memory_bytes := Bytes} <- Samples]),
+    Rate = line([{At, 100 * One / max(1, Mean)}
+                 || #{at_ms := At, answered_per_s := One} <- Samples]),
+    #{growth_mib_per_min => map_get(slope, Memory),
+      growth_error_mib_per_min => map_get(error, Memory),
+      leak => found(above, ?LEAK, Memory, Judged),
+      degradation_percent_per_min => map_get(slope, Rate),
+      degradation_error_percent_per_min => map_get(error, Rate),
+      degradation => found(below, ?DEGRADATION, Rate, Judged),
+      throughput_deviation_percent => erlmcp_bench_slope:deviation_percent(Rates)};
+judgement(_, _) ->
+    #{leak => not_judged, degradation => not_judged}.
+
+%% In minutes.
+line(Points) ->
+    erlmcp_bench_slope:fit([{At / 60_000, Value} || {At, Value} <- Points]).
+
+found(_, _, _, false) ->
+    not_judged;
+found(Direction, Bound, Line, true) ->
+    case erlmcp_bench_slope:verdict(Direction, Bound, Line) of
+        beyond -> found;
+        unclear -> unclear;
+        within -> none
+    end.

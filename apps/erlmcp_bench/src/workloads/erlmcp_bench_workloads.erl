@@ -1,0 +1,192 @@
+-module(erlmcp_bench_workloads).
+-moduledoc """
+The workloads as data: what each is called, what it does, and the marks that an earlier erlmcp
+published for it. Of those marks most were never measured; they stand beside a figure to say what
+was claimed, and are compared with nothing. Pure.
+""".
+
+-export([all/0, quick/0, benchmarks/0, of_benchmark/1, find/1, components/0, workflows/0, marks/1]).
+
+-export_type([workload/0, benchmark/0, component/0, step/0, mark/0]).
+
+-type benchmark() :: core_ops | stress | integration | network_real.
+-doc "A figure that was published: the field of a result that it would be, and its value.".
+-type mark() :: {Field :: binary(), number()}.
+
+-doc """
+Beside `id` and `benchmark`:
+
+- core operations have their `operations`, of all `workers` together;
+- stress its `duration_s`, `target_ops_per_s` and `workers`;
+- integration its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
+- what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
+  `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`: the
+  same for a while, to learn what the server carries, and then `load_percent` of that, each request
+  when it is due; `held`: as many connections as there can be, each of which asks now and then;
+  `opened`: connections that are opened as fast as they can be, and asked once.
+""".
+-type workload() :: #{
+    id := binary(), benchmark := benchmark(), marks := [mark()],
+    operations => pos_integer(), workers => pos_integer(),
+    duration_s => pos_integer(), target_ops_per_s => pos_integer(),
+    steps => [step()],
+    transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
+    payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
+    load_percent => 1..100
+}.
+-type component() :: registry | queue | pool | session | encode | decode.
+-type step() ::
+    connect | close | list_tools | list_prompts | list_resources
+    | {call_tool, Name :: binary(), Arguments :: map()}
+    | {get_prompt, Name :: binary()} | {read_resource, Uri :: binary()}.
+
+-doc "Every workload.".
+-spec all() -> [workload(), ...].
+all() ->
+    lists:append([of_benchmark(Benchmark) || Benchmark <- benchmarks()]).
+
+-doc """
+The workloads that stand for all of them where there is a minute, each with what it takes instead of
+its own (`t:erlmcp_bench_run:options/0`).
+""".
+-spec quick() -> [{workload(), erlmcp_bench_run:options()}, ...].
+quick() ->
+    [{Workload, Options}
+     || {Id, Options} <- [{~"core_ops_10k", #{}},
+                          {~"stress_30s_100k_ops", #{duration_s => 4}},
+                          {~"mcp_complete_workflow", #{duration_s => 0.5}},
+                          {~"tcp_burst_100_1kib", #{duration_s => 3}},
+                          {~"http_burst_100_1kib", #{duration_s => 3}},
+                          {~"http1_sustained_2k_512b", #{duration_s => 3, connections => 200}},
+                          {~"stdio_sequential_1k", #{duration_s => 2}},
+                          {~"connections_tcp", #{duration_s => 2, connections => 1_000}}],
+        {ok, Workload} <- [find(Id)]].
+
+-doc "What they belong to, in the order in which all of them run.".
+-spec benchmarks() -> [benchmark(), ...].
+benchmarks() ->
+    [core_ops, stress, integration, network_real].
+
+-doc "The workloads of one of those.".
+-spec of_benchmark(benchmark()) -> [workload(), ...].
+of_benchmark(core_ops) ->
+    [core_ops(~"core_ops_1k", 1_000, 1), core_ops(~"core_ops_10k", 10_000, 10),
+     core_ops(~"core_ops_100k", 100_000, 100), core_ops(~"core_ops_1m", 1_000_000, 100)];
+of_benchmark(stress) ->
+    [stress(~"stress_30s_100k_ops", 30, 100_000, 100),
+     stress(~"stress_5min_100k_ops", 300, 100_000, 100),
+     stress(~"stress_1hr_50k_ops", 3_600, 50_000, 50),
+     stress(~"stress_24hr_10k_ops", 86_400, 10_000, 10)];
+of_benchmark(integration) ->
+    workflows();
+of_benchmark(network_real) ->
+    [network(~"tcp_burst_100_1kib", tcp, burst, {100, 60, 1_024}, [throughput(50_000)]),
+     network(~"tcp_sustained_10k_1kib", tcp, sustained, {10_000, 300, 1_024},
+             [throughput(43_000), {~"setup_ms", 125}, {~"memory_rss_mib_per_node", 512},
+              {~"memory_heap_mib_per_conn", 0.051} | milliseconds(3.45, 8.2, 15.8)]),
+     network(~"tcp_sustained_10k_100kib", tcp, sustained, {10_000, 300, 102_400},
+             [throughput(8_500) | milliseconds(15.2, 28.4, 45.6)]),
+     network(~"tcp_max_100k_1kib", tcp, held, {100_000, 1_800, 1_024},
+             [{~"held_connections", 45_000}]),
+     network(~"http_burst_100_1kib", http2, burst, {100, 60, 1_024}, [throughput(5_000)]),
+     network(~"http_sustained_5k_1kib", http2, sustained, {5_000, 300, 1_024},
+             [throughput(12_500), {~"overhead_bytes_per_request", 234},
+              {~"connection_reuse_percent", 98.5} | milliseconds(8.5, 18.2, 32.4)]),
+     network(~"http1_sustained_2k_512b", http1, sustained, {2_000, 300, 512},
+             [throughput(20_000)]),
+     network(~"stdio_sequential_1k", stdio, burst, {1, 30, 256},
+             [throughput(200) | milliseconds(2, 8, 15)]),
+     network(~"connections_tcp", tcp, opened, {100_000, 60, 0}, connections()),
+     network(~"connections_http", http1, opened, {100_000, 60, 0}, connections())].
+
+core_ops(Id, Operations, Workers) ->
+    #{id => Id, benchmark => core_ops, operations => Operations, workers => Workers, marks => []}.
+
+stress(Id, Seconds, Target, Workers) ->
+    #{id => Id, benchmark => stress, duration_s => Seconds, target_ops_per_s => Target,
+      workers => Workers,
+      marks => [throughput(372_000), {~"throughput_deviation_percent", 2.5},
+                {~"latency_p99_us", 150}]}.
+
+network(Id, Transport, Shape, {Connections, Seconds, Bytes}, Marks) ->
+    Workload = #{id => Id, benchmark => network_real, transport => Transport, shape => Shape,
+                 connections => Connections, duration_s => Seconds, payload_bytes => Bytes,
+                 marks => Marks},
+    case Shape of
+        sustained -> Workload#{load_percent => 70};
+        _ -> Workload
+    end.
+
+throughput(PerSecond) -> {~"throughput_msg_per_s", PerSecond}.
+
+milliseconds(P50, P95, P99) ->
+    [{~"latency_p50_us", P50 * 1_000}, {~"latency_p95_us", P95 * 1_000},
+     {~"latency_p99_us", P99 * 1_000}].
+
+connections() ->
+    [{~"held_connections", 40_000}, {~"opened_connections_per_s", 15_000},
+     {~"memory_rss_mib_per_conn", 0.0183}].
+
+-doc """
+What the core operations are of, each with its mark: four components as a server has them, and a
+`tools/call` request and its result as bytes and read from bytes.
+""".
+-spec components() -> [{component(), [mark()]}, ...].
+components() ->
+    [{registry, [throughput(553_000), {~"latency_p99_us", 4.8}]},
+     {queue, [throughput(971_000), {~"latency_p99_us", 3.2}]},
+     {pool, [throughput(149_000), {~"latency_p99_us", 12.1}]},
+     {session, [throughput(242_000), {~"latency_p99_us", 8.9}]},
+     {encode, [throughput(370_370)]},
+     {decode, []}].
+
+-doc "The workflows of integration: what a client does, from its connection to its end.".
+-spec workflows() -> [workload(), ...].
+workflows() ->
+    [workflow(~"mcp_basic_initialize", [list_tools], {8_500, 0.95, 1.8}),
+     workflow(~"mcp_tool_sequence", [list_tools | tools()], {2_200, 3.85, 7.2}),
+     workflow(~"mcp_prompts_workflow", [list_prompts, prompt()], {6_800, 1.35, 2.6}),
+     workflow(~"mcp_resources_workflow", [list_resources, resource()], {5_900, 1.55, 3.1}),
+     workflow(~"mcp_complete_workflow",
+              [list_tools | tools()] ++ [list_prompts, prompt(), list_resources, resource()],
+              {850, 9.25, 16.8})].
+
+workflow(Id, Steps, {PerSecond, P50, P99}) ->
+    #{id => Id, benchmark => integration, steps => [connect | Steps] ++ [close],
+      duration_s => 5, workers => 10,
+      marks => [{~"throughput_workflows_per_s", PerSecond},
+                {~"latency_p50_us", P50 * 1_000}, {~"latency_p99_us", P99 * 1_000}]}.
+
+tools() ->
+    [{call_tool, ~"echo", #{~"text" => ~"hello"}}, {call_tool, ~"add", #{~"a" => 1, ~"b" => 2}},
+     {call_tool, ~"echo", #{~"text" => ~"goodbye"}}].
+
+prompt() -> {get_prompt, ~"test_prompt"}.
+
+resource() -> {read_resource, ~"file://test.txt"}.
+
+-doc "The workload of this name.".
+-spec find(Id :: binary() | atom()) -> {ok, workload()} | error.
+find(Id) when is_atom(Id) ->
+    find(atom_to_binary(Id));
+find(Id) ->
+    case [Workload || #{id := Known} = Workload <- all(), Known =:= Id] of
+        [Workload] -> {ok, Workload};
+        [] -> error
+    end.
+
+-doc """
+The marks of a result, as it is named in its file: a workload's own, or those of the component that
+the core operations are of.
+""".
+-spec marks(Result :: #{binary() => term()}) -> [mark()].
+marks(#{~"benchmark" := ~"core_ops", ~"component" := ~"encode", ~"workers" := Workers})
+  when Workers > 1 ->
+    %% It is of one core.
+    [];
+marks(#{~"benchmark" := ~"core_ops", ~"component" := Component}) ->
+    hd([Marks || {Known, Marks} <- components(), atom_to_binary(Known) =:= Component] ++ [[]]);
+marks(#{~"workload_id" := Id}) ->
+    %% One workload may be measured in several ways, each named after it.
+    hd([Marks || #{id := Known, marks := Marks} <- all(),
+                 binary:longest_common_prefix([Known, Id]) =:= byte_size(Known)] ++ [[]]).

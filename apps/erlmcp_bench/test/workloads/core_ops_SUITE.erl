@@ -1,0 +1,76 @@
+-module(core_ops_SUITE).
+-moduledoc "The core operations: what they count, and what they do not hide.".
+
+-export([all/0]).
+-export([every_component_gives_a_valid_result/1, workloads_have_their_names/1,
+         every_operation_is_counted/1, a_wrong_result_fails/1, a_duration_ends_it/1,
+         progress_is_told/1]).
+
+all() ->
+    [every_component_gives_a_valid_result, workloads_have_their_names, every_operation_is_counted,
+     a_wrong_result_fails, a_duration_ends_it, progress_is_told].
+
+every_component_gives_a_valid_result(_) ->
+    {ok, Results} = erlmcp_bench_core_ops:run(
+        #{id => ~"core_ops_100k", operations => 203, workers => 10}),
+    [ok = erlmcp_metrology_validator:validate(Result) || Result <- Results],
+    Ids = [Id || #{~"workload_id" := Id} <- Results],
+    [~"core_ops_100k_decode_1_core", ~"core_ops_100k_decode_all_cores",
+     ~"core_ops_100k_encode_1_core", ~"core_ops_100k_encode_all_cores",
+     ~"core_ops_100k_pool", ~"core_ops_100k_queue", ~"core_ops_100k_registry",
+     ~"core_ops_100k_session"] = lists:sort(Ids),
+    [203 = Count || #{~"sample_count" := Count} <- Results],
+    [203 = lists:sum([Count || [_, Count] <- Histogram])
+     || #{~"latency_histogram_us" := Histogram} <- Results],
+    [false = Shortened || #{~"shortened" := Shortened} <- Results],
+    ~"erlmcp_bench_core_ops:run(<<\"core_ops_100k\">>)" = command(hd(Results)).
+
+command(#{~"environment" := #{~"command_line" := Line, ~"load_generator" := ~"in_node"}}) -> Line.
+
+workloads_have_their_names(_) ->
+    Options = #{components => [decode]},
+    {ok, [_, _]} = erlmcp_bench_core_ops:run(~"core_ops_1k", Options),
+    {ok, [#{~"sample_count" := 1_000, ~"workers" := 1}, _]} =
+        erlmcp_bench_core_ops:run(core_ops_1k, Options),
+    {error, {unknown_workload, ~"core_ops_2k"}} = erlmcp_bench_core_ops:run(~"core_ops_2k"),
+    %% It is another module's.
+    {error, {unknown_workload, ~"stress_30s_100k_ops"}} =
+        erlmcp_bench_core_ops:run(~"stress_30s_100k_ops").
+
+every_operation_is_counted(_) ->
+    Ran = counters:new(1, []),
+    {ok, #{operations := 1_003, histogram := Histogram}} = erlmcp_bench_operations:run(#{
+        workers => 7, operations => 1_003,
+        prepare => fun(Number) -> {Number, 0} end,
+        operation => fun({Number, Count}) -> {Number, Count + 1} end,
+        finish => fun({_, Count}) -> counters:add(Ran, 1, Count) end}),
+    1_003 = erlmcp_bench_histogram:count(Histogram),
+    %% Those before the measured ones were a tenth of them.
+    true = counters:get(Ran, 1) - 1_003 =:= 7 * (143 div 10).
+
+a_wrong_result_fails(_) ->
+    {error, {operation_failed, {wrong, _}}} = erlmcp_bench_operations:run(#{
+        workers => 3, operations => 300,
+        prepare => fun(Number) -> {Number, 1} end,
+        operation => fun({2, 50}) -> error(wrong);
+                        ({Number, Count}) -> {Number, Count + 1}
+                     end}),
+    receive Message -> error({left, Message}) after 0 -> ok end.
+
+a_duration_ends_it(_) ->
+    {ok, [#{~"sample_count" := Count, ~"shortened" := true}]} = erlmcp_bench_core_ops:run(
+        #{id => ~"core_ops_1m", operations => 1_000_000_000},
+        #{components => [pool], duration_s => 0.1}),
+    true = Count > 0.
+
+progress_is_told(_) ->
+    Self = self(),
+    {ok, _} = erlmcp_bench_core_ops:run(
+        #{id => ~"core_ops_1k", operations => 100},
+        #{components => [encode, decode], on_progress => fun(Part) -> Self ! {part, Part} end}),
+    Told = told([]),
+    true = Told =:= lists:sort(Told),
+    1.0 = lists:last(Told).
+
+told(Parts) ->
+    receive {part, Part} -> told([Part | Parts]) after 0 -> lists:reverse(Parts) end.

@@ -1,0 +1,93 @@
+-module(network_real_SUITE).
+-moduledoc "Load over real sockets on a server in a process of its own, in short forms.".
+
+-export([all/0]).
+-export([each_shape_gives_a_valid_result/1, a_server_of_a_url_is_measured/1,
+         a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1, room_is_what_the_least_carries/1,
+         the_catalogue_is_whole/1]).
+
+all() ->
+    [each_shape_gives_a_valid_result, a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
+     nobody_there_is_a_failure, room_is_what_the_least_carries, the_catalogue_is_whole].
+
+each_shape_gives_a_valid_result(_) ->
+    #{~"transport" := ~"tcp", ~"payload_bytes" := 1_024} = short(tcp_burst_100_1kib),
+    #{~"transport" := ~"http1", ~"carried_msg_per_s" := Carried, ~"offered_msg_per_s" := Offered} =
+        short(http1_sustained_2k_512b),
+    true = Offered < Carried,
+    #{~"held_connections" := 20, ~"memory_rss_mib_per_conn" := _} = short(connections_tcp).
+
+short(Workload) ->
+    {ok, [Result]} = erlmcp_bench_network_real:run_workload(
+        Workload, #{duration_s => 0.5, connections => 20}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"shortened" := true, ~"connections" := 20, ~"wanted_connections" := 20,
+      ~"sample_count" := Answered, ~"sent_count" := Sent, ~"refused_count" := Refused,
+      ~"failed_count" := Failed, ~"wrong_count" := 0} = Result,
+    Sent = Answered + lists:sum(maps:values(Refused)) + lists:sum(maps:values(Failed)),
+    Result.
+
+a_server_of_a_url_is_measured(_) ->
+    served(erlmcp_bench_fixture, fun(Url) ->
+        {ok, [#{~"against" := Url, ~"transport" := ~"http2"} = Result]} =
+            against(http_burst_100_1kib, Url),
+        ok = erlmcp_metrology_validator:validate(Result),
+        {error, #{failures := [{~"tcp_burst_100_1kib", {no_server, {not_over_http, _}}}]}} =
+            against(tcp_burst_100_1kib, Url)
+    end).
+
+a_wrong_answer_fails_it(_) ->
+    served(erlmcp_bench_broken, fun(Url) ->
+        {error, #{failures := [{~"http_burst_100_1kib", {wrong_answers, Wrong}}],
+                  results := [#{~"wrong_count" := Count}]}} = against(http_burst_100_1kib, Url),
+        Count = lists:sum(maps:values(Wrong)),
+        true = Count > 0
+    end).
+
+served(Handler, Do) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    {ok, Server} = erlmcp:start_server(#{handler => Handler, listen => [{http, #{port => 0}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    _ = Do(Url),
+    ok = erlmcp:stop_server(Server).
+
+against(Workload, Url) ->
+    erlmcp_bench_network_real:run_workload(
+        Workload, #{duration_s => 0.5, connections => 5, against => Url}).
+
+nobody_there_is_a_failure(_) ->
+    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
+    {ok, Port} = inet:port(Socket),
+    ok = gen_tcp:close(Socket),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    {error, #{failures := [{~"http1_sustained_2k_512b", {open, _}}], results := []}} =
+        against(http1_sustained_2k_512b, Url).
+
+room_is_what_the_least_carries(_) ->
+    Facts = #{descriptors => 20_000, ports => 65_536, processes => 1_048_576, schedulers => 2},
+    #{connections := 19_744} = Room =
+        erlmcp_bench_room:for(100_000, Facts, Facts#{descriptors := 100_000}),
+    #{bounded_by := ~"descriptors of the generator"} = Room,
+    #{connections := 65_280, bounded_by := ~"ports of the server"} =
+        erlmcp_bench_room:for(100_000, Facts#{descriptors := 200_000, ports := 262_144},
+                              Facts#{descriptors := 100_000}),
+    Enough = erlmcp_bench_room:for(19_744, Facts, none),
+    #{connections => 19_744} =:= Enough orelse error(Enough).
+
+%% What people call by name.
+the_catalogue_is_whole(_) ->
+    All = erlmcp_bench_workloads:all(),
+    Ids = [Id || #{id := Id} <- All],
+    Ids = lists:uniq(Ids),
+    [match = re:run(Id, "^[a-z0-9_]{3,64}$", [{capture, none}]) || Id <- Ids],
+    [] = [~"core_ops_1k", ~"core_ops_10k", ~"core_ops_100k", ~"core_ops_1m",
+          ~"tcp_burst_100_1kib", ~"tcp_sustained_10k_1kib", ~"tcp_sustained_10k_100kib",
+          ~"tcp_max_100k_1kib", ~"http_burst_100_1kib", ~"http_sustained_5k_1kib",
+          ~"http1_sustained_2k_512b", ~"stdio_sequential_1k", ~"stress_30s_100k_ops",
+          ~"stress_5min_100k_ops", ~"stress_1hr_50k_ops", ~"stress_24hr_10k_ops",
+          ~"mcp_basic_initialize", ~"mcp_tool_sequence", ~"mcp_prompts_workflow",
+          ~"mcp_resources_workflow", ~"mcp_complete_workflow"] -- Ids,
+    [{ok, Workload} = erlmcp_bench_workloads:find(Id) || #{id := Id} = Workload <- All],
+    [{~"throughput_msg_per_s", 50_000}] =
+        erlmcp_bench_workloads:marks(#{~"benchmark" => ~"network_real",
+                                       ~"workload_id" => ~"tcp_burst_100_1kib"}).

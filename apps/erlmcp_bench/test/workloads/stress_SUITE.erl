@@ -1,0 +1,63 @@
+-module(stress_SUITE).
+-moduledoc "Stress: whole requests of this node, when they are due, and what a run tells of it.".
+
+-export([all/0]).
+-export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
+         wrong_answers_fail_it/1, a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
+
+all() ->
+    [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted, wrong_answers_fail_it,
+     a_leak_is_told_from_noise, a_degradation_is_told].
+
+a_short_run_gives_a_valid_result(_) ->
+    {ok, [Result]} = erlmcp_bench_stress:run_workload(
+        #{id => ~"stress_30s_100k_ops", duration_s => 0.6, target_ops_per_s => 500, workers => 5}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"sample_count" := Answered, ~"sent_count" := Sent, ~"unsent_count" := Unsent,
+      ~"wrong_count" := 0, ~"failed_count" := 0, ~"refused_count" := Refused,
+      ~"target_msg_per_s" := 500, ~"workers" := 5, ~"leak" := ~"not_judged",
+      ~"shortened" := true, ~"seconds" := [_, _, _ | _]} = Result,
+    300 = Sent + Unsent,
+    Sent = Answered + lists:sum(maps:values(Refused)).
+
+%% One worker cannot be everywhere at once.
+what_is_due_and_not_sent_is_counted(_) ->
+    {ok, [#{~"sent_count" := Sent, ~"unsent_count" := Unsent} = Result]} =
+        erlmcp_bench_stress:run_workload(
+            #{id => ~"too_much", duration_s => 0.3, target_ops_per_s => 10_000_000, workers => 1}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    %% They are due in whole milliseconds, the last ones before the end.
+    2_990_001 = Sent + Unsent,
+    true = Unsent > 1_000_000,
+    %% And those that were sent waited for those before them.
+    #{~"latency_p50_us" := Latency, ~"service_p50_us" := Service} = Result,
+    true = Latency > 10 * Service.
+
+wrong_answers_fail_it(_) ->
+    {error, #{failures := [{~"stress_30s_100k_ops", {wrong_answers, Wrong}}],
+              results := [#{~"sample_count" := Right, ~"sent_count" := Sent}]}} =
+        erlmcp_bench_stress:run_workload(
+            #{id => ~"stress_30s_100k_ops", target_ops_per_s => 1_000, workers => 2},
+            #{duration_s => 0.3, server => #{handler => erlmcp_bench_broken}}),
+    Sent = Right + Wrong.
+
+a_leak_is_told_from_noise(_) ->
+    Judged = fun(Points) ->
+        erlmcp_bench_slope:verdict(above, 1, erlmcp_bench_slope:fit(Points))
+    end,
+    Minutes = [Second / 60 || Second <- lists:seq(5, 60, 5)],
+    Noise = [math:sin(1_000 * Minute) / 5 || Minute <- Minutes],
+    beyond = Judged([{Minute, 40 + 5 * Minute + Some}
+                     || {Minute, Some} <- lists:zip(Minutes, Noise)]),
+    within = Judged([{Minute, 40 + 0.2 * Minute + Some}
+                     || {Minute, Some} <- lists:zip(Minutes, Noise)]),
+    unclear = Judged([{Minute, 40 + 2 * Minute + 20 * Some}
+                      || {Minute, Some} <- lists:zip(Minutes, Noise)]).
+
+a_degradation_is_told(_) ->
+    Judged = fun(Points) ->
+        erlmcp_bench_slope:verdict(below, -5, erlmcp_bench_slope:fit(Points))
+    end,
+    beyond = Judged([{Minute, 100 - 6 * Minute} || Minute <- lists:seq(1, 6)]),
+    within = Judged([{Minute, 100 - 4 * Minute} || Minute <- lists:seq(1, 6)]),
+    within = Judged([{Minute, 100 + 6 * Minute} || Minute <- lists:seq(1, 6)]).

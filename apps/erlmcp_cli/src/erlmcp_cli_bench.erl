@@ -1,0 +1,141 @@
+-module(erlmcp_cli_bench).
+-moduledoc """
+`erlmcp bench`: the workloads by their names, and what they come to in a table. With `--json` every
+result is a file too, which is validated before it is written.
+""".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "measure what this machine does: components, servers, clients, connections",
+      arguments => [
+          #{name => workloads, nargs => list, required => false, default => [],
+            help => {"[<workloads>...]",
+                     ["names of workloads, or core_ops, stress, integration and network_real for "
+                      "theirs, or all; without one they are listed"]}},
+          #{name => duration, long => "-duration", type => {custom, fun seconds/1},
+            help => "seconds of each workload, or part of it, instead of its own"},
+          #{name => quick, long => "-quick", type => boolean, default => false,
+            help => "a few of the workloads, each in a short form: less than a minute"},
+          #{name => connections, long => "-connections",
+            type => {integer, [{min, 1}, {max, 1_000_000}]},
+            help => "connections over a network, instead of the workload's own"},
+          #{name => json, long => "-json", type => binary,
+            help => "write the results into this folder"},
+          #{name => against, long => "-against", type => binary,
+            help => "measure the server of this URL, which has a tool echo, over a network"}],
+      handler => fun run/1}.
+
+seconds(Text) ->
+    Seconds = try
+                  list_to_float(Text)
+              catch
+                  error:badarg -> list_to_integer(Text)
+              end,
+    case Seconds > 0 of
+        true -> Seconds;
+        false -> error(badarg)
+    end.
+
+run(#{workloads := [], quick := false} = Parsed) when not is_map_key(against, Parsed) ->
+    io:put_chars(erlmcp_cli_bench_table:workloads(erlmcp_bench_workloads:all()));
+run(#{workloads := Names} = Parsed) ->
+    case wanted([unicode:characters_to_binary(Name) || Name <- Names], Parsed) of
+        {ok, Wanted} ->
+            {ok, _} = application:ensure_all_started(erlmcp_cli),
+            measured(Wanted, Parsed);
+        {error, Sentence} ->
+            erlmcp_cli:complain(Sentence),
+            usage
+    end.
+
+%% The workloads that are named, in the order of the catalogue, each with options of its own.
+wanted([], Parsed) ->
+    wanted([~"all"], Parsed);
+wanted(Names, Parsed) ->
+    Known = case Parsed of
+        #{quick := true} -> erlmcp_bench_workloads:quick();
+        #{} -> [{Workload, #{}} || Workload <- erlmcp_bench_workloads:all()]
+    end,
+    case [Name || Name <- Names, not lists:any(fun(One) -> is_named(Name, One) end, Known)] of
+        [] ->
+            fitting([One || One <- Known, lists:any(fun(Name) -> is_named(Name, One) end, Names)],
+                    lists:member(~"all", Names), Parsed);
+        [Unknown | _] ->
+            {error, [Unknown, ": no workload of this name; `erlmcp bench` lists them"]}
+    end.
+
+is_named(~"all", _) -> true;
+is_named(Name, {#{id := Id, benchmark := Benchmark}, _}) ->
+    Name =:= Id orelse Name =:= atom_to_binary(Benchmark).
+
+%% A server somewhere has nothing but its URL.
+fitting(Wanted, All, #{against := _}) ->
+    Fitting = [One || {#{transport := Transport}, _} = One <- Wanted,
+                      Transport =:= http1 orelse Transport =:= http2],
+    case Fitting =:= Wanted orelse All of
+        true -> {ok, Fitting};
+        false -> {error, "--against is for the workloads over HTTP/1.1 and HTTP/2"}
+    end;
+fitting(Wanted, _, _) ->
+    {ok, Wanted}.
+
+measured(Wanted, Parsed) ->
+    Given = #{Option => Value || {Name, Option} <- [{duration, duration_s}, {against, against},
+                                                    {connections, connections}],
+                                 #{Name := Value} <- [Parsed]},
+    Outcomes = [measured_one({Number, length(Wanted)}, Workload,
+                             maps:merge(Own, Given#{command_line => program}), Parsed)
+                || {Number, {Workload, Own}} <- lists:enumerate(Wanted)],
+    ok = erlmcp_cli_terminal:clear(),
+    {Results, Failures, Invalid} = lists:foldr(fun({A, B, C}, {As, Bs, Cs}) ->
+                                                   {A ++ As, B ++ Bs, C ++ Cs}
+                                               end, {[], [], []}, Outcomes),
+    io:put_chars(erlmcp_cli_bench_table:results(Results)),
+    lists:foreach(fun erlmcp_cli:complain/1,
+                  [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
+                      ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),
+    case {Failures, Invalid} of
+        {[], []} -> ok;
+        {[], _} -> metrology;
+        _ -> failed
+    end.
+
+%% A result is kept when it is there: what comes after it may take a day.
+measured_one(Place, #{id := Id} = Workload, Options, Parsed) ->
+    ok = begun(Place, Id),
+    Outcome = measure(Workload, Options#{on_progress => fun(Part) -> shown(Id, Part) end}),
+    {Results, Failures} = case Outcome of
+        {ok, Known} -> {Known, []};
+        {error, #{results := Known, failures := Failed}} -> {Known, Failed}
+    end,
+    {Results, Failures, [Reason || Result <- Results,
+                                   {error, Reason} <- [kept(Result, Parsed)]]}.
+
+measure(#{benchmark := core_ops} = Workload, Options) ->
+    erlmcp_bench_core_ops:run(Workload, Options);
+measure(#{benchmark := stress} = Workload, Options) ->
+    erlmcp_bench_stress:run_workload(Workload, Options);
+measure(#{benchmark := integration} = Workload, Options) ->
+    erlmcp_bench_integration:benchmark(Workload, Options);
+measure(#{benchmark := network_real} = Workload, Options) ->
+    erlmcp_bench_network_real:run_workload(Workload, Options).
+
+begun({Number, Count}, Id) ->
+    case erlmcp_cli_terminal:is_terminal(2) of
+        true -> shown(Id, 0.0);
+        false -> erlmcp_cli_terminal:say(io_lib:format("~b/~b ~ts", [Number, Count, Id]))
+    end.
+
+shown(Id, Part) ->
+    _ = erlmcp_cli_terminal:is_terminal(2)
+        andalso erlmcp_cli_terminal:progress(#{~"progress" => Part, ~"total" => 1,
+                                               ~"message" => Id}),
+    ok.
+
+kept(Result, #{json := Folder}) ->
+    erlmcp_bench_result:write(Result, unicode:characters_to_list(Folder));
+kept(Result, _) ->
+    erlmcp_metrology_validator:validate(Result).

@@ -1,0 +1,115 @@
+-module(erlmcp_cli_bench_table).
+-moduledoc """
+Results of workloads as a table: beside a figure, in parentheses, what an earlier erlmcp published
+for it. Pure.
+""".
+
+-export([workloads/1, results/1, failure/1]).
+
+%% The figures that stand in columns; others that have a mark stand below their result.
+-define(COLUMNS, [{"per second", [~"throughput_msg_per_s", ~"throughput_workflows_per_s"]},
+                  {"p50 us", [~"latency_p50_us"]}, {"p99 us", [~"latency_p99_us"]},
+                  {"max us", [~"latency_max_us"]}]).
+%% What else is said of a result that has it, unless it says that there is nothing to say.
+-define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
+                ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
+                ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
+                ~"connections", ~"bounded_by"]).
+-define(NOTHING, [0, ~"none", ~"not_judged"]).
+
+-doc "What there is to be measured.".
+-spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
+workloads(Workloads) ->
+    Width = lists:max([string:length(Id) || #{id := Id} <- Workloads]),
+    [[string:pad(Id, Width), "  ", said(Workload), $\n] || #{id := Id} = Workload <- Workloads].
+
+said(#{benchmark := core_ops, operations := Operations, workers := Workers}) ->
+    ["core_ops: ", number(Operations), " operations of each component, ", number(Workers),
+     " at once"];
+said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
+    ["stress: ", number(Target), " requests a second for ", number(Seconds), " s"];
+said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
+    ["integration: ", number(length(Steps)), " steps, each transport and era for ",
+     number(Seconds), " s"];
+said(#{benchmark := network_real, transport := Transport, connections := Connections,
+       duration_s := Seconds}) ->
+    ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
+     number(Seconds), " s"].
+
+-doc "The figures of results, each with its mark.".
+-spec results([erlmcp_bench_result:result()]) -> unicode:chardata().
+results([]) ->
+    [];
+results(Results) ->
+    [aligned([{"workload", [Title || {Title, _} <- ?COLUMNS], []}
+              | [row(Result) || Result <- Results]]),
+     "(...)  published by an earlier erlmcp, mostly without being measured\n"].
+
+row(Result) ->
+    Marks = erlmcp_bench_workloads:marks(Result),
+    {label(Result),
+     [column(Names, Result, Marks) || {_, Names} <- ?COLUMNS],
+     below(Result, Marks)}.
+
+%% What the name of the workload does not say.
+label(#{~"workload_id" := Id, ~"transport" := ~"in_process"}) -> Id;
+label(#{~"workload_id" := Id, ~"transport" := Transport, ~"era" := Era}) ->
+    [Id, $\s, Transport, $\s, Era].
+
+column(Names, Result, Marks) ->
+    case [Name || Name <- Names, is_map_key(Name, Result)] of
+        [Name | _] -> marked(Name, map_get(Name, Result), Marks);
+        [] -> "-"
+    end.
+
+marked(Name, Value, Marks) ->
+    [shown(Value) | [[" (", number(Mark), ")"] || {Of, Mark} <- Marks, Of =:= Name]].
+
+below(Result, Marks) ->
+    InColumns = lists:append([Names || {_, Names} <- ?COLUMNS]),
+    Names = [Name || {Name, _} <- Marks, not lists:member(Name, InColumns)]
+        ++ [Fact || Fact <- ?FACTS, not lists:keymember(Fact, 1, Marks)],
+    [[string:replace(Name, "_", " ", all), ": ", marked(Name, Value, Marks)]
+     || Name <- Names, #{Name := Value} <- [Result], not lists:member(Value, ?NOTHING)].
+
+shown(Number) when is_number(Number) -> number(Number);
+shown(Text) when is_binary(Text) -> Text.
+
+%% Three digits that mean something, and all those before the point.
+number(Number) when is_integer(Number) -> grouped(integer_to_list(Number));
+number(Number) when abs(Number) >= 100 -> grouped(integer_to_list(round(Number)));
+number(Number) when abs(Number) >= 10 -> float_to_list(float(Number), [{decimals, 1}]);
+number(Number) when abs(Number) >= 1 -> float_to_list(float(Number), [{decimals, 2}]);
+number(Number) -> float_to_list(float(Number), [{decimals, 4}]).
+
+grouped([$- | Digits]) -> [$- | grouped(Digits)];
+grouped(Digits) when length(Digits) =< 3 -> Digits;
+grouped(Digits) ->
+    {Front, Last} = lists:split(length(Digits) - 3, Digits),
+    grouped(Front) ++ [$, | Last].
+
+%% Rows of a name, cells, which are columns, and what stands below.
+aligned(Rows) ->
+    Widths = [lists:max([string:length(Text) || Text <- Column])
+              || Column <- columns([[Name | Cells] || {Name, Cells, _} <- Rows])],
+    [[line([Name | Cells], Widths), [["    ", Line, $\n] || Line <- Below]]
+     || {Name, Cells, Below} <- Rows].
+
+columns([[] | _]) -> [];
+columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
+
+line([Name | Cells], [Width | Widths]) ->
+    [string:pad(Name, Width),
+     [["  ", string:pad(Cell, Columns, leading)] || {Cell, Columns} <- lists:zip(Cells, Widths)],
+     $\n].
+
+-doc "What failed, in a line.".
+-spec failure(erlmcp_bench_run:failure()) -> unicode:chardata().
+failure({Workload, {leak, MibPerMin}}) ->
+    [Workload, ": a leak: the node's memory grows by ", number(MibPerMin), " MiB a minute"];
+failure({Workload, {degradation, PercentPerMin}}) ->
+    [Workload, ": it slows down: ", number(PercentPerMin), " % a minute"];
+failure({Workload, {wrong_answers, Count}}) when is_integer(Count) ->
+    [Workload, ": ", number(Count), " answers were wrong"];
+failure({Workload, Reason}) ->
+    [Workload, ": ", io_lib:format("~0tp", [Reason])].
