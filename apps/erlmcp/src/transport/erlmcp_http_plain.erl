@@ -115,8 +115,8 @@ arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
     Behind = <<Buffer/binary, Bytes/binary>>,
     case byte_size(Behind) > Max + ?BEHIND of
         true ->
-            ended({connection_error, limit_reached, 'More than a request waits behind another.'},
-                  Plain);
+            cut({connection_error, limit_reached, 'More than a request waits behind another.'},
+                Plain);
         false ->
             loop(Plain#plain{buffer = Behind})
     end.
@@ -297,6 +297,13 @@ closing(#plain{stream = none} = Plain) ->
     ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Plain);
 closing(Plain) ->
     loop(Plain#plain{closing = true}).
+
+%% Nothing more is read.
+-spec cut(term(), #plain{}) -> no_return().
+cut(Reason, #plain{children = Children} = Plain) ->
+    ok = terminate_stream(Reason, Plain),
+    ok = cowboy_children:terminate(Children),
+    exit({shutdown, Reason}).
 
 -spec ended(term(), #plain{}) -> no_return().
 ended(Reason, #plain{socket = Socket, transport = Transport, children = Children} = Plain) ->
