@@ -1,7 +1,8 @@
 -module(erlmcp_http).
 -moduledoc """
 Streamable HTTP on cowboy: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is
-the listener; `erlmcp_http_identity` looks who comes, `erlmcp_http_stream` answers its requests, and
+the listener. `erlmcp_http_plain` is the short way of what most requests are,
+`erlmcp_http_identity` looks who comes, `erlmcp_http_stream` answers its requests, and
 `erlmcp_http_sse` those of HTTP+SSE where the listener has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
@@ -58,7 +59,7 @@ security(#{tls := Given} = Options) ->
             {[], ranch_ssl, {cowboy_tls, #{}}, Tls}
     end;
 security(_) ->
-    {[], ranch_tcp, {cowboy_clear, #{}}, []}.
+    {[], ranch_tcp, {erlmcp_http_plain, #{}}, []}.
 
 cowboy_options(Limits, Options, Instance) ->
     case erlmcp_listen_options:sse(Options) of

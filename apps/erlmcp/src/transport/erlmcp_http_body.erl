@@ -27,8 +27,13 @@ stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}`
     | {ended, cowboy_stream:commands()}.
 -type limits() :: #{message_bytes := pos_integer(), receive_timeout_ms := pos_integer(), _ => _}.
 
--doc "Begins to read the body of a request whose head has been accepted.".
+-doc """
+Begins to read the body of a request whose head has been accepted. A plain request has it with its
+head, as `body`.
+""".
 -spec read(cowboy_req:req(), erlmcp_call:owner(), limits()) -> progress().
+read(#{body := Body}, _, _) ->
+    {whole, Body};
 read(#{has_body := true} = Request, Owner, Limits) ->
     {more, continue(Request), started(Request, Owner, Limits)};
 read(_, _, _) ->
@@ -54,6 +59,8 @@ within bounds, so that the connection lives on; where nothing says that it comes
 """.
 -spec refuse(erlmcp_refusal:refusal(), Extra :: #{binary() => binary()}, cowboy_req:req(),
              erlmcp_call:owner(), limits()) -> progress().
+refuse(Refusal, Extra, #{body := _}, _, _) ->
+    {ended, erlmcp_http_response:refuse(Refusal, undefined, Extra)};
 refuse(Refusal, Extra, #{has_body := true, version := 'HTTP/1.1' = Version, headers := Headers,
                          body_length := Length} = Request, Owner, Limits) ->
     Closing = maps:merge(Extra, closing(Version)),

@@ -1,7 +1,8 @@
 -module(erlmcp_http_connection).
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, and then it is cowboy's. One for which
+a place before anything is read, also before a TLS handshake, and then it is cowboy's, or in the
+clear that of plain requests first (`erlmcp_http_plain`). One for which
 there is no place is not left waiting in a queue of the system's: its requests are answered with the
 refusal (`erlmcp_http_refused`) and it ends.
 """.
@@ -13,7 +14,7 @@ refusal (`erlmcp_http_refused`) and it ends.
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
 
--type protocol() :: cowboy_clear | cowboy_tls | erlmcp_tls_listener.
+-type protocol() :: erlmcp_http_plain | cowboy_tls | erlmcp_tls_listener.
 
 -doc false.
 -spec start_link(ranch:ref(), module(), {protocol(), cowboy:opts()}) -> {ok, pid()}.
@@ -33,9 +34,13 @@ init(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}
         {refuse, Refusal} ->
             %% What cowboy is told when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
-            Protocol:connection_process(Parent, Ref, Transport,
-                                        refusing(Refusal, Parent, Options))
+            Cowboys = cowboys(Protocol),
+            Cowboys:connection_process(Parent, Ref, Transport,
+                                       refusing(Refusal, Parent, Options))
     end.
+
+cowboys(erlmcp_http_plain) -> cowboy_clear;
+cowboys(Protocol) -> Protocol.
 
 %% The message with the socket is for ranch:handshake/1, which takes it when it is its turn.
 address(Ref) ->

@@ -21,6 +21,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     instance := erlmcp_instance:instance(),
     calls := erlmcp_instance:of_calls(),
     path := binary(),
+    plain := erlmcp_http_plain_head:patterns(),
     %% of one request, by the door
     identity => erlmcp_auth:identity(),
     insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
@@ -56,8 +57,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -spec config(map(), erlmcp_instance:instance()) -> config().
 config(Options, #{limits := Limits} = Instance) ->
     #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
+    Path = maps:get(path, Options, ~"/mcp"),
     #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
-      path => maps:get(path, Options, ~"/mcp"),
+      path => Path, plain => erlmcp_http_plain_head:patterns(Path),
       message_bytes => Max, receive_timeout_ms => Timeout}.
 
 -doc false.

@@ -1,0 +1,374 @@
+-module(erlmcp_http_plain).
+-moduledoc """
+The short way of an HTTP/1.1 request in the clear: the process of a connection on which nothing but
+plain requests come (`m:erlmcp_http_plain_head`), each as a whole. They go to the same stream
+handlers, and have their answers from them, as cowboy's; what cowboy does for all of HTTP costs more
+than all that is ours.
+
+With the first bytes that are anything else the connection becomes cowboy's, which is given them to
+read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
+""".
+
+-export([connection_process/4]).
+-export([system_continue/3, system_terminate/4, system_code_change/4]).
+
+%% Packets until the socket is asked for again.
+-define(ACTIVE, 100).
+%% Bytes that may wait behind a request that is served, beside the next one's message.
+-define(BEHIND, 65_536).
+%% Milliseconds that a plain request may take to arrive. Who needs longer is cowboy's to wait for.
+-define(WHOLE, 1000).
+%% Milliseconds in which a client is to have read what it was told last.
+-define(LINGER, 1000).
+%% The number of the first stream: cowboy's own, if the connection becomes its, begin with 1.
+-define(FIRST, (1 bsl 32)).
+
+-record(plain, {
+    parent :: pid(),
+    ref :: ranch:ref(),
+    socket :: inet:socket(),
+    transport :: module(),
+    options :: cowboy:opts(),
+    idle_ms :: pos_integer(),
+    %% what all requests of the connection have in common
+    request :: map(),
+    %% of the last request, whose head the next one's often is
+    head = none :: none | {Head :: binary(), map(), Length :: non_neg_integer()},
+    buffer = <<>> :: binary(),
+    %% milliseconds: when the first byte of an unfinished request came
+    since = none :: none | integer(),
+    children = cowboy_children:init() :: term(),
+    number = ?FIRST :: pos_integer(),
+    stream = none :: none | {cowboy_stream:streamid(), Handler :: term()},
+    %% of the answer: nothing, its head (with its length, or in chunks), all
+    sent = nothing :: nothing | length | chunks | all,
+    closing = false :: boolean()
+}).
+
+-doc false.
+-spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> ok.
+connection_process(Parent, Ref, Transport, #{request_timeout := Idle} = Options) ->
+    {ok, Socket} = ranch:handshake(Ref),
+    _ = process_flag(trap_exit, true),
+    maybe
+        {ok, Peer} ?= Transport:peername(Socket),
+        {ok, Sock} ?= Transport:sockname(Socket),
+        ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
+        #{erlmcp := #{path := Path}} = Options,
+        loop(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
+                    options = Options, idle_ms = Idle,
+                    request = #{ref => Ref, pid => self(), peer => Peer, sock => Sock,
+                                cert => undefined, method => ~"POST", scheme => ~"http",
+                                path => Path, qs => <<>>, version => 'HTTP/1.1'}})
+    else
+        {error, _} -> exit({shutdown, closed})
+    end.
+
+loop(#plain{parent = Parent, socket = Socket} = Plain) ->
+    receive
+        {tcp, Socket, Bytes} -> arrived(Bytes, Plain);
+        {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
+        {tcp_passive, Socket} -> loop(read_on(Plain));
+        {tcp_closed, Socket} ->
+            ended({socket_error, closed, 'The socket has been closed.'}, Plain);
+        {tcp_error, Socket, Why} ->
+            ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain);
+        {'EXIT', Parent, shutdown} -> closing(Plain);
+        {'EXIT', Parent, Reason} ->
+            ended({stop, {exit, Reason}, 'Parent process terminated.'}, Plain);
+        {'EXIT', Pid, _} = Exit -> go_on(down(Pid, Exit, Plain));
+        {timeout, Timer, {shutdown, Pid}} ->
+            ok = cowboy_children:shutdown_timeout(Plain#plain.children, Timer, Pid),
+            loop(Plain);
+        {'$gen_call', From, Call} ->
+            ok = cowboy_children:handle_supervisor_call(Call, From, Plain#plain.children, ?MODULE),
+            loop(Plain);
+        {system, From, Request} ->
+            sys:handle_system_msg(Request, From, Parent, ?MODULE, [], Plain);
+        _ -> loop(Plain)
+    after patience(Plain) ->
+        late(Plain)
+    end.
+
+%% The next request may be there already.
+go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Plain);
+go_on(Plain) -> loop(Plain).
+
+patience(#plain{stream = {_, _}}) -> infinity;
+patience(#plain{since = none, idle_ms = Idle}) -> Idle;
+patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
+
+%% Nobody asked for anything; or somebody did, slowly.
+late(#plain{since = none} = Plain) ->
+    ended({connection_error, timeout, 'No request-line received before timeout.'}, Plain);
+late(Plain) ->
+    hand_over(Plain).
+
+%% Its requests.
+
+arrived(Bytes, #plain{buffer = <<>>, stream = none} = Plain) ->
+    next(Plain#plain{buffer = Bytes});
+arrived(Bytes, #plain{buffer = Buffer, stream = none} = Plain) ->
+    next(Plain#plain{buffer = <<Buffer/binary, Bytes/binary>>});
+arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
+    #plain{options = #{erlmcp := #{message_bytes := Max}}} = Plain,
+    Behind = <<Buffer/binary, Bytes/binary>>,
+    case byte_size(Behind) > Max + ?BEHIND of
+        true ->
+            cut({connection_error, limit_reached, 'More than a request waits behind another.'},
+                Plain);
+        false ->
+            loop(Plain#plain{buffer = Behind})
+    end.
+
+next(#plain{buffer = Buffer, head = {Head, Request, Length}} = Plain) ->
+    Size = byte_size(Head),
+    case Buffer of
+        <<Head:Size/binary, "\r\n\r\n", Body:Length/binary, Rest/binary>> ->
+            request(Request, Body, Plain#plain{buffer = Rest});
+        _ ->
+            read(Plain)
+    end;
+next(Plain) ->
+    read(Plain).
+
+read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
+    #{erlmcp := #{plain := Patterns}} = Options,
+    case erlmcp_http_plain_head:read(Buffer, Patterns) of
+        {ok, #{length := Length} = Read, Head, Behind} ->
+            case Behind of
+                <<Body:Length/binary, Rest/binary>> ->
+                    #{headers := Headers, host := Host, port := Port} = Read,
+                    Request = Common#{headers => Headers, host => Host, port => port(Port),
+                                      has_body => Length > 0, body_length => Length},
+                    request(Request, Body, Plain#plain{buffer = Rest,
+                                                       head = {Head, Request, Length}});
+                _ ->
+                    unfinished(Plain)
+            end;
+        more -> unfinished(Plain);
+        other -> hand_over(Plain)
+    end.
+
+port(undefined) -> 80;
+port(Port) -> Port.
+
+unfinished(#plain{since = none} = Plain) -> loop(Plain#plain{since = now_ms()});
+unfinished(Plain) -> loop(Plain).
+
+request(Request, Body, #plain{number = Id, options = Options} = Plain) ->
+    Asked = Request#{streamid => Id, body => Body},
+    Begun = Plain#plain{number = Id + 1, since = none, sent = nothing},
+    try cowboy_stream:init(Id, Asked, Options) of
+        {Commands, Handler} ->
+            go_on(commands(Commands, Begun#plain{stream = {Id, Handler}}))
+    catch
+        Class:Reason:Stacktrace ->
+            ok = failed(init, [Id, Asked, Options], Class, Reason, Stacktrace, Options),
+            _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Begun),
+            ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Begun)
+    end.
+
+%% What is told to the stream.
+
+told(Id, Message, #plain{stream = {Id, Handler}, options = Options} = Plain) ->
+    try cowboy_stream:info(Id, Message, Handler) of
+        {Commands, Next} -> commands(Commands, Plain#plain{stream = {Id, Next}})
+    catch
+        Class:Reason:Stacktrace ->
+            ok = failed(info, [Id, Message, Handler], Class, Reason, Stacktrace, Options),
+            commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Plain)
+    end;
+told(_, _, Plain) ->
+    Plain.
+
+down(Pid, Exit, #plain{children = Children} = Plain) ->
+    case cowboy_children:down(Children, Pid) of
+        {ok, undefined, Left} -> Plain#plain{children = Left};
+        {ok, Id, Left} -> told(Id, Exit, Plain#plain{children = Left});
+        error -> Plain
+    end.
+
+%% What the handlers want.
+
+commands([], Plain) ->
+    Plain;
+commands([{response, Status, Headers, Body} | Commands], #plain{sent = nothing} = Plain) ->
+    commands(Commands, sent(Status, Headers, Body, Plain));
+commands([stop | _], Plain) ->
+    stopped(normal, Plain);
+commands([{spawn, Pid, Shutdown} | Commands], #plain{stream = {Id, _}} = Plain) ->
+    Children = cowboy_children:up(Plain#plain.children, Pid, Id, Shutdown),
+    commands(Commands, Plain#plain{children = Children});
+commands([{headers, Status, Headers} | Commands], #plain{sent = nothing} = Plain) ->
+    {Framed, Sent} = case Headers of
+        #{~"content-length" := _} -> {Headers, length};
+        #{} -> {Headers#{~"transfer-encoding" => ~"chunked"}, chunks}
+    end,
+    {Known, Next} = connection(Framed, Plain),
+    ok = send(cow_http:response(Status, 'HTTP/1.1', maps:to_list(Known)), Next),
+    commands(Commands, Next#plain{sent = Sent});
+commands([{data, IsFin, Data} | Commands], Plain) ->
+    ok = data(IsFin, Data, Plain),
+    commands(Commands, case IsFin of
+                           fin -> Plain#plain{sent = all};
+                           nofin -> Plain
+                       end);
+commands([{internal_error, _, _} = Reason | _], Plain) ->
+    stopped(Reason, Plain);
+%% The body is there.
+commands([{flow, _} | Commands], Plain) ->
+    commands(Commands, Plain).
+
+data(_, Data, #plain{sent = length} = Plain) -> send(Data, Plain);
+data(IsFin, Data, #plain{sent = chunks} = Plain) ->
+    chunk(IsFin, Data, iolist_size(Data), Plain).
+
+chunk(fin, _, 0, Plain) -> send(~"0\r\n\r\n", Plain);
+chunk(nofin, _, 0, _) -> ok;
+chunk(fin, Data, Size, Plain) ->
+    send([integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n0\r\n\r\n"], Plain);
+chunk(nofin, Data, Size, Plain) ->
+    send([integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n"], Plain).
+
+sent(Status, Headers, Body, Plain) ->
+    {Known, Next} = connection(Headers, Plain),
+    ok = send([cow_http:response(Status, 'HTTP/1.1', maps:to_list(Known)), Body], Next),
+    Next#plain{sent = all}.
+
+connection(#{~"connection" := ~"close"} = Headers, Plain) ->
+    {Headers, Plain#plain{closing = true}};
+connection(Headers, #plain{closing = true} = Plain) ->
+    {Headers#{~"connection" => ~"close"}, Plain};
+connection(Headers, Plain) ->
+    {Headers, Plain}.
+
+send(Bytes, #plain{socket = Socket, transport = Transport} = Plain) ->
+    case Transport:send(Socket, Bytes) of
+        ok -> ok;
+        {error, Why} -> ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain)
+    end.
+
+stopped(Reason, #plain{sent = nothing} = Plain) ->
+    Status = case Reason of
+        normal -> 204;
+        _ -> 500
+    end,
+    stopped(Reason, sent(Status, #{~"content-length" => ~"0" || Status =:= 500}, <<>>, Plain));
+stopped(Reason, #plain{sent = chunks} = Plain) ->
+    ok = chunk(fin, <<>>, 0, Plain),
+    stopped(Reason, Plain#plain{sent = all});
+stopped(Reason, #plain{stream = {Id, _}, children = Children, closing = Closing} = Plain) ->
+    ok = terminate_stream(Reason, Plain),
+    Rested = Plain#plain{stream = none, children = cowboy_children:shutdown(Children, Id)},
+    %% What has a length and less than that can only be cut.
+    case Closing orelse Reason =/= normal orelse Plain#plain.sent =/= all of
+        true -> ended(Reason, Rested);
+        false -> Rested
+    end.
+
+terminate_stream(_, #plain{stream = none}) ->
+    ok;
+terminate_stream(Reason, #plain{stream = {Id, Handler}, options = Options}) ->
+    try cowboy_stream:terminate(Id, Reason, Handler) of
+        _ -> ok
+    catch
+        Class:Why:Stacktrace ->
+            failed(terminate, [Id, Reason, Handler], Class, Why, Stacktrace, Options)
+    end.
+
+failed(Callback, Arguments, Class, Reason, Stacktrace, Options) ->
+    Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
+    _ = cowboy:log(Log, Options),
+    ok.
+
+%% The socket.
+
+read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
+    case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
+        ok -> Plain;
+        {error, Why} -> ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain)
+    end.
+
+%% Its end.
+
+%% Whoever is being answered is answered; then it is over.
+closing(#plain{stream = none} = Plain) ->
+    ended({stop, {exit, shutdown}, 'Parent process requested shutdown.'}, Plain);
+closing(Plain) ->
+    loop(Plain#plain{closing = true}).
+
+%% Nothing more is read.
+-spec cut(term(), #plain{}) -> no_return().
+cut(Reason, #plain{children = Children} = Plain) ->
+    ok = terminate_stream(Reason, Plain),
+    ok = cowboy_children:terminate(Children),
+    exit({shutdown, Reason}).
+
+-spec ended(term(), #plain{}) -> no_return().
+ended(Reason, #plain{socket = Socket, transport = Transport, children = Children} = Plain) ->
+    ok = terminate_stream(Reason, Plain),
+    ok = cowboy_children:terminate(Children),
+    case Transport:shutdown(Socket, write) of
+        ok -> linger(Socket, Transport, now_ms() + ?LINGER);
+        {error, _} -> ok
+    end,
+    exit({shutdown, Reason}).
+
+%% What it still sends is read, or a reset would take from it what it was told.
+linger(Socket, Transport, End) ->
+    _ = Transport:setopts(Socket, [{active, ?ACTIVE}]),
+    lingering(Socket, Transport, End).
+
+lingering(Socket, Transport, End) ->
+    receive
+        {tcp_closed, Socket} -> ok;
+        {tcp_error, Socket, _} -> ok;
+        {tcp_passive, Socket} -> linger(Socket, Transport, End);
+        _ -> lingering(Socket, Transport, End)
+    after max(0, End - now_ms()) ->
+        ok
+    end.
+
+%% Cowboy reads what was read of the next request as if it came now.
+hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
+                 options = Options, buffer = Buffer, children = Children}) ->
+    ok = cowboy_children:terminate(Children),
+    _ = Transport:setopts(Socket, [{active, false}]),
+    self() ! {tcp, Socket, all_of(Socket, Buffer)},
+    _ = [self() ! End || End <- end_of(Socket)],
+    cowboy_http:init(Parent, Ref, Socket, Transport, undefined, Options).
+
+all_of(Socket, Buffer) ->
+    receive
+        {tcp, Socket, Bytes} -> all_of(Socket, <<Buffer/binary, Bytes/binary>>);
+        {tcp_passive, Socket} -> all_of(Socket, Buffer)
+    after 0 ->
+        Buffer
+    end.
+
+end_of(Socket) ->
+    receive
+        {tcp_closed, Socket} = End -> [End];
+        {tcp_error, Socket, _} = End -> [End]
+    after 0 ->
+        []
+    end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).
+
+-doc false.
+-spec system_continue(pid(), list(), #plain{}) -> no_return().
+system_continue(_, _, Plain) ->
+    loop(Plain).
+
+-doc false.
+-spec system_terminate(term(), pid(), list(), #plain{}) -> no_return().
+system_terminate(_, _, _, Plain) ->
+    closing(Plain).
+
+-doc false.
+-spec system_code_change(#plain{}, module(), term(), term()) -> {ok, #plain{}}.
+system_code_change(Plain, _, _, _) ->
+    {ok, Plain}.
