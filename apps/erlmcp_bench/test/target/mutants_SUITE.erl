@@ -1,0 +1,92 @@
+-module(mutants_SUITE).
+-moduledoc """
+The instruments, on servers that are broken on purpose: each finds what is wrong, and finds nothing
+in the same server when it is whole. An instrument that cannot fail is none.
+""".
+
+-export([suite/0, all/0]).
+-export([lost_replies_are_found/1, other_ids_are_found/1, added_milliseconds_are_found/1,
+         a_leak_is_found/1]).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [lost_replies_are_found, other_ids_are_found, added_milliseconds_are_found, a_leak_is_found].
+
+%% By the load generator: each request is accounted for.
+lost_replies_are_found(_) ->
+    Plan = #{connections => 4, loop => {closed, 1}, duration_ms => 500, timeout_ms => 2_000},
+    {0, 0} = counted(none, Plan),
+    {Lost, 0} = counted(drops_replies, Plan),
+    true = Lost > 0.
+
+%% By the load generator: each reply is read.
+other_ids_are_found(_) ->
+    Plan = #{connections => 4, loop => {closed, 1}, duration_ms => 500},
+    {0, 0} = counted(none, Plan),
+    {_, Wrong} = counted(answers_wrong_ids, Plan),
+    true = Wrong > 0.
+
+%% What failed and what was wrong of several hundred requests, however long they take.
+counted(Mutant, Plan) ->
+    {ok, Target} = erlmcp_bench_target:start(#{mutant => Mutant}),
+    Counted = counted(Target, Plan, 300, {0, 0}),
+    ok = erlmcp_bench_target:stop(Target),
+    Counted.
+
+counted(_, _, Left, Counted) when Left =< 0 ->
+    Counted;
+counted(Target, Plan, Left, {Failed, Wrong}) ->
+    #{sent := Sent, failed := Reasons, wrong := More} = run(Target, Plan),
+    counted(Target, Plan, Left - Sent,
+            {Failed + lists:sum(maps:values(Reasons)), Wrong + More}).
+
+%% By the comparison with a baseline. On one connection one request is served after the other, so
+%% that what is added shows far beyond what a busy machine does.
+added_milliseconds_are_found(Config) ->
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "added_milliseconds"),
+    Plan = #{connections => 1, loop => {closed, 64}, duration_ms => 500, warmup_ms => 100},
+    [_, _, Last] = Files = [written(loaded(none, Plan), Folder, Run) || Run <- [1, 2, 3]],
+    {ok, Baseline} = erlmcp_bench_baseline:make(Files),
+    true = verdict([Last], Baseline) =/= regression,
+    Slower = written(loaded(adds_5_ms, Plan), Folder, 4),
+    regression = verdict([Slower], Baseline).
+
+written(Report, Folder, Run) ->
+    Result = erlmcp_bench_result:from_load(
+        #{workload_id => ~"echo", benchmark => ~"load", transport => http1, scope => per_node,
+          command_line => ~"mutants_SUITE"}, Report),
+    {ok, File} = erlmcp_bench_result:write(Result, filename:join(Folder, integer_to_list(Run))),
+    File.
+
+verdict(Files, Baseline) ->
+    {ok, #{findings := Findings}} = erlmcp_bench_compare:compare(Files, Baseline),
+    erlmcp_bench_compare:worst(Findings).
+
+%% By the stress benchmark: a line through what the node still has when garbage was collected.
+a_leak_is_found(_) ->
+    [] = leaks(stressed(none)),
+    [_] = leaks(stressed(leaks_1_kib)).
+
+stressed(Mutant) ->
+    {ok, Target} = erlmcp_bench_target:start(#{mutant => Mutant}),
+    Outcome = erlmcp_bench_target:call(
+        Target, erlmcp_bench_stress, run_workload,
+        [#{id => ~"stress_30s_100k_ops", duration_s => 3, target_ops_per_s => 2_000,
+           workers => 4, sample_ms => 500}]),
+    ok = erlmcp_bench_target:stop(Target),
+    Outcome.
+
+leaks({ok, _}) -> [];
+leaks({error, #{failures := Failures}}) -> [Leak || {_, {leak, _} = Leak} <- Failures].
+
+loaded(Mutant, Plan) ->
+    {ok, Target} = erlmcp_bench_target:start(#{mutant => Mutant}),
+    Report = run(Target, Plan),
+    ok = erlmcp_bench_target:stop(Target),
+    Report.
+
+run(Target, Plan) ->
+    {ok, Report} = erlmcp_load:run(Plan#{target => {http, erlmcp_bench_target:url(Target)}}),
+    Report.
