@@ -27,7 +27,7 @@ and all figures; of the environment `load_generator` (`in_node` or `out_of_node`
 
 %% What tells results of one measurement from those of another.
 -define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
-                   ~"payload_bytes", ~"workers", ~"against"]).
+                   ~"payload_bytes", ~"workers", ~"against", ~"shortened"]).
 -define(MIB, 1_048_576).
 
 -doc """
@@ -60,7 +60,7 @@ now_as_text() ->
 A result of the load generator's report: of `Base`, which says what was measured and may overrule
 what follows from the report.
 """.
--spec from_load(Base :: fields(), Report :: map()) -> result().
+-spec from_load(Base :: fields(), Report :: erlmcp_load_report:report()) -> result().
 from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latency} = Report) ->
     Figures = [#{sample_count => Answered, duration_s => Seconds,
                  throughput_msg_per_s => Answered / Seconds},
@@ -73,7 +73,7 @@ from_load(Base, #{answered := Answered, duration_s := Seconds, latency := Latenc
                  || {Key, Name} <- [{server_rss_bytes, memory_rss_mib_per_node},
                                     {server_rss_max_bytes, memory_rss_max_mib_per_node}],
                     #{Key := Bytes} <- [Report], Bytes > 0},
-               #{opened_per_s => Rate || #{opened_per_s := Rate} <- [Report]},
+               #{opened_connections_per_s => Rate || #{opened_per_s := Rate} <- [Report]},
                #{seconds => Samples || #{seconds := [_ | _] = Samples} <- [Report]}],
     completed(lists:foldl(fun(Fields, Others) -> maps:merge(Others, decoded(Fields)) end, #{},
                           Figures ++ [Base])).
@@ -192,9 +192,10 @@ identity(Result) -> maps:with(?IDENTITY, Result).
 label(#{~"workload_id" := Workload} = Result) ->
     [Workload | [[$\s, label(Name, map_get(Name, Result))]
                  || Name <- ?IDENTITY -- [~"benchmark", ~"workload_id"],
-                    is_map_key(Name, Result)]].
+                    is_map_key(Name, Result), map_get(Name, Result) =/= false]].
 
 label(_, Text) when is_binary(Text) -> Text;
+label(Name, true) -> Name;
 label(Name, Value) -> [Name, $=, json:encode(Value)].
 
 -doc "Why results could not be read or written.".

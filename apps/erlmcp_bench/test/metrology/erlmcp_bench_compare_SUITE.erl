@@ -168,6 +168,11 @@ what_cannot_be_compared(Config) ->
     {error, nothing_to_compare} = erlmcp_bench_compare:compare([Other], Baseline),
     {ok, #{unknown := [#{~"against" := ~"http://127.0.0.1:1/mcp"}]}} =
         erlmcp_bench_compare:compare([Other, valid()], Baseline),
+    %% A run that was made shorter is not what the whole one is.
+    Shorter = valid(#{~"shortened" => true}),
+    {error, nothing_to_compare} = erlmcp_bench_compare:compare([Shorter], Baseline),
+    ~"tcp_burst_100_1kib tcp shortened" =
+        unicode:characters_to_binary(erlmcp_bench_result:label(Shorter)),
     Larger = valid(#{~"environment" => (environment())#{~"cores" := 4}}),
     {error, {other_machine, ~"2-core-x86_64", [~"4-core-x86_64"]}} =
         erlmcp_bench_compare:compare([Larger], Baseline),

@@ -82,7 +82,7 @@ a_report_becomes_a_result(_) ->
       ~"refused_count" := #{~"1056" := 6}, ~"failed_count" := #{~"timeout" := 3},
       ~"sent_count" := 1010, ~"wrong_count" := 1, ~"unsent_count" := 2, ~"lateness_p99_us" := 7,
       ~"cpu_us_per_msg" := 60.0, ~"generator_cpu_us_per_msg" := 30.0, ~"connections" := 10,
-      ~"memory_rss_mib_per_node" := 100.0} = Result,
+      ~"opened_connections_per_s" := 2.5, ~"memory_rss_mib_per_node" := 100.0} = Result,
     [1, 1] = hd(Entries),
     100 = lists:sum([Count || [_, Count] <- Entries]),
     %% Nothing was late or refused: nothing is said of it.
