@@ -97,20 +97,21 @@ send(#{writer := Writer}, Bytes) ->
     ok.
 
 -doc "What a message says of the program.".
--spec message(term(), program()) -> {bytes, binary()} | {closed, closed | ended} | other.
+-spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.
 message({Port, {data, Bytes}}, #{port := Port}) -> {bytes, Bytes};
 message({Port, {exit_status, _}}, #{port := Port}) -> {closed, ended};
-message({'DOWN', Closed, port, _, _}, #{closed := Closed}) -> {closed, closed};
+%% It may have closed its input before it has ended.
+message({'DOWN', Closed, port, _, _}, #{closed := Closed}) -> {closed, ended};
 message(_, _) -> other.
 
 -doc "The next of them, within so many milliseconds; others are left where they are.".
 -spec next(program(), Milliseconds :: non_neg_integer()) ->
-    {bytes, binary()} | {closed, closed | ended} | timeout.
+    {bytes, binary()} | {closed, ended} | timeout.
 next(#{port := Port, closed := Closed}, Milliseconds) ->
     receive
         {Port, {data, Bytes}} -> {bytes, Bytes};
         {Port, {exit_status, _}} -> {closed, ended};
-        {'DOWN', Closed, port, _, _} -> {closed, closed}
+        {'DOWN', Closed, port, _, _} -> {closed, ended}
     after Milliseconds ->
         timeout
     end.

@@ -202,9 +202,10 @@ finishing(#run{phase = running, before = none} = Run) ->
     Mark = erlmcp_load_sample:mark(Run#run.settings),
     finishing(Run#run{before = Mark, last = Mark, from = now_us(), until = now_us()});
 finishing(#run{phase = running, settings = Settings, connections = Connections} = Run) ->
+    %% A program ends with its connection, and is to be looked at before.
+    Sampled = sampled(Run),
     _ = [ok = erlmcp_load_connection:finish(Pid) || Pid := _ <- Connections],
     #{timeout_us := Timeout} = Settings,
-    Sampled = sampled(Run),
     timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
 
 %% The end.

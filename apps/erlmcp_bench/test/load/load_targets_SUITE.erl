@@ -11,6 +11,8 @@
 
 -define(WAIT, 30_000).
 -define(ANSWERED, 100).
+%% Milliseconds that are waited for what does not come.
+-define(PATIENCE, 300).
 
 all() ->
     [{group, http}, {group, stdio}].
@@ -129,30 +131,23 @@ fixture(Config) ->
     [proplists:get_value(program, Config), "serve", "erlmcp_bench_fixture", "--stdio"].
 
 wrong_ids_are_seen(_) ->
-    #{answered := 0, sent := Sent, unsent := Unsent, wrong := Sent} =
-        loaded({stdio, answering("while read -r _; do " ++ reply("1999999999") ++ "; done")},
-               overdue()),
-    true = Sent + Unsent > 0.
+    Program = answering("while read -r _; do " ++ reply("1999999999") ++ "; done"),
+    Load = loaded_until({wrong, id}, Program, #{timeout_ms => ?PATIENCE}),
+    #{answered := 0, wrong_by := #{id := _}} = erlmcp_load:stop(Load).
 
 silence_is_a_timeout(_) ->
-    timed_out(loaded({stdio, answering("exec cat >/dev/null")}, overdue())).
-
-timed_out(#{answered := 0, sent := Sent, unsent := Unsent, failed := Failed}) ->
-    true = Sent + Unsent > 0 andalso Sent =:= lists:sum(maps:values(Failed))
-        andalso [] =:= maps:keys(Failed) -- [timeout].
-
-overdue() ->
-    #{loop => {open, 50, even}, duration_ms => 100, timeout_ms => 400}.
+    Load = loaded_until({failed, timeout}, answering("exec cat >/dev/null"),
+                        #{timeout_ms => ?PATIENCE, loop => {closed, 4}}),
+    #{answered := 0, sent := Sent, failed := #{timeout := Sent}} = erlmcp_load:stop(Load).
 
 an_end_is_a_failure(Config) ->
     File = file("starts", Config),
-    {ok, Load} = erlmcp_load:start(#{
-        target => {stdio, answering("echo >>'" ++ File ++ "'; read -r _; exit 3")},
-        loop => {open, 20, even}, duration_ms => ?WAIT}),
+    Load = loaded_until({failed, ended}, answering("echo >>'" ++ File ++ "'; read -r _; exit 3"),
+                        #{loop => {open, 20, even}}),
     %% It is started again.
     ok = awaited(fun() -> filelib:file_size(File) > 1 end),
-    #{answered := 0, failed := #{ended := Failed}, lost := Lost} = erlmcp_load:stop(Load),
-    true = Failed > 0 andalso Lost > 0.
+    #{answered := 0, lost := Lost} = erlmcp_load:stop(Load),
+    true = Lost > 0.
 
 a_program_that_is_not_there(_) ->
     {error, {open, enoent}} = erlmcp_load:run(#{target => {stdio, ["no-such-program-of-erlmcp"]}}),
@@ -163,8 +158,10 @@ a_program_that_is_not_there(_) ->
 %% And it is ended with the load, although it stays when its input is closed.
 one_that_does_not_read_holds_nobody_up(Config) ->
     File = file("stays", Config),
-    timed_out(loaded({stdio, answering("echo $$ >'" ++ File ++ "'; exec sleep 1000")},
-                     (overdue())#{payload_bytes => 200_000})),
+    Load = loaded_until({failed, timeout}, answering("echo $$ >'" ++ File ++ "'; exec sleep 1000"),
+                        #{timeout_ms => ?PATIENCE, loop => {closed, 4}, payload_bytes => 200_000}),
+    ok = awaited(fun() -> filelib:file_size(File) > 0 end),
+    #{answered := 0, sent := Sent, failed := #{timeout := Sent}} = erlmcp_load:stop(Load),
     {ok, Pid} = file:read_file(File),
     true = is_gone(string:trim(Pid)).
 
@@ -231,8 +228,14 @@ answered(Left) ->
 forgotten() ->
     receive {erlmcp_load, _, _, _} -> forgotten() after 0 -> ok end.
 
-%% A load of a server that answers nothing.
-loaded(Target, Plan) ->
-    {ok, Report} = erlmcp_load:run(maps:put(target, Target, Plan)),
-    ct:log("~tp", [maps:remove(seconds, Report)]),
-    Report.
+%% A load of a program, that runs until this has become of a request. It has little patience, and
+%% where the program did not get to start in that time it is begun again.
+loaded_until(Outcome, Program, Plan) ->
+    case erlmcp_load:start(Plan#{target => {stdio, Program}, duration_ms => ?WAIT,
+                                 observer => self()}) of
+        {ok, Load} ->
+            receive {erlmcp_load, Outcome, _, _} -> ok after ?WAIT -> ct:fail(Outcome) end,
+            Load;
+        {error, {open, timeout}} ->
+            loaded_until(Outcome, Program, Plan)
+    end.
