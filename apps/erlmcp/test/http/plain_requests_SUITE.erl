@@ -1,0 +1,210 @@
+-module(plain_requests_SUITE).
+-moduledoc """
+RFC 9112: the short way of plain requests (`erlmcp_http_plain`), and that what is not plain fares as
+if there were none: on a new connection, and on one that has had a plain request.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
+         portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
+         a_connection_that_is_to_close_does/1, what_is_read_is_what_stands_there/1]).
+
+-include_lib("proper/include/proper.hrl").
+
+-import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, closed/1, start/1, message/3,
+                           definitions/1]).
+
+-define(BODY, ~"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}").
+%% Longer than a plain request is waited for.
+-define(SLOW, 1_300).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [others_are_treated_as_ever, others_may_follow_and_be_followed, portions_are_put_together,
+     slow_ones_are_waited_for, idle_connections_end, a_connection_that_is_to_close_does,
+     what_is_read_is_what_stands_there].
+
+%% Its process is this one's to end.
+init_per_suite(Config) ->
+    Suite = self(),
+    Keeper = spawn(fun() ->
+        Suite ! {self(), start(definitions(Suite))},
+        receive stop -> ok end
+    end),
+    receive {Keeper, Server} -> [{keeper, Keeper}, {server, Server} | Config] end.
+
+end_per_suite(Config) ->
+    proplists:get_value(keeper, Config) ! stop.
+
+server(Config) -> proplists:get_value(server, Config).
+
+%% A whole plain request, with other lines of its head or another body.
+request() -> request([]).
+
+request(Lines) -> request(~"POST /mcp HTTP/1.1", lines() ++ Lines, body()).
+
+request(First, Lines, Body) ->
+    iolist_to_binary([[Line, ~"\r\n"] || Line <- [First | Lines]] ++ [~"\r\n", Body]).
+
+lines() ->
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    [~"Host: 127.0.0.1", [~"Content-Length: ", integer_to_binary(iolist_size(Body))]
+     | [[Name, ~": ", Value] || {Name, Value} <- Headers]].
+
+body() ->
+    {_, Body} = message(~"tools/list", #{}, #{}),
+    iolist_to_binary(Body).
+
+without(Name) ->
+    [Line || Line <- lines(), string:prefix(iolist_to_binary(Line), Name) =:= nomatch].
+
+first(Line) -> request(Line, lines(), body()).
+
+others() ->
+    Length = integer_to_binary(byte_size(body())),
+    Chunk = [integer_to_binary(byte_size(body()), 16), ~"\r\n", body(), ~"\r\n0\r\n\r\n"],
+    Post = ~"POST /mcp HTTP/1.1",
+    #{
+        %% "A sender MUST NOT send a Content-Length header field in any message that contains a
+        %% Transfer-Encoding header field."
+        both_lengths => {400, request([~"Transfer-Encoding: chunked"])},
+        two_lengths => {400, request([[~"Content-Length: ", Length]])},
+        two_lengths_that_differ => {400, request([~"Content-Length: 1"])},
+        no_number => {400, request(Post, [~"Content-Length: +5" | without("Content-Length")],
+                                   body())},
+        %% "A server MUST respond with a 400 to any HTTP/1.1 request message that lacks a Host
+        %% header field and to any request message that contains more than one."
+        no_host => {400, request(Post, without("Host"), body())},
+        two_hosts => {400, request([~"Host: 127.0.0.1, evil.example.com"])},
+        no_name => {400, request([~": x"])},
+        space_before_the_colon => {400, request([~"X-Mine : x"])},
+        folded => {400, request([~"X-Mine: a", ~" b"])},
+        bare_newline => {400, request([~"X-Mine: a\nX-Other: b"])},
+        bare_return => {400, request([~"X-Mine: a\rb"])},
+        zero => {400, request([~"X-Mine:", <<"X-Zero: a", 0, "b">>])},
+        long_value => {431, request([[~"X-Mine: ", binary:copy(~"x", 5_000)]])},
+        many => {431, request([[~"X-", integer_to_binary(N), ~": x"] || N <- lists:seq(1, 101)])},
+        another_version => {505, first(~"POST /mcp HTTP/1.2")},
+        another_path => {404, first(~"POST /other HTTP/1.1")},
+        a_query => {200, first(~"POST /mcp?a=b HTTP/1.1")},
+        another_method => {405, first(~"PUT /mcp HTTP/1.1")},
+        older => {200, first(~"POST /mcp HTTP/1.0")},
+        whole_address => {200, first(~"POST http://127.0.0.1/mcp HTTP/1.1")},
+        chunked => {200, request(Post, [~"Transfer-Encoding: chunked"
+                                        | without("Content-Length")], Chunk)},
+        an_empty_line_before => {200, [~"\r\n", request()]},
+        to_close => {200, request([~"Connection: close"])},
+        plain => {200, request()},
+        to_be_kept => {200, request([~"Connection: keep-alive"])}
+    }.
+
+others_are_treated_as_ever(Config) ->
+    [{Name, Status, Status} = {Name, Status, status(Bytes, Before, Config)}
+     || Name := {Status, Bytes} <- others(), Before <- [[], [request()], [request(), request()]]].
+
+status(Bytes, Before, Config) ->
+    Socket = connect(server(Config)),
+    [begin
+         write(Socket, Plain),
+         #{status := 200} = response(Socket)
+     end || Plain <- Before],
+    write(Socket, Bytes),
+    #{status := Status} = response(Socket),
+    close(Socket),
+    Status.
+
+%% All in one write: none is lost, and they are answered in their order.
+others_may_follow_and_be_followed(Config) ->
+    #{a_query := {200, Other}, another_method := {405, Refused}} = others(),
+    Socket = connect(server(Config)),
+    write(Socket, [request(), request(), Other, request(), Refused, request()]),
+    [200, 200, 200, 200, 405, 200] = [map_get(status, response(Socket)) || _ <- lists:seq(1, 6)],
+    close(Socket).
+
+portions_are_put_together(Config) ->
+    Socket = connect(server(Config)),
+    Request = request(),
+    [begin
+         {First, Second} = split_binary(Request, At),
+         write(Socket, First),
+         write(Socket, Second),
+         #{status := 200} = response(Socket)
+     end || At <- lists:seq(1, byte_size(Request) - 1, 7)],
+    close(Socket).
+
+slow_ones_are_waited_for(Config) ->
+    [begin
+         Socket = connect(server(Config)),
+         write(Socket, request()),
+         #{status := 200} = response(Socket),
+         {First, Second} = split_binary(request(), At),
+         write(Socket, First),
+         %% That it takes its time is what is tried.
+         receive after ?SLOW -> ok end,
+         write(Socket, [Second, request()]),
+         #{status := 200} = response(Socket),
+         #{status := 200} = response(Socket),
+         close(Socket)
+     end || At <- [3, byte_size(request()) - 3]].
+
+idle_connections_end(_) ->
+    Server = start((definitions(self()))#{limits => #{receive_timeout_ms => 300}}),
+    [begin
+         Socket = connect(Server),
+         [begin
+              write(Socket, request()),
+              #{status := 200} = response(Socket)
+          end || _ <- lists:seq(1, Requests)],
+         closed(Socket)
+     end || Requests <- [0, 1]],
+    erlmcp_test_http:stop(Server).
+
+a_connection_that_is_to_close_does(Config) ->
+    Socket = connect(server(Config)),
+    write(Socket, [request(), request([~"Connection: close"]), request()]),
+    #{status := 200} = response(Socket),
+    #{status := 200, headers := #{~"connection" := ~"close"}} = response(Socket),
+    closed(Socket).
+
+%% Where one byte of a plain request is another, or missing, or too many: what is taken for plain is
+%% what OTP's own parser reads in it, and no byte is lost.
+what_is_read_is_what_stands_there(_) ->
+    true = proper:quickcheck(
+        ?FORALL({At, Change, Byte, Rest}, {non_neg_integer(), oneof([other, missing, more]),
+                                           oneof([byte(), oneof(~b"\r\n: \t,;POST")]), binary()},
+                read_as(changed(request(), At, Change, Byte), Rest)),
+        [{numtests, 1000}, {to_file, user}]).
+
+changed(Bytes, At, Change, Byte) ->
+    <<Before:(At rem byte_size(Bytes))/binary, _, After/binary>> = Bytes,
+    <<_:(byte_size(Before))/binary, Same, _/binary>> = Bytes,
+    case Change of
+        other -> <<Before/binary, Byte, After/binary>>;
+        missing -> <<Before/binary, After/binary>>;
+        more -> <<Before/binary, Same, Byte, After/binary>>
+    end.
+
+read_as(Request, Rest) ->
+    Bytes = <<Request/binary, Rest/binary>>,
+    case erlmcp_http_plain_head:read(Bytes, erlmcp_http_plain_head:patterns(~"/mcp")) of
+        {ok, #{headers := Headers, length := Length}, Head, Behind} ->
+            <<Head:(byte_size(Head))/binary, "\r\n\r\n", Behind/binary>> = Bytes,
+            {ok, {http_request, 'POST', {abs_path, ~"/mcp"}, {1, 1}}, Lines} =
+                erlang:decode_packet(http_bin, Bytes, []),
+            Headers =:= parsed(Lines, #{})
+                andalso Length =:= binary_to_integer(map_get(~"content-length", Headers));
+        more -> true;
+        other -> true
+    end.
+
+parsed(Bytes, Headers) ->
+    case erlang:decode_packet(httph_bin, Bytes, []) of
+        {ok, {http_header, _, _, Name, Value}, Rest} ->
+            Lower = string:lowercase(Name),
+            false = is_map_key(Lower, Headers),
+            parsed(Rest, Headers#{Lower => string:trim(Value, both, " \t")});
+        {ok, http_eoh, _} ->
+            Headers
+    end.
