@@ -157,9 +157,9 @@ Words as a line that a shell would read as them; without what nobody should read
 """.
 -spec command_line([string()]) -> binary().
 command_line(Words) ->
-    case unicode:characters_to_binary(lists:join($\s, [quoted(Word) || Word <- public(Words)])) of
-        ~"" -> ~"unknown";
-        Line -> string:slice(Line, 0, ?COMMAND_CHARACTERS)
+    case unicode:characters_to_list(lists:join($\s, [quoted(Word) || Word <- public(Words)])) of
+        [] -> ~"unknown";
+        Line -> << <<Character/utf8>> || Character <- lists:sublist(Line, ?COMMAND_CHARACTERS) >>
     end.
 
 public([]) ->
