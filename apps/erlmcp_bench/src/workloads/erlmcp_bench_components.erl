@@ -45,13 +45,13 @@ component.
 with(Component, Workers, Do) ->
     Caller = self(),
     %% What is started here, and every table, ends with this process.
-    {Pid, Monitor} = spawn_opt(fun() ->
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
         Outcome = served(Component, Workers, Do),
         true = unlink(Caller),
-        exit({done, Outcome})
-    end, [link, monitor]),
+        Outcome
+    end, [link]),
     receive
-        {'DOWN', Monitor, process, Pid, {done, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
         {'DOWN', Monitor, process, Pid, Reason} -> exit(Reason)
     end.
 

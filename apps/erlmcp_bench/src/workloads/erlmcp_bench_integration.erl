@@ -63,8 +63,8 @@ way({Transport, Era} = Way, Target, #{id := Id, steps := Steps} = Workload, Opti
     Histogram = erlmcp_bench_histogram:new(),
     Begin = erlang:monotonic_time(microsecond),
     End = Begin + round(Seconds * 1_000_000),
-    Started = [spawn_monitor(fun() -> exit({worked, worked(Steps, Address, End, Histogram)}) end)
-               || _ <- lists:seq(1, Workers)],
+    Work = fun() -> worked(Steps, Address, End, Histogram) end,
+    Started = [erlmcp_outcome:start(Work, []) || _ <- lists:seq(1, Workers)],
     Ended = ended(maps:from_list(Started), {Begin, End}, erlmcp_bench_run:on_part(Options), []),
     Fields = #{workload_id => Id, benchmark => ~"integration", transport => Transport, era => Era,
                scope => per_node, workers => Workers, shortened => Shortened},
@@ -117,7 +117,7 @@ ended(Workers, {Begin, End} = Times, OnPart, Counted) ->
     receive
         {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Workers) =:= Monitor ->
             Own = case Reason of
-                {worked, Worked} -> Worked;
+                {outcome, Worked} -> Worked;
                 _ -> {0, #{{worker_failed, Reason} => 1}}
             end,
             ended(maps:remove(Pid, Workers), Times, OnPart, [Own | Counted])

@@ -41,10 +41,10 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
     Times = #{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
               answered => Answered, histograms => Histograms},
     Caller = self(),
-    Started = [spawn_monitor(fun() ->
+    Started = [erlmcp_outcome:start(fun() ->
         _ = monitor(process, Caller),
-        exit({counted, worker(Number, maps:merge(Plan, Times))})
-    end) || Number <- lists:seq(0, Workers - 1)],
+        worker(Number, maps:merge(Plan, Times))
+    end, []) || Number <- lists:seq(0, Workers - 1)],
     #{workers => maps:from_list(Started), begins => Begins, answered => Answered,
       histograms => Histograms, due => due_before(Duration, PerSecond)}.
 
@@ -72,7 +72,7 @@ counted(Workers, Counted) when map_size(Workers) =:= 0 ->
     {ok, Counted};
 counted(Workers, Counted) ->
     receive
-        {'DOWN', Monitor, process, Pid, {counted, Own}} when map_get(Pid, Workers) =:= Monitor ->
+        {'DOWN', Monitor, process, Pid, {outcome, Own}} when map_get(Pid, Workers) =:= Monitor ->
             counted(maps:remove(Pid, Workers), [Own | Counted]);
         {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Workers) =:= Monitor ->
             ok = maps:foreach(fun(Other, Watched) ->

@@ -3,7 +3,8 @@
 Whole requests to a server of this node, without a socket: the calling process is the connection, as
 the shell of a transport is (`m:erlmcp_shell`), and has its state (`m:erlmcp_connection`). What it
 hands in are the bytes of a line, which are decoded, admitted and dispatched; the tool runs in the
-process of its call; the answer comes back as bytes, and is held against what it has to be.
+process of its call; the answer comes back as bytes. The first one that is right is read; those that
+are the same but for their id are right as well, and every other one is read again.
 
 The calling process traps exits from then on: calls answer with their end.
 """.
@@ -14,27 +15,24 @@ The calling process traps exits from then on: calls answer with their end.
 
 -opaque connection() :: #{
     connection := erlmcp_connection:connection(),
-    %% what stands before and after the id, of a request and of its answer
-    request := {binary(), binary()}, answer := {binary(), binary()}
+    %% what stands before and after the id, of a request and of its answer, when that is known
+    request := {binary(), binary()}, answer := {binary(), binary()} | unknown,
+    text := binary()
 }.
 -type outcome() :: answered | {refused, Code :: integer()} | {wrong, binary()} | timeout.
 
 %% Milliseconds until nobody waits for an answer any more: as many as a call has.
 -define(ANSWER, 60_000).
--define(ID, ~"\"id\":0").
 
 -doc """
-A connection to a server that has the tool `echo`; its requests have a text of so many bytes. It is
-called once, to see that it answers as it has to.
+A connection to a server that has the tool `echo`; its requests have a text of so many bytes.
 """.
 -spec new(erlmcp_instance:instance(), Bytes :: non_neg_integer()) -> connection().
 new(Instance, Bytes) ->
     _ = process_flag(trap_exit, true),
     Text = binary:copy(~"x", Bytes),
-    Request = request(Text),
-    {Answer, Connection} = asked(Request, erlmcp_connection:new(Instance, anonymous, local)),
-    #{~"id" := 0, ~"result" := #{~"content" := [#{~"text" := Text}]}} = json:decode(Answer),
-    #{connection => Connection, request => around_id(Request), answer => around_id(Answer)}.
+    #{connection => erlmcp_connection:new(Instance, anonymous, local), text => Text,
+      request => around_id(0, request(Text)), answer => unknown}.
 
 request(Text) ->
     Revision = erlmcp_revision:latest(stateless),
@@ -44,28 +42,45 @@ request(Text) ->
                                                {Revision, Identity}),
     iolist_to_binary([Bytes, $\n]).
 
-around_id(Bytes) ->
-    [Before, After] = binary:split(Bytes, ?ID),
+around_id(Id, Bytes) ->
+    Member = <<"\"id\":", (integer_to_binary(Id))/binary>>,
+    [Before, After] = binary:split(Bytes, Member),
     {<<Before/binary, "\"id\":">>, After}.
 
 -doc "Sends a request with this id, and waits for its answer.".
 -spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
-call(Id, #{connection := Connection, request := Request, answer := Answer} = Known) ->
+call(Id, #{connection := Connection, request := Request} = Known) ->
     {Got, Next} = asked(with_id(Id, Request), Connection),
-    {outcome(Got, with_id(Id, Answer)), Known#{connection := Next}}.
+    outcome(Id, Got, Known#{connection := Next}).
 
 with_id(Id, {Before, After}) ->
     <<Before/binary, (integer_to_binary(Id))/binary, After/binary>>.
 
-outcome(timeout, _) -> timeout;
-outcome(Answer, Answer) -> answered;
-outcome(Got, _) ->
+outcome(_, timeout, Known) ->
+    {timeout, Known};
+outcome(Id, Got, #{answer := {_, _} = Answer} = Known) ->
+    case with_id(Id, Answer) of
+        Got -> {answered, Known};
+        _ -> {read(Id, Got, Known), Known}
+    end;
+outcome(Id, Got, #{answer := unknown} = Known) ->
+    case read(Id, Got, Known) of
+        answered -> {answered, Known#{answer := around_id(Id, Got)}};
+        Other -> {Other, Known}
+    end.
+
+read(Id, Got, #{text := Text}) ->
     try json:decode(Got) of
-        #{~"error" := #{~"code" := Code}} when is_integer(Code) -> {refused, Code};
+        #{~"id" := Id, ~"result" := #{~"content" := [#{~"text" := Text}]}} -> answered;
+        #{~"id" := Id, ~"error" := #{~"code" := Code} = Error} when is_integer(Code) ->
+            {refused, number(Error)};
         _ -> {wrong, Got}
     catch
         error:_ -> {wrong, Got}
     end.
+
+number(#{~"data" := #{~"refusal" := Number}}) when is_integer(Number) -> Number;
+number(#{~"code" := Code}) -> Code.
 
 asked(Request, Connection) ->
     {_, Out, Next} = erlmcp_connection:data(Request, Connection),

@@ -17,7 +17,8 @@ was claimed, and are compared with nothing. Pure.
 Beside `id` and `benchmark`:
 
 - core operations have their `operations`, of all `workers` together;
-- stress its `duration_s`, `target_ops_per_s` and `workers`;
+- stress its `duration_s`, `target_ops_per_s` and `workers`, and `sample_ms` if it is sampled more
+  often than others;
 - integration its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
 - what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
   `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`: the
@@ -28,7 +29,7 @@ Beside `id` and `benchmark`:
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
     operations => pos_integer(), workers => pos_integer(),
-    duration_s => pos_integer(), target_ops_per_s => pos_integer(),
+    duration_s => number(), target_ops_per_s => pos_integer(), sample_ms => pos_integer(),
     steps => [step()],
     transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,

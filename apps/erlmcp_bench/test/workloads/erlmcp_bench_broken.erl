@@ -24,7 +24,6 @@ call_tool(~"echo", #{~"text" := Text}, _) ->
             Known
     end,
     ok = counters:add(Calls, 1, 1),
-    %% Not the first ones: they are looked at before anything is measured.
     case counters:get(Calls, 1) rem 5 of
         4 -> ~"something else";
         _ -> Text
