@@ -6,10 +6,11 @@
 #
 #   bench/foreign.sh [SECONDS [ROUNDS]]     default: 3 seconds a measurement, 3 rounds
 #
-# The request is `tools/call echo` of 2026-07-28, with 64 in flight: on 64 connections of HTTP/1.1, or
-# on 8 of HTTP/2 in the clear, which Node's has not. Every reply is read and checked, nginx's too. CPU
-# time is what a request costs the server's process and the generator's; on a machine that has other
-# work it alone says much. The medians of the rounds are shown.
+# The request is `tools/call echo` of 2026-07-28, with 64 in flight: on 64 connections of HTTP/1.1,
+# or on 8 of HTTP/2 in the clear, which Node's has not. Every reply is read and checked, nginx's
+# too.
+# CPU time is what a request costs the server's process and the generator's; on a machine that has
+# other work it alone says much. The medians of the rounds are shown.
 #
 #   ERLMCP_PAYLOAD   bytes that are echoed (default: 64)
 #   ERLMCP_BENCH     what to measure (default: erlmcp-http1 erlmcp-http2 typescript-http1

@@ -8,7 +8,8 @@
 -doc """
 `[Protocol, Connections, Window, Seconds, Payload, ServerPid, Url]`: prints the requests that were
 answered, the seconds, the microseconds of the server's processor time and of the generator's, and
-the median and 99th percentile of the latencies. It fails if a request was not answered as it should.
+the median and 99th percentile of the latencies. It fails if a request was not answered as it
+should.
 """.
 main([Protocol, Connections, Window, Seconds, Payload, OsPid, Url]) ->
     {ok, _} = application:ensure_all_started([erlmcp, ssl]),

