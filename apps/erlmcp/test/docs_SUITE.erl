@@ -178,6 +178,10 @@ compared(~"reasons", Rows) ->
     [Clauses] = [Clauses || {function, _, sentence, 1, Clauses} <- forms(erlmcp_client_error)],
     {lists:usort([tag(Pattern) || {clause, _, [Pattern], _, _} <- Clauses]),
      lists:usort([Tag || [Reasons | _] <- Rows, Tag <- tags(Reasons)])};
+compared(~"workloads", Rows) ->
+    {[[code_of(Id), code(Benchmark)]
+      || #{id := Id, benchmark := Benchmark} <- erlmcp_bench_workloads:all()],
+     [[Id, Benchmark] || [Id, Benchmark, _] <- Rows]};
 compared(~"fields of a result", Rows) ->
     {[[code_of(Name), said(Type)] || {Name, Type} <- erlmcp_metrology_rules:fields()],
      [[Name, binary:replace(Said, ~"`", ~"", [global])] || [Name, Said] <- Rows]};

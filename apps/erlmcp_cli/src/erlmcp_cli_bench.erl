@@ -97,10 +97,11 @@ measured(Wanted, Parsed) ->
     lists:foreach(fun erlmcp_cli:complain/1,
                   [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
                       ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),
-    case {Failures, Invalid} of
-        {[], []} -> ok;
-        {[], _} -> metrology;
-        _ -> failed
+    %% A folder that cannot be written breaks no rule of metrology.
+    case Failures =:= [] andalso lists:all(fun is_list/1, Invalid) of
+        false -> failed;
+        true when Invalid =/= [] -> metrology;
+        true -> ok
     end.
 
 %% A result is kept when it is there: what comes after it may take a day.

@@ -37,7 +37,11 @@ wrong_use_exits_2(_) ->
                   ["core_ops_1k", "--duration", "x"], ["core_ops_1k", "--connections", "0"],
                   ["core_ops_1k", "--against", "http://127.0.0.1:1/mcp"]]].
 
-what_fails_exits_1(_) ->
+what_fails_exits_1(Config) ->
+    File = filename:join(proplists:get_value(priv_dir, Config), "file"),
+    ok = file:write_file(File, ~""),
+    {1, [_ | _], Unwritten} = main(["bench", "core_ops_1k", "--json", File]),
+    {match, _} = re:run(Unwritten, ": (file already exists|not a directory)", [multiline]),
     {1, "", Said} = main(["bench", "http1_sustained_2k_512b", "--duration", "0.2",
                           "--connections", "2", "--against", "http://127.0.0.1:1/mcp"]),
     {match, _} = re:run(Said, "^http1_sustained_2k_512b: \\{open,", [multiline]).
