@@ -9,7 +9,7 @@ when they are closed at last, the next one is served at once.
 
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
--define(LIMIT, 200).
+-define(LIMIT, 100).
 -define(SHORT_LIMIT, 60).
 %% Of the load.
 -define(OTHERS, 4).

@@ -4,7 +4,7 @@ What faults look at and kill inside the node of the server under test: called th
 `erlmcp_chaos_context:call/4`.
 """.
 
--export([state/0, kill/1, pids/1]).
+-export([load_all/0, state/0, kill/1, pids/1]).
 
 -export_type([state/0, kind/0]).
 
@@ -12,6 +12,18 @@ What faults look at and kill inside the node of the server under test: called th
                    atoms := pos_integer(), memory_bytes := pos_integer()}.
 -doc "Processes of a server, by what they are there for.".
 -type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
+
+-doc """
+Loads all code that may be needed, as a release does when it starts. Else the first of its kind
+waits for it, and the time of a fault is that of reading files.
+""".
+-spec load_all() -> ok.
+load_all() ->
+    Modules = [Module || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench],
+                         {ok, Known} <- [application:get_key(Application, modules)],
+                         Module <- Known],
+    _ = code:ensure_modules_loaded(Modules),
+    ok.
 
 -doc "How the node is, and which process the server's supervisor is.".
 -spec state() -> state().

@@ -67,7 +67,7 @@ http1_announced(#{target := Target} = Context) ->
     Length = integer_to_binary(?BYTES),
     SentUs = erlmcp_chaos_context:inject(Context),
     ok = erlmcp_chaos_client:send(Connection, [head(), ~"content-length: ", Length, ~"\r\n\r\n"]),
-    _ = refused(erlmcp_chaos_client:reply(Connection, ?WAIT_MS), SentUs, Context),
+    _ = refused(http1_announced_us, reply(Connection), SentUs, Context),
     ok = erlmcp_chaos_client:close(Connection),
     ended(Context).
 
@@ -75,12 +75,16 @@ http1_unannounced(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
     ok = erlmcp_chaos_client:send(Connection,
                                   [head(), ~"transfer-encoding: chunked\r\n\r\n", chunk(?LIMIT)]),
+    Chunk = chunk(?CHUNK),
     SentUs = erlmcp_chaos_context:inject(Context),
-    Sender = sender(fun(Size) -> erlmcp_chaos_client:send(Connection, chunk(Size)) end, Context),
-    _ = refused(erlmcp_chaos_client:reply(Connection, ?WAIT_MS), SentUs, Context),
+    Sender = sender(fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end, Chunk, Context),
+    _ = refused(http1_unannounced_us, reply(Connection), SentUs, Context),
     ok = stop(Sender),
     ok = erlmcp_chaos_client:close(Connection),
     ended(Context).
+
+reply(Connection) ->
+    erlmcp_chaos_client:reply(Connection, ?WAIT_MS).
 
 head() ->
     [~"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n",
@@ -88,7 +92,7 @@ head() ->
      ~"mcp-method: tools/call\r\nmcp-name: echo\r\n"].
 
 chunk(Size) ->
-    [integer_to_binary(Size, 16), ~"\r\n", bytes(Size), ~"\r\n"].
+    iolist_to_binary([integer_to_binary(Size, 16), ~"\r\n", bytes(Size), ~"\r\n"]).
 
 bytes(Size) ->
     binary:copy(~"x", Size).
@@ -98,7 +102,7 @@ http2_announced(Context) ->
     SentUs = erlmcp_chaos_context:inject(Context),
     Stream = gun:headers(Connection, ~"POST", ~"/mcp",
                          [{~"content-length", integer_to_binary(?BYTES)} | fields()]),
-    _ = refused(http2_reply(Connection, Stream), SentUs, Context),
+    _ = refused(http2_announced_us, http2_reply(Connection, Stream), SentUs, Context),
     ok = gun:close(Connection),
     ended(Context).
 
@@ -106,16 +110,18 @@ http2_unannounced(Context) ->
     Connection = http2(Context),
     Stream = gun:headers(Connection, ~"POST", ~"/mcp", fields()),
     ok = gun:data(Connection, Stream, nofin, bytes(?LIMIT)),
+    Chunk = bytes(?CHUNK),
     SentUs = erlmcp_chaos_context:inject(Context),
-    Sender = sender(fun(Size) -> gun:data(Connection, Stream, nofin, bytes(Size)) end, Context),
-    _ = refused(http2_reply(Connection, Stream), SentUs, Context),
+    Sender = sender(fun(Bytes) -> gun:data(Connection, Stream, nofin, Bytes) end, Chunk, Context),
+    _ = refused(http2_unannounced_us, http2_reply(Connection, Stream), SentUs, Context),
     ok = stop(Sender),
     ok = gun:close(Connection),
     ended(Context).
 
 http2(#{target := Target}) ->
     {Ip, Port} = erlmcp_bench_target:address(http, Target),
-    {ok, Connection} = gun:open(Ip, Port, #{protocols => [http2], transport => tcp, retry => 0}),
+    {ok, Connection} = gun:open(Ip, Port, #{protocols => [http2], transport => tcp, retry => 0,
+                                  tcp_opts => [{nodelay, true}]}),
     {ok, http2} = gun:await_up(Connection, ?WAIT_MS),
     Connection.
 
@@ -137,8 +143,8 @@ http2_reply(Connection, Stream) ->
 
 tcp(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
-    ok = line(fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
-              fun() -> erlmcp_chaos_client:reply(Connection, ?WAIT_MS) end, Context),
+    ok = line(tcp_unannounced_us, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
+              fun() -> reply(Connection) end, Context),
     Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = erlmcp_chaos_client:close(Connection),
@@ -153,31 +159,32 @@ stdio(Context) ->
     Reply = fun() -> erlmcp_chaos_stdio_server:reply(Server, ?WAIT_MS) end,
     ok = Send(Good),
     {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
-    ok = line(Send, Reply, Context),
+    ok = line(stdio_unannounced_us, Send, Reply, Context),
     ok = Send(Good),
     {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
     ok = erlmcp_chaos_stdio_server:close(Server),
     ended(Context).
 
 %% A line that goes on and on. It is refused in its middle, and has its end all the same.
-line(Send, Reply, Context) ->
+line(Variant, Send, Reply, Context) ->
     ok = Send(bytes(?LIMIT)),
+    Chunk = bytes(?CHUNK),
     SentUs = erlmcp_chaos_context:inject(Context),
-    {Pid, Monitor} = sender(fun(Size) -> Send(bytes(Size)) end, Context),
-    _ = refused(Reply(), SentUs, Context),
+    {Pid, Monitor} = sender(Send, Chunk, Context),
+    _ = refused(Variant, Reply(), SentUs, Context),
     receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end,
     Send(~"\n").
 
 %% Sends the rest; a peer that does not want it ends that.
-sender(Send, Context) ->
-    Rest = size_of(Context) - ?LIMIT,
-    spawn_monitor(fun() -> sent(Send, Rest) end).
+sender(Send, Chunk, Context) ->
+    Chunks = size_of(Context) div ?CHUNK,
+    spawn_monitor(fun() -> sent(Chunks, Send, Chunk) end).
 
-sent(_, Left) when Left =< 0 ->
+sent(0, _, _) ->
     ok;
-sent(Send, Left) ->
-    case Send(min(?CHUNK, Left)) of
-        ok -> sent(Send, Left - ?CHUNK);
+sent(Left, Send, Chunk) ->
+    case Send(Chunk) of
+        ok -> sent(Left - 1, Send, Chunk);
         {error, _} -> ok
     end.
 
@@ -185,12 +192,14 @@ stop({Pid, Monitor}) ->
     exit(Pid, kill),
     receive {'DOWN', Monitor, process, Pid, _} -> ok end.
 
-refused(Came, SentUs, Context) ->
+refused(Variant, Came, SentUs, Context) ->
     Outcome = case Came of
         {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
         {error, Reason} -> {failed, Reason}
     end,
-    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
+    DoneUs = erlmcp_chaos_context:now_us(),
+    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs, DoneUs),
+    ok = erlmcp_chaos_context:fact(Context, Variant, max(1, DoneUs - SentUs)),
     {refused, _, #{~"refusal" := 1068}} = Outcome.
 
 ended(Context) ->

@@ -18,7 +18,7 @@ new(#{accounting := Accounting} = Outcome) ->
     erlmcp_bench_result:new(maps:merge(
         #{workload_id => Scenario, benchmark => ~"chaos", title => Title, transport => http1,
           scope => per_node, duration_s => DurationMs / 1000, sample_count => lists:sum(Sent),
-          status => Status, short => Short, bounds => bounds(Bounds),
+          status => Status, shortened => Short, bounds => bounds(Bounds),
           violations => [text(Violation) || Violation <- Violations],
           accounting => #{Source => counts(Counts) || Source := Counts <- Accounting},
           facts => Facts,
@@ -30,8 +30,8 @@ new(#{status := failed}) ->
     none.
 
 bounds(#{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs, load := Load}) ->
-    maps:from_list([{code, Code} || Code =/= none] ++ [{load, Load}, {detection_ms, DetectMs}]
-                   ++ [{recovery_ms, RecoverMs} || RecoverMs > 0]).
+    maps:from_list([{code, Code} || Code =/= none] ++ [{load, Load}, {detection_bound_ms, DetectMs}]
+                   ++ [{recovery_bound_ms, RecoverMs} || RecoverMs > 0]).
 
 times(Figures) ->
     maps:from_list([{Name, max(1, Us) / 1000}
@@ -42,7 +42,7 @@ times(Figures) ->
                    ++ [{rounds_count, Rounds} || #{rounds := Rounds} <- [Figures]]).
 
 earlier(#{p50 := P50, p99 := P99, max := Max}) ->
-    #{earlier => #{latency_p50_us => P50, latency_p99_us => P99, latency_max_us => Max}};
+    #{earlier => #{earlier_p50_us => P50, earlier_p99_us => P99, earlier_max_us => Max}};
 earlier(#{}) ->
     #{}.
 

@@ -115,6 +115,7 @@ faulted(Module, Setup, #{short := Short} = Options) ->
     {ok, Journal} = erlmcp_chaos_journal:start_link(Code),
     {ok, Target} = erlmcp_bench_target:start(target(Setup)),
     ok = erlmcp_bench_target:call(Target, erlmcp_chaos_relay, start, []),
+    ok = loaded(Target, Short),
     _ = spawn_link(fun() -> follow(Target, Journal, 0) end),
     Before = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []),
     Load = started(plan(Setup, Target, Journal)),
@@ -179,6 +180,13 @@ target(Setup) ->
                listen => [{http, #{port => 0, ip => Host}}, {tcp, #{port => 0, ip => Host}}],
                on_event => fun erlmcp_chaos_relay:event/1},
     Given#{server => maps:merge(Server, maps:get(server, Setup, #{}))}.
+
+%% Where times are looked at, they are not those of loading code, here or there.
+loaded(_, true) ->
+    ok;
+loaded(Target, false) ->
+    ok = erlmcp_chaos_inside:load_all(),
+    erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []).
 
 follow(Target, Journal, After) ->
     try erlmcp_bench_target:call(Target, erlmcp_chaos_relay, fetch, [After, 1_000], infinity) of
