@@ -12,7 +12,7 @@ fault, that took no longer than replies had taken before it.
 -behaviour(gen_server).
 
 -export([start_link/1, stop/1]).
--export([tap/2, outcome/5, event/3, mark/2, steady/1, fact/3, await/3, report/1]).
+-export([tap/2, outcome/5, event/3, mark/2, mark/3, steady/1, fact/3, await/3, report/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([report/0, awaited/0, round/0]).
@@ -100,8 +100,13 @@ steady(Journal) ->
 -spec mark(pid(), inject | heal) -> integer().
 mark(Journal, Mark) ->
     At = erlang:monotonic_time(microsecond),
-    ok = gen_server:call(Journal, {mark, Mark, At}),
+    ok = mark(Journal, Mark, At),
     At.
+
+-doc "The same of a time that is known.".
+-spec mark(pid(), inject | heal, AtUs :: integer()) -> ok.
+mark(Journal, Mark, At) ->
+    gen_server:call(Journal, {mark, Mark, At}).
 
 -doc "A figure of the fault's own, for its result.".
 -spec fact(pid(), atom(), number()) -> ok.

@@ -24,16 +24,19 @@ What is `not_run` says why.
 }.
 -type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
                      ElapsedMs :: non_neg_integer()}.
--doc "`on_progress` is called in the process that runs the scenario.".
--type options() :: #{short => boolean(), on_progress => fun((progress()) -> term()),
+-doc """
+`short` (false) is less of each fault. `preload` (true) loads all code before: without it a run
+begins earlier, and its times say nothing. `on_progress` is called in the process that runs the
+scenario.
+""".
+-type options() :: #{short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
                      atom() => term()}.
 
-%% Milliseconds that the connections have to open, that the load goes on without a fault, and after
-%% it; and of a whole scenario.
--define(WARM_MS, 500).
--define(STEADY_MS, 2_000).
--define(SHORT_STEADY_MS, 500).
--define(AFTER_MS, 500).
+%% Milliseconds that the load has to become usual, that it goes on without a fault, and after it; what
+%% is short has the second of them. And milliseconds of a whole scenario.
+-define(WARM_MS, {500, 200}).
+-define(STEADY_MS, {2_000, 400}).
+-define(AFTER_MS, {500, 200}).
 -define(ALL_MS, 300_000).
 %% Replies that say what is usual, at least.
 -define(STEADY_REPLIES, 50).
@@ -44,7 +47,7 @@ What is `not_run` says why.
 -doc "Runs a scenario to its end.".
 -spec run(module(), options()) -> outcome().
 run(Module, Given) ->
-    Options = maps:merge(#{short => false}, Given),
+    Options = maps:merge(#{short => false, preload => true}, Given),
     Caller = self(),
     {Keeper, Monitor} = spawn_monitor(fun() -> exit({outcome, kept(Module, Options, Caller)}) end),
     receive
@@ -115,7 +118,7 @@ faulted(Module, Setup, #{short := Short} = Options) ->
     {ok, Journal} = erlmcp_chaos_journal:start_link(Code),
     {ok, Target} = erlmcp_bench_target:start(target(Setup)),
     ok = erlmcp_bench_target:call(Target, erlmcp_chaos_relay, start, []),
-    ok = loaded(Target, Short),
+    ok = loaded(Target, Options),
     _ = spawn_link(fun() -> follow(Target, Journal, 0) end),
     Before = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []),
     Load = started(plan(Setup, Target, Journal)),
@@ -130,7 +133,7 @@ faulted(Module, Setup, #{short := Short} = Options) ->
         Complaints ->
             _ = is_healed(Journal) andalso Load =/= none
                 andalso erlmcp_chaos_context:await_recovered(Context),
-            receive after ?AFTER_MS -> ok end,
+            ok = pause(?AFTER_MS, Short),
             Sent = sent(stopped(Load)),
             FellOver = fell_over(Before, Target, Setup, Journal),
             Report = erlmcp_chaos_journal:report(Journal),
@@ -181,10 +184,10 @@ target(Setup) ->
                on_event => fun erlmcp_chaos_relay:event/1},
     Given#{server => maps:merge(Server, maps:get(server, Setup, #{}))}.
 
-%% Where times are looked at, they are not those of loading code, here or there.
-loaded(_, true) ->
+%% Times are not to be those of loading code, here or there.
+loaded(_, #{preload := false}) ->
     ok;
-loaded(Target, false) ->
+loaded(Target, #{preload := true}) ->
     ok = erlmcp_chaos_inside:load_all(),
     erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []).
 
@@ -248,14 +251,14 @@ steady(none, Journal, _) ->
 steady(_, Journal, Short) ->
     maybe
         ok ?= erlmcp_chaos_journal:await(Journal, {answered, 1}, ?WAIT_MS),
-        receive after ?WARM_MS -> ok end,
+        ok = pause(?WARM_MS, Short),
         ok = erlmcp_chaos_journal:steady(Journal),
-        receive after steady_ms(Short) -> ok end,
+        ok = pause(?STEADY_MS, Short),
         erlmcp_chaos_journal:await(Journal, {answered, ?STEADY_REPLIES}, ?WAIT_MS)
     end.
 
-steady_ms(true) -> ?SHORT_STEADY_MS;
-steady_ms(false) -> ?STEADY_MS.
+pause({Whole, _}, false) -> receive after Whole -> ok end;
+pause({_, Less}, true) -> receive after Less -> ok end.
 
 is_healed(Journal) ->
     #{rounds := Rounds} = erlmcp_chaos_journal:report(Journal),

@@ -59,6 +59,6 @@ large_payload(_) ->
 
 passed(Id) ->
     {ok, #{violations := Violations} = Outcome} =
-        erlmcp_bench_chaos:run_scenario(Id, #{short => true}),
+        erlmcp_bench_chaos:run_scenario(Id, #{short => true, preload => false}),
     [] = [Violation || Violation <- Violations, not erlmcp_chaos_verdict:is_of_time(Violation)],
     Outcome.
