@@ -29,11 +29,13 @@ What is `not_run` says why.
 begins earlier, and its times say nothing. `on_progress` is called in the process that runs the
 scenario.
 """.
--type options() :: #{short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
-                     atom() => term()}.
+-type options() :: #{
+    short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
+    atom() => term()
+}.
 
-%% Milliseconds that the load has to become usual, that it goes on without a fault, and after it; what
-%% is short has the second of them. And milliseconds of a whole scenario.
+%% Milliseconds that the load has to become usual, that it goes on without a fault, and after it;
+%% what is short has the second of them. And milliseconds of a whole scenario.
 -define(WARM_MS, {500, 200}).
 -define(STEADY_MS, {2_000, 400}).
 -define(AFTER_MS, {500, 200}).

@@ -1,7 +1,7 @@
 -module(chaos_verdict_SUITE).
 -moduledoc """
-The judge of faults is not bribed: what is not as it was promised is found, whatever it is. First what
-was written down, as it may be written; then servers that are harmed beside what was promised.
+The judge of faults is not bribed: what is not as it was promised is found, whatever it is. First
+what was written down, as it may be written; then servers that are harmed beside what was promised.
 """.
 
 -export([all/0, groups/0]).
@@ -194,11 +194,12 @@ what_cannot_be_injected_is_not_run(_) ->
 teardown_comes_without_the_caller(_) ->
     Test = self(),
     Caller = spawn(fun() ->
-        erlmcp_chaos_run:run(chaos_scenario, #{short => true, preload => false, test => Test, setup => #{},
-                                               run => fun(_) ->
+        Run = fun(_) ->
             Test ! running,
             receive after infinity -> ok end
-        end})
+        end,
+        erlmcp_chaos_run:run(chaos_scenario, #{short => true, preload => false, test => Test,
+                                               setup => #{}, run => Run})
     end),
     receive running -> ok after ?TIMEOUT -> error(not_running) end,
     exit(Caller, kill),
