@@ -83,6 +83,7 @@ commands(Words) ->
         "complete" => erlmcp_cli_prompt:complete_command(Words),
         "listen" => erlmcp_cli_listen:command(Words),
         "ping" => erlmcp_cli_ping:command(Words),
+        "chaos" => erlmcp_cli_chaos:command(),
         "doctor" => erlmcp_cli_doctor:command(),
         "metrology" => erlmcp_cli_metrology:command(),
         "compare" => erlmcp_cli_compare:command(),

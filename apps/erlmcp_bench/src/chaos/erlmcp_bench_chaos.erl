@@ -1,0 +1,50 @@
+-module(erlmcp_bench_chaos).
+-moduledoc """
+The faults that a server has to meet, really injected into a server in a process of its own, while a
+load goes on from outside and every one of its requests is accounted for.
+
+```erlang
+{ok, #{status := passed}} = erlmcp_bench_chaos:run_scenario(~"chaos_message_flood").
+```
+""".
+
+-export([run_scenario/1, run_scenario/2, run_all_scenarios/0, run_all_scenarios/1]).
+-export([scenarios/0]).
+
+-doc "Every fault there is, in the order in which they are run.".
+-spec scenarios() -> [#{id := binary(), title := binary(), module := module(),
+                        needs := [erlmcp_chaos_scenario:need()],
+                        bounds := erlmcp_chaos_scenario:bounds()}].
+scenarios() ->
+    [#{id => Module:id(), title => Module:title(), module => Module, needs => Module:needs(),
+       bounds => Module:bounds()} || Module <- modules()].
+
+modules() ->
+    [erlmcp_chaos_process_crash, erlmcp_chaos_message_flood, erlmcp_chaos_invalid_payload,
+     erlmcp_chaos_connection_leak, erlmcp_chaos_slow_consumer, erlmcp_chaos_supervisor_cascade,
+     erlmcp_chaos_large_payload].
+
+-doc "Runs a fault, as long as it is described to last.".
+-spec run_scenario(Id :: binary()) ->
+    {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
+run_scenario(Id) ->
+    run_scenario(Id, #{}).
+
+-doc "The same with options: `short` for less of it.".
+-spec run_scenario(Id :: binary(), erlmcp_chaos_run:options()) ->
+    {ok, erlmcp_chaos_run:outcome()} | {error, {unknown_scenario, term()}}.
+run_scenario(Id, Options) ->
+    case [Module || #{id := Of, module := Module} <- scenarios(), Of =:= Id] of
+        [Module] -> {ok, erlmcp_chaos_run:run(Module, Options)};
+        [] -> {error, {unknown_scenario, Id}}
+    end.
+
+-doc "Runs all of them, one after the other.".
+-spec run_all_scenarios() -> {ok, [erlmcp_chaos_run:outcome()]}.
+run_all_scenarios() ->
+    run_all_scenarios(#{}).
+
+-doc "The same with options.".
+-spec run_all_scenarios(erlmcp_chaos_run:options()) -> {ok, [erlmcp_chaos_run:outcome()]}.
+run_all_scenarios(Options) ->
+    {ok, [erlmcp_chaos_run:run(Module, Options) || #{module := Module} <- scenarios()]}.

@@ -1,0 +1,163 @@
+-module(erlmcp_chaos_client).
+-moduledoc """
+The client that misbehaves: plain sockets to which anything can be written, and what comes back, as
+outcomes. One request after the other on HTTP/1.1; any number on TCP, where a reply is a line.
+""".
+
+-export([connect/2, connect/3, close/1, send/2]).
+-export([request/3, call/3, bytes/2, posted/2]).
+-export([reply/2, ask/5, discard/3, outcome/1]).
+
+-export_type([connection/0, transport/0]).
+
+-type transport() :: tcp | http.
+-opaque connection() :: {transport(), gen_tcp:socket()}.
+
+-define(CONNECT_MS, 5_000).
+%% A line that comes is a refusal, or a small answer.
+-define(BUFFER, 1_048_576).
+-define(VERSION, ~"2026-07-28").
+
+-doc "A connection to the server under test.".
+-spec connect(transport(), erlmcp_bench_target:target()) ->
+    {ok, connection()} | {error, inet:posix() | timeout}.
+connect(Transport, Target) ->
+    connect(Transport, Target, []).
+
+-doc "The same with further options of its socket.".
+-spec connect(transport(), erlmcp_bench_target:target(), [gen_tcp:connect_option()]) ->
+    {ok, connection()} | {error, inet:posix() | timeout}.
+connect(Transport, Target, Options) ->
+    {Ip, Port} = erlmcp_bench_target:address(Transport, Target),
+    Packet = case Transport of
+        tcp -> line;
+        http -> raw
+    end,
+    case gen_tcp:connect(Ip, Port, [binary, {active, false}, {packet, Packet}, {nodelay, true},
+                                    {buffer, ?BUFFER} | Options], ?CONNECT_MS) of
+        {ok, Socket} -> {ok, {Transport, Socket}};
+        {error, _} = Error -> Error
+    end.
+
+-doc "Ends it.".
+-spec close(connection()) -> ok.
+close({_, Socket}) ->
+    gen_tcp:close(Socket).
+
+-doc "Writes these bytes.".
+-spec send(connection(), iodata()) -> ok | {error, term()}.
+send({_, Socket}, Bytes) ->
+    gen_tcp:send(Socket, Bytes).
+
+-doc "A stateless request; what is in its `_meta` already stays.".
+-spec request(Id :: integer(), Method :: binary(), Params :: map()) -> map().
+request(Id, Method, Params) ->
+    Meta = #{~"io.modelcontextprotocol/protocolVersion" => ?VERSION,
+             ~"io.modelcontextprotocol/clientCapabilities" => #{}},
+    #{jsonrpc => ~"2.0", id => Id, method => Method,
+      params => Params#{'_meta' => maps:merge(Meta, maps:get('_meta', Params, #{}))}}.
+
+-doc "The call of a tool.".
+-spec call(Id :: integer(), Tool :: binary(), Arguments :: map()) -> map().
+call(Id, Tool, Arguments) ->
+    request(Id, ~"tools/call", #{name => Tool, arguments => Arguments}).
+
+-doc "A message as it is written on a connection of this kind.".
+-spec bytes(transport(), Message :: map()) -> iodata().
+bytes(tcp, Message) ->
+    [json:encode(Message), $\n];
+bytes(http, #{method := Method, params := Params} = Message) ->
+    Name = [[~"mcp-name: ", Value, ~"\r\n"] || #{name := Value} <- [Params]],
+    posted([~"mcp-protocol-version: ", ?VERSION, ~"\r\nmcp-method: ", Method, ~"\r\n", Name],
+           json:encode(Message)).
+
+-doc "A body as HTTP carries it, with these header lines of its own.".
+-spec posted(Headers :: iodata(), Body :: iodata()) -> iodata().
+posted(Headers, Body) ->
+    [~"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n",
+     ~"accept: application/json, text/event-stream\r\n", Headers, ~"content-length: ",
+     integer_to_binary(iolist_size(Body)), ~"\r\n\r\n", Body].
+
+-doc "Writes a message, and gives what it came to; its id is looked at.".
+-spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
+          Message :: map(), Milliseconds :: pos_integer()) -> erlmcp_chaos_accounting:outcome().
+ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Milliseconds) ->
+    SentUs = erlmcp_chaos_context:now_us(),
+    Outcome = case send(Connection, bytes(Transport, Message)) of
+        ok ->
+            case reply(Connection, Milliseconds) of
+                {ok, #{~"id" := Id} = Reply} -> outcome(Reply);
+                %% One that concerns the connection as a whole.
+                {ok, #{~"error" := _} = Reply} when not is_map_key(~"id", Reply) -> outcome(Reply);
+                {ok, _} -> {wrong, id};
+                {error, Reason} -> {failed, Reason}
+            end;
+        {error, Reason} ->
+            {failed, Reason}
+    end,
+    ok = erlmcp_chaos_context:outcome(Context, Source, Outcome, SentUs),
+    Outcome.
+
+-doc "The next reply on a connection, decoded.".
+-spec reply(connection(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
+reply({tcp, Socket}, Milliseconds) ->
+    case gen_tcp:recv(Socket, 0, Milliseconds) of
+        {ok, Line} -> decoded(Line);
+        {error, _} = Error -> Error
+    end;
+reply({http, Socket}, Milliseconds) ->
+    maybe
+        ok ?= inet:setopts(Socket, [{packet, http_bin}]),
+        {ok, {http_response, _, Status, _}} ?= gen_tcp:recv(Socket, 0, Milliseconds),
+        {ok, Length} ?= length_of(Socket, 0, Milliseconds),
+        ok ?= inet:setopts(Socket, [{packet, raw}]),
+        {ok, Body} ?= body(Socket, Length, Milliseconds),
+        decoded(Status, Body)
+    else
+        {ok, {http_error, _}} -> {error, no_http};
+        {error, _} = Error -> Error
+    end.
+
+length_of(Socket, Length, Milliseconds) ->
+    case gen_tcp:recv(Socket, 0, Milliseconds) of
+        {ok, {http_header, _, 'Content-Length', _, Value}} ->
+            length_of(Socket, binary_to_integer(Value), Milliseconds);
+        {ok, {http_header, _, _, _, _}} -> length_of(Socket, Length, Milliseconds);
+        {ok, http_eoh} -> {ok, Length};
+        {ok, {http_error, _}} -> {error, no_http};
+        {error, _} = Error -> Error
+    end.
+
+body(_, 0, _) -> {ok, <<>>};
+body(Socket, Length, Milliseconds) -> gen_tcp:recv(Socket, Length, Milliseconds).
+
+%% What HTTP itself will not have is refused without a message.
+decoded(Status, <<>>) -> {ok, #{~"error" => #{~"code" => Status}}};
+decoded(_, Body) -> decoded(Body).
+
+decoded(Bytes) ->
+    try json:decode(Bytes) of
+        #{} = Reply -> {ok, Reply};
+        _ -> {error, no_reply}
+    catch
+        error:_ -> {error, no_json}
+    end.
+
+-doc "Reads so many bytes at least, and forgets them.".
+-spec discard(connection(), Bytes :: integer(), Milliseconds :: non_neg_integer()) ->
+    ok | {error, term()}.
+discard(_, Bytes, _) when Bytes =< 0 ->
+    ok;
+discard({_, Socket} = Connection, Bytes, Milliseconds) ->
+    case gen_tcp:recv(Socket, 0, Milliseconds) of
+        {ok, Read} -> discard(Connection, Bytes - byte_size(Read), Milliseconds);
+        {error, _} = Error -> Error
+    end.
+
+-doc "What a reply says of its request.".
+-spec outcome(Reply :: map()) -> erlmcp_chaos_accounting:outcome().
+outcome(#{~"result" := #{~"isError" := true}}) -> {wrong, is_error};
+outcome(#{~"result" := _}) -> answered;
+outcome(#{~"error" := #{~"code" := Code} = Error}) ->
+    {refused, Code, maps:get(~"data", Error, #{})};
+outcome(_) -> {wrong, no_reply}.

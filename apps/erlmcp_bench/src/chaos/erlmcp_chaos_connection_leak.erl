@@ -1,0 +1,92 @@
+-module(erlmcp_chaos_connection_leak).
+-moduledoc """
+Half as many connections again as the server may have are opened, on TCP and on HTTP, and none is
+closed. As many as there is room for are served; each of the others is told so (1060) and ended; and
+when they are closed at last, the next one is served at once.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+
+-define(LIMIT, 100).
+-define(SHORT_LIMIT, 60).
+%% Of the load.
+-define(OTHERS, 4).
+-define(WAIT_MS, 20_000).
+
+-doc false.
+id() -> ~"chaos_connection_leak".
+
+-doc false.
+title() -> ~"the limit and half as many connections again, opened and never closed".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1060, detect_ms => 200, recover_ms => 100, load => undisturbed}.
+
+-doc false.
+setup(Options) ->
+    {ok, #{server => #{limits => #{connections => limit(Options)}},
+           load => #{connections => ?OTHERS}}}.
+
+limit(#{short := true}) -> ?SHORT_LIMIT;
+limit(#{}) -> ?LIMIT.
+
+-doc false.
+run(#{target := Target, options := Options} = Context) ->
+    Limit = limit(Options),
+    Wanted = Limit + Limit div 2,
+    _ = erlmcp_chaos_context:inject(Context),
+    Opened = [opened(Number, Target) || Number <- lists:seq(1, Wanted)],
+    Asked = [asked(Number, Connection) || {Number, Connection} <- lists:enumerate(Opened)],
+    Outcomes = [told(Connection, SentUs, Context) || {Connection, SentUs} <- Asked],
+    Held = length([answered || answered <- Outcomes]),
+    ok = erlmcp_chaos_context:fact(Context, opened_connections, Wanted),
+    ok = erlmcp_chaos_context:fact(Context, held_connections, Held),
+    ok = erlmcp_chaos_context:await_detected(Context),
+    _ = erlmcp_chaos_context:heal(Context),
+    [ok = erlmcp_chaos_client:close(Connection) || Connection <- Opened],
+    ok = probed(tcp, Context),
+    ok = probed(http, Context),
+    ok = erlmcp_chaos_context:await_recovered(Context),
+    Refused = length([1060 || {refused, _, #{~"refusal" := 1060}} <- Outcomes]),
+    case {Limit - ?OTHERS, Wanted - Held} of
+        {Held, Refused} -> ok;
+        {Room, _} -> {error, {room, Room, held, Held, refused, Refused, of_all, Wanted}}
+    end.
+
+opened(Number, Target) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(transport(Number), Target),
+    Connection.
+
+transport(Number) when Number rem 2 =:= 0 -> tcp;
+transport(_) -> http.
+
+%% One that is refused already may not take it any more.
+asked(Number, Connection) ->
+    SentUs = erlmcp_chaos_context:now_us(),
+    Message = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"here"}),
+    _ = erlmcp_chaos_client:send(Connection,
+                                 erlmcp_chaos_client:bytes(transport(Number), Message)),
+    {Connection, SentUs}.
+
+told(Connection, SentUs, Context) ->
+    Outcome = case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
+        {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
+        {error, Reason} -> {failed, Reason}
+    end,
+    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
+    Outcome.
+
+%% A connection of its own until one is served.
+probed(Transport, #{target := Target} = Context) ->
+    erlmcp_chaos_context:until(fun() ->
+        {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target),
+        Message = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"again"}),
+        Outcome = erlmcp_chaos_client:ask(Connection, Context, probe, Message, ?WAIT_MS),
+        ok = erlmcp_chaos_client:close(Connection),
+        Outcome =:= answered
+    end).

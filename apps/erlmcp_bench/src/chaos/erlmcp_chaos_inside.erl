@@ -1,0 +1,59 @@
+-module(erlmcp_chaos_inside).
+-moduledoc """
+What faults look at and kill inside the node of the server under test: called there, by
+`erlmcp_chaos_context:call/4`.
+""".
+
+-export([load_all/0, state/0, kill/1, pids/1]).
+
+-export_type([state/0, kind/0]).
+
+-type state() :: #{supervisor := string(), processes := pos_integer(), ports := non_neg_integer(),
+                   atoms := pos_integer(), memory_bytes := pos_integer()}.
+-doc "Processes of a server, by what they are there for.".
+-type kind() :: calls | connections | catalog | supervisor | {child, Id :: atom()}.
+
+-doc """
+Loads all code that may be needed, as a release does when it starts. Else the first of its kind
+waits for it, and the time of a fault is that of reading files.
+""".
+-spec load_all() -> ok.
+load_all() ->
+    Modules = [Module || Application <- [erlmcp, cowboy, cowlib, ranch, gun, erlmcp_bench],
+                         {ok, Known} <- [application:get_key(Application, modules)],
+                         Module <- Known],
+    _ = code:ensure_modules_loaded(Modules),
+    ok.
+
+-doc "How the node is, and which process the server's supervisor is.".
+-spec state() -> state().
+state() ->
+    #{supervisor => lists:flatten(io_lib:format("~p", [erlmcp_bench_host:server()])),
+      processes => erlang:system_info(process_count), ports => erlang:system_info(port_count),
+      atoms => erlang:system_info(atom_count), memory_bytes => erlang:memory(total)}.
+
+-doc "Kills all processes of a kind at once, as nothing in the node would; gives how many.".
+-spec kill(kind()) -> non_neg_integer().
+kill(Kind) ->
+    Pids = pids(Kind),
+    ok = lists:foreach(fun(Pid) -> exit(Pid, kill) end, Pids),
+    length(Pids).
+
+-doc "The processes of a kind.".
+-spec pids(kind()) -> [pid()].
+pids(supervisor) ->
+    [Pid || Pid <- [erlmcp_bench_host:server()], is_pid(Pid)];
+pids(calls) ->
+    {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(erlmcp_bench_host:server()),
+    erlmcp_gate:calls(Gate);
+pids(connections) ->
+    lists:append([ranch:procs(Ref, connections)
+                  || {{listener, {_, Transport, _} = Ref}, _, _, _} <- children(),
+                     Transport =/= stdio]);
+pids(catalog) ->
+    pids({child, publisher});
+pids({child, Id}) ->
+    [Pid || {Of, Pid, _, _} <- children(), Of =:= Id, is_pid(Pid)].
+
+children() ->
+    supervisor:which_children(erlmcp_bench_host:server()).

@@ -1,0 +1,209 @@
+-module(erlmcp_chaos_large_payload).
+-moduledoc """
+A message of 100 MiB on each transport: announced, where the transport announces lengths, and not.
+It is refused with 1068: what is announced before a byte of it is read, the other with the byte
+that passes the bound (that is when the fault begins). The server keeps none of it, and TCP
+connections and standard streams go on behind its end.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+
+-define(BYTES, 104_857_600).
+-define(SHORT_BYTES, 16_777_216).
+-define(LIMIT, 65_536).
+-define(CHUNK, 1_048_576).
+-define(WAIT_MS, 30_000).
+%% Bytes that the node may have more at the end than at the beginning.
+-define(KEPT, 33_554_432).
+
+-doc false.
+id() -> ~"chaos_large_payload".
+
+-doc false.
+title() -> ~"a message of 100 MiB on each transport, announced and unannounced".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1068, detect_ms => 10, recover_ms => 0, load => undisturbed}.
+
+-doc false.
+setup(_) ->
+    {ok, _} = application:ensure_all_started(gun),
+    {ok, #{server => #{limits => #{message_bytes => ?LIMIT}}}}.
+
+-doc false.
+run(Context) ->
+    #{memory_bytes := Before} = state(Context),
+    ok = http1_announced(Context),
+    ok = http1_unannounced(Context),
+    ok = http2_announced(Context),
+    ok = http2_unannounced(Context),
+    ok = tcp(Context),
+    ok = stdio(Context),
+    ok = erlmcp_chaos_context:fact(Context, message_bytes, size_of(Context)),
+    case erlmcp_chaos_context:until(fun() -> kept(Before, Context) =< ?KEPT end) of
+        ok -> ok;
+        timeout -> {error, {bytes_kept, kept(Before, Context)}}
+    end.
+
+state(Context) ->
+    erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, state, []).
+
+kept(Before, Context) ->
+    maps:get(memory_bytes, state(Context)) - Before.
+
+size_of(Context) ->
+    case erlmcp_chaos_context:is_short(Context) of
+        true -> ?SHORT_BYTES;
+        false -> ?BYTES
+    end.
+
+http1_announced(#{target := Target} = Context) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
+    Length = integer_to_binary(?BYTES),
+    SentUs = erlmcp_chaos_context:inject(Context),
+    ok = erlmcp_chaos_client:send(Connection, [head(), ~"content-length: ", Length, ~"\r\n\r\n"]),
+    _ = refused(http1_announced_us, reply(Connection), SentUs, Context),
+    ok = erlmcp_chaos_client:close(Connection),
+    ended(Context).
+
+http1_unannounced(#{target := Target} = Context) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
+    ok = erlmcp_chaos_client:send(Connection,
+                                  [head(), ~"transfer-encoding: chunked\r\n\r\n", chunk(?LIMIT)]),
+    Chunk = chunk(?CHUNK),
+    SentUs = erlmcp_chaos_context:inject(Context),
+    Sender = sender(fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end, Chunk, Context),
+    _ = refused(http1_unannounced_us, reply(Connection), SentUs, Context),
+    ok = stop(Sender),
+    ok = erlmcp_chaos_client:close(Connection),
+    ended(Context).
+
+reply(Connection) ->
+    erlmcp_chaos_client:reply(Connection, ?WAIT_MS).
+
+head() ->
+    [~"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n",
+     ~"accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n",
+     ~"mcp-method: tools/call\r\nmcp-name: echo\r\n"].
+
+chunk(Size) ->
+    iolist_to_binary([integer_to_binary(Size, 16), ~"\r\n", bytes(Size), ~"\r\n"]).
+
+bytes(Size) ->
+    binary:copy(~"x", Size).
+
+http2_announced(Context) ->
+    Connection = http2(Context),
+    SentUs = erlmcp_chaos_context:inject(Context),
+    Stream = gun:headers(Connection, ~"POST", ~"/mcp",
+                         [{~"content-length", integer_to_binary(?BYTES)} | fields()]),
+    _ = refused(http2_announced_us, http2_reply(Connection, Stream), SentUs, Context),
+    ok = gun:close(Connection),
+    ended(Context).
+
+http2_unannounced(Context) ->
+    Connection = http2(Context),
+    Stream = gun:headers(Connection, ~"POST", ~"/mcp", fields()),
+    ok = gun:data(Connection, Stream, nofin, bytes(?LIMIT)),
+    Chunk = bytes(?CHUNK),
+    SentUs = erlmcp_chaos_context:inject(Context),
+    Sender = sender(fun(Bytes) -> gun:data(Connection, Stream, nofin, Bytes) end, Chunk, Context),
+    _ = refused(http2_unannounced_us, http2_reply(Connection, Stream), SentUs, Context),
+    ok = stop(Sender),
+    ok = gun:close(Connection),
+    ended(Context).
+
+http2(#{target := Target}) ->
+    {Ip, Port} = erlmcp_bench_target:address(http, Target),
+    {ok, Connection} = gun:open(Ip, Port, #{protocols => [http2], transport => tcp, retry => 0,
+                                  tcp_opts => [{nodelay, true}]}),
+    {ok, http2} = gun:await_up(Connection, ?WAIT_MS),
+    Connection.
+
+fields() ->
+    [{~"content-type", ~"application/json"},
+     {~"accept", ~"application/json, text/event-stream"},
+     {~"mcp-protocol-version", ~"2026-07-28"}, {~"mcp-method", ~"tools/call"},
+     {~"mcp-name", ~"echo"}].
+
+http2_reply(Connection, Stream) ->
+    maybe
+        {response, nofin, 413, _} ?= gun:await(Connection, Stream, ?WAIT_MS),
+        {ok, Body} ?= gun:await_body(Connection, Stream, ?WAIT_MS),
+        {ok, json:decode(Body)}
+    else
+        {response, _, Status, _} -> {error, {status, Status}};
+        {error, _} = Error -> Error
+    end.
+
+tcp(#{target := Target} = Context) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
+    ok = line(tcp_unannounced_us, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
+              fun() -> reply(Connection) end, Context),
+    Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
+    answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
+    ok = erlmcp_chaos_client:close(Connection),
+    ended(Context).
+
+%% Another server: one has the standard streams of its process.
+stdio(Context) ->
+    Server = erlmcp_chaos_stdio_server:open(?LIMIT),
+    Good = erlmcp_chaos_client:bytes(tcp, erlmcp_chaos_client:call(1, ~"echo",
+                                                                  #{text => ~"good"})),
+    Send = fun(Bytes) -> erlmcp_chaos_stdio_server:send(Server, Bytes) end,
+    Reply = fun() -> erlmcp_chaos_stdio_server:reply(Server, ?WAIT_MS) end,
+    ok = Send(Good),
+    {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
+    ok = line(stdio_unannounced_us, Send, Reply, Context),
+    ok = Send(Good),
+    {ok, #{~"id" := 1, ~"result" := _}} = Reply(),
+    ok = erlmcp_chaos_stdio_server:close(Server),
+    ended(Context).
+
+%% A line that goes on and on. It is refused in its middle, and has its end all the same.
+line(Variant, Send, Reply, Context) ->
+    ok = Send(bytes(?LIMIT)),
+    Chunk = bytes(?CHUNK),
+    SentUs = erlmcp_chaos_context:inject(Context),
+    {Pid, Monitor} = sender(Send, Chunk, Context),
+    _ = refused(Variant, Reply(), SentUs, Context),
+    receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end,
+    Send(~"\n").
+
+%% Sends the rest; a peer that does not want it ends that.
+sender(Send, Chunk, Context) ->
+    Chunks = size_of(Context) div ?CHUNK,
+    spawn_monitor(fun() -> sent(Chunks, Send, Chunk) end).
+
+sent(0, _, _) ->
+    ok;
+sent(Left, Send, Chunk) ->
+    case Send(Chunk) of
+        ok -> sent(Left - 1, Send, Chunk);
+        {error, _} -> ok
+    end.
+
+stop({Pid, Monitor}) ->
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end.
+
+refused(Variant, Came, SentUs, Context) ->
+    Outcome = case Came of
+        {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
+        {error, Reason} -> {failed, Reason}
+    end,
+    DoneUs = erlmcp_chaos_context:now_us(),
+    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs, DoneUs),
+    ok = erlmcp_chaos_context:fact(Context, Variant, max(1, DoneUs - SentUs)),
+    {refused, _, #{~"refusal" := 1068}} = Outcome.
+
+ended(Context) ->
+    _ = erlmcp_chaos_context:heal(Context),
+    ok = erlmcp_chaos_context:await_detected(Context),
+    ok = erlmcp_chaos_context:await_recovered(Context),
+    ok.

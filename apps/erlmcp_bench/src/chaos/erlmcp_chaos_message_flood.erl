@@ -1,0 +1,89 @@
+-module(erlmcp_chaos_message_flood).
+-moduledoc """
+Ten times as many messages as the server takes in a second (500), each second at once, for ten
+seconds. What is over the rate is refused with 1056, each message for itself; what
+is within it is answered, and when the flood has ended everybody is.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+
+-define(RATE, 500).
+-define(TIMES, 10).
+-define(CONNECTIONS, 10).
+-define(SECONDS, 10).
+-define(SHORT_SECONDS, 2).
+%% Milliseconds for the replies of one second's messages.
+-define(WAIT_MS, 20_000).
+
+-doc false.
+id() -> ~"chaos_message_flood".
+
+-doc false.
+title() -> ~"ten times capacity for ten seconds".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1056, detect_ms => 100, recover_ms => 0, load => refused}.
+
+-doc false.
+setup(_) ->
+    {ok, #{server => #{limits => #{messages_per_second => ?RATE}}}}.
+
+-doc false.
+run(#{target := Target} = Context) ->
+    Seconds = case erlmcp_chaos_context:is_short(Context) of
+        true -> ?SHORT_SECONDS;
+        false -> ?SECONDS
+    end,
+    Connections = [connected(Target) || _ <- lists:seq(1, ?CONNECTIONS)],
+    Each = ?RATE * ?TIMES div ?CONNECTIONS,
+    Messages = [erlmcp_chaos_client:bytes(tcp, erlmcp_chaos_client:request(
+                    Id, ~"prompts/list", #{})) || Id <- lists:seq(1, Each)],
+    Bytes = iolist_to_binary(Messages),
+    Began = erlmcp_chaos_context:inject(Context),
+    ok = flooded(1, Seconds, Began, Connections, {Bytes, Each}, Context),
+    _ = erlmcp_chaos_context:heal(Context),
+    ok = erlmcp_chaos_context:fact(Context, flood_messages, Seconds * ?RATE * ?TIMES),
+    ok = erlmcp_chaos_context:fact(Context, flood_duration_s, Seconds),
+    [ok = erlmcp_chaos_client:close(Connection) || Connection <- Connections],
+    ok = erlmcp_chaos_context:await_recovered(Context),
+    ok.
+
+connected(Target) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
+    Connection.
+
+flooded(Second, Seconds, _, _, _, _) when Second > Seconds ->
+    ok;
+flooded(Second, Seconds, Began, Connections, Flood, Context) ->
+    Floods = [spawn_monitor(fun() -> flood(Connection, Flood, Context) end)
+              || Connection <- Connections],
+    [receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason end
+     || {Pid, Monitor} <- Floods],
+    Next = Began + Second * 1_000_000,
+    receive after max(0, (Next - erlmcp_chaos_context:now_us()) div 1000) -> ok end,
+    flooded(Second + 1, Seconds, Began, Connections, Flood, Context).
+
+%% All at once, and then as many replies as there were messages.
+flood(Connection, {Bytes, Count}, Context) ->
+    SentUs = erlmcp_chaos_context:now_us(),
+    ok = erlmcp_chaos_client:send(Connection, Bytes),
+    replies(Count, Connection, SentUs, Context).
+
+replies(0, _, _, _) ->
+    ok;
+replies(Left, Connection, SentUs, Context) ->
+    case erlmcp_chaos_client:reply(Connection, ?WAIT_MS) of
+        {ok, Reply} ->
+            Outcome = erlmcp_chaos_client:outcome(Reply),
+            ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
+            replies(Left - 1, Connection, SentUs, Context);
+        {error, Reason} ->
+            [ok = erlmcp_chaos_context:outcome(Context, fault, {failed, Reason}, SentUs)
+             || _ <- lists:seq(1, Left)],
+            ok
+    end.

@@ -1,0 +1,267 @@
+-module(erlmcp_chaos_run).
+-moduledoc """
+Runs one scenario: what it needs, its setup, the server under test in a process of its own, the load
+from outside, the fault, the verdict, and its teardown, which comes whatever happened, also when the
+caller ends.
+""".
+
+-export([run/2]).
+
+-export_type([outcome/0, progress/0, options/0]).
+
+-doc """
+What came of it. `violations` is all that was not as promised; there is none where it has passed.
+What is `not_run` says why.
+""".
+-type outcome() :: #{
+    scenario := binary(), title := binary(), status := passed | failed | not_run,
+    bounds := erlmcp_chaos_scenario:bounds(), reason => binary(),
+    violations => [erlmcp_chaos_verdict:violation()],
+    figures => erlmcp_chaos_verdict:figures(),
+    accounting => #{erlmcp_chaos_scenario:source() => erlmcp_chaos_accounting:counts()},
+    earlier => map(), events => #{atom() => pos_integer()}, facts => #{atom() => number()},
+    duration_ms => pos_integer(), short => boolean()
+}.
+-type progress() :: {Scenario :: binary(), started | steady | inject | heal | ended,
+                     ElapsedMs :: non_neg_integer()}.
+-doc """
+`short` (false) is less of each fault. `preload` (true) loads all code before: without it a run
+begins earlier, and its times say nothing. `on_progress` is called in the process that runs the
+scenario.
+""".
+-type options() :: #{
+    short => boolean(), preload => boolean(), on_progress => fun((progress()) -> term()),
+    atom() => term()
+}.
+
+%% Milliseconds that the load has to become usual, that it goes on without a fault, and after it;
+%% what is short has the second of them. And milliseconds of a whole scenario.
+-define(WARM_MS, {500, 200}).
+-define(STEADY_MS, {2_000, 400}).
+-define(AFTER_MS, {500, 200}).
+-define(ALL_MS, 300_000).
+%% Replies that say what is usual, at least.
+-define(STEADY_REPLIES, 50).
+-define(WAIT_MS, 30_000).
+%% Requests in a second beside the fault.
+-define(RATE, 200).
+
+-doc "Runs a scenario to its end.".
+-spec run(module(), options()) -> outcome().
+run(Module, Given) ->
+    Options = maps:merge(#{short => false, preload => true}, Given),
+    Caller = self(),
+    {Keeper, Monitor} = spawn_monitor(fun() -> exit({outcome, kept(Module, Options, Caller)}) end),
+    receive
+        {'DOWN', Monitor, process, Keeper, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Keeper, Reason} -> failed(Module, Options, [{scenario, Reason}])
+    end.
+
+%% The process that outlives the caller and the fault.
+kept(Module, Options, Caller) ->
+    case erlmcp_chaos_needs:missing(Module:needs()) of
+        [] ->
+            Monitor = monitor(process, Caller),
+            case setup(Module, Options) of
+                {ok, Setup} -> set_up(Module, Setup, Options, Monitor);
+                {not_run, Reason} -> not_run(Module, Reason)
+            end;
+        Missing ->
+            not_run(Module, iolist_to_binary(lists:join(", ", Missing)))
+    end.
+
+setup(Module, Options) ->
+    {module, Module} = code:ensure_loaded(Module),
+    case erlang:function_exported(Module, setup, 1) of
+        true -> Module:setup(Options);
+        false -> {ok, #{}}
+    end.
+
+set_up(Module, Setup, Options, Caller) ->
+    {Pid, Monitor} = spawn_monitor(fun() -> exit({outcome, faulted(Module, Setup, Options)}) end),
+    Outcome = receive
+        {'DOWN', Monitor, process, Pid, {outcome, Came}} ->
+            Came;
+        {'DOWN', Monitor, process, Pid, Reason} ->
+            failed(Module, Options, [{scenario, Reason}]);
+        {'DOWN', Caller, process, _, _} ->
+            killed(Pid, Monitor),
+            failed(Module, Options, [{scenario, nobody_waits}])
+    after ?ALL_MS ->
+        killed(Pid, Monitor),
+        failed(Module, Options, [{scenario, {longer_than_ms, ?ALL_MS}}])
+    end,
+    case erlang:function_exported(Module, teardown, 1) of
+        true -> ok = Module:teardown(maps:get(private, Setup, none));
+        false -> ok
+    end,
+    Outcome.
+
+killed(Pid, Monitor) ->
+    exit(Pid, kill),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end.
+
+base(Module) ->
+    #{scenario => Module:id(), title => Module:title(), bounds => Module:bounds()}.
+
+not_run(Module, Reason) ->
+    (base(Module))#{status => not_run, reason => Reason}.
+
+failed(Module, #{short := Short}, Violations) ->
+    (base(Module))#{status => failed, violations => Violations, short => Short}.
+
+%% The fault. The server's node, the load and the journal are linked to this process.
+faulted(Module, Setup, #{short := Short} = Options) ->
+    false = process_flag(trap_exit, true),
+    Began = erlang:monotonic_time(millisecond),
+    #{code := Code} = Bounds = Module:bounds(),
+    Tell = tell(Module:id(), Began, Options),
+    _ = Tell(started),
+    {ok, Journal} = erlmcp_chaos_journal:start_link(Code),
+    {ok, Target} = erlmcp_bench_target:start(target(Setup)),
+    ok = erlmcp_bench_target:call(Target, erlmcp_chaos_relay, start, []),
+    ok = loaded(Target, Options),
+    _ = spawn_link(fun() -> follow(Target, Journal, 0) end),
+    Before = erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []),
+    Load = started(plan(Setup, Target, Journal)),
+    Steady = steady(Load, Journal, Short),
+    _ = Tell(steady),
+    Context = #{target => Target, options => Options, private => maps:get(private, Setup, none),
+                journal => Journal, bounds => Bounds, tell => Tell},
+    case scenario(Steady, Module, Context) of
+        {not_run, Reason} ->
+            _ = stopped(Load),
+            not_run(Module, Reason);
+        Complaints ->
+            _ = is_healed(Journal) andalso Load =/= none
+                andalso erlmcp_chaos_context:await_recovered(Context),
+            ok = pause(?AFTER_MS, Short),
+            Sent = sent(stopped(Load)),
+            FellOver = fell_over(Before, Target, Setup, Journal),
+            Report = erlmcp_chaos_journal:report(Journal),
+            Facts = #{sent => Sent, complaints => Complaints, fell_over => FellOver,
+                      interval_us => interval(Load)},
+            ok = erlmcp_bench_target:stop(Target),
+            _ = Tell(ended),
+            Judged = judged(Module, Report, Bounds, Facts),
+            DurationMs = erlang:monotonic_time(millisecond) - Began,
+            Judged#{short => Short, duration_ms => max(1, DurationMs)}
+    end.
+
+judged(Module, #{accounting := Accounting} = Report, Bounds, #{interval_us := Interval} = Facts) ->
+    Violations = erlmcp_chaos_verdict:violations(Report, Bounds, Facts),
+    Status = case Violations of
+        [] -> passed;
+        _ -> failed
+    end,
+    maps:merge((base(Module))#{status => Status, violations => Violations,
+                               figures => erlmcp_chaos_verdict:figures(Report, Interval),
+                               accounting => erlmcp_chaos_accounting:to_map(Accounting)},
+               maps:with([earlier, events, facts], Report)).
+
+tell(Id, Began, #{on_progress := Fun}) ->
+    fun(What) -> Fun({Id, What, erlang:monotonic_time(millisecond) - Began}) end;
+tell(_, _, _) ->
+    fun(_) -> ok end.
+
+%% Beside a load that was not served before, a fault says nothing.
+scenario(timeout, _, _) ->
+    [load_was_not_served];
+scenario(ok, Module, Context) ->
+    try Module:run(Context) of
+        ok -> [];
+        {error, Reason} -> [Reason];
+        {not_run, _} = NotRun -> NotRun
+    catch
+        Class:Reason:Stack -> [{Class, Reason, Stack}]
+    end.
+
+%% The server under test.
+
+target(Setup) ->
+    Given = maps:get(target, Setup, #{}),
+    Host = maps:get(host, Given, {127, 0, 0, 1}),
+    Server = #{handler => erlmcp_bench_fixture,
+               listen => [{http, #{port => 0, ip => Host}}, {tcp, #{port => 0, ip => Host}}],
+               on_event => fun erlmcp_chaos_relay:event/1},
+    Given#{server => maps:merge(Server, maps:get(server, Setup, #{}))}.
+
+%% Times are not to be those of loading code, here or there.
+loaded(_, #{preload := false}) ->
+    ok;
+loaded(Target, #{preload := true}) ->
+    ok = erlmcp_chaos_inside:load_all(),
+    erlmcp_bench_target:call(Target, erlmcp_chaos_inside, load_all, []).
+
+follow(Target, Journal, After) ->
+    try erlmcp_bench_target:call(Target, erlmcp_chaos_relay, fetch, [After, 1_000], infinity) of
+        {Last, Events} ->
+            Offset = erlang:monotonic_time(microsecond) - os:system_time(microsecond),
+            ok = lists:foreach(fun({Event, SystemUs}) ->
+                                   erlmcp_chaos_journal:event(Journal, Event, SystemUs + Offset)
+                               end, Events),
+            follow(Target, Journal, Last)
+    catch
+        exit:_ -> ok
+    end.
+
+fell_over(#{supervisor := Supervisor}, Target, Setup, Journal) ->
+    #{events := Events} = erlmcp_chaos_journal:report(Journal),
+    Restarts = maps:get(restarts, Setup, none),
+    try erlmcp_bench_target:call(Target, erlmcp_chaos_inside, state, []) of
+        #{} when Restarts =:= server -> [];
+        #{supervisor := Supervisor} ->
+            [{supervisor_reports, Count} || Restarts =:= none,
+                                            #{supervisor_report := Count} <- [Events]];
+        #{} -> [server_restarted]
+    catch
+        Class:Reason -> [{node_gone, Class, Reason}]
+    end.
+
+%% The load.
+
+plan(Setup, Target, Journal) ->
+    case maps:get(load, Setup, #{}) of
+        none -> none;
+        Say when is_function(Say, 1) -> planned(Say(Target), Target, Journal);
+        Given -> planned(Given, Target, Journal)
+    end.
+
+planned(Given, Target, Journal) ->
+    maps:merge(#{target => {http, erlmcp_bench_target:url(Target)}, connections => 4,
+                 payload_bytes => 64, loop => {open, ?RATE, even}, warmup_ms => 0,
+                 duration_ms => ?ALL_MS, timeout_ms => 10_000,
+                 observer => erlmcp_chaos_journal:tap(Journal, load)}, Given).
+
+started(none) ->
+    none;
+started(Plan) ->
+    {ok, Load} = erlmcp_load:start(Plan),
+    {Load, Plan}.
+
+stopped(none) -> none;
+stopped({Load, _}) -> erlmcp_load:stop(Load).
+
+sent(none) -> none;
+sent(#{sent := Sent}) -> Sent.
+
+interval({_, #{loop := {open, Rate, _}}}) -> max(1, 1_000_000 div Rate);
+interval(_) -> 1.
+
+steady(none, Journal, _) ->
+    erlmcp_chaos_journal:steady(Journal);
+steady(_, Journal, Short) ->
+    maybe
+        ok ?= erlmcp_chaos_journal:await(Journal, {answered, 1}, ?WAIT_MS),
+        ok = pause(?WARM_MS, Short),
+        ok = erlmcp_chaos_journal:steady(Journal),
+        ok = pause(?STEADY_MS, Short),
+        erlmcp_chaos_journal:await(Journal, {answered, ?STEADY_REPLIES}, ?WAIT_MS)
+    end.
+
+pause({Whole, _}, false) -> receive after Whole -> ok end;
+pause({_, Less}, true) -> receive after Less -> ok end.
+
+is_healed(Journal) ->
+    #{rounds := Rounds} = erlmcp_chaos_journal:report(Journal),
+    Rounds =/= [] andalso is_map_key(healed, lists:last(Rounds)).

@@ -1,0 +1,77 @@
+-module(erlmcp_chaos_slow_consumer).
+-moduledoc """
+Clients that stop reading: one with a reply of many megabytes on TCP, one with such a reply on
+HTTP, and one in the middle of a stream of a call that goes on talking. Each is cut (1055), what
+waited for it is given up, and nobody else notices.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([talk/2]).
+
+-define(REPLY_BYTES, 16_777_216).
+%% Milliseconds that a client may take to read what it was sent.
+-define(SEND_MS, 200).
+%% Of the talk: bytes of a message, and messages.
+-define(MESSAGE_BYTES, 16_384).
+-define(MESSAGES, 4_000).
+-define(WAIT_MS, 20_000).
+%% So that little waits on the client's side.
+-define(RECEIVED, [{recbuf, 65_536}]).
+
+-doc false.
+id() -> ~"chaos_slow_consumer".
+
+-doc false.
+title() -> ~"a reader that stops reading a stream and a big reply".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1055, detect_ms => 1_000, recover_ms => 100, load => undisturbed}.
+
+-doc false.
+setup(_) ->
+    {ok, #{server => #{limits => #{send_timeout_ms => ?SEND_MS},
+                       tools => [#{name => ~"talk", description => ~"Says much",
+                                   handler => fun ?MODULE:talk/2}]}}}.
+
+-doc false.
+talk(_, Context) ->
+    Text = binary:copy(~"x", ?MESSAGE_BYTES),
+    [ok = erlmcp:log(Context, error, Text) || _ <- lists:seq(1, ?MESSAGES)],
+    ~"said".
+
+-doc false.
+run(Context) ->
+    ok = deaf(tcp, erlmcp_chaos_client:call(1, ~"large", #{bytes => ?REPLY_BYTES}), 0, Context),
+    ok = deaf(http, erlmcp_chaos_client:call(1, ~"large", #{bytes => ?REPLY_BYTES}), 0, Context),
+    Meta = #{~"io.modelcontextprotocol/logLevel" => ~"debug"},
+    Talk = erlmcp_chaos_client:request(1, ~"tools/call", #{name => ~"talk", '_meta' => Meta}),
+    deaf(http, Talk, 2 * ?MESSAGE_BYTES, Context).
+
+%% It reads so many bytes, and then nothing any more.
+deaf(Transport, Message, Bytes, #{target := Target} = Context) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target, [{packet, raw} | ?RECEIVED]),
+    SentUs = erlmcp_chaos_context:now_us(),
+    ok = erlmcp_chaos_client:send(Connection, erlmcp_chaos_client:bytes(Transport, Message)),
+    ok = erlmcp_chaos_client:discard(Connection, Bytes, ?WAIT_MS),
+    _ = erlmcp_chaos_context:inject(Context),
+    Detected = erlmcp_chaos_context:await_detected(Context),
+    _ = erlmcp_chaos_context:heal(Context),
+    %% It has what its system took for it, and finds the rest gone.
+    Outcome = rest(Connection),
+    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
+    ok = erlmcp_chaos_client:close(Connection),
+    ok = Detected,
+    {failed, _} = Outcome,
+    ok = erlmcp_chaos_context:await_recovered(Context),
+    ok.
+
+rest(Connection) ->
+    case erlmcp_chaos_client:discard(Connection, ?REPLY_BYTES, ?WAIT_MS) of
+        ok -> answered;
+        {error, Reason} -> {failed, Reason}
+    end.

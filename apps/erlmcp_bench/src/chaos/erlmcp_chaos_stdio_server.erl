@@ -1,0 +1,65 @@
+-module(erlmcp_chaos_stdio_server).
+-moduledoc """
+The fixture on the standard streams of a process of its own, and what a parent does with it.
+""".
+
+-export([open/1, send/2, reply/2, close/1]).
+-export([serve/0]).
+
+-export_type([server/0]).
+
+-opaque server() :: port().
+
+%% A line that comes is a refusal, or a small answer.
+-define(LINE_BYTES, 65_536).
+
+-doc "Starts it, with this bound on its messages. The caller is its parent.".
+-spec open(MessageBytes :: pos_integer()) -> server().
+open(MessageBytes) ->
+    Erl = filename:join([code:root_dir(), "bin", "erl"]),
+    Arguments = ["-noinput", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
+                 "-s", ?MODULE_STRING, "serve", "-pa" | code:get_path()]
+        ++ ["-extra", integer_to_list(MessageBytes)],
+    open_port({spawn_executable, Erl},
+              [{args, Arguments}, {line, ?LINE_BYTES}, binary, use_stdio, exit_status]).
+
+-doc false.
+serve() ->
+    [MessageBytes] = init:get_plain_arguments(),
+    {ok, _} = application:ensure_all_started(erlmcp),
+    %% Not linked to init's process, which ends when it has started all.
+    _ = spawn(fun() ->
+        {ok, _} = erlmcp:start_server(#{
+            handler => erlmcp_bench_fixture, listen => [{stdio, #{}}],
+            limits => #{message_bytes => list_to_integer(MessageBytes)}}),
+        receive after infinity -> ok end
+    end),
+    ok.
+
+-doc "Writes to its standard input, and waits until that has taken it; any process may.".
+-spec send(server(), iodata()) -> ok | {error, closed}.
+send(Port, Bytes) ->
+    try port_command(Port, Bytes) of
+        true -> ok
+    catch
+        error:badarg -> {error, closed}
+    end.
+
+-doc "The next message that it writes, decoded.".
+-spec reply(server(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
+reply(Port, Milliseconds) ->
+    receive
+        {Port, {data, {eol, Line}}} -> {ok, json:decode(Line)};
+        {Port, {exit_status, Status}} -> {error, {exit_status, Status}}
+    after Milliseconds ->
+        {error, timeout}
+    end.
+
+-doc "Ends it: its input has an end.".
+-spec close(server()) -> ok.
+close(Port) ->
+    try port_close(Port) of
+        true -> ok
+    catch
+        error:badarg -> ok
+    end.

@@ -1,0 +1,122 @@
+-module(erlmcp_chaos_verdict).
+-moduledoc """
+Whether a server met a fault as it was promised: the right code, noticed and recovered in time,
+nothing lost, nothing else fell over. Pure. What was not is a list of terms, all of them; where it
+is empty, the fault has passed.
+""".
+
+-export([figures/2, violations/3, is_of_time/1]).
+
+-export_type([figures/0, violation/0, facts/0]).
+
+-doc """
+Of several rounds the worst. `settled_us` is until the last request that was not good, which may
+come after the first good one; `resolution_us` how finely the load sees a recovery: one request of
+its, and its answer.
+""".
+-type figures() :: #{
+    rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
+    recovery_us => non_neg_integer(), settled_us => non_neg_integer(),
+    resolution_us := pos_integer()
+}.
+-type violation() ::
+    {code, Expected :: integer() | none, never_seen}
+    | {late, detection | recovery, Us :: integer(), BoundMs :: integer()}
+    | {never, injected | detected | recovered}
+    | {not_good, load | fault | probe, term()}
+    | {lost, load | fault | probe, pos_integer()}
+    | {unaccounted, integer()}
+    | {before, [term()]}
+    | {fell_over, term()}
+    | {scenario, term()}.
+-doc """
+What is known beside the journal: what the generator says that it sent, what fell over, what the
+scenario complained of, and how far apart the load's requests are.
+""".
+-type facts() :: #{
+    sent := non_neg_integer() | none, fell_over := [term()], complaints := [term()],
+    interval_us := pos_integer()
+}.
+
+-doc """
+The times of the worst round; the load has a request in each interval of so many microseconds.
+""".
+-spec figures(erlmcp_chaos_journal:report(), IntervalUs :: pos_integer()) -> figures().
+figures(#{rounds := Rounds, earlier := Earlier}, Interval) ->
+    Times = [times(Round) || Round <- Rounds],
+    Worst = maps:from_list([{Key, lists:max([Value || #{Key := Value} <- Times])}
+                            || Key <- [detection_us, recovery_us, settled_us],
+                               Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)]),
+    Signals = [Signal || #{detected := {_, Signal}} <- Rounds],
+    maps:merge(Worst, maps:from_list([{rounds, length(Rounds)},
+                                      {resolution_us, Interval + maps:get(max, Earlier, 0)}
+                                      | [{signal, hd(Signals)} || Signals =/= []]])).
+
+times(#{injected := Injected} = Round) ->
+    Healed = maps:get(healed, Round, none),
+    Good = maps:get(good, Round, #{}),
+    maps:from_list(
+        [{detection_us, At - Injected} || #{detected := {At, _}} <- [Round]]
+        ++ [{recovery_us, lists:max(maps:values(Good)) - Healed}
+            || Healed =/= none, is_map_key(load, Good),
+               is_map_key(probe, Good) orelse not is_map_key(probed, Round)]
+        ++ [{settled_us, maps:get(disturbed, Round, Healed) - Healed} || Healed =/= none]).
+
+-doc "All that was not as promised.".
+-spec violations(erlmcp_chaos_journal:report(), erlmcp_chaos_scenario:bounds(), facts()) ->
+    [violation()].
+violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts) ->
+    #{fell_over := FellOver, complaints := Complaints} = Facts,
+    Of = fun(Source) -> erlmcp_chaos_accounting:counts(Source, Accounting) end,
+    times(Report, Bounds, Facts)
+        ++ [{before, Before} || Before =/= []]
+        ++ lists:append([lost(Source, Of(Source)) || Source <- [load, fault, probe]])
+        ++ not_good(Of(load), Bounds)
+        ++ [{not_good, probe, Failed} || #{failed := Failed} <- [Of(probe)], Failed =/= #{}]
+        ++ unaccounted(Of(load), Facts)
+        ++ [{fell_over, What} || What <- FellOver]
+        ++ [{scenario, What} || What <- Complaints].
+
+times(#{rounds := []}, _, _) ->
+    [{never, injected}];
+times(Report, Bounds, #{interval_us := Interval}) ->
+    #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
+    %% What answers at once is seen to do so with the load's next request.
+    #{resolution_us := Resolution} = Figures = figures(Report, Interval),
+    noticed(Code, DetectMs, Figures)
+        ++ case Figures of
+               #{recovery_us := Us} when Us =< RecoverMs * 1000 + Resolution -> [];
+               #{recovery_us := Us} -> [{late, recovery, Us, RecoverMs}];
+               #{} -> [{never, recovered}]
+           end.
+
+noticed(_, Bound, #{detection_us := Us}) when Us =< Bound * 1000 -> [];
+noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
+noticed(none, _, #{}) -> [{never, detected}];
+noticed(Code, _, #{}) -> [{code, Code, never_seen}].
+
+lost(Source, #{wrong := Wrong} = Counts) ->
+    [{lost, Source, Lost} || Lost <- [erlmcp_chaos_accounting:lost(Counts)], Lost > 0]
+        ++ [{not_good, Source, {wrong, Wrong}} || Wrong =/= #{}].
+
+not_good(#{refused := Refused, failed := Failed}, #{load := undisturbed}) ->
+    [{not_good, load, {refused, Refused}} || Refused =/= #{}] ++ failed(Failed);
+not_good(#{refused := Refused, failed := Failed}, #{load := refused, code := Code}) ->
+    [{not_good, load, {refused, Other}} || Other <- [maps:remove(Code, Refused)], Other =/= #{}]
+        ++ failed(Failed);
+not_good(#{}, #{load := failed}) ->
+    [].
+
+failed(Failed) ->
+    [{not_good, load, {failed, Failed}} || Failed =/= #{}].
+
+unaccounted(_, #{sent := none}) ->
+    [];
+unaccounted(Counts, #{sent := Sent}) ->
+    [{unaccounted, Missing} || Missing <- [Sent - erlmcp_chaos_accounting:sent(Counts)],
+                               Missing =/= 0].
+
+-doc "Whether a violation is of a time alone: a machine that is busy with other things has those.".
+-spec is_of_time(violation()) -> boolean().
+is_of_time({late, _, _, _}) -> true;
+is_of_time(_) -> false.

@@ -1,0 +1,137 @@
+-module(erlmcp_cli_chaos).
+-moduledoc """
+`erlmcp chaos`: injects faults into a server under test, shows what happens as it does, and says of
+each whether the server met it as it was promised.
+""".
+
+-export([command/0]).
+-export([table/1]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "inject faults into a server, and say how it met them",
+      arguments => [
+          #{name => scenarios, nargs => list, required => false, default => [],
+            help => "names of faults, or all; without one, what there is"},
+          #{name => short, long => "-short", type => boolean, default => false,
+            help => "less of each fault: seconds, for a first look"},
+          #{name => json, long => "-json",
+            help => "the folder that the results are written to"}],
+      handler => fun run/1}.
+
+run(#{scenarios := []}) ->
+    io:put_chars([known(Scenario) || Scenario <- erlmcp_bench_chaos:scenarios()]);
+run(#{scenarios := Names, short := Short} = Arguments) ->
+    Known = [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()],
+    case wanted([unicode:characters_to_binary(Name) || Name <- Names], Known) of
+        {ok, Wanted} ->
+            Options = #{short => Short, on_progress => fun tell/1},
+            Outcomes = [outcome(Id, Options) || Id <- Wanted],
+            io:put_chars([$\n, table(Outcomes)]),
+            written(Outcomes, Arguments);
+        {unknown, Name} ->
+            erlmcp_cli:complain(["there is no scenario ", Name, ": see `erlmcp chaos`"]),
+            usage
+    end.
+
+known(#{id := Id, title := Title, bounds := #{code := Code}}) ->
+    io_lib:format("~-34ts ~-5ts ~ts~n", [Id, code(Code), Title]).
+
+wanted(Names, Known) ->
+    case [Name || Name <- Names, Name =/= ~"all", not lists:member(Name, Known)] of
+        [Unknown | _] -> {unknown, Unknown};
+        [] ->
+            case lists:member(~"all", Names) of
+                true -> {ok, Known};
+                false -> {ok, Names}
+            end
+    end.
+
+outcome(Id, Options) ->
+    {ok, Outcome} = erlmcp_bench_chaos:run_scenario(Id, Options),
+    io:put_chars(came(Outcome)),
+    Outcome.
+
+tell({Id, What, ElapsedMs}) ->
+    io:format("~8.2fs  ~-30ts ~ts~n", [ElapsedMs / 1000, Id, said(What)]).
+
+said(started) -> "the server and the load start";
+said(steady) -> "the load is steady";
+said(inject) -> "fault";
+said(heal) -> "the fault has ended";
+said(ended) -> "the server has ended".
+
+came(#{scenario := Id, status := not_run, reason := Reason}) ->
+    io_lib:format("           ~-30ts not run: ~ts~n", [Id, Reason]);
+came(#{scenario := Id, status := passed}) ->
+    io_lib:format("           ~-30ts passed~n", [Id]);
+came(#{scenario := Id, status := failed, violations := Violations}) ->
+    [io_lib:format("           ~-30ts failed: ~0tp~n", [Id, Violation])
+     || Violation <- Violations].
+
+written(Outcomes, #{json := Folder}) ->
+    case erlmcp_chaos_result:write(Outcomes, Folder) of
+        {ok, Files} ->
+            io:put_chars([[File, $\n] || File <- Files]),
+            exit_of(Outcomes);
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            metrology
+    end;
+written(Outcomes, #{}) ->
+    exit_of(Outcomes).
+
+%% Where nothing could be run, nothing was shown.
+exit_of(Outcomes) ->
+    Statuses = [Status || #{status := Status} <- Outcomes],
+    case {lists:member(failed, Statuses), lists:member(passed, Statuses)} of
+        {false, true} -> ok;
+        {_, _} -> failed
+    end.
+
+-doc "What came of them, a line for each.".
+-spec table([erlmcp_chaos_run:outcome()]) -> unicode:chardata().
+table(Outcomes) ->
+    Head = ["scenario", "code", "detected", "recovered", "sent, answered, refused, failed",
+            "lost", "verdict"],
+    Rows = [Head | [row(Outcome) || Outcome <- Outcomes]],
+    Widths = [lists:max([string:length(Cell) || Cell <- Column]) || Column <- columns(Rows)],
+    [[string:trim(lists:join("  ", [string:pad(Cell, Width)
+                                    || {Cell, Width} <- lists:zip(Row, Widths)]), trailing), $\n]
+     || Row <- Rows].
+
+columns([[] | _]) -> [];
+columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
+
+row(#{scenario := Id, status := not_run}) ->
+    [Id, "", "", "", "", "", "not run"];
+row(#{scenario := Id, status := Status, figures := Figures, accounting := Accounting,
+      bounds := Bounds}) ->
+    #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
+    #{answered := Answered, refused := Refused, failed := Failed} = Load =
+        maps:get(load, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}),
+    Lost = lists:sum([erlmcp_chaos_accounting:lost(Counts) || _ := Counts <- Accounting]),
+    #{resolution_us := Resolution} = Figures,
+    [Id, seen(Code, Figures), time(detection_us, [integer_to_list(DetectMs), " ms"], Figures),
+     time(recovery_us, io_lib:format("~b+~b ms", [RecoverMs, Resolution div 1000]), Figures),
+     io_lib:format("~b, ~b, ~b, ~b", [erlmcp_chaos_accounting:sent(Load), Answered,
+                                      total(Refused), total(Failed)]),
+     integer_to_list(Lost), atom_to_list(Status)];
+row(#{scenario := Id, status := failed}) ->
+    [Id, "", "", "", "", "", "failed"].
+
+total(Kinds) -> lists:sum(maps:values(Kinds)).
+
+seen(none, _) -> "-";
+seen(Code, #{detection_us := _}) -> code(Code);
+seen(Code, _) -> ["no ", code(Code)].
+
+code(none) -> "-";
+code(Code) -> integer_to_list(Code).
+
+time(Key, Bound, Figures) ->
+    case Figures of
+        #{Key := Us} -> io_lib:format("~.1f of ~ts", [Us / 1000, Bound]);
+        #{} -> "never"
+    end.
