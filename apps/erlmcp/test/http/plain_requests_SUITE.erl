@@ -203,7 +203,9 @@ parsed(Bytes, Headers) ->
         {ok, {http_header, _, _, Name, Value}, Rest} ->
             Lower = string:lowercase(Name),
             false = is_map_key(Lower, Headers),
-            parsed(Rest, Headers#{Lower => string:trim(Value, both, " \t")});
+            %% They are bytes, and not text.
+            Trimmed = re:replace(Value, "^[ \t]+|[ \t]+$", "", [global, {return, binary}]),
+            parsed(Rest, Headers#{Lower => Trimmed});
         {ok, http_eoh, _} ->
             Headers
     end.
