@@ -46,11 +46,12 @@ compare([#{} | _] = Results, #{~"kind" := Kind, ~"workloads" := Workloads}) ->
         [Kind] ->
             Known = #{erlmcp_bench_result:identity(Workload) => Figures
                       || #{~"figures" := Figures} = Workload <- Workloads},
-            found([finding(Identity, Figure, Value, Runs)
-                   || {Identity, Runs} <- lists:sort(maps:to_list(Measured)),
+            Identities = erlmcp_bench_result:in_order(maps:keys(Measured)),
+            found([finding(Identity, Figure, Value, map_get(Identity, Measured))
+                   || Identity <- Identities,
                       {Figure, Value} <- lists:sort(maps:to_list(maps:get(Identity, Known, #{}))),
                       judgement(Figure) =/= none],
-                  lists:sort(maps:keys(maps:without(maps:keys(Known), Measured))));
+                  [Identity || Identity <- Identities, not is_map_key(Identity, Known)]);
         Kinds ->
             {error, {other_machine, Kind, Kinds}}
     end;

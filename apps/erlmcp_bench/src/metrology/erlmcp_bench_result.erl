@@ -5,7 +5,8 @@ Results of measurements: the JSON object as its file has it. It is validated bef
 """.
 
 -export([new/1, from_load/2, latency/1, latency/2]).
--export([write/2, read/1, read_all/1, files/1, identity/1, label/1, format_error/1]).
+-export([write/2, read/1, read_all/1, files/1, format_error/1]).
+-export([identity/1, in_order/1, label/1]).
 
 -export_type([result/0, fields/0, reason/0]).
 
@@ -187,7 +188,14 @@ files(Path) ->
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(Result) -> maps:with(?IDENTITY, Result).
 
--doc "The same for people: the workload, and what else there is.".
+-doc "Results, or their identities, in the order in which they are shown.".
+-spec in_order([#{binary() => term()}]) -> [#{binary() => term()}].
+in_order(Results) ->
+    {_, Ordered} = lists:unzip(lists:sort([{[maps:get(Name, Result, ~"") || Name <- ?IDENTITY],
+                                            Result} || Result <- Results])),
+    Ordered.
+
+-doc "An identity for people: the workload, and what else there is.".
 -spec label(#{binary() => term()}) -> unicode:chardata().
 label(#{~"workload_id" := Workload} = Result) ->
     [Workload | [[$\s, label(Name, map_get(Name, Result))]
