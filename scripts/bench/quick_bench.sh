@@ -3,5 +3,5 @@
 #
 #   scripts/bench/quick_bench.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
-exec "$root/bin/erlmcp" bench --quick --json "$root/bench/results" "$@"
+cd -- "$(dirname -- "$0")/../.."
+exec bin/erlmcp bench --quick --json bench/results "$@"

@@ -3,5 +3,5 @@
 #
 #   scripts/bench/run_connection_benchmark.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
-exec "$root/bin/erlmcp" bench connections_tcp connections_http --json "$root/bench/results" "$@"
+cd -- "$(dirname -- "$0")/../.."
+exec bin/erlmcp bench connections_tcp connections_http --json bench/results "$@"

@@ -3,5 +3,5 @@
 #
 #   scripts/bench/run_transport_real.sh [OPTION...]     those of `erlmcp bench`
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
-exec "$root/bin/erlmcp" bench network_real --json "$root/bench/results" "$@"
+cd -- "$(dirname -- "$0")/../.."
+exec bin/erlmcp bench network_real --json bench/results "$@"

@@ -3,7 +3,6 @@
 #
 #   scripts/bench/run_validation_benchmarks.sh stress|chaos|integration
 set -eu
-root=$(CDPATH='' cd -- "$(dirname -- "$0")/../.." && pwd)
 [ $# -eq 1 ] || set -- usage
 case $1 in
     stress) set -- bench stress_30s_100k_ops ;;
@@ -11,4 +10,5 @@ case $1 in
     integration) set -- bench integration ;;
     *) sed -n '4s/^# */usage: /p' "$0" >&2 && exit 2 ;;
 esac
-exec "$root/bin/erlmcp" "$@" --json "$root/bench/results"
+cd -- "$(dirname -- "$0")/../.."
+exec bin/erlmcp "$@" --json bench/results

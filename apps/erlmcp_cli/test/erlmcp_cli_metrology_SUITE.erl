@@ -161,14 +161,14 @@ the_page_shows_what_is_printed(Config) ->
     ?assertEqual(unicode:characters_to_list(Lines),
                  lists:flatten(string:replace(Out, File, "result.json", all))).
 
-%% Results of this kind of machine.
+%% Results of this kind of machine, of a commit whatever the sources are like.
 result(Others) ->
-    maps:merge(
-        erlmcp_bench_result:new(#{
-            workload_id => ~"tcp_burst_100_1kib", benchmark => network_real, transport => tcp,
-            scope => per_node, duration_s => 60, sample_count => 120_000,
-            throughput_msg_per_s => 2000, latency_p50_us => 900, latency_p99_us => 3000,
-            latency_max_us => 9000}), Others).
+    #{~"environment" := Environment} = Result = erlmcp_bench_result:new(#{
+        workload_id => ~"tcp_burst_100_1kib", benchmark => network_real, transport => tcp,
+        scope => per_node, duration_s => 60, sample_count => 120_000,
+        throughput_msg_per_s => 2000, latency_p50_us => 900, latency_p99_us => 3000,
+        latency_max_us => 9000}),
+    maps:merge(Result#{~"environment" := Environment#{~"erlmcp_commit" := ~"0123abc"}}, Others).
 
 p99(Us) -> #{~"latency_p99_us" => Us}.
 

@@ -32,8 +32,9 @@ fewest_runs() -> 3.
 make(Paths) ->
     maybe
         {ok, Results} ?= erlmcp_bench_result:read_all(Paths),
-        Groups = lists:sort(maps:to_list(
-            maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results))),
+        Known = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
+        Groups = [{Identity, map_get(Identity, Known)}
+                  || Identity <- erlmcp_bench_result:in_order(maps:keys(Known))],
         {ok, Kind} ?= kind(Results),
         ok ?= complaints(too_few_runs, [{label(Identity), length(Runs)}
                                         || {Identity, Runs} <- Groups,
@@ -84,9 +85,7 @@ merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
     Known = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
     Kept = [Workload || Workload <- Older,
                         not lists:member(erlmcp_bench_result:identity(Workload), Known)],
-    Baseline#{~"workloads" := lists:sort(fun before/2, Kept ++ Newer)}.
-
-before(One, Other) -> erlmcp_bench_result:identity(One) =< erlmcp_bench_result:identity(Other).
+    Baseline#{~"workloads" := erlmcp_bench_result:in_order(Kept ++ Newer)}.
 
 -doc """
 Writes a baseline into a folder, as the file of its kind. What that file knows of other workloads

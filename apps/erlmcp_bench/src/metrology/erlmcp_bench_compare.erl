@@ -33,24 +33,26 @@ judged() ->
      {~"recovery", ~"^recovery_(ms|us|s)$", higher, 100}].
 
 -doc """
-Compares the results of files and folders with a baseline. Several of one measurement are one: their
-median. `unknown` are those that the baseline has not.
+Compares the results of files and folders with a baseline. Of a measurement those count that are of
+the commit of the newest; several are one, their median. `unknown` are those that the baseline has
+not.
 """.
 -spec compare(file:filename() | [file:filename()] | [erlmcp_bench_result:result()],
               erlmcp_bench_baseline:baseline()) ->
     {ok, #{findings := [finding(), ...], unknown := [#{binary() => term()}]}} | {error, reason()}.
 compare([#{} | _] = Results, #{~"kind" := Kind, ~"workloads" := Workloads}) ->
-    Measured = maps:groups_from_list(fun erlmcp_bench_result:identity/1, fun figures/1, Results),
+    Measured = maps:groups_from_list(fun erlmcp_bench_result:identity/1, Results),
     case lists:usort([erlmcp_bench_environment:kind(Environment)
                       || #{~"environment" := Environment} <- Results]) of
         [Kind] ->
             Known = #{erlmcp_bench_result:identity(Workload) => Figures
                       || #{~"figures" := Figures} = Workload <- Workloads},
-            found([finding(Identity, Figure, Value, Runs)
-                   || {Identity, Runs} <- lists:sort(maps:to_list(Measured)),
+            Identities = erlmcp_bench_result:in_order(maps:keys(Measured)),
+            found([finding(Identity, Figure, Value, newest(map_get(Identity, Measured)))
+                   || Identity <- Identities,
                       {Figure, Value} <- lists:sort(maps:to_list(maps:get(Identity, Known, #{}))),
                       judgement(Figure) =/= none],
-                  lists:sort(maps:keys(maps:without(maps:keys(Known), Measured))));
+                  [Identity || Identity <- Identities, not is_map_key(Identity, Known)]);
         Kinds ->
             {error, {other_machine, Kind, Kinds}}
     end;
@@ -61,6 +63,20 @@ compare([[_ | _] | _] = Paths, Baseline) ->
     end;
 compare([Character | _] = Path, Baseline) when is_integer(Character) ->
     compare([Path], Baseline).
+
+%% What has changes besides its commit is the newest alone.
+newest(Runs) ->
+    Ordered = lists:sort(fun(One, Other) ->
+                             erlmcp_bench_result:measured_at(One)
+                                 >= erlmcp_bench_result:measured_at(Other)
+                         end, Runs),
+    Commit = commit(hd(Ordered)),
+    case re:run(Commit, ~"^[0-9a-f]+$", [{capture, none}]) of
+        match -> [figures(Run) || Run <- Ordered, commit(Run) =:= Commit];
+        nomatch -> [figures(hd(Ordered))]
+    end.
+
+commit(#{~"environment" := #{~"erlmcp_commit" := Commit}}) -> Commit.
 
 found([], _) -> {error, nothing_to_compare};
 found(Findings, Unknown) -> {ok, #{findings => Findings, unknown => Unknown}}.

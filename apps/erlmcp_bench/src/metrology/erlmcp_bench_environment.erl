@@ -98,8 +98,19 @@ version() ->
     {ok, Version} = application:get_key(erlmcp, vsn),
     list_to_binary(Version).
 
-%% The commit of the sources that this module was compiled from, and whether they have changed.
+%% Asked for once: it takes longer than some measurements.
 commit() ->
+    case persistent_term:get({?MODULE, commit}, none) of
+        none ->
+            Commit = sources(),
+            ok = persistent_term:put({?MODULE, commit}, Commit),
+            Commit;
+        Commit ->
+            Commit
+    end.
+
+%% The commit of the sources that this module was compiled from, and whether they have changed.
+sources() ->
     Source = proplists:get_value(source, ?MODULE:module_info(compile), ""),
     maybe
         {ok, Git} ?= program("git"),

@@ -1,35 +1,46 @@
 -module(erlmcp_bench_json).
 -moduledoc """
-JSON for files that people look at and that are compared line by line: names in order, a line for
-each member, and one for what has nothing but plain values in it. Pure.
+JSON for files that people look at and that are compared line by line: names in order, and a line
+for each member of what does not fit into one. Pure.
 """.
 
 -export([lines/1]).
+
+%% Characters of a value that stands in one line.
+-define(CHARACTERS, 160).
 
 -doc """
 ## Examples
 
 ```
-1> erlmcp_bench_json:lines(#{~"b" => [1, [2, 3]], ~"a" => #{~"c" => 1}}).
-~'{\n  "a": {"c": 1},\n  "b": [\n    1,\n    [2, 3]\n  ]\n}\n'
+1> Long = binary:copy(~"long", 40).
+2> Lines = erlmcp_bench_json:lines(#{~"b" => [1, #{~"d" => 2, ~"c" => 3}], ~"a" => Long}).
+3> Lines =:= <<"{\n  \"a\": \"", Long/binary, "\",\n  \"b\": [1, {\"c\": 3, \"d\": 2}]\n}\n">>.
+true
 ```
 """.
 -spec lines(json:decode_value()) -> binary().
 lines(Value) ->
-    iolist_to_binary([value(Value, ~"\n"), $\n]).
+    iolist_to_binary([lines(Value, ~"\n"), $\n]).
 
-value(Value, Indent) when is_map(Value); is_list(Value) ->
-    {Open, Close, Members} = parts(Value),
-    Deeper = <<Indent/binary, "  ">>,
-    case lists:any(fun({_, Member}) -> is_map(Member) orelse is_list(Member) end, Members) of
+lines(Value, Indent) when is_map(Value); is_list(Value) ->
+    Line = line(Value),
+    case string:length(Line) =< ?CHARACTERS of
         true ->
-            Lines = [[Deeper, Name, value(Member, Deeper)] || {Name, Member} <- Members],
-            [Open, lists:join($,, Lines), Indent, Close];
+            Line;
         false ->
-            [Open, lists:join(~", ", [[Name, json:encode(Member)] || {Name, Member} <- Members]),
-             Close]
+            {Open, Close, Members} = parts(Value),
+            Deeper = <<Indent/binary, "  ">>,
+            [Open, lists:join($,, [[Deeper, Name, lines(Member, Deeper)]
+                                   || {Name, Member} <- Members]), Indent, Close]
     end;
-value(Value, _) ->
+lines(Value, _) ->
+    json:encode(Value).
+
+line(Value) when is_map(Value); is_list(Value) ->
+    {Open, Close, Members} = parts(Value),
+    [Open, lists:join(~", ", [[Name, line(Member)] || {Name, Member} <- Members]), Close];
+line(Value) ->
     json:encode(Value).
 
 parts(#{} = Object) ->

@@ -5,7 +5,8 @@ Results of measurements: the JSON object as its file has it. It is validated bef
 """.
 
 -export([new/1, from_load/2, latency/1, latency/2]).
--export([write/2, read/1, read_all/1, files/1, identity/1, label/1, format_error/1]).
+-export([write/2, read/1, read_all/1, files/1, format_error/1]).
+-export([identity/1, in_order/1, label/1, measured_at/1]).
 
 -export_type([result/0, fields/0, reason/0]).
 
@@ -134,11 +135,10 @@ or the next that is free. Whoever reads the folder sees all of the file or nothi
 write(Result, Folder) ->
     maybe
         ok ?= erlmcp_metrology_validator:validate(Result),
-        #{~"benchmark" := Benchmark, ~"workload_id" := Workload,
-          ~"timestamp" := Timestamp} = Result,
+        #{~"benchmark" := Benchmark, ~"workload_id" := Workload} = Result,
         ok ?= written(filelib:ensure_path(Folder), Folder),
         Name = <<Benchmark/binary, $_, Workload/binary, $_>>,
-        File = free(filename:join(Folder, binary_to_list(Name)), seconds(Timestamp)),
+        File = free(filename:join(Folder, binary_to_list(Name)), measured_at(Result)),
         Unfinished = File ++ "." ++ os:getpid(),
         ok ?= written(file:write_file(Unfinished, erlmcp_bench_json:lines(Result)), Unfinished),
         ok ?= written(file:rename(Unfinished, File), File),
@@ -151,9 +151,6 @@ free(Start, Seconds) ->
         true -> free(Start, Seconds + 1);
         false -> File
     end.
-
-seconds(Seconds) when is_integer(Seconds) -> Seconds;
-seconds(Text) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
 
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.
@@ -187,7 +184,19 @@ files(Path) ->
 -spec identity(#{binary() => term()}) -> #{binary() => term()}.
 identity(Result) -> maps:with(?IDENTITY, Result).
 
--doc "The same for people: the workload, and what else there is.".
+-doc "Results, or their identities, in the order in which they are shown.".
+-spec in_order([#{binary() => term()}]) -> [#{binary() => term()}].
+in_order(Results) ->
+    {_, Ordered} = lists:unzip(lists:sort([{[maps:get(Name, Result, ~"") || Name <- ?IDENTITY],
+                                            Result} || Result <- Results])),
+    Ordered.
+
+-doc "When it was measured, in seconds since 1970.".
+-spec measured_at(result()) -> integer().
+measured_at(#{~"timestamp" := Seconds}) when is_integer(Seconds) -> Seconds;
+measured_at(#{~"timestamp" := Text}) -> calendar:rfc3339_to_system_time(binary_to_list(Text)).
+
+-doc "An identity for people: the workload, and what else there is.".
 -spec label(#{binary() => term()}) -> unicode:chardata().
 label(#{~"workload_id" := Workload} = Result) ->
     [Workload | [[$\s, label(Name, map_get(Name, Result))]

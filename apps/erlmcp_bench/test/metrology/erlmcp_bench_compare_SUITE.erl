@@ -9,7 +9,8 @@
 -export([a_baseline_keeps_its_runs/1, three_runs_at_least/1, what_does_not_belong_together/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
-         several_results_are_their_median/1, nested_figures_are_judged/1,
+         several_results_are_their_median/1, only_what_is_newest_counts/1,
+         nested_figures_are_judged/1,
          what_cannot_be_compared/1, medians/1]).
 
 -import(erlmcp_test_results, [folder/1, valid/0, valid/1, environment/0]).
@@ -18,7 +19,8 @@ all() ->
     [a_baseline_keeps_its_runs, three_runs_at_least, what_does_not_belong_together,
      a_new_baseline_keeps_other_workloads, no_baselines,
      bounds_of_what_is_worse, within_the_spread_nothing_changed,
-     several_results_are_their_median, nested_figures_are_judged,
+     several_results_are_their_median, only_what_is_newest_counts,
+     nested_figures_are_judged,
      what_cannot_be_compared, medians].
 
 a_baseline_keeps_its_runs(Config) ->
@@ -149,6 +151,23 @@ several_results_are_their_median(Config) ->
     [{3100, worse}] = [{Came, Verdict} || #{figure := ~"latency_p99_us", came := Came,
                                             verdict := Verdict} <- Findings],
     worse = erlmcp_bench_compare:worst(Findings).
+
+only_what_is_newest_counts(Config) ->
+    {ok, Baseline} = made(Config, lists:duplicate(3, valid(p99(3000)))),
+    Came = fun(Results) ->
+        {ok, #{findings := Findings}} = erlmcp_bench_compare:compare(Results, Baseline),
+        [Us] = [Us || #{figure := ~"latency_p99_us", came := Us} <- Findings],
+        Us
+    end,
+    Run = fun(Us, Day, Commit) ->
+        valid((p99(Us))#{~"timestamp" => <<"2026-11-", Day/binary, "T12:00:00Z">>,
+                         ~"environment" => (environment())#{~"erlmcp_commit" := Commit}})
+    end,
+    Older = [Run(1000, ~"20", ~"0a"), Run(1001, ~"20", ~"0a"), Run(1002, ~"20", ~"0a")],
+    9000 = Came([Run(9000, ~"21", ~"0b") | Older]),
+    8500.0 = Came([Run(9000, ~"21", ~"0b") | Older] ++ [Run(8000, ~"22", ~"0b")]),
+    1001 = Came([Run(9000, ~"19", ~"0b") | Older]),
+    8000 = Came([Run(8000, ~"22", ~"0a-changed"), Run(1000, ~"21", ~"0a-changed") | Older]).
 
 nested_figures_are_judged(Config) ->
     Of = fun(Us) -> valid(#{~"phases" => #{~"peak" => p99(Us)},
