@@ -75,6 +75,7 @@ dispatch([Command | Words]) ->
 commands(Words) ->
     #{commands => #{
         "bench" => erlmcp_cli_bench:command(),
+        "load" => erlmcp_cli_load:command(),
         "serve" => erlmcp_cli_serve:command(),
         "list" => erlmcp_cli_list:command(Words),
         "call" => erlmcp_cli_call:command(Words),

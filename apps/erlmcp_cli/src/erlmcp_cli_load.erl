@@ -1,0 +1,249 @@
+-module(erlmcp_cli_load).
+-moduledoc """
+`erlmcp load`: load for any MCP server, from this process of the operating system, and what came of
+it in a table. With `--json` it is a result file too.
+""".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "put a server under load, and say what came of it",
+      arguments => where() ++ what() ++ how(),
+      handler => fun run/1}.
+
+where() ->
+    [option(url, "an MCP endpoint, http:// or https://; or --stdio or --tcp"),
+     option(stdio, "start this program for each connection, and speak on its stdin and stdout; no "
+                   "shell reads it"),
+     option(tcp, "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
+     (option(protocol, {"[--protocol <protocol>]", ["http1 (the default) or http2"]}))
+         #{type => {atom, [http1, http2]}},
+     (option(header, "'Name: value', of every HTTP request, where {id} is the request's id; may "
+                     "stand again"))#{action => append},
+     option(token, "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
+     option(cacert, "a PEM file with the roots to trust instead of the system's"),
+     (option(source, "an address to connect from; may stand again, and then they are taken in "
+                     "turn"))#{type => {custom, fun address/1}, action => append},
+     (option(server_pid, "the server's process on this machine, to show its processor time and "
+                         "memory"))#{type => {integer, [{min, 1}]}}].
+
+what() ->
+    [(option(era, {"[--era <era>]", ["stateless (the default), session, or a revision that has "
+                                     "sessions, such as 2025-06-18"]}))
+         #{type => {string, ["stateless", "session"
+                             | [binary_to_list(Revision)
+                                || Revision <- erlmcp_revision:supported(session)]]}},
+     (option(mix, {"[--mix <requests>]",
+                   ["requests and their weights: 'tools/call echo=9,tools/list=1'; after the name, "
+                    "arguments as JSON; without it the tool echo is called"]}))
+         #{type => {custom, fun mix/1}},
+     (counted(payload, 0, "bytes of text for the tool echo where --mix gives it no arguments; 64"))
+         #{default => 64}].
+
+how() ->
+    [(counted(connections, 1, "connections that are open at once; 1"))#{default => 1},
+     counted(sessions, 1, "sessions on each connection, on HTTP in the session era; 1"),
+     counted(window, 1, "requests in flight on each connection, in a closed loop; 1"),
+     (option(rate, "requests a second over all connections, in an open loop: sent when they are "
+                   "due, and their latency begins there"))#{type => {custom, fun positive/1}},
+     (option(arrivals, {"[--arrivals <arrivals>]", ["when those are due: poisson (the default), or "
+                                                    "even"]}))#{type => {atom, [poisson, even]}},
+     counted(in_flight, 1, "requests in flight on each connection at most, in an open loop; 1 on "
+                           "HTTP/1.1, else 32"),
+     (option(duration, "seconds that are measured; 10"))
+         #{type => {custom, fun positive/1}, default => 10},
+     (option(warmup, "seconds before, that are not; 1"))
+         #{type => {custom, fun seconds/1}, default => 1},
+     (option(timeout, "seconds that a request waits for its reply; 10"))
+         #{type => {custom, fun positive/1}, default => 10},
+     option(json, "write the result into this folder"),
+     (option(workload, {"[--workload <workload>]", ["the result's workload_id; load"]}))
+         #{type => {string, "^[a-z0-9_]{3,64}$"}, default => "load"}].
+
+option(Name, Help) ->
+    #{name => Name, long => lists:flatten([$-, string:replace(atom_to_list(Name), "_", "-", all)]),
+      required => false, help => Help}.
+
+counted(Name, Least, Help) ->
+    (option(Name, Help))#{type => {integer, [{min, Least}, {max, 100_000_000}]}}.
+
+seconds(Text) ->
+    Seconds = try
+                  list_to_float(Text)
+              catch
+                  error:badarg -> list_to_integer(Text)
+              end,
+    case Seconds >= 0 andalso Seconds =< 1_000_000 of
+        true -> Seconds;
+        false -> error(badarg)
+    end.
+
+positive(Text) ->
+    case seconds(Text) of
+        Positive when Positive > 0 -> Positive;
+        _ -> error(badarg)
+    end.
+
+address(Text) -> of_argument(inet:parse_strict_address(Text)).
+
+mix(Text) -> of_argument(erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text))).
+
+%% An argument that is none is told as argparse wants to be told.
+of_argument({ok, Value}) -> Value;
+of_argument({error, _}) -> error(badarg).
+
+run(Parsed) ->
+    maybe
+        {ok, Target} ?= target(Parsed),
+        {ok, Headers} ?= headers(Parsed),
+        ok ?= one_loop(Parsed),
+        {ok, _} = application:ensure_all_started(erlmcp_cli),
+        measured(plan(Target, Headers, Parsed), Parsed)
+    else
+        {error, Sentence} ->
+            erlmcp_cli:complain(Sentence),
+            usage
+    end.
+
+target(Parsed) ->
+    case maps:to_list(maps:with([url, stdio, tcp], Parsed)) of
+        [{url, Url}] -> {ok, {http, unicode:characters_to_binary(Url)}};
+        [{tcp, Address}] -> tcp(Address);
+        [{stdio, Command}] -> program(Command);
+        _ -> {error, "one of --url, --stdio and --tcp was expected"}
+    end.
+
+tcp(Address) ->
+    case erlmcp_cli_target:target(#{tcp => Address, timeout => 1}, #{}) of
+        {ok, {tcp, Host, Port, _}} -> {ok, {tcp, Host, Port}};
+        {error, _} = Error -> Error
+    end.
+
+program(Command) ->
+    case erlmcp_cli_target:target(#{stdio => Command, timeout => 1}, #{}) of
+        {ok, {stdio, Words, _}} -> {ok, {stdio, Words}};
+        {error, _} = Error -> Error
+    end.
+
+headers(#{url := _} = Parsed) ->
+    case erlmcp_cli_target:target((maps:with([url, header, token], Parsed))#{timeout => 1}, #{}) of
+        {ok, {http, _, Options}} ->
+            Given = maps:get(headers, Options, []),
+            {ok, [{string:lowercase(Name), Value} || {Name, Value} <- Given]
+                 ++ [{~"authorization", <<"Bearer ", Token/binary>>}
+                     || #{token := Token} <- [Options]]};
+        {error, _} = Error ->
+            Error
+    end;
+headers(Parsed) ->
+    case maps:keys(maps:with([header, token, cacert, protocol, source], Parsed)) of
+        [] -> {ok, []};
+        [source] when is_map_key(tcp, Parsed) -> {ok, []};
+        _ -> {error, "--header, --token, --cacert, --protocol: only a URL has those, and --source "
+                     "what has an address"}
+    end.
+
+one_loop(#{rate := _, window := _}) ->
+    {error, "--rate is of an open loop and --window of a closed one"};
+one_loop(#{rate := _}) ->
+    ok;
+one_loop(Parsed) ->
+    case maps:keys(maps:with([arrivals, in_flight], Parsed)) of
+        [] -> ok;
+        _ -> {error, "--arrivals and --in-flight are of an open loop, which --rate asks for"}
+    end.
+
+plan(Target, Headers, #{connections := Connections, payload := Payload} = Parsed) ->
+    Loop = case Parsed of
+        #{rate := Rate} -> {open, Rate, maps:get(arrivals, Parsed, poisson)};
+        #{} -> {closed, maps:get(window, Parsed, 1)}
+    end,
+    Given = [{protocol, protocol}, {source, sources}, {server_pid, server_os_pid},
+             {sessions, sessions_per_connection}, {in_flight, in_flight}],
+    maps:merge(
+        #{target => Target, headers => Headers, era => era(Parsed), connections => Connections,
+          payload_bytes => Payload, loop => Loop,
+          requests => requests(Parsed),
+          tls => [{cacertfile, File} || #{cacert := File} <- [Parsed]],
+          duration_ms => milliseconds(duration, Parsed),
+          warmup_ms => milliseconds(warmup, Parsed), timeout_ms => milliseconds(timeout, Parsed)},
+        #{Name => Value || {Option, Name} <- Given, #{Option := Value} <- [Parsed]}).
+
+era(#{era := "session"}) -> {session, erlmcp_revision:name(erlmcp_revision:latest(session))};
+era(#{era := Revision}) when Revision =/= "stateless" -> {session, list_to_binary(Revision)};
+era(_) -> stateless.
+
+requests(#{mix := Mix, payload := Payload}) -> erlmcp_cli_load_mix:requests(Mix, Payload);
+requests(#{payload := Payload}) -> [{1, erlmcp_load_request:echo(Payload)}].
+
+milliseconds(Option, Parsed) ->
+    ceil(maps:get(Option, Parsed) * 1000).
+
+measured(#{duration_ms := Duration} = Plan, Parsed) ->
+    Shown = erlmcp_cli_terminal:is_terminal(2),
+    ok = show(Shown, 0, #{}),
+    OnSecond = fun(Sample) -> show(Shown, Duration / 1000, Sample) end,
+    Outcome = erlmcp_load:run(Plan#{on_second => OnSecond}),
+    ok = erlmcp_cli_terminal:clear(),
+    case Outcome of
+        {ok, Report} ->
+            io:put_chars(erlmcp_cli_load_table:report(Plan, Report)),
+            kept(Plan, Report, Parsed);
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_cli_load_table:failure(Reason)),
+            case Reason of
+                {bad_option, _} -> usage;
+                _ -> failed
+            end
+    end.
+
+show(false, _, _) ->
+    ok;
+show(true, _, Sample) when map_size(Sample) =:= 0 ->
+    erlmcp_cli_terminal:progress(#{~"progress" => 0, ~"total" => 1, ~"message" => ~"begins"});
+show(true, Seconds, #{at_s := At} = Sample) ->
+    erlmcp_cli_terminal:progress(#{~"progress" => min(At, Seconds), ~"total" => Seconds,
+                                   ~"message" => erlmcp_cli_load_table:second(Sample)}).
+
+kept(Plan, Report, #{json := Folder, workload := Workload}) ->
+    Result = erlmcp_bench_result:from_load(base(Workload, Plan), Report),
+    case erlmcp_bench_result:write(Result, Folder) of
+        {ok, File} ->
+            io:format("~ts~n", [File]),
+            outcome(Report);
+        {error, Reason} ->
+            erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),
+            metrology
+    end;
+kept(_, Report, _) ->
+    outcome(Report).
+
+%% A server under load may refuse and fail. It may not say what is wrong.
+outcome(#{answered := Answered, wrong := Wrong}) when Answered > 0, Wrong =:= 0 -> ok;
+outcome(_) -> failed.
+
+base(Workload, #{target := Target, connections := Connections, era := Era, loop := Loop,
+                 payload_bytes := Payload} = Plan) ->
+    Common = #{
+        workload_id => list_to_binary(Workload), benchmark => ~"load", scope => per_node,
+        transport => transport(Target, maps:get(protocol, Plan, http1)),
+        connections => Connections, payload_bytes => Payload,
+        against => erlmcp_cli_load_table:name(Target),
+        era => case Era of
+                   stateless -> ~"stateless";
+                   {session, Revision} -> Revision
+               end},
+    case Loop of
+        {open, Rate, Arrivals} ->
+            Common#{loop => ~"open", arrivals => Arrivals, offered_msg_per_s => Rate};
+        {closed, Window} ->
+            Common#{loop => ~"closed", in_flight_requests => Window}
+    end.
+
+transport({tcp, _, _}, _) -> tcp;
+transport({stdio, _}, _) -> stdio;
+transport({http, <<"https", _/binary>>}, http1) -> http1_tls;
+transport({http, <<"https", _/binary>>}, http2) -> http2_tls;
+transport({http, _}, Protocol) -> Protocol.
