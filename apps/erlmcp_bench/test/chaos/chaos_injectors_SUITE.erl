@@ -5,7 +5,7 @@ processes, proxies. Where a case wants root or a program that is not there, it s
 said.
 """.
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([a_keeper_makes_and_unmakes/1, what_cannot_be_made_is_unmade/1,
          a_keeper_outlives_its_caller/1, a_killed_node_leaves_nothing/1, a_namespace_has_a_link/1,
          a_file_system_fills_up/1, leftovers_are_swept/1, hogs_compute_and_end/1,
@@ -16,9 +16,13 @@ suite() ->
     [{timetrap, {seconds, 60}}].
 
 all() ->
-    [a_keeper_makes_and_unmakes, what_cannot_be_made_is_unmade, a_keeper_outlives_its_caller,
-     a_killed_node_leaves_nothing, a_namespace_has_a_link, a_file_system_fills_up,
-     leftovers_are_swept, hogs_compute_and_end, a_proxy_adds_latency].
+    [{group, beside_each_other}].
+
+groups() ->
+    [{beside_each_other, [parallel],
+      [a_killed_node_leaves_nothing, a_namespace_has_a_link, a_proxy_adds_latency,
+       a_keeper_makes_and_unmakes, what_cannot_be_made_is_unmade, a_keeper_outlives_its_caller,
+       a_file_system_fills_up, leftovers_are_swept, hogs_compute_and_end]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).

@@ -13,11 +13,12 @@ suite() ->
     [{timetrap, {seconds, 120}}].
 
 all() ->
-    [{group, beside_each_other}, cpu_saturation].
+    [{group, beside_each_other}].
 
 groups() ->
     [{beside_each_other, [parallel],
-      [network_partition, memory_exhaustion, disk_full, drill_crashes, drill_node]}].
+      [network_partition, memory_exhaustion, disk_full, cpu_saturation, drill_crashes,
+       drill_node]}].
 
 network_partition(_) ->
     met(~"chaos_network_partition", fun(#{accounting := #{load := #{failed := Failed}}}) ->
