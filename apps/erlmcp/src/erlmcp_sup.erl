@@ -1,8 +1,8 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the guard of the node's memory does. The tables of the node's clients and of who is told of events
-are its own.
+the guards of the node's memory and of its processor time do. The tables of the node's clients and
+of who is told of events are its own.
 """.
 
 -behaviour(supervisor).
@@ -21,4 +21,5 @@ init([]) ->
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
-           #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}}]}}.
+           #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},
+           #{id => processor_guard, start => {erlmcp_processor_guard, start_link, []}}]}}.

@@ -113,7 +113,7 @@ row(#{scenario := Id, status := Status, figures := Figures, accounting := Accoun
         maps:get(load, Accounting, #{answered => 0, refused => #{}, failed => #{}, wrong => #{}}),
     Lost = lists:sum([erlmcp_chaos_accounting:lost(Counts) || _ := Counts <- Accounting]),
     #{resolution_us := Resolution} = Figures,
-    [Id, seen(Code, Figures), time(detection_us, [integer_to_list(DetectMs), " ms"], Figures),
+    [Id, seen(Code, Figures), detected(DetectMs, Figures),
      time(recovery_us, io_lib:format("~b+~b ms", [RecoverMs, Resolution div 1000]), Figures),
      io_lib:format("~b, ~b, ~b, ~b", [erlmcp_chaos_accounting:sent(Load), Answered,
                                       total(Refused), total(Failed)]),
@@ -129,6 +129,10 @@ seen(Code, _) -> ["no ", code(Code)].
 
 code(none) -> "-";
 code(Code) -> integer_to_list(Code).
+
+detected(none, _) -> "-";
+detected(DetectMs, Figures) ->
+    time(detection_us, [integer_to_list(DetectMs), " ms"], Figures).
 
 time(Key, Bound, Figures) ->
     case Figures of

@@ -62,7 +62,7 @@ No bound of what is held is more than 268,435,455.
      Since :: pos_integer() | {waits, flow()} | untimed}
     | free.
 
-%% When who was refused for want of memory may come again.
+%% When who was refused for want of memory or processor time may come again.
 -define(RETRY_MS, 1000).
 
 -doc "A gate with these bounds. Its tables belong to the calling process.".
@@ -308,10 +308,14 @@ state(#{books := Books}) ->
         true ->
             {refuse, erlmcp_gate_refusal:new(draining)};
         false ->
-            case erlmcp_memory_guard:state() of
-                ok -> open;
-                full -> {refuse, erlmcp_memory_guard:refusal(?RETRY_MS)}
-            end
+            machine()
+    end.
+
+machine() ->
+    case {erlmcp_memory_guard:state(), erlmcp_processor_guard:state()} of
+        {ok, ok} -> open;
+        {full, _} -> {refuse, erlmcp_memory_guard:refusal(?RETRY_MS)};
+        {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
 
 -doc "From now on no request and no connection enters; who is in leaves as always.".

@@ -1,7 +1,7 @@
 -module(erlmcp_chaos_context).
 -moduledoc "What a scenario does while it runs: it marks, tells what it saw, and waits.".
 
--export([inject/1, heal/1, observer/2, outcome/4, outcome/5, fact/3]).
+-export([inject/1, heal/1, observer/2, outcome/4, outcome/5, noticed/2, fact/3]).
 -export([await/3, await_detected/1, await_recovered/1, call/4, until/1]).
 -export([private/1, is_short/1, now_us/0]).
 
@@ -45,6 +45,11 @@ outcome(Context, Source, Outcome, SentUs) ->
               SentUs :: integer(), DoneUs :: integer()) -> ok.
 outcome(#{journal := Journal}, Source, Outcome, SentUs, DoneUs) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, SentUs, DoneUs).
+
+-doc "The fault was noticed now, by something of this name.".
+-spec noticed(context(), atom()) -> ok.
+noticed(#{journal := Journal}, Name) ->
+    erlmcp_chaos_journal:event(Journal, #{event => Name}, now_us()).
 
 -doc "A figure of this fault, whose name ends with its unit.".
 -spec fact(context(), atom(), number()) -> ok.

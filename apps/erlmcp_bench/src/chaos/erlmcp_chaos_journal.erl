@@ -183,6 +183,7 @@ probed(_, State) ->
 %% Events are told under names; these are the refusals that they are.
 code_of(#{event := slow_consumer}) -> 1055;
 code_of(#{event := memory_full}) -> 1089;
+code_of(#{event := processors_busy}) -> 1078;
 code_of(#{event := breaker_opened}) -> 1086;
 code_of(#{event := draining}) -> 1077;
 code_of(#{event := incident}) -> 1079;

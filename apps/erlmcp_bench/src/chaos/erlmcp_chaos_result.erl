@@ -30,7 +30,8 @@ new(#{status := failed}) ->
     none.
 
 bounds(#{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs, load := Load}) ->
-    maps:from_list([{code, Code} || Code =/= none] ++ [{load, Load}, {detection_bound_ms, DetectMs}]
+    maps:from_list([{code, Code} || Code =/= none] ++ [{load, Load}]
+                   ++ [{detection_bound_ms, DetectMs} || DetectMs =/= none]
                    ++ [{recovery_bound_ms, RecoverMs} || RecoverMs > 0]).
 
 times(Figures) ->

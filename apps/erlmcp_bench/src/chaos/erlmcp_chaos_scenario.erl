@@ -14,12 +14,13 @@ after it has ended it; as often as it likes, each pair a round, of which the wor
 What is promised: the code, `none` where a fault has none, how many milliseconds from the injection
 to the first counted event or refusal, and how many from the end of the fault to the first good
 reply at the earlier latency. `load` is what may become of the requests of those that are not at
-fault: all answered (`undisturbed`), some refused with the code (`refused`), or some reported
-failed too (`failed`).
+fault: all answered (`undisturbed`), some refused with the code (`refused`), some reported failed
+too (`failed`), or some of them for want of any answer in their time (`unreachable`). Where
+`detect_ms` is `none`, there is nothing to be noticed.
 """.
 -type bounds() :: #{
-    code := 1001..1089 | none, detect_ms := pos_integer(), recover_ms := non_neg_integer(),
-    load := undisturbed | refused | failed
+    code := 1001..1089 | none, detect_ms := pos_integer() | none,
+    recover_ms := non_neg_integer(), load := undisturbed | refused | failed | unreachable
 }.
 
 -doc "What a machine must have: the rights of root, or a program of this name in the path.".

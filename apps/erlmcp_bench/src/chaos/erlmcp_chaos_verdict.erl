@@ -70,7 +70,7 @@ violations(#{accounting := Accounting, before := Before} = Report, Bounds, Facts
     Of = fun(Source) -> erlmcp_chaos_accounting:counts(Source, Accounting) end,
     times(Report, Bounds, Facts)
         ++ [{before, Before} || Before =/= []]
-        ++ lists:append([lost(Source, Of(Source)) || Source <- [load, fault, probe]])
+        ++ lists:append([lost(Source, Of(Source), Bounds) || Source <- [load, fault, probe]])
         ++ not_good(Of(load), Bounds)
         ++ [{not_good, probe, Failed} || #{failed := Failed} <- [Of(probe)], Failed =/= #{}]
         ++ unaccounted(Of(load), Facts)
@@ -90,13 +90,16 @@ times(Report, Bounds, #{interval_us := Interval}) ->
                #{} -> [{never, recovered}]
            end.
 
+noticed(_, none, #{}) -> [];
 noticed(_, Bound, #{detection_us := Us}) when Us =< Bound * 1000 -> [];
 noticed(_, Bound, #{detection_us := Us}) -> [{late, detection, Us, Bound}];
 noticed(none, _, #{}) -> [{never, detected}];
 noticed(Code, _, #{}) -> [{code, Code, never_seen}].
 
-lost(Source, #{wrong := Wrong} = Counts) ->
-    [{lost, Source, Lost} || Lost <- [erlmcp_chaos_accounting:lost(Counts)], Lost > 0]
+%% Who cannot be reached is told by the end of his patience alone.
+lost(Source, #{wrong := Wrong} = Counts, #{load := Promised}) ->
+    [{lost, Source, Lost} || Promised =/= unreachable,
+                             Lost <- [erlmcp_chaos_accounting:lost(Counts)], Lost > 0]
         ++ [{not_good, Source, {wrong, Wrong}} || Wrong =/= #{}].
 
 not_good(#{refused := Refused, failed := Failed}, #{load := undisturbed}) ->
@@ -104,7 +107,7 @@ not_good(#{refused := Refused, failed := Failed}, #{load := undisturbed}) ->
 not_good(#{refused := Refused, failed := Failed}, #{load := refused, code := Code}) ->
     [{not_good, load, {refused, Other}} || Other <- [maps:remove(Code, Refused)], Other =/= #{}]
         ++ failed(Failed);
-not_good(#{}, #{load := failed}) ->
+not_good(#{}, #{load := Promised}) when Promised =:= failed; Promised =:= unreachable ->
     [].
 
 failed(Failed) ->

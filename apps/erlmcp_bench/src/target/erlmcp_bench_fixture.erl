@@ -42,9 +42,9 @@ call_tool(~"echo", #{~"text" := Text}, _) -> Text;
 call_tool(~"add", #{~"a" := A, ~"b" := B}, _) -> iolist_to_binary(io_lib:format("~w", [A + B]));
 call_tool(~"burn", #{~"us" := Microseconds}, _) -> burned(Microseconds);
 call_tool(~"sleep", #{~"ms" := Milliseconds}, _) -> slept(Milliseconds);
-call_tool(~"large", #{~"bytes" := Bytes}, _) -> binary:copy(~"x", Bytes);
+call_tool(~"large", #{~"bytes" := Bytes}, _) -> filled(Bytes);
 call_tool(~"hold", #{~"bytes" := Bytes, ~"ms" := Milliseconds}, _) ->
-    Held = binary:copy(~"x", Bytes),
+    Held = filled(Bytes),
     Done = slept(Milliseconds),
     %% Alive until here.
     Bytes = byte_size(Held),
@@ -56,6 +56,13 @@ get_prompt(~"test_prompt", _, _) -> ~"A prompt of the benchmarks.".
 
 -doc false.
 read_resource(~"file://test.txt", _, _) -> ~"A resource of the benchmarks.".
+
+%% Copied byte by byte, many bytes cost more than anything else that is done with them.
+filled(Bytes) when Bytes =< 1_024 ->
+    binary:copy(~"x", Bytes);
+filled(Bytes) ->
+    Part = filled((Bytes + 63) div 64),
+    binary:part(binary:copy(Part, 64), 0, Bytes).
 
 slept(Milliseconds) ->
     receive after Milliseconds -> ~"done" end.

@@ -9,7 +9,7 @@ what was written down, as it may be written; then servers that are harmed beside
          late_detection_is_found/1, late_recovery_is_found/1, worst_round_counts/1,
          slow_replies_are_no_recovery/1, fault_that_never_ends_is_found/1,
          failed_probe_is_found/1, lost_requests_are_found/1, requests_without_an_end_are_found/1,
-         disturbed_load_is_found/1, what_was_amiss_before_is_found/1]).
+         disturbed_load_is_found/1, what_was_amiss_before_is_found/1, unreachable_is_not_lost/1]).
 -export([server_that_meets_its_fault_passes/1, load_that_is_cut_is_found/1,
          server_that_fell_over_is_found/1, crash_of_a_scenario_is_found/1,
          what_cannot_be_injected_is_not_run/1, teardown_comes_without_the_caller/1]).
@@ -22,7 +22,7 @@ all() ->
      late_recovery_is_found, worst_round_counts, slow_replies_are_no_recovery,
      fault_that_never_ends_is_found, failed_probe_is_found, lost_requests_are_found,
      requests_without_an_end_are_found, disturbed_load_is_found, what_was_amiss_before_is_found,
-     {group, servers},
+     unreachable_is_not_lost, {group, servers},
      what_cannot_be_set_up_is_not_run, what_is_missing_is_said, unknown_scenario].
 
 groups() ->
@@ -147,6 +147,18 @@ noted({At, refused, Code}, Journal) ->
     noted({At, fault, 1, {refused, Code, #{}}}, Journal);
 noted({At, Source, Latency, Outcome}, Journal) ->
     erlmcp_chaos_journal:outcome(Journal, Source, Outcome, (At - Latency) * 1000, At * 1000).
+
+%% Who cannot be reached is told by the end of his patience, and that is no loss; and what nobody
+%% asked for need not be noticed.
+unreachable_is_not_lost(_) ->
+    Notes = [{50, load, 50, {failed, timeout}}, {51, fault, 50, {failed, timeout}},
+             {60, heal}, {70, load, 1, answered}],
+    Failed = (bounds())#{code := none, load := failed},
+    [{lost, load, 1}, {lost, fault, 1}] = violations(Notes, Failed),
+    [] = violations(Notes, Failed#{load := unreachable}),
+    Quiet = [{60, heal}, {70, load, 1, answered}],
+    [{never, detected}] = violations(Quiet, Failed),
+    [] = violations(Quiet, Failed#{detect_ms := none}).
 
 %% Servers. How quick they are, a machine that tests other things beside cannot say.
 

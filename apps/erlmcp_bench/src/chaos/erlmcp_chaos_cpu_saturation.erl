@@ -1,0 +1,79 @@
+-module(erlmcp_chaos_cpu_saturation).
+-moduledoc """
+A fault: every scheduler is busy, from inside, by processes of the node that are no calls, and from
+outside, by processes of the machine.
+
+The node has a bound for how long a new process may wait for a scheduler: new work is refused, so
+that callers go elsewhere, who would wait for several schedulers in a row.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([compute/2]).
+
+%% What a process may wait.
+-define(BOUND_MS, 20).
+%% For each scheduler, and for each core.
+-define(INSIDE, 150).
+-define(OUTSIDE, 1).
+-define(BUSY_MS, 5_000).
+-define(SHORT_BUSY_MS, 1_000).
+-define(TIMEOUT_MS, 20_000).
+%% Of the load: each has one request at a time, which waits for several schedulers in a row.
+-define(CONNECTIONS, 40).
+
+-doc false.
+id() -> ~"chaos_cpu_saturation".
+
+-doc false.
+title() -> ~"every scheduler is busy from inside and from outside".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1078, detect_ms => 300, recover_ms => 600, load => refused}.
+
+-doc false.
+setup(_) ->
+    {ok, #{target => #{flags => ["-erlmcp", "scheduler_wait_ms", integer_to_list(?BOUND_MS)]},
+           load => #{timeout_ms => ?TIMEOUT_MS, connections => ?CONNECTIONS}}}.
+
+-doc false.
+run(Context) ->
+    BusyMs = case erlmcp_chaos_context:is_short(Context) of
+        true -> ?SHORT_BUSY_MS;
+        false -> ?BUSY_MS
+    end,
+    Cores = erlang:system_info(logical_processors_available),
+    _ = erlmcp_chaos_context:inject(Context),
+    maybe
+        {ok, Hogs} ?= erlmcp_chaos_hogs:start(?OUTSIDE * cores(Cores)),
+        ok = erlmcp_chaos_context:call(Context, ?MODULE, compute, [?INSIDE, BusyMs]),
+        receive after BusyMs -> ok end,
+        ok ?= erlmcp_chaos_hogs:stop(Hogs),
+        _ = erlmcp_chaos_context:heal(Context),
+        _ = erlmcp_chaos_context:await_recovered(Context),
+        ok
+    end.
+
+cores(unknown) -> erlang:system_info(schedulers_online);
+cores(Cores) -> Cores.
+
+-doc """
+In the node of the server: so many processes for each of its schedulers compute for so many
+milliseconds. They look at the clock themselves, since nobody else may come to tell them.
+""".
+-spec compute(Processes :: pos_integer(), Milliseconds :: pos_integer()) -> ok.
+compute(Processes, Milliseconds) ->
+    End = erlang:monotonic_time(millisecond) + Milliseconds,
+    _ = [spawn(fun() -> computed(End, 0) end)
+         || _ <- lists:seq(1, Processes * erlang:system_info(schedulers_online))],
+    ok.
+
+computed(End, Number) ->
+    case erlang:monotonic_time(millisecond) of
+        Now when Now >= End -> ok;
+        _ -> computed(End, erlang:phash2({Number, End}))
+    end.

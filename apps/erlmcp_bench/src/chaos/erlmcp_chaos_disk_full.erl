@@ -1,0 +1,80 @@
+-module(erlmcp_chaos_disk_full).
+-moduledoc """
+A fault: the file system is full on which a tool keeps what it is given, in a token store, and on
+which the node has its log. What needs the disk is refused; everything else is served as before; and
+what was kept before is there after it.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1, teardown/1]).
+
+-define(BYTES, 4_194_304).
+%% Calls of the tool in a second.
+-define(RATE, 50).
+-define(CALLERS, 2).
+-define(FULL_MS, 4_000).
+-define(SHORT_FULL_MS, 500).
+-define(LONGEST_MS, 60_000).
+%% A node that cannot write its log says so on its standard error, again and again.
+-define(QUIET, ["sh", "-c", "exec \"$@\" 2>/dev/null", "sh"]).
+
+-doc false.
+id() -> ~"chaos_disk_full".
+
+-doc false.
+title() -> ~"a small tmpfs under the store and the log fills up".
+
+-doc false.
+needs() -> [root, {program, "mount"}].
+
+-doc false.
+bounds() -> #{code => 1079, detect_ms => 200, recover_ms => 500, load => undisturbed}.
+
+-doc false.
+setup(_) ->
+    case erlmcp_chaos_tmpfs:start(?BYTES) of
+        {ok, Tmpfs} -> {ok, #{private => Tmpfs, target => #{prefix => ?QUIET}}};
+        {error, Reason} -> {not_run, erlmcp_chaos_program:reason(Reason)}
+    end.
+
+-doc false.
+run(#{target := Target} = Context) ->
+    Tmpfs = erlmcp_chaos_context:private(Context),
+    maybe
+        ok ?= erlmcp_chaos_context:call(Context, erlmcp_chaos_disk, start,
+                                        [erlmcp_chaos_tmpfs:folder(Tmpfs)]),
+        {ok, Keeping} ?= erlmcp_load:start(
+            #{target => {http, erlmcp_bench_target:url(Target)}, connections => ?CALLERS,
+              requests => [{1, {~"tools/call", #{~"name" => ~"keep", ~"arguments" => #{}}}}],
+              loop => {open, ?RATE, even}, warmup_ms => 0, duration_ms => ?LONGEST_MS,
+              timeout_ms => ?LONGEST_MS,
+              observer => erlmcp_chaos_context:observer(Context, probe)}),
+        ok = erlmcp_chaos_context:until(fun() ->
+            erlmcp_chaos_context:call(Context, erlmcp_chaos_disk, kept, []) >= ?CALLERS
+        end),
+        Filled = filled(Tmpfs, Context),
+        _ = erlmcp_load:stop(Keeping),
+        ok ?= Filled,
+        erlmcp_chaos_context:call(Context, erlmcp_chaos_disk, check, [])
+    end.
+
+filled(Tmpfs, Context) ->
+    FullMs = case erlmcp_chaos_context:is_short(Context) of
+        true -> ?SHORT_FULL_MS;
+        false -> ?FULL_MS
+    end,
+    maybe
+        _ = erlmcp_chaos_context:inject(Context),
+        ok ?= erlmcp_chaos_tmpfs:fill(Tmpfs),
+        _ = erlmcp_chaos_context:await_detected(Context),
+        receive after FullMs -> ok end,
+        ok ?= erlmcp_chaos_tmpfs:free(Tmpfs),
+        _ = erlmcp_chaos_context:heal(Context),
+        _ = erlmcp_chaos_context:await_recovered(Context),
+        ok
+    end.
+
+-doc false.
+teardown(Tmpfs) ->
+    ok = erlmcp_chaos_tmpfs:stop(Tmpfs).

@@ -1,0 +1,55 @@
+-module(erlmcp_chaos_drill_processes).
+-moduledoc """
+A drill: a hundred processes of the server are killed at once: calls, connections, children of its
+supervisor, whichever comes.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+
+-define(PROCESSES, 100).
+%% Each is a connection, and most of the time a call.
+-define(CALLERS, 80).
+-define(LOAD_CONNECTIONS, 20).
+-define(PAUSE_MS, 200).
+
+-doc false.
+id() -> ~"drill_processes".
+
+-doc false.
+title() -> ~"100 processes at once".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 5_000, load => failed}.
+
+-doc false.
+setup(_) ->
+    {ok, (erlmcp_chaos_victims:setup())#{load => #{connections => ?LOAD_CONNECTIONS}}}.
+
+-doc false.
+run(Context) ->
+    maybe
+        {ok, Calling} ?= erlmcp_chaos_drill_crashes:sleeping(?CALLERS, Context),
+        ok ?= enough(Context, 100),
+        _ = erlmcp_chaos_context:inject(Context),
+        Killed = erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [?PROCESSES]),
+        _ = erlmcp_chaos_context:heal(Context),
+        _ = erlmcp_chaos_context:await_recovered(Context),
+        _ = erlmcp_load:stop(Calling),
+        ok = erlmcp_chaos_context:fact(Context, killed_count, Killed)
+    end.
+
+%% Until there are so many connections and calls.
+enough(_, 0) ->
+    {error, too_few_processes};
+enough(Context, Looks) ->
+    Pids = [erlmcp_chaos_context:call(Context, erlmcp_chaos_inside, pids, [Kind])
+            || Kind <- [connections, calls]],
+    case length(lists:append(Pids)) of
+        Enough when Enough >= ?PROCESSES -> ok;
+        _ -> receive after ?PAUSE_MS -> enough(Context, Looks - 1) end
+    end.

@@ -1,0 +1,109 @@
+-module(erlmcp_chaos_namespaces).
+-moduledoc """
+A network namespace for a server, and a link (a veth pair) from it to the namespace of the
+instrument, which goes down and comes back. Wants Linux, root, and `ip` of iproute2.
+
+The addresses are of 198.18.0.0/15, which is for tests of networks alone (RFC 2544), four for each
+link.
+""".
+
+-export([start/0, stop/1, down/1, up/1, prefix/1, host/1, sweep/0]).
+
+-export_type([link/0]).
+
+-opaque link() :: #{keeper := erlmcp_chaos_keeper:keeper(), namespace := string(),
+                    device := string(), host := inet:ip4_address()}.
+
+-define(PREFIX, "erlmcp").
+
+%% The pair goes with either of its ends.
+-define(MAKE, "
+    ip netns add \"$1\" &&
+    ip link add \"$2\" type veth peer name \"$3\" netns \"$1\" &&
+    ip address add \"$4/30\" dev \"$2\" && ip link set \"$2\" up &&
+    ip -n \"$1\" address add \"$5/30\" dev \"$3\" && ip -n \"$1\" link set \"$3\" up &&
+    ip -n \"$1\" link set lo up").
+-define(UNMAKE, "
+    ip link delete \"$2\" 2>/dev/null
+    ip netns delete \"$1\" 2>/dev/null").
+
+-doc "Makes a namespace and the link to it. Both go with the calling process, or with `stop/1`.".
+-spec start() -> {ok, link()} | {error, term()}.
+start() ->
+    ok = sweep(),
+    Namespace = erlmcp_chaos_keeper:name(?PREFIX),
+    {Own, Other} = devices(Namespace),
+    {Here, There} = addresses(erlang:phash2(Namespace, 32_768)),
+    maybe
+        {ok, Keeper} ?= erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE,
+                                                 [Namespace, Own, Other, inet:ntoa(Here),
+                                                  inet:ntoa(There)]),
+        {ok, #{keeper => Keeper, namespace => Namespace, device => Other, host => There}}
+    end.
+
+%% The kernel has room for 15 bytes.
+devices(Namespace) ->
+    Hash = integer_to_list(erlang:phash2(Namespace, 1 bsl 32), 36),
+    {"emc" ++ Hash ++ "a", "emc" ++ Hash ++ "b"}.
+
+addresses(Index) ->
+    First = (198 bsl 24) + (18 bsl 16) + 4 * Index,
+    {address(First + 1), address(First + 2)}.
+
+address(Number) ->
+    <<A, B, C, D>> = <<Number:32>>,
+    {A, B, C, D}.
+
+-doc "Takes link and namespace away. A process that runs in it keeps it until it ends.".
+-spec stop(link()) -> ok | {error, term()}.
+stop(#{keeper := Keeper}) ->
+    erlmcp_chaos_keeper:release(Keeper).
+
+-doc "The link goes down at the server's end: what is sent from either is lost, without a word.".
+-spec down(link()) -> ok | {error, erlmcp_chaos_program:reason()}.
+down(Link) ->
+    set(Link, "down").
+
+-doc "It comes back.".
+-spec up(link()) -> ok | {error, erlmcp_chaos_program:reason()}.
+up(Link) ->
+    set(Link, "up").
+
+set(#{namespace := Namespace, device := Device}, State) ->
+    maybe
+        {ok, _} ?= erlmcp_chaos_program:run("ip", ["-n", Namespace, "link", "set", Device, State]),
+        ok
+    end.
+
+-doc "The words to start a program behind that is to run in the namespace.".
+-spec prefix(link()) -> [string()].
+prefix(#{namespace := Namespace}) ->
+    ["ip", "netns", "exec", Namespace].
+
+-doc "The address in the namespace that the link leads to.".
+-spec host(link()) -> inet:ip4_address().
+host(#{host := Host}) ->
+    Host.
+
+-doc "Takes away what instruments have left that were killed.".
+-spec sweep() -> ok.
+sweep() ->
+    case erlmcp_chaos_program:run("ip", ["netns", "list"]) of
+        {ok, Listed} ->
+            %% A line is the name, and "(id: N)" behind some.
+            Names = [hd(string:lexemes(Line, " ")) || Line <- lines(Listed)],
+            lists:foreach(fun taken/1, [Name || Name <- Names,
+                                        erlmcp_chaos_keeper:owner_lives(?PREFIX, Name) =:= false]);
+        {error, _} ->
+            ok
+    end.
+
+taken(Namespace) ->
+    {Own, _} = devices(Namespace),
+    %% The one may be gone with the other, or before.
+    _ = erlmcp_chaos_program:run("ip", ["link", "delete", Own]),
+    _ = erlmcp_chaos_program:run("ip", ["netns", "delete", Namespace]),
+    ok.
+
+lines(Text) ->
+    string:lexemes(binary_to_list(Text), "\n").

@@ -1,0 +1,87 @@
+-module(erlmcp_chaos_tmpfs).
+-moduledoc """
+A small file system in memory that can be filled up, in a folder of its own. Wants Linux and root.
+""".
+
+-export([start/1, stop/1, folder/1, fill/1, free/1, sweep/0]).
+
+-export_type([tmpfs/0]).
+
+-opaque tmpfs() :: #{keeper := erlmcp_chaos_keeper:keeper(), folder := string()}.
+
+-define(PREFIX, "erlmcp-chaos").
+
+-define(MAKE, "
+    mkdir -m 700 \"$1\" && mount -t tmpfs -o \"size=$2,mode=0700\" \"$3\" \"$1\"").
+%% Who has a file of it open does not keep it.
+-define(UNMAKE, "
+    umount -l \"$1\" 2>/dev/null
+    rmdir \"$1\" 2>/dev/null").
+
+-doc "Mounts one of so many bytes. It goes with the calling process, or with `stop/1`.".
+-spec start(Bytes :: pos_integer()) -> {ok, tmpfs()} | {error, term()}.
+start(Bytes) ->
+    ok = sweep(),
+    Name = erlmcp_chaos_keeper:name(?PREFIX),
+    Folder = filename:join(os:getenv("TMPDIR", "/tmp"), Name),
+    maybe
+        {ok, Keeper} ?= erlmcp_chaos_keeper:keep(?MAKE, ?UNMAKE,
+                                                 [Folder, integer_to_list(Bytes), Name]),
+        {ok, #{keeper => Keeper, folder => Folder}}
+    end.
+
+-doc "Unmounts it and removes the folder.".
+-spec stop(tmpfs()) -> ok | {error, term()}.
+stop(#{keeper := Keeper}) ->
+    erlmcp_chaos_keeper:release(Keeper).
+
+-doc "Where it is.".
+-spec folder(tmpfs()) -> string().
+folder(#{folder := Folder}) ->
+    Folder.
+
+-doc "Writes until not a byte more has room.".
+-spec fill(tmpfs()) -> ok | {error, file:posix()}.
+fill(Tmpfs) ->
+    maybe
+        {ok, File} ?= file:open(ballast(Tmpfs), [append, raw, binary]),
+        Filled = filled(File, 65_536),
+        ok = file:close(File),
+        Filled
+    end.
+
+filled(_, 0) ->
+    ok;
+filled(File, Bytes) ->
+    case file:write(File, binary:copy(<<0>>, Bytes)) of
+        ok -> filled(File, Bytes);
+        {error, enospc} -> filled(File, Bytes div 2);
+        {error, _} = Error -> Error
+    end.
+
+-doc "There is room again.".
+-spec free(tmpfs()) -> ok | {error, file:posix()}.
+free(Tmpfs) ->
+    file:delete(ballast(Tmpfs)).
+
+ballast(#{folder := Folder}) ->
+    filename:join(Folder, "ballast").
+
+-doc "Takes away what instruments have left that were killed.".
+-spec sweep() -> ok.
+sweep() ->
+    case file:read_file("/proc/self/mounts") of
+        {ok, Mounts} ->
+            Mounted = [string:lexemes(Line, " ")
+                       || Line <- string:lexemes(binary_to_list(Mounts), "\n")],
+            %% The name is the device's too, for a path is written with escapes there.
+            lists:foreach(fun taken/1, [Folder || [Name, Folder, "tmpfs" | _] <- Mounted,
+                                        erlmcp_chaos_keeper:owner_lives(?PREFIX, Name) =:= false]);
+        {error, _} ->
+            ok
+    end.
+
+taken(Folder) ->
+    _ = erlmcp_chaos_program:run("umount", ["-l", Folder]),
+    _ = file:del_dir(Folder),
+    ok.
