@@ -9,23 +9,21 @@ published while they run adds up to that, and what is not as it has to be fails.
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
-         errors_have_their_zones/1, faults_are_whole_in_time/1]).
+         errors_have_their_zones/1, faults_are_whole_in_time/1, the_page_has_the_data/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
-         other_servers_are_loaded/1, nodes_share_the_clients/1, results_are_valid/1,
-         wrong_options_are_told/1]).
+         other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
 
 all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
-     faults_are_whole_in_time, wrong_options_are_told, {group, runs}].
+     faults_are_whole_in_time, wrong_options_are_told, the_page_has_the_data, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
     [{runs, [parallel],
       [baseline_is_counted, connection_flood_rises_and_falls, message_bombing_is_accounted_for,
-       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded, nodes_share_the_clients,
-       results_are_valid]}].
+       chaos_does_harm, hundredfold_has_scale, other_servers_are_loaded, nodes_share_the_clients]}].
 
 init_per_suite(Config) ->
     {ok, _} = application:ensure_all_started(inets),
@@ -84,6 +82,38 @@ clients_are_spread(_) ->
     [{a, 1}] = erlmcp_bench_scenario_plan:split(1, [a, b]),
     [] = erlmcp_bench_scenario_plan:split(0, [a]).
 
+%% Each row of the page's tables of scenarios and profiles.
+the_page_has_the_data(_) ->
+    {ok, Page} = file:read_file(page(filename:dirname(code:which(?MODULE)))),
+    Rows = [io_lib:format("| `~ts` | ~ts | ~ts |", [Name, clients(Clients), phases(Phases)])
+            || #{name := Name, clients := Clients, phases := Phases}
+                   <- erlmcp_bench_scenarios:all()]
+        ++ [io_lib:format("| `~ts` | ~ts |", [Name, clients(Clients)])
+            || {Name, Clients} <- erlmcp_bench_profile:all()],
+    [] = [Row || Row <- [iolist_to_binary(Row) || Row <- Rows],
+                 binary:match(Page, <<"\n", Row/binary, "\n">>) =:= nomatch].
+
+page(Folder) ->
+    case filename:join([Folder, "docs", "scenarios.md"]) of
+        Page when Folder =/= "/" ->
+            case filelib:is_regular(Page) of
+                true -> Page;
+                false -> page(filename:dirname(Folder))
+            end
+    end.
+
+clients(#{clients := Clients, rate := Rate, bytes := Bytes}) ->
+    lists:join(" | ", [thousands(Number) || Number <- [Clients, Rate, Bytes]]).
+
+thousands(Number) when is_float(Number) -> float_to_list(Number, [{decimals, 1}]);
+thousands(Number) when Number < 1_000 -> integer_to_list(Number);
+thousands(Number) -> io_lib:format("~b,~3..0b", [Number div 1_000, Number rem 1_000]).
+
+phases(Phases) ->
+    lists:join(", ", [io_lib:format("~ts ~b s", [string:replace(atom_to_list(Name), "_", " "),
+                                                 Seconds])
+                      || #{name := Name, seconds := Seconds} <- Phases]).
+
 %% What fails.
 
 what_is_wrong_fails(_) ->
@@ -121,7 +151,7 @@ faults_are_whole_in_time(_) ->
         judged(chaos, Good, Good,
                #{faults => [#{event => fault, fault => kill_node, state => begins,
                               extent => #{nodes => 1}}],
-                 outages => [Outage#{fault => kill_node, at_us => 1_000_000,
+                 outages => [Outage#{fault => kill_node, at_us => 1_000_000, slow => 0,
                                      latency => erlmcp_bench_histogram:new()}],
                  ended_us => 100_000_000})
     end,
@@ -187,16 +217,16 @@ connection_flood_rises_and_falls(_) ->
     Test = self(),
     {ok, #{steps := Steps, total := Total} = Outcome} =
         erlmcp_bench_scenario:run(connection_flood, #{
-            duration_s => 6, scale => 0.02,
+            duration_s => 4, scale => 0.02,
             on_event => fun(Event) -> Test ! {none, Event} end}),
     ok = fine(Outcome),
     ok = accounted(Total),
     [ramp, peak, down] = [Phase || {_, #{event := phase, phase := Phase}} <- told()],
-    [3, 7, 10, 10, 5] = [Clients || #{clients := Clients} <- Steps].
+    [5, 10, 10, 5] = [Clients || #{clients := Clients} <- Steps].
 
 message_bombing_is_accounted_for(_) ->
     {ok, #{total := Total, complaints := [], peak := #{rate := 2_000.0}, marks := []}} =
-        erlmcp_bench_scenario:run(message_bombing, #{duration_s => 3, profile => high_load, scale => 0.04,
+        erlmcp_bench_scenario:run(message_bombing, #{duration_s => 2, profile => high_load, scale => 0.04,
                                                      transport => http1}),
     ok = accounted(Total).
 
@@ -204,7 +234,7 @@ chaos_does_harm(_) ->
     Test = self(),
     {ok, #{faults := Faults, total := Total, complaints := Complaints, nodes := 2}} =
         erlmcp_bench_scenario:run(chaos, #{
-            duration_s => 6, scale => 0.2, timeout_ms => 2_000,
+            duration_s => 4, scale => 0.2, timeout_ms => 2_000,
             on_event => fun(Event) -> Test ! {none, Event} end}),
     %% On a machine that does much else a node may come back after the end.
     [] = Complaints -- [{not_recovered, drop_clients}, {not_recovered, kill_node}],
@@ -217,10 +247,17 @@ chaos_does_harm(_) ->
     end,
     [_, _, _ | _] = [Fault || {_, #{event := fault} = Fault} <- told()].
 
-hundredfold_has_scale(_) ->
-    {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total}} =
+hundredfold_has_scale(Config) ->
+    {ok, #{clients := 15, shortened := true, scale := 0.001, total := Total} = Outcome} =
         erlmcp_bench_scenario:run(hundredfold, #{duration_s => 3, scale => 0.001}),
-    ok = accounted(Total).
+    ok = accounted(Total),
+    {ok, File} = erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
+    ok = erlmcp_metrology_validator:validate_file(File),
+    {ok, #{~"workload_id" := ~"hundredfold", ~"benchmark" := ~"scenario", ~"transport" := ~"tcp",
+           ~"shortened" := true, ~"scale_ratio" := 0.001, ~"sample_count" := Count,
+           ~"throughput_msg_per_s" := _, ~"latency_p99_us" := _, ~"steps" := [_, _ | _]}} =
+        erlmcp_bench_result:read(File),
+    #{peak := #{sums := #{answered := Count}}} = Outcome.
 
 other_servers_are_loaded(_) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1", listen => [{http, #{}}]}),
@@ -246,16 +283,6 @@ nodes_share_the_clients(_) ->
     [_, _] = Counts = [erlmcp_bench_exposition:value(~"mcp_server_connection_active", [], Node)
                        || Node <- lists:last(Scrapes)],
     [1, 1] = Counts.
-
-results_are_valid(Config) ->
-    {ok, Outcome} = erlmcp_bench_scenario:run(baseline, #{duration_s => 2, scale => 0.1}),
-    {ok, File} = erlmcp_bench_scenario_result:write(Outcome, proplists:get_value(priv_dir, Config)),
-    ok = erlmcp_metrology_validator:validate_file(File),
-    {ok, #{~"workload_id" := ~"baseline", ~"benchmark" := ~"scenario", ~"transport" := ~"tcp",
-           ~"shortened" := true, ~"sample_count" := Count, ~"throughput_msg_per_s" := _,
-           ~"latency_p99_us" := _, ~"steps" := [_], ~"cpu_us_per_msg" := _}} =
-        erlmcp_bench_result:read(File),
-    #{peak := #{sums := #{answered := Count}}} = Outcome.
 
 wrong_options_are_told(_) ->
     [{error, Expected} = erlmcp_bench_scenario:run(Name, Options)

@@ -9,7 +9,7 @@ address, when it was killed. What a supervisor of an operating system does for a
 -export([start_link/1, stop/1, facts/1, kill/1, drop/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
 %% Called in the node itself.
--export([close_connections/2]).
+-export([close_connections/2, is_no_news/2]).
 
 -export_type([facts/0, address/0]).
 
@@ -137,5 +137,11 @@ terminate(_, #state{target = Target}) ->
 close_connections(Port, Count) ->
     [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],
     Closed = lists:sublist(ranch:procs(Ref, connections), Count),
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:is_no_news/2, []}),
     lists:foreach(fun(Connection) -> exit(Connection, kill) end, Closed),
     length(Closed).
+
+-doc false.
+-spec is_no_news(logger:log_event(), term()) -> stop | ignore.
+is_no_news(#{msg := {"Ranch listener" ++ _, _}}, _) -> stop;
+is_no_news(_, _) -> ignore.

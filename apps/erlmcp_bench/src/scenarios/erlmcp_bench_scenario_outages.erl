@@ -6,34 +6,46 @@ of `m:erlmcp_load`). What comes after a fault was done, and before the next one 
 
 -behaviour(gen_server).
 
--export([start_link/0, stop/1, begins/3, report/1]).
+-export([start_link/0, begins/3, missing/2, report/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([outage/0]).
 
 -doc """
-When the fault was done, when the first request after it ended without a good answer and when the
-last one did, in monotonic microseconds; how many those were, and how long the good answers took.
+When the fault was done, and the first and the last time that something was amiss after it, in
+monotonic microseconds: a request ended without a good answer (`errors`), or was answered much later
+than before (`slow`), or connections were missing. And how long the good answers took.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
-    errors := non_neg_integer(), latency := erlmcp_bench_histogram:histogram()
+    errors := non_neg_integer(), slow := non_neg_integer(),
+    latency := erlmcp_bench_histogram:histogram()
 }.
+
+-record(state, {
+    %% The slowest answer before the first fault.
+    usual_us = 0 :: non_neg_integer(),
+    %% The newest first.
+    outages = [] :: [outage()]
+}).
+
+%% An answer is slow that took longer than this, and than twice the slowest before all faults.
+-define(SLOW_US, 250_000).
 
 -doc "Starts it, linked to the caller.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link(?MODULE, [], []).
 
--doc "Ends it.".
--spec stop(pid()) -> ok.
-stop(Outages) ->
-    gen_server:stop(Outages).
-
 -doc "This fault was done then.".
 -spec begins(pid(), Fault :: term(), AtUs :: integer()) -> ok.
 begins(Outages, Fault, AtUs) ->
     gen_server:call(Outages, {begins, Fault, AtUs}).
+
+-doc "Connections were missing then. Does not wait.".
+-spec missing(pid(), AtUs :: integer()) -> ok.
+missing(Outages, AtUs) ->
+    gen_server:cast(Outages, {missing, AtUs}).
 
 -doc "The faults in their order.".
 -spec report(pid()) -> [outage()].
@@ -42,31 +54,48 @@ report(Outages) ->
 
 -doc false.
 init([]) ->
-    {ok, []}.
+    {ok, #state{}}.
 
 -doc false.
-handle_call({begins, Fault, AtUs}, _, Outages) ->
-    {reply, ok, [#{fault => Fault, at_us => AtUs, errors => 0,
-                   latency => erlmcp_bench_histogram:new()} | Outages]};
-handle_call(report, _, Outages) ->
-    {reply, lists:reverse(Outages), Outages}.
+handle_call({begins, Fault, AtUs}, _, #state{outages = Outages} = State) ->
+    New = #{fault => Fault, at_us => AtUs, errors => 0, slow => 0,
+            latency => erlmcp_bench_histogram:new()},
+    {reply, ok, State#state{outages = [New | Outages]}};
+handle_call(report, _, #state{outages = Outages} = State) ->
+    {reply, lists:reverse(Outages), State}.
 
 -doc false.
-handle_cast(_, Outages) ->
-    {noreply, Outages}.
+handle_cast({missing, AtUs}, State) ->
+    {noreply, amiss(none, AtUs, State)}.
 
 -doc false.
-handle_info({erlmcp_load, answered, DueUs, DoneUs}, [#{at_us := AtUs} = Outage | _] = Outages) when
-    DoneUs >= AtUs
-->
-    ok = erlmcp_bench_histogram:record(map_get(latency, Outage), max(1, DoneUs - DueUs)),
-    {noreply, Outages};
-handle_info({erlmcp_load, answered, _, _}, Outages) ->
-    {noreply, Outages};
-handle_info({erlmcp_load, _, _, DoneUs}, [#{at_us := AtUs, errors := Errors} = Outage | Earlier])
-  when DoneUs >= AtUs ->
-    First = min(DoneUs, maps:get(first_us, Outage, DoneUs)),
-    Last = max(DoneUs, maps:get(last_us, Outage, DoneUs)),
-    {noreply, [Outage#{errors := Errors + 1, first_us => First, last_us => Last} | Earlier]};
-handle_info(_, Outages) ->
-    {noreply, Outages}.
+handle_info({erlmcp_load, answered, DueUs, DoneUs}, #state{outages = []} = State) ->
+    {noreply, State#state{usual_us = max(State#state.usual_us, DoneUs - DueUs)}};
+handle_info({erlmcp_load, answered, DueUs, DoneUs}, #state{outages = [Outage | _]} = State) ->
+    Us = max(1, DoneUs - DueUs),
+    ok = case Outage of
+        #{at_us := AtUs, latency := Latency} when DoneUs >= AtUs ->
+            erlmcp_bench_histogram:record(Latency, Us);
+        #{} ->
+            ok
+    end,
+    case Us > max(?SLOW_US, 2 * State#state.usual_us) of
+        true -> {noreply, amiss(slow, DoneUs, State)};
+        false -> {noreply, State}
+    end;
+handle_info({erlmcp_load, _, _, DoneUs}, State) ->
+    {noreply, amiss(errors, DoneUs, State)};
+handle_info(_, State) ->
+    {noreply, State}.
+
+amiss(What, AtUs, #state{outages = [#{at_us := Since} = Outage | Earlier]} = State)
+  when AtUs >= Since ->
+    Times = Outage#{first_us => min(AtUs, maps:get(first_us, Outage, AtUs)),
+                    last_us => max(AtUs, maps:get(last_us, Outage, AtUs))},
+    Counted = case Times of
+        #{What := Count} -> Times#{What := Count + 1};
+        #{} -> Times
+    end,
+    State#state{outages = [Counted | Earlier]};
+amiss(_, _, State) ->
+    State.

@@ -37,13 +37,14 @@ what its faults did, and whether all that is as it has to be. Pure.
     beaten => boolean()
 }.
 -doc """
-What came of a fault: the milliseconds to the first error that followed, and to the last one, if there
-was any; and whether the service was whole again in the end.
+What came of a fault: the milliseconds until something was amiss, and until nothing was any more, if
+anything ever was (see `t:erlmcp_bench_scenario_outages:outage/0`); and whether the service was whole
+again in the end.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
     | #{fault := atom(), extent := #{atom() => number()}, errors := non_neg_integer(),
-        recovered := boolean(), detection_ms => number(), recovery_ms => number(),
+        slow := non_neg_integer(), recovered := boolean(), detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
 `unopened`: so many clients found the door shut. `unaccounted`: so many more were sent than ended. `uncounted`: the seconds do not add up to what the
@@ -53,7 +54,7 @@ loads say.
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red} | {unaccounted, integer()}
     | uncounted | {not_recovered, Fault :: atom()}.
 
-%% Milliseconds without an error that a fault needs behind it.
+%% Microseconds in which nothing is amiss that a fault needs behind it.
 -define(CALM_US, 500_000).
 
 -doc "The outcome of what is known in the end.".
@@ -164,7 +165,7 @@ ends([#{fault := Fault} | [#{at_us := Next} | _] = Rest], EndedUs) ->
 fault(#{fault := Fault, not_run := Reason}, _, _, _) ->
     #{fault => Fault, not_run => Reason};
 fault(#{fault := Fault, extent := Extent}, Planned, Outages, Ends) ->
-    [#{at_us := AtUs, errors := Errors, latency := Latency} = Outage] =
+    [#{at_us := AtUs, errors := Errors, slow := Slow, latency := Latency} = Outage] =
         [Known || #{fault := Of} = Known <- Outages, Of =:= Fault],
     #{Fault := EndUs} = Ends,
     Details = details(lists:keyfind(Fault, 1, Planned)),
@@ -172,7 +173,7 @@ fault(#{fault := Fault, extent := Extent}, Planned, Outages, Ends) ->
         maps:merge(maps:with([mark_s], Details), times(Outage, AtUs)),
         maps:from_list([{latency_p95_us, erlmcp_bench_histogram:percentile(Latency, 95)}
                         || erlmcp_bench_histogram:count(Latency) > 0]
-                       ++ [{fault, Fault}, {extent, Extent}, {errors, Errors},
+                       ++ [{fault, Fault}, {extent, Extent}, {errors, Errors}, {slow, Slow},
                            {recovered, is_whole(Outage, EndUs)}])).
 
 details({_, _, _, Details}) -> Details;

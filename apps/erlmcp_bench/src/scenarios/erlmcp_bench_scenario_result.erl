@@ -79,5 +79,5 @@ mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->
 
 fault(#{not_run := Reason} = Fault) ->
     Fault#{not_run := unicode:characters_to_binary(io_lib:format("~0tp", [Reason]))};
-fault(#{errors := Errors} = Fault) ->
-    (maps:remove(errors, Fault))#{errors_count => Errors}.
+fault(#{errors := Errors, slow := Slow} = Fault) ->
+    (maps:without([errors, slow], Fault))#{errors_count => Errors, slow_count => Slow}.

@@ -141,9 +141,18 @@ told_second(#run{step = Step, began = Began, next_second = Second, tally = Tally
                  options = #{duration_s := DurationS} = Options} = Run) ->
     #{phase := Phase, clients := Clients, rate := Rate} = Step,
     Look = erlmcp_bench_scenario_tally:look(Tally),
+    ok = missed(Look, Run),
     ok = tell(Look#{event => second, phase => Phase, clients => Clients, rate => Clients * Rate,
                     elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS}, Options),
     Run#run{next_second = Second + ?SECOND}.
+
+missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) ->
+    case lists:sum([Clients || {_, Clients, _} <- Groups]) + crowd(Run) of
+        Clients when Clients > Open, Outages =/= none ->
+            erlmcp_bench_scenario_outages:missing(Outages, erlang:monotonic_time(microsecond));
+        _ ->
+            ok
+    end.
 
 acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Options} = Run) ->
     ok = case Former of
