@@ -53,6 +53,7 @@ of it.
     groups = [] :: [erlmcp_bench_scenario_plan:group()],
     loads = #{} :: #{pos_integer() => erlmcp_load:load()},
     started = 0 :: non_neg_integer(),
+    clients = 0 :: non_neg_integer(),
     unopened = 0 :: non_neg_integer(),
     stopping = [] :: [{pid(), reference()}],
     usage = #{} :: map(),
@@ -62,8 +63,9 @@ of it.
 -define(SECOND, 1_000).
 %% Milliseconds that the end of a load may take beyond its timeout.
 -define(STOP_MS, 30_000).
-%% Clients of one address that have ports for all: beyond that they come from more addresses.
--define(PER_ADDRESS, 20_000).
+%% Addresses that the clients of our own nodes have: to a server each of them is somebody else, and
+%% it knows 10,000.
+-define(ADDRESSES, 5_000).
 
 -doc "Runs it to its end, or to the caller's.".
 -spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
@@ -218,13 +220,14 @@ changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Group
 started([], _, _, Run) ->
     {ok, Run};
 started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
-    #run{started = Number, groups = Groups, loads = Loads, unopened = Unopened} = Run,
+    #run{started = Number, clients = Before, groups = Groups, loads = Loads,
+         unopened = Unopened} = Run,
     Id = Number + 1,
     case erlmcp_load:start(plan(Place, Clients, Rate, Bytes, Run)) of
         {ok, Load} ->
             ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Load),
             started(Rest, Rate, Bytes,
-                    Run#run{started = Id, groups = [{Id, Clients, Rate} | Groups],
+                    Run#run{started = Id, clients = Before + Clients, groups = [{Id, Clients, Rate} | Groups],
                             loads = Loads#{Id => Load}});
         %% Who comes later and finds the door shut is what is measured.
         {error, {open, _}} when map_size(Loads) > 0 ->
@@ -241,17 +244,14 @@ plan(Place, Clients, Rate, Bytes, Run) ->
              %% It is stopped before that.
              duration_ms => 2 * ceil(DurationS * ?SECOND) + ?STOP_MS},
     maps:merge(maps:merge(maps:merge(Plan, Place), maps:with([requests, era, headers], Options)),
-               maps:from_list([{observer, Outages} || Outages =/= none]
-                              ++ [{sources, sources(Run)} || is_crowded(Run)])).
+               maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
 
-%% Loopback has no more ports for one address.
-is_crowded(#run{scenario = Scenario, options = #{scale := Scale} = Options}) ->
-    not is_map_key(urls, Options)
-        andalso erlmcp_bench_scenario_plan:clients(Scenario, Scale) > ?PER_ADDRESS.
-
-sources(#run{scenario = Scenario, options = #{scale := Scale}}) ->
-    Clients = erlmcp_bench_scenario_plan:clients(Scenario, Scale),
-    [{127, 0, 1, Last} || Last <- lists:seq(1, min(250, Clients div ?PER_ADDRESS + 1))].
+sources(_, #run{options = #{urls := _}}) ->
+    [];
+sources(Clients, #run{clients = Before}) ->
+    [{sources, [{127, 1, Number div 250, Number rem 250 + 1}
+                || Client <- lists:seq(Before, Before + min(Clients, ?ADDRESSES) - 1),
+                   Number <- [Client rem ?ADDRESSES]]}].
 
 %% Its answers that are outstanding are waited for, and nothing else waits for them.
 stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = Run) ->
