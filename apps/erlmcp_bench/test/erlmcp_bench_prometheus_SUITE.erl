@@ -1,7 +1,7 @@
 -module(erlmcp_bench_prometheus_SUITE).
 -moduledoc """
-The text exposition format of Prometheus, byte by byte. Source: Prometheus documentation, "Exposition
-formats".
+The text exposition format of Prometheus, byte by byte. Source: Prometheus documentation,
+"Exposition formats".
 """.
 
 -include_lib("stdlib/include/assert.hrl").

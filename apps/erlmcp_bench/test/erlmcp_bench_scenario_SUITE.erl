@@ -226,8 +226,8 @@ connection_flood_rises_and_falls(_) ->
 
 message_bombing_is_accounted_for(_) ->
     {ok, #{total := Total, complaints := [], peak := #{rate := 2_000.0}, marks := []}} =
-        erlmcp_bench_scenario:run(message_bombing, #{duration_s => 2, profile => high_load, scale => 0.04,
-                                                     transport => http1}),
+        erlmcp_bench_scenario:run(message_bombing, #{
+            duration_s => 2, profile => high_load, scale => 0.04, transport => http1}),
     ok = accounted(Total).
 
 chaos_does_harm(_) ->
@@ -260,7 +260,8 @@ hundredfold_has_scale(Config) ->
     #{peak := #{sums := #{answered := Count}}} = Outcome.
 
 other_servers_are_loaded(_) ->
-    {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1", listen => [{http, #{}}]}),
+    {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1",
+                                         listen => [{http, #{}}]}),
     [#{url := Url}] = erlmcp:listeners(Server),
     {ok, #{total := Total, urls := [Url], nodes := 0} = Outcome} =
         erlmcp_bench_scenario:run(baseline, #{

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_scenario).
 -moduledoc """
-`erlmcp scenario`: a load scenario against servers of our own or any MCP servers. Its phases are shown
-on stderr while it runs, the figures on stdout at the end.
+`erlmcp scenario`: a load scenario against servers of our own or any MCP servers. Its phases are
+shown on stderr while it runs, the figures on stdout at the end.
 """.
 
 -export([command/0]).
@@ -86,8 +86,8 @@ options(Parsed) ->
     maybe
         {ok, Requests} ?= requests(Parsed),
         {ok, maps:merge(Requests, maps:from_list(
-            [{Name, Value} || Name := Value <- maps:with([nodes, transport, scale, profile, metrics],
-                                                         Parsed)]
+            [{Name, Value} || Name := Value <- Parsed,
+                              lists:member(Name, [nodes, transport, scale, profile, metrics])]
             ++ [{urls, [unicode:characters_to_binary(Url) || Url <- Urls]}
                 || #{url := Urls} <- [Parsed]]
             ++ [{duration_s, Seconds} || #{duration := Seconds} <- [Parsed]]

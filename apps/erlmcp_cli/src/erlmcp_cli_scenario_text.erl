@@ -6,7 +6,7 @@
 -doc "One line of what happens.".
 -spec event(erlmcp_bench_scenario_run:event()) -> unicode:chardata().
 event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seconds}) ->
-    [number(Seconds), " s", [[", ", nodes(Nodes)] || Nodes > 0],
+    [number(Seconds), " s", [[", ", of_nodes(Nodes)] || Nodes > 0],
      [["\nmetrics: ", lists:join(" ", Metrics)] || Metrics =/= []]];
 event(#{event := phase, phase := Phase, clients := Clients, seconds := Seconds}) ->
     io_lib:format("~ts: ~b clients, ~ts s", [words(Phase), Clients, number(Seconds)]);
@@ -66,14 +66,14 @@ extent_of(#{clients := Clients, transport := Transport, run_s := RunS, full_s :=
             scale := Scale, shortened := Shortened} = Outcome) ->
     Where = case Outcome of
         #{urls := Urls} -> lists:join(" ", Urls);
-        #{nodes := Nodes} -> nodes(Nodes)
+        #{nodes := Nodes} -> of_nodes(Nodes)
     end,
     [io_lib:format("~b clients, ~ts, ~ts, ~ts s", [Clients, Transport, Where, number(RunS)]),
      [io_lib:format(" (shortened: in full it takes ~b s)", [FullS]) || Shortened],
      [io_lib:format("; scale ~ts", [number(Scale)]) || Scale /= 1], $\n].
 
-nodes(1) -> "1 node";
-nodes(Number) -> [integer_to_list(Number), " nodes"].
+of_nodes(1) -> "1 node";
+of_nodes(Number) -> [integer_to_list(Number), " nodes"].
 
 step(#{phase := Phase, clients := Clients, figures := Figures}) ->
     #{duration_s := Seconds, rate := Rate, throughput_msg_per_s := Throughput,

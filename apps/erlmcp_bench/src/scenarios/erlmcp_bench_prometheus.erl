@@ -32,9 +32,9 @@ their number.
 content_type() -> ~"text/plain; version=0.0.4; charset=utf-8".
 
 -doc """
-A histogram in milliseconds of times in microseconds, as `erlmcp_bench_histogram:to_list/1` has them,
-and their sum in microseconds. A cell of that list that a bound divides is above the bound: the cells
-are narrow, and so that is an error below one percent of the bound.
+A histogram in milliseconds of times in microseconds, as `erlmcp_bench_histogram:to_list/1` has
+them, and their sum in microseconds. A cell of that list that a bound divides is above the bound:
+the cells are narrow, and so that is an error below one percent of the bound.
 """.
 -spec histogram(Cells :: [{UpToUs :: number(), Count :: non_neg_integer()}], SumUs :: number()) ->
     value().

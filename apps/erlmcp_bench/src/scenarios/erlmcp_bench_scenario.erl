@@ -21,7 +21,8 @@ erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
 - `profile`: clients of this profile instead of the scenario's own.
 - `metrics`: the generator's metrics are on this port, those of the nodes on the next ones; on free
   ones for 0.
-- `requests`, `era`, `headers`: those of a plan of `m:erlmcp_load`, for servers without a tool `echo`.
+- `requests`, `era`, `headers`: those of a plan of `m:erlmcp_load`, for servers without a tool
+  `echo`.
 - `timeout_ms`: until a request without an answer has failed (10,000).
 - `on_event`: is told what happens, in the process that runs the scenario.
 """.

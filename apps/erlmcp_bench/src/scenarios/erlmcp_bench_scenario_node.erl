@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_node).
 -moduledoc """
-A node of a scenario: a server under test, and the process that has it and starts it anew, at the same
-address, when it was killed. What a supervisor of an operating system does for a service.
+A node of a scenario: a server under test, and the process that has it and starts it anew, at the
+same address, when it was killed. What a supervisor of an operating system does for a service.
 """.
 
 -behaviour(gen_server).
@@ -47,7 +47,7 @@ stop(Node) ->
 facts(Node) ->
     gen_server:call(Node, facts, ?START_MS).
 
--doc "Kills the operating system's process, which is started anew. Gives the monotonic microseconds.".
+-doc "Kills the process, which is started anew. Gives the monotonic microseconds.".
 -spec kill(pid()) -> {ok, AtUs :: integer()}.
 kill(Node) ->
     gen_server:call(Node, kill, ?START_MS).
@@ -102,7 +102,8 @@ handle_call(kill, _, #state{facts = #{os_pid := OsPid}} = State) ->
     AtUs = erlang:monotonic_time(microsecond),
     "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
     {reply, {ok, AtUs}, State, {continue, start}};
-handle_call({drop, Count}, _, #state{target = Target, facts = #{crowd := #{port := Port}}} = State) ->
+handle_call({drop, Count}, _, #state{target = Target, facts = Facts} = State) ->
+    #{crowd := #{port := Port}} = Facts,
     AtUs = erlang:monotonic_time(microsecond),
     Dropped = erlmcp_bench_target:call(Target, ?MODULE, close_connections, [Port, Count]),
     {reply, {ok, Dropped, AtUs}, State}.
@@ -132,7 +133,7 @@ handle_info(_, State) ->
 terminate(_, #state{target = Target}) ->
     erlmcp_bench_target:stop(Target).
 
--doc "In the server's node: ends so many connections of the listener on this port; how many it were.".
+-doc "In the server's node: ends so many connections of a port's listener; how many those were.".
 -spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().
 close_connections(Port, Count) ->
     [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_scenario_outages).
 -moduledoc """
-What faults do to the requests of a scenario: a process that the loads tell every outcome (`observer`
-of `m:erlmcp_load`). What comes after a fault was done, and before the next one is, belongs to it.
+What faults do to the requests of a scenario: a process that the loads tell every outcome
+(`observer` of `m:erlmcp_load`). What comes after a fault was done, and before the next one is,
+belongs to it.
 """.
 
 -behaviour(gen_server).

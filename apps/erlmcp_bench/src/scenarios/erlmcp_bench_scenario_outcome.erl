@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_outcome).
 -moduledoc """
-What a scenario came to: the figures of its peak and of each of its steps, beside the published marks,
-what its faults did, and whether all that is as it has to be. Pure.
+What a scenario came to: the figures of its peak and of each of its steps, beside the published
+marks, what its faults did, and whether all that is as it has to be. Pure.
 """.
 
 -export([new/3]).
@@ -37,22 +37,23 @@ what its faults did, and whether all that is as it has to be. Pure.
     beaten => boolean()
 }.
 -doc """
-What came of a fault: the milliseconds until something was amiss, and until nothing was any more, if
-anything ever was (see `t:erlmcp_bench_scenario_outages:outage/0`); and whether the service was whole
-again in the end.
+What came of a fault: the milliseconds until something was amiss, and until nothing was any more,
+if anything ever was (see `t:erlmcp_bench_scenario_outages:outage/0`); and whether the service was
+whole again in the end.
 """.
 -type fault() ::
     #{fault := atom(), not_run := term()}
     | #{fault := atom(), extent := #{atom() => number()}, errors := non_neg_integer(),
-        slow := non_neg_integer(), recovered := boolean(), detection_ms => number(), recovery_ms => number(),
+        slow := non_neg_integer(), recovered := boolean(),
+        detection_ms => number(), recovery_ms => number(),
         latency_p95_us => pos_integer(), mark_s => pos_integer()}.
 -doc """
-`unopened`: so many clients found the door shut. `unaccounted`: so many more were sent than ended. `uncounted`: the seconds do not add up to what the
-loads say.
+`unopened`: so many clients found the door shut. `unaccounted`: so many more were sent than ended.
+`uncounted`: the seconds do not add up to what the loads say.
 """.
 -type complaint() ::
-    nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red} | {unaccounted, integer()}
-    | uncounted | {not_recovered, Fault :: atom()}.
+    nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
+    | {unaccounted, integer()} | uncounted | {not_recovered, Fault :: atom()}.
 
 %% Microseconds in which nothing is amiss that a fault needs behind it.
 -define(CALM_US, 500_000).
@@ -135,7 +136,8 @@ clients(peak, Full) -> Full;
 clients(Clients, _) -> Clients.
 
 steps_of(peak, _, Steps) -> [Step || {#{phase := peak}, _} = Step <- Steps];
-steps_of(_, Clients, Steps) -> [Step || {#{clients := There}, _} = Step <- Steps, There =:= Clients].
+steps_of(_, Clients, Steps) ->
+    [Step || {#{clients := There}, _} = Step <- Steps, There =:= Clients].
 
 expected(throughput_msg_per_s, Value, Scale) -> Value * Scale;
 expected(_, Value, _) -> Value.

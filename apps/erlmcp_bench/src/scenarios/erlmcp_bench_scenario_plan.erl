@@ -31,8 +31,8 @@ clients(#{clients := #{clients := Clients}}, Scale) ->
     max(1, round(Clients * Scale)).
 
 -doc """
-The steps of a scenario: `scale` is which part of its clients there are, `duration_s` how long all of
-it takes; each phase keeps its share of that.
+The steps of a scenario: `scale` is which part of its clients there are, `duration_s` how long all
+of it takes; each phase keeps its share of that.
 """.
 -spec steps(erlmcp_bench_scenarios:scenario(), #{scale := number(), duration_s := number()}) ->
     [step(), ...].
@@ -63,8 +63,9 @@ levels({From, To}, Ms, All) ->
     [From + (To - From) * At / Parts || At <- lists:seq(1, Steps)].
 
 -doc """
-What leads from these groups, the newest first, to so many clients at this rate: the groups that stop,
-and how many clients are started as one more. A client's rate does not change while it is there.
+What leads from these groups, the newest first, to so many clients at this rate: the groups that
+stop, and how many clients are started as one more. A client's rate does not change while it is
+there.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.

@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_run).
 -moduledoc """
-The process that runs a scenario: it starts and stops loads as the steps want it, does the faults when
-it is their time, and tells what happens once a second.
+The process that runs a scenario: it starts and stops loads as the steps want it, does the faults
+when it is their time, and tells what happens once a second.
 """.
 
 -export([run/3]).
@@ -24,9 +24,9 @@ it is their time, and tells what happens once a second.
     | erlmcp_bench_scenario_faults:told().
 
 -doc """
-What is known at the end: of each step what came in it, what the loads say of all together, how many
-clients found the door shut, what the processes used while the peak lasted, and of each fault what came
-of it.
+What is known at the end: of each step what came in it, what the loads say of all together, how
+many clients found the door shut, what the processes used while the peak lasted, and of each fault
+what came of it.
 """.
 -type facts() :: #{
     steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
@@ -227,7 +227,8 @@ started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
         {ok, Load} ->
             ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Load),
             started(Rest, Rate, Bytes,
-                    Run#run{started = Id, clients = Before + Clients, groups = [{Id, Clients, Rate} | Groups],
+                    Run#run{started = Id, clients = Before + Clients,
+                            groups = [{Id, Clients, Rate} | Groups],
                             loads = Loads#{Id => Load}});
         %% Who comes later and finds the door shut is what is measured.
         {error, {open, _}} when map_size(Loads) > 0 ->
@@ -273,7 +274,8 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
     OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
     #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
                 || {Index, Step} <- lists:enumerate(Steps)],
-      reports => Reports, unopened => Run#run.unopened, nodes => erlmcp_bench_scenario_places:nodes(Run#run.places),
+      reports => Reports, unopened => Run#run.unopened,
+      nodes => erlmcp_bench_scenario_places:nodes(Run#run.places),
       usage => spent(Run#run.usage), faults => lists:reverse(Faults),
       outages => outages_of(Outages), ended_us => EndedUs}.
 

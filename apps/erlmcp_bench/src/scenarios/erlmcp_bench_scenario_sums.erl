@@ -1,7 +1,7 @@
 -module(erlmcp_bench_scenario_sums).
 -moduledoc """
-What came of requests: how many were sent, how each of them ended, and how long the answered ones took;
-of all loads of a scenario together, or of one for a while. Pure.
+What came of requests: how many were sent, how each of them ended, and how long the answered ones
+took; of all loads of a scenario together, or of one for a while. Pure.
 """.
 
 -export([none/0, of_mark/1, of_report/1, since/2, add/2]).
@@ -10,8 +10,8 @@ of all loads of a scenario together, or of one for a while. Pure.
 -export_type([sums/0]).
 
 -doc """
-`unsent` were due and found no connection. `latency` is how many answers there are in each cell of the
-histogram, by the cell's upper end in microseconds.
+`unsent` were due and found no connection. `latency` is how many answers there are in each cell of
+the histogram, by the cell's upper end in microseconds.
 """.
 -type sums() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
@@ -29,7 +29,11 @@ none() ->
 -doc "What a load has counted so far.".
 -spec of_mark(erlmcp_load_sample:mark()) -> sums().
 of_mark(#{counts := Counts, latency := Latency}) ->
-    (maps:with(?COUNTS, Counts))#{latency => Latency}.
+    %% One is read after the other while the load goes on: an answer is one that has a latency, and
+    %% what has ended was sent.
+    Sums = (maps:with(?COUNTS, Counts))#{answered := lists:sum([N || {_, N} <- Latency]),
+                                         latency => Latency},
+    Sums#{sent := max(map_get(sent, Sums), ended(Sums))}.
 
 -doc "What it has counted in the end.".
 -spec of_report(erlmcp_load:report()) -> sums().

@@ -1,8 +1,8 @@
 -module(erlmcp_bench_scenario_tally).
 -moduledoc """
 The process that adds up what the loads of a scenario count: of everything, for who scrapes the
-generator; of each step; and since somebody looked last, to be shown. What was counted since the last
-time that it asked the loads belongs to the step that is.
+generator; of each step; and since somebody looked last, to be shown. What was counted since the
+last time that it asked the loads belongs to the step that is.
 """.
 
 -behaviour(gen_server).
@@ -127,7 +127,8 @@ asked(#state{loads = Loads} = State) ->
                                                  connections = Open + Connections})
               end, State#state{connections = 0}, Loads).
 
-counted(Now, Before, #state{step = Step, total = Total, unseen = Unseen, of_steps = OfSteps} = State) ->
+counted(Now, Before, #state{step = Step, of_steps = OfSteps} = State) ->
+    #state{total = Total, unseen = Unseen} = State,
     More = erlmcp_bench_scenario_sums:since(Now, Before),
     Add = fun(Sums) -> erlmcp_bench_scenario_sums:add(More, Sums) end,
     State#state{total = Add(Total), unseen = Add(Unseen),

@@ -33,9 +33,9 @@ all clients, and so it shrinks with them.
     value := number()
 }.
 -doc """
-`tolerates_errors` says that errors are what it is about, and no failure. `crowd` are
-clients beside the others, from the beginning to the end. `cores` are those that the clients are for:
-on another machine there are as many fewer, or more.
+`tolerates_errors` says that errors are what it is about, and no failure. `crowd` are clients
+beside the others, from the beginning to the end. `cores` are those that the clients are for: on
+another machine there are as many fewer, or more.
 """.
 -type scenario() :: #{
     name := name(), title := binary(), clients := erlmcp_bench_profile:profile(),

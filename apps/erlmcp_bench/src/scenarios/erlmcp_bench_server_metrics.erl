@@ -1,7 +1,7 @@
 -module(erlmcp_bench_server_metrics).
 -moduledoc """
-The metrics of a server under test, in its own node: what it counts itself (its error budget), what its
-gate holds, and how long its handlers take, which a middleware measures.
+The metrics of a server under test, in its own node: what it counts itself (its error budget), what
+its gate holds, and how long its handlers take, which a middleware measures.
 """.
 
 -export([options/1, start/1]).
