@@ -9,7 +9,8 @@ published while they run adds up to that, and what is not as it has to be fails.
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
-         errors_have_their_zones/1, faults_are_whole_in_time/1, the_page_has_the_data/1]).
+         errors_have_their_zones/1, faults_are_whole_in_time/1, an_outage_ends_with_a_calm/1,
+         the_page_has_the_data/1]).
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
@@ -17,7 +18,8 @@ published while they run adds up to that, and what is not as it has to be fails.
 all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,
      what_stops_came_last, clients_are_spread, what_is_wrong_fails, errors_have_their_zones,
-     faults_are_whole_in_time, wrong_options_are_told, the_page_has_the_data, {group, runs}].
+     faults_are_whole_in_time, an_outage_ends_with_a_calm, wrong_options_are_told,
+     the_page_has_the_data, {group, runs}].
 
 %% They take their time, and little else.
 groups() ->
@@ -163,7 +165,29 @@ faults_are_whole_in_time(_) ->
     #{status := failed, complaints := [{not_recovered, kill_node}]} =
         Outcome(#{errors => 2, first_us => 1_005_000, last_us => 44_000_000}),
     #{status := failed, faults := [#{recovered := false}]} =
-        Outcome(#{errors => 2, first_us => 1_005_000, last_us => 99_900_000}).
+        Outcome(#{errors => 2, first_us => 1_005_000, last_us => 98_000_000}).
+
+an_outage_ends_with_a_calm(_) ->
+    {ok, Outages} = erlmcp_bench_scenario_outages:start_link(),
+    Told = fun(Outcome, DueMs, DoneMs) ->
+        Outages ! {erlmcp_load, Outcome, DueMs * 1_000, DoneMs * 1_000},
+        ok
+    end,
+    %% Before the fault, and so nobody's doing; but it says how slow is usual.
+    ok = Told({failed, closed}, 10, 11),
+    ok = Told(answered, 0, 200),
+    ok = erlmcp_bench_scenario_outages:begins(Outages, kill_node, 1_000_000),
+    ok = Told({failed, closed}, 900, 1_001),
+    ok = erlmcp_bench_scenario_outages:missing(Outages, 2_000_000),
+    ok = Told(answered, 2_099, 2_499),
+    ok = Told(answered, 2_099, 2_500),
+    ok = Told({refused, 1056, #{}}, 5_000, 5_001),
+    [#{fault := kill_node, at_us := 1_000_000, first_us := 1_001_000, last_us := 2_500_000,
+       errors := 2, slow := 1}] = erlmcp_bench_scenario_outages:report(Outages),
+    ok = erlmcp_bench_scenario_outages:begins(Outages, drop_clients, 6_000_000),
+    [_, #{errors := 0} = Second] = erlmcp_bench_scenario_outages:report(Outages),
+    false = is_map_key(last_us, Second),
+    ok = gen_server:stop(Outages).
 
 %% The runs.
 

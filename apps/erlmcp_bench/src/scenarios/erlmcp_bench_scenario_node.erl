@@ -110,11 +110,19 @@ handle_call({drop, Count}, _, #state{target = Target, facts = Facts} = State) ->
 
 -doc false.
 handle_continue(start, #state{options = Options, target = Target, facts = Facts} = State) ->
-    ok = erlmcp_bench_target:stop(Target),
+    ok = gone(Target),
     #{clients := #{port := ClientsPort}, crowd := #{port := CrowdPort}} = Facts,
     Same = maps:merge(Options, #{metrics => port_of(Url) || metrics := Url <- Facts}),
     {ok, Started} = started(Same, {ClientsPort, CrowdPort}),
     {noreply, Started#state{options = State#state.options}}.
+
+%% What speaks with a node ends with it, a moment later.
+gone(#{peer := Peer} = Target) ->
+    Monitor = monitor(process, Peer),
+    receive
+        {'DOWN', Monitor, process, Peer, _} -> ok
+    after ?START_MS -> erlmcp_bench_target:stop(Target)
+    end.
 
 port_of(Url) ->
     #{port := Port} = uri_string:parse(Url),
@@ -130,8 +138,10 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
-terminate(_, #state{target = Target}) ->
-    erlmcp_bench_target:stop(Target).
+terminate(_, #state{target = #{peer := Peer} = Target}) ->
+    %% Not where it could not be started anew.
+    _ = is_process_alive(Peer) andalso erlmcp_bench_target:stop(Target),
+    ok.
 
 -doc "In the server's node: ends so many connections of a port's listener; how many those were.".
 -spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().

@@ -7,15 +7,15 @@ belongs to it.
 
 -behaviour(gen_server).
 
--export([start_link/0, begins/3, missing/2, report/1]).
+-export([start_link/0, begins/3, missing/2, report/1, calm_us/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([outage/0]).
 
 -doc """
-When the fault was done, and the first and the last time that something was amiss after it, in
-monotonic microseconds: a request ended without a good answer (`errors`), or was answered much later
-than before (`slow`), or connections were missing. And how long the good answers took.
+When the fault was done, and the first and the last time that something was amiss after it before a
+calm, in monotonic microseconds: a request ended without a good answer (`errors`), or was answered
+much later than before (`slow`), or connections were missing. And how long the good answers took.
 """.
 -type outage() :: #{
     fault := term(), at_us := integer(), first_us => integer(), last_us => integer(),
@@ -32,6 +32,9 @@ than before (`slow`), or connections were missing. And how long the good answers
 
 %% An answer is slow that took longer than this, and than twice the slowest before all faults.
 -define(SLOW_US, 250_000).
+%% What comes after such a calm is not the fault's doing. It is longer than two looks at the
+%% connections are apart: while those are missing nobody may ask.
+-define(CALM_US, 2_500_000).
 
 -doc "Starts it, linked to the caller.".
 -spec start_link() -> gen_server:start_ret().
@@ -47,6 +50,10 @@ begins(Outages, Fault, AtUs) ->
 -spec missing(pid(), AtUs :: integer()) -> ok.
 missing(Outages, AtUs) ->
     gen_server:cast(Outages, {missing, AtUs}).
+
+-doc "How long nothing must be amiss for the service to be whole, in microseconds.".
+-spec calm_us() -> pos_integer().
+calm_us() -> ?CALM_US.
 
 -doc "The faults in their order.".
 -spec report(pid()) -> [outage()].
@@ -91,8 +98,11 @@ handle_info(_, State) ->
 
 amiss(What, AtUs, #state{outages = [#{at_us := Since} = Outage | Earlier]} = State)
   when AtUs >= Since ->
-    Times = Outage#{first_us => min(AtUs, maps:get(first_us, Outage, AtUs)),
-                    last_us => max(AtUs, maps:get(last_us, Outage, AtUs))},
+    Times = case Outage of
+        #{last_us := Last} when AtUs > Last + ?CALM_US -> Outage;
+        #{last_us := Last} -> Outage#{last_us := max(AtUs, Last)};
+        #{} -> Outage#{first_us => AtUs, last_us => AtUs}
+    end,
     Counted = case Times of
         #{What := Count} -> Times#{What := Count + 1};
         #{} -> Times

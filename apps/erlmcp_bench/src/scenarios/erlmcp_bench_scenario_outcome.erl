@@ -55,9 +55,6 @@ whole again in the end.
     nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
     | {unaccounted, integer()} | uncounted | {not_recovered, Fault :: atom()}.
 
-%% Microseconds in which nothing is amiss that a fault needs behind it.
--define(CALM_US, 500_000).
-
 -doc "The outcome of what is known in the end.".
 -spec new(erlmcp_bench_scenarios:scenario(), map(), erlmcp_bench_scenario_run:facts()) ->
     outcome().
@@ -186,7 +183,7 @@ times(#{first_us := First, last_us := Last}, AtUs) ->
 times(_, _) ->
     #{}.
 
-is_whole(#{last_us := Last}, EndUs) -> EndUs - Last >= ?CALM_US;
+is_whole(#{last_us := Last}, EndUs) -> EndUs - Last >= erlmcp_bench_scenario_outages:calm_us();
 is_whole(_, _) -> true.
 
 complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total := Total,
