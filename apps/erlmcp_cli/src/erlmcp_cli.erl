@@ -88,6 +88,7 @@ commands(Words) ->
         "doctor" => erlmcp_cli_doctor:command(),
         "metrology" => erlmcp_cli_metrology:command(),
         "compare" => erlmcp_cli_compare:command(),
+        "scenario" => erlmcp_cli_scenario:command(),
         "baseline" => erlmcp_cli_baseline:command(),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",

@@ -4,7 +4,7 @@ The zones of an error budget: what share of a server's answers were its own faul
 windows, and which zone that is. A value that is given the totals once a second. Pure.
 """.
 
--export([zones/0, windows/0, new/3, tick/3, report/1]).
+-export([zones/0, zone/2, windows/0, new/3, tick/3, report/1]).
 
 -export_type([zone/0, window/0, windows/0, change/0]).
 
@@ -27,6 +27,15 @@ windows, and which zone that is. A value that is given the totals once a second.
 -spec zones() -> [{zone(), Percent :: number()}].
 zones() ->
     [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
+
+-doc "The zone that so many faults among so many requests are in.".
+-spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
+zone(_, 0) ->
+    green;
+zone(Requests, Faults) ->
+    Percent = 100 * Faults / Requests,
+    {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
+    Zone.
 
 -doc "The windows.".
 -spec windows() -> [window()].
@@ -61,14 +70,10 @@ within(Window, [{Requests, Faults} | _] = Totals) ->
     {FormerRequests, FormerFaults} = lists:nth(min(Window + 1, length(Totals)), Totals),
     {Requests - FormerRequests, Faults - FormerFaults}.
 
-zone(_, 0, _, _) ->
-    green;
-zone(Requests, _, Zone, #{least := Least}) when Requests < Least ->
+zone(Requests, Faults, Zone, #{least := Least}) when Requests < Least, Faults > 0 ->
     Zone;
 zone(Requests, Faults, _, _) ->
-    Percent = 100 * Faults / Requests,
-    {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
-    Zone.
+    zone(Requests, Faults).
 
 -doc "Each window as it is now, the shortest first.".
 -spec report(windows()) ->

@@ -14,8 +14,11 @@ Counting and reading wait for nobody.
 
 -doc "What is counted, and for each window three words: its zone's place, its requests and faults.".
 -opaque zones() :: {counters:counters_ref(), atomics:atomics_ref()}.
+-doc """
+`requests` and `faults` are those since the server's start, those of a window are of its seconds.
+""".
 -type report() :: #{
-    zone := erlmcp_zone:zone(),
+    zone := erlmcp_zone:zone(), requests := non_neg_integer(), faults := non_neg_integer(),
     windows := [#{window := erlmcp_zone:window(), zone := erlmcp_zone:zone(),
                   requests := non_neg_integer(), faults := non_neg_integer()}]
 }.
@@ -48,14 +51,16 @@ count(Requests, Faults, {Counts, _}) ->
 
 -doc """
 The windows as they were at the last look, at most a second ago, and the zone of the server: the
-worst of theirs.
+worst of theirs; and what was counted until now.
 """.
 -spec report(zones()) -> report().
-report({_, Seen}) ->
+report({_, Seen} = Zones) ->
+    {Requests, Faults} = totals(Zones),
     Windows = [#{window => Window, zone => named(atomics:get(Seen, At)),
                  requests => atomics:get(Seen, At + 1), faults => atomics:get(Seen, At + 2)}
                || {At, Window} <- places()],
-    #{zone => named(lists:max([place(Zone) || #{zone := Zone} <- Windows])), windows => Windows}.
+    #{zone => named(lists:max([place(Zone) || #{zone := Zone} <- Windows])),
+      requests => Requests, faults => Faults, windows => Windows}.
 
 places() ->
     lists:enumerate(1, 3, erlmcp_zone:windows()).

@@ -10,7 +10,7 @@ What there is to say of a load is `t:plan/0`, what comes of it is `t:report/0`. 
 server let the generator run in a node of its own, as `erlmcp load` does.
 """.
 
--export([run/1, start/1, await/1, stop/1, set_rate/2]).
+-export([run/1, start/1, await/1, stop/1, set_rate/2, peek/1]).
 
 -export_type([plan/0, load/0, report/0, sample/0]).
 
@@ -61,3 +61,8 @@ stop(Load) ->
 -spec set_rate(load(), RequestsPerSecond :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Load, Rate) ->
     erlmcp_load_run:set_rate(Load, Rate).
+
+-doc "What it has counted until now.".
+-spec peek(load()) -> erlmcp_load_sample:mark().
+peek(Load) ->
+    erlmcp_load_run:peek(Load).

@@ -6,7 +6,7 @@ takes a sample each second and adds up what came of it. It ends with the process
 
 -behaviour(gen_server).
 
--export([start/1, await/1, stop/1, set_rate/2]).
+-export([start/1, await/1, stop/1, set_rate/2, peek/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
 -record(run, {
@@ -64,6 +64,11 @@ stop(Pid) ->
 set_rate(Pid, Rate) ->
     gen_server:call(Pid, {set_rate, Rate}).
 
+-doc "What it has counted until now.".
+-spec peek(pid()) -> erlmcp_load_sample:mark().
+peek(Pid) ->
+    gen_server:call(Pid, peek, infinity).
+
 -doc false.
 init({Owner, Settings}) ->
     _ = process_flag(trap_exit, true),
@@ -80,6 +85,8 @@ handle_call(started, From, #run{phase = opening} = Run) ->
     {noreply, Run#run{starter = From}};
 handle_call(started, _, Run) ->
     {reply, ok, Run};
+handle_call(peek, _, #run{settings = Settings} = Run) ->
+    {reply, erlmcp_load_sample:mark(Settings), Run};
 handle_call(stop, From, #run{phase = running, waiting = Waiting} = Run) ->
     {noreply, finishing(Run#run{waiting = [From | Waiting], until = min(now_us(), Run#run.until)})};
 handle_call(Ask, _, #run{phase = done, report = Report} = Run) when Ask =:= await; Ask =:= stop ->

@@ -1,0 +1,27 @@
+-module(erlmcp_bench_profile).
+-moduledoc "The client profiles of the load scenarios, as data. Pure.".
+
+-export([all/0, find/1]).
+
+-export_type([name/0, profile/0]).
+
+-type name() :: normal | high_load | low_load | slow_client | message_bomber.
+-doc "So many clients, each of which sends so many requests a second of so many bytes of payload.".
+-type profile() :: #{clients := pos_integer(), rate := number(), bytes := pos_integer()}.
+
+-doc "Every profile.".
+-spec all() -> [{name(), profile()}].
+all() ->
+    [{normal, #{clients => 25, rate => 100, bytes => 512}},
+     {high_load, #{clients => 50, rate => 1_000, bytes => 2_048}},
+     {low_load, #{clients => 10, rate => 10, bytes => 256}},
+     {slow_client, #{clients => 5, rate => 1, bytes => 1_024}},
+     {message_bomber, #{clients => 20, rate => 10_000, bytes => 128}}].
+
+-doc "The profile of this name.".
+-spec find(name()) -> {ok, profile()} | {error, {unknown_profile, term()}}.
+find(Name) ->
+    case lists:keyfind(Name, 1, all()) of
+        {_, Profile} -> {ok, Profile};
+        false -> {error, {unknown_profile, Name}}
+    end.

@@ -1,0 +1,121 @@
+-module(erlmcp_bench_scenario).
+-moduledoc """
+A load scenario: clients that come and go in phases, open loop, from this node, against servers in
+nodes of their own or against any MCP server.
+
+```erlang
+erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
+```
+""".
+
+-export([run/2]).
+
+-export_type([options/0]).
+
+-doc """
+- `nodes`: how many servers of our own (1; in `chaos` 2); or `urls`: those of others, at least one.
+- `transport`: `tcp`, and for URLs `http1`.
+- `duration_s`: how long all of it takes; each phase keeps its share of that.
+- `scale`: which part of its clients there is: 1, or of a scenario for more cores the part of them
+  that this machine has.
+- `profile`: clients of this profile instead of the scenario's own.
+- `metrics`: the generator's metrics are on this port, those of the nodes on the next ones; on free
+  ones for 0.
+- `requests`, `era`, `headers`: those of a plan of `m:erlmcp_load`, for servers without a tool
+  `echo`.
+- `timeout_ms`: until a request without an answer has failed (10,000).
+- `on_event`: is told what happens, in the process that runs the scenario.
+""".
+-type options() :: #{
+    nodes => pos_integer(), urls => [binary(), ...], transport => tcp | http1 | http2,
+    duration_s => number(), scale => number(), profile => erlmcp_bench_profile:name(),
+    metrics => inet:port_number(), requests => [term()], era => term(),
+    headers => [{binary(), binary()}], timeout_ms => pos_integer(),
+    on_event => fun((erlmcp_bench_scenario_run:event()) -> term())
+}.
+
+-define(TIMEOUT_MS, 10_000).
+
+-doc """
+Runs a scenario to its end.
+
+## Errors
+
+- `{unknown_scenario, Name}`, `{unknown_profile, Name}`.
+- `{bad_option, Key, Expected}`: an option is of no use: `scale` and `duration_s` are more than 0.
+- `{needs_own_nodes, Name}`: its faults are not done to the servers of others.
+- `{node, Reason}`, `{load, Reason}`, `{metrics, Reason}`: that could not be started.
+- `{crashed, Reason}`: the run did not come to its end.
+""".
+-spec run(erlmcp_bench_scenarios:name(), options()) ->
+    {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
+run(Name, Given) ->
+    maybe
+        {ok, Found} ?= erlmcp_bench_scenarios:find(Name),
+        {ok, Scenario} ?= profiled(Found, Given),
+        ok ?= own_nodes(Scenario, Given),
+        {ok, Options} ?= checked(maps:to_list(maps:merge(defaults(Scenario, Given), Given)), #{}),
+        {ok, _} ?= application:ensure_all_started(erlmcp),
+        awaited(Scenario, Options)
+    end.
+
+profiled(Scenario, #{profile := Name}) ->
+    maybe
+        {ok, Profile} ?= erlmcp_bench_profile:find(Name),
+        %% What was published is of the scenario's own clients.
+        {ok, Scenario#{clients := Profile, marks := []}}
+    end;
+profiled(Scenario, _) ->
+    {ok, Scenario}.
+
+own_nodes(#{name := Name, faults := [_ | _]}, #{urls := _}) -> {error, {needs_own_nodes, Name}};
+own_nodes(_, _) -> ok.
+
+defaults(#{nodes := Nodes} = Scenario, Given) ->
+    Where = case Given of
+        #{urls := _} -> #{transport => http1};
+        #{} -> #{transport => tcp, nodes => Nodes}
+    end,
+    Where#{duration_s => erlmcp_bench_scenario_plan:seconds(Scenario),
+           scale => scale(Scenario), timeout_ms => ?TIMEOUT_MS, on_event => fun(_) -> ok end}.
+
+scale(#{cores := Cores}) -> erlang:system_info(schedulers_online) / Cores;
+scale(_) -> 1.
+
+checked([], Options) ->
+    {ok, Options};
+checked([{Key, Value} | Rest], Options) ->
+    case is_good(Key, Value) of
+        true -> checked(Rest, Options#{Key => Value});
+        Expected -> {error, {bad_option, Key, Expected}}
+    end.
+
+is_good(Key, Value) when Key =:= duration_s; Key =:= scale ->
+    is_number(Value) andalso Value > 0 orelse ~"a number above 0";
+is_good(Key, Value) when Key =:= nodes; Key =:= timeout_ms ->
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+is_good(urls, Value) ->
+    is_list(Value) andalso Value =/= [] orelse ~"one URL at least";
+is_good(transport, Value) ->
+    lists:member(Value, [tcp, http1, http2]) orelse ~"tcp, http1 or http2";
+is_good(metrics, Value) ->
+    is_integer(Value) andalso Value >= 0 andalso Value < 65_536 orelse ~"a port";
+is_good(on_event, Value) ->
+    is_function(Value, 1) orelse ~"a fun of one argument";
+is_good(Key, _) ->
+    lists:member(Key, [profile, requests, era, headers]) orelse ~"no such option".
+
+%% The loads, the nodes and the proxy are linked to the process that runs it; the listener of the
+%% metrics is not.
+awaited(Scenario, Options) ->
+    Caller = self(),
+    Metrics = make_ref(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        exit({outcome, erlmcp_bench_scenario_run:run(Scenario, Options#{name => Metrics}, Caller)})
+    end),
+    Outcome = receive
+        {'DOWN', Monitor, process, Pid, {outcome, Came}} -> Came;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
+    end,
+    _ = erlmcp_bench_scrape:stop(Metrics),
+    Outcome.

@@ -1,0 +1,158 @@
+-module(erlmcp_bench_scenario_node).
+-moduledoc """
+A node of a scenario: a server under test, and the process that has it and starts it anew, at the
+same address, when it was killed. What a supervisor of an operating system does for a service.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/1, stop/1, facts/1, kill/1, drop/2]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, handle_continue/2, terminate/2]).
+%% Called in the node itself.
+-export([close_connections/2, is_no_news/2]).
+
+-export_type([facts/0, address/0]).
+
+-type options() :: #{transport := tcp | http1 | http2, metrics => inet:port_number()}.
+-type address() :: #{ip := inet:ip_address(), port := inet:port_number(), url => binary()}.
+-doc """
+Where its clients find it, and where its crowd does: a second listener, so that it is known whose
+connections are whose; and where its metrics are.
+""".
+-type facts() :: #{
+    os_pid := pos_integer(), clients := address(), crowd := address(), metrics => binary()
+}.
+
+-record(state, {
+    options :: options(),
+    target :: erlmcp_bench_target:target(),
+    facts :: facts()
+}).
+
+%% A node starts in a second or two, and in more on a busy machine.
+-define(START_MS, 60_000).
+
+-doc "Starts a server in a node of its own, linked to the caller.".
+-spec start_link(options()) -> gen_server:start_ret().
+start_link(Options) ->
+    gen_server:start_link(?MODULE, Options, [{timeout, ?START_MS}]).
+
+-doc "Ends both.".
+-spec stop(pid()) -> ok.
+stop(Node) ->
+    gen_server:stop(Node, normal, ?START_MS).
+
+-doc "What there is to know of it; waits while it is started anew.".
+-spec facts(pid()) -> facts().
+facts(Node) ->
+    gen_server:call(Node, facts, ?START_MS).
+
+-doc "Kills the process, which is started anew. Gives the monotonic microseconds.".
+-spec kill(pid()) -> {ok, AtUs :: integer()}.
+kill(Node) ->
+    gen_server:call(Node, kill, ?START_MS).
+
+-doc "Closes so many connections of the crowd, all at once: how many those were, and from when.".
+-spec drop(pid(), pos_integer()) -> {ok, Dropped :: non_neg_integer(), AtUs :: integer()}.
+drop(Node, Count) ->
+    gen_server:call(Node, {drop, Count}, ?START_MS).
+
+-doc false.
+init(Options) ->
+    process_flag(trap_exit, true),
+    maybe
+        {ok, State} ?= started(Options, {0, 0}),
+        {ok, State}
+    else
+        {error, Reason} -> {stop, Reason}
+    end.
+
+started(#{transport := Transport} = Options, {ClientsPort, CrowdPort}) ->
+    Kind = kind(Transport),
+    Listen = [{Kind, #{port => Port}} || Port <- [ClientsPort, CrowdPort]],
+    Server = #{handler => erlmcp_bench_fixture, listen => Listen},
+    maybe
+        {ok, Target} ?= erlmcp_bench_target:start(#{server => measured(Server, Options)}),
+        {ok, Metrics} ?= metrics(Target, Options),
+        #{listeners := [Clients, Crowd]} = Target,
+        {ok, #state{options = Options, target = Target,
+                    facts = Metrics#{os_pid => erlmcp_bench_target:os_pid(Target),
+                                     clients => maps:with([ip, port, url], Clients),
+                                     crowd => maps:with([ip, port, url], Crowd)}}}
+    end.
+
+kind(tcp) -> tcp;
+kind(_) -> http.
+
+measured(Server, #{metrics := _}) -> erlmcp_bench_server_metrics:options(Server);
+measured(Server, _) -> Server.
+
+metrics(Target, #{metrics := Port}) ->
+    maybe
+        {ok, Bound} ?= erlmcp_bench_target:call(Target, erlmcp_bench_server_metrics, start, [Port]),
+        {ok, #{metrics => erlmcp_bench_scrape:url(Bound)}}
+    end;
+metrics(_, _) ->
+    {ok, #{}}.
+
+-doc false.
+handle_call(facts, _, #state{facts = Facts} = State) ->
+    {reply, Facts, State};
+handle_call(kill, _, #state{facts = #{os_pid := OsPid}} = State) ->
+    AtUs = erlang:monotonic_time(microsecond),
+    "" = os:cmd("kill -KILL " ++ integer_to_list(OsPid)),
+    {reply, {ok, AtUs}, State, {continue, start}};
+handle_call({drop, Count}, _, #state{target = Target, facts = Facts} = State) ->
+    #{crowd := #{port := Port}} = Facts,
+    AtUs = erlang:monotonic_time(microsecond),
+    Dropped = erlmcp_bench_target:call(Target, ?MODULE, close_connections, [Port, Count]),
+    {reply, {ok, Dropped, AtUs}, State}.
+
+-doc false.
+handle_continue(start, #state{options = Options, target = Target, facts = Facts} = State) ->
+    ok = gone(Target),
+    #{clients := #{port := ClientsPort}, crowd := #{port := CrowdPort}} = Facts,
+    Same = maps:merge(Options, #{metrics => port_of(Url) || metrics := Url <- Facts}),
+    {ok, Started} = started(Same, {ClientsPort, CrowdPort}),
+    {noreply, Started#state{options = State#state.options}}.
+
+%% What speaks with a node ends with it, a moment later.
+gone(#{peer := Peer} = Target) ->
+    Monitor = monitor(process, Peer),
+    receive
+        {'DOWN', Monitor, process, Peer, _} -> ok
+    after ?START_MS -> erlmcp_bench_target:stop(Target)
+    end.
+
+port_of(Url) ->
+    #{port := Port} = uri_string:parse(Url),
+    Port.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+%% The end of what was killed, or of who started this.
+-doc false.
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, #state{target = #{peer := Peer} = Target}) ->
+    %% Not where it could not be started anew.
+    _ = is_process_alive(Peer) andalso erlmcp_bench_target:stop(Target),
+    ok.
+
+-doc "In the server's node: ends so many connections of a port's listener; how many those were.".
+-spec close_connections(inet:port_number(), pos_integer()) -> non_neg_integer().
+close_connections(Port, Count) ->
+    [Ref] = [Ref || Ref := #{port := Listens} <- ranch:info(), Listens =:= Port],
+    Closed = lists:sublist(ranch:procs(Ref, connections), Count),
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:is_no_news/2, []}),
+    lists:foreach(fun(Connection) -> exit(Connection, kill) end, Closed),
+    length(Closed).
+
+-doc false.
+-spec is_no_news(logger:log_event(), term()) -> stop | ignore.
+is_no_news(#{msg := {"Ranch listener" ++ _, _}}, _) -> stop;
+is_no_news(_, _) -> ignore.

@@ -1,0 +1,207 @@
+-module(erlmcp_bench_scenario_outcome).
+-moduledoc """
+What a scenario came to: the figures of its peak and of each of its steps, beside the published
+marks, what its faults did, and whether all that is as it has to be. Pure.
+""".
+
+-export([new/3]).
+
+-export_type([outcome/0, figures/0, step/0, mark/0, fault/0, complaint/0]).
+
+-type outcome() :: #{
+    scenario := erlmcp_bench_scenarios:name(), title := binary(), status := passed | failed,
+    complaints := [complaint()], zone := erlmcp_zone:zone(),
+    transport := tcp | http1 | http2, nodes := non_neg_integer(), urls => [binary()],
+    profile => erlmcp_bench_profile:name(),
+    %% how long it takes in full, and took; which part of its clients there was, and how many
+    full_s := pos_integer(), run_s := number(), scale := number(), shortened := boolean(),
+    clients := pos_integer(), bytes := non_neg_integer(),
+    peak := figures(), steps := [step()], marks := [mark()], faults := [fault()],
+    %% of all that was sent, the warm-up included, and why
+    total := erlmcp_bench_scenario_sums:sums(),
+    refused := #{term() => pos_integer()}, failed := #{term() => pos_integer()},
+    lateness := erlmcp_bench_histogram:histogram(),
+    usage := #{atom() => number()}
+}.
+-doc "What came in so many seconds. Latencies are there where something was answered.".
+-type figures() :: #{
+    duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
+    throughput_msg_per_s := float(), error_percent := float(), zone := erlmcp_zone:zone(),
+    latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
+    latency_p99_us => pos_integer()
+}.
+-type step() :: #{phase := atom(), clients := pos_integer(), figures := figures()}.
+-doc "A mark as it is for the clients that there were; `measured` where such a step was.".
+-type mark() :: #{
+    clients := pos_integer(), figure := atom(), value := number(), measured => number(),
+    beaten => boolean()
+}.
+-doc """
+What came of a fault: the milliseconds until something was amiss, and until nothing was any more,
+if anything ever was (see `t:erlmcp_bench_scenario_outages:outage/0`); and whether the service was
+whole again in the end.
+""".
+-type fault() ::
+    #{fault := atom(), not_run := term()}
+    | #{fault := atom(), extent := #{atom() => number()}, errors := non_neg_integer(),
+        slow := non_neg_integer(), recovered := boolean(),
+        detection_ms => number(), recovery_ms => number(),
+        latency_p95_us => pos_integer(), mark_s => pos_integer()}.
+-doc """
+`unopened`: so many clients found the door shut. `unaccounted`: so many more were sent than ended.
+`uncounted`: the seconds do not add up to what the loads say.
+""".
+-type complaint() ::
+    nothing_answered | {unopened, pos_integer()} | {wrong_replies, pos_integer()} | {zone, red}
+    | {unaccounted, integer()} | uncounted | {not_recovered, Fault :: atom()}.
+
+-doc "The outcome of what is known in the end.".
+-spec new(erlmcp_bench_scenarios:scenario(), map(), erlmcp_bench_scenario_run:facts()) ->
+    outcome().
+new(Scenario, Options, #{steps := Steps, reports := Reports, unopened := Unopened, nodes := Nodes,
+                                usage := Usage} = Facts) ->
+    #{scale := Scale, duration_s := RunS, transport := Transport} = Options,
+    #{name := Name, title := Title, clients := #{bytes := Bytes}} = Scenario,
+    Measured = [Step || {#{phase := Phase}, _} = Step <- Steps, Phase =/= warm_up],
+    Total = total(Reports),
+    Peak = figures([Step || {#{phase := peak}, _} = Step <- Steps]),
+    Zone = erlmcp_bench_scenario_sums:zone(sums(Measured)),
+    Faults = faults(Scenario, Facts),
+    FullS = erlmcp_bench_scenario_plan:seconds(Scenario),
+    Complaints = complaints(#{scenario => Scenario, steps => Steps, total => Total, peak => Peak,
+                              zone => Zone, faults => Faults, unopened => Unopened}),
+    maps:merge(maps:with([urls, profile], Options),
+               #{scenario => Name, title => Title, status => status(Complaints),
+                 complaints => Complaints, zone => Zone, transport => Transport, nodes => Nodes,
+                 full_s => FullS, run_s => RunS, scale => Scale, shortened => RunS < FullS,
+                 clients => erlmcp_bench_scenario_plan:clients(Scenario, Scale), bytes => Bytes,
+                 peak => Peak, faults => Faults, total => Total, usage => Usage,
+                 refused => reasons(refused, Reports), failed => reasons(failed, Reports),
+                 steps => [#{phase => Phase, clients => Clients, figures => figures([Step])}
+                           || {#{phase := Phase, clients := Clients}, _} = Step <- Measured],
+                 marks => marks(Scenario, Scale, Measured),
+                 lateness => erlmcp_bench_histogram:merge([Lateness || #{lateness := Lateness}
+                                                                           <- Reports])}).
+
+status([]) -> passed;
+status(_) -> failed.
+
+total(Reports) ->
+    lists:foldl(
+        fun(Report, Sums) ->
+            erlmcp_bench_scenario_sums:add(erlmcp_bench_scenario_sums:of_report(Report), Sums)
+        end, erlmcp_bench_scenario_sums:none(), Reports).
+
+reasons(Kind, Reports) ->
+    lists:foldl(fun(#{Kind := Reasons}, Sum) ->
+                    maps:merge_with(fun(_, One, Other) -> One + Other end, Reasons, Sum)
+                end, #{}, Reports).
+
+sums(Steps) ->
+    lists:foldl(fun({_, Sums}, All) -> erlmcp_bench_scenario_sums:add(Sums, All) end,
+                erlmcp_bench_scenario_sums:none(), Steps).
+
+figures(Steps) ->
+    #{answered := Answered} = Sums = sums(Steps),
+    Milliseconds = lists:sum([Until - From || {#{from_ms := From, until_ms := Until}, _} <- Steps]),
+    Due = lists:sum([Clients * Rate * (Until - From)
+                     || {#{clients := Clients, rate := Rate, from_ms := From, until_ms := Until}, _}
+                            <- Steps]),
+    maps:merge(latency(Answered, Sums),
+               #{duration_s => Milliseconds / 1_000, rate => Due / max(1, Milliseconds),
+                 sums => Sums,
+                 throughput_msg_per_s => Answered * 1_000 / max(1, Milliseconds),
+                 error_percent => erlmcp_bench_scenario_sums:error_percent(Sums),
+                 zone => erlmcp_bench_scenario_sums:zone(Sums)}).
+
+latency(0, _) ->
+    #{};
+latency(_, Sums) ->
+    Histogram = erlmcp_bench_scenario_sums:histogram(Sums),
+    #{Name => erlmcp_bench_histogram:percentile(Histogram, Percent)
+      || {Name, Percent} <- [{latency_p50_us, 50}, {latency_p95_us, 95}, {latency_p99_us, 99}]}.
+
+marks(#{marks := Marks, clients := #{clients := Full}}, Scale, Steps) ->
+    [begin
+         Clients = max(1, round(clients(Of, Full) * Scale)),
+         Expected = expected(Figure, Value, Scale),
+         compared(#{clients => Clients, figure => Figure, value => Expected},
+                  figures(steps_of(Of, Clients, Steps)))
+     end || #{of_clients := Of, figure := Figure, value := Value} <- Marks].
+
+clients(peak, Full) -> Full;
+clients(Clients, _) -> Clients.
+
+steps_of(peak, _, Steps) -> [Step || {#{phase := peak}, _} = Step <- Steps];
+steps_of(_, Clients, Steps) ->
+    [Step || {#{clients := There}, _} = Step <- Steps, There =:= Clients].
+
+expected(throughput_msg_per_s, Value, Scale) -> Value * Scale;
+expected(_, Value, _) -> Value.
+
+compared(#{figure := Figure, value := Value} = Mark, #{duration_s := DurationS} = Figures) ->
+    case Figures of
+        #{Figure := Measured} when DurationS > 0 ->
+            Mark#{measured => Measured, beaten => is_beaten(Figure, Measured, Value)};
+        #{} ->
+            Mark
+    end.
+
+is_beaten(throughput_msg_per_s, Measured, Value) -> Measured >= Value;
+is_beaten(_, Measured, Value) -> Measured =< Value.
+
+faults(Scenario, #{faults := Told, outages := Outages, ended_us := EndedUs}) ->
+    #{faults := Planned} = Scenario,
+    Ends = maps:from_list(ends(Outages, EndedUs)),
+    [fault(Fault, Planned, Outages, Ends) || #{state := begins} = Fault <- Told].
+
+%% An outage lasts until the next fault, the last one until the end.
+ends([], _) -> [];
+ends([#{fault := Fault}], EndedUs) -> [{Fault, EndedUs}];
+ends([#{fault := Fault} | [#{at_us := Next} | _] = Rest], EndedUs) ->
+    [{Fault, Next} | ends(Rest, EndedUs)].
+
+fault(#{fault := Fault, not_run := Reason}, _, _, _) ->
+    #{fault => Fault, not_run => Reason};
+fault(#{fault := Fault, extent := Extent}, Planned, Outages, Ends) ->
+    [#{at_us := AtUs, errors := Errors, slow := Slow, latency := Latency} = Outage] =
+        [Known || #{fault := Of} = Known <- Outages, Of =:= Fault],
+    #{Fault := EndUs} = Ends,
+    Details = details(lists:keyfind(Fault, 1, Planned)),
+    maps:merge(
+        maps:merge(maps:with([mark_s], Details), times(Outage, AtUs)),
+        maps:from_list([{latency_p95_us, erlmcp_bench_histogram:percentile(Latency, 95)}
+                        || erlmcp_bench_histogram:count(Latency) > 0]
+                       ++ [{fault, Fault}, {extent, Extent}, {errors, Errors}, {slow, Slow},
+                           {recovered, is_whole(Outage, EndUs)}])).
+
+details({_, _, _, Details}) -> Details;
+details({_, _, Details}) -> Details.
+
+times(#{first_us := First, last_us := Last}, AtUs) ->
+    #{detection_ms => max(1, First - AtUs) / 1_000, recovery_ms => max(1, Last - AtUs) / 1_000};
+times(_, _) ->
+    #{}.
+
+is_whole(#{last_us := Last}, EndUs) -> EndUs - Last >= erlmcp_bench_scenario_outages:calm_us();
+is_whole(_, _) -> true.
+
+complaints(#{scenario := #{tolerates_errors := Tolerates}, steps := Steps, total := Total,
+             peak := #{sums := #{answered := Answered}}, zone := Zone, faults := Faults,
+             unopened := Unopened}) ->
+    #{sent := Sent, wrong := Wrong} = Total,
+    Seconds = sums(Steps),
+    Counted = fun(Sums) -> {map_get(sent, Sums), map_get(answered, Sums),
+                            erlmcp_bench_scenario_sums:ended(Sums)} end,
+    [nothing_answered || Answered =:= 0]
+        ++ [{unopened, Unopened} || Unopened > 0]
+        ++ [{wrong_replies, Wrong} || Wrong > 0]
+        ++ [{unaccounted, Sent - Ended} || Ended <- [erlmcp_bench_scenario_sums:ended(Total)],
+                                           Ended =/= Sent]
+        ++ [uncounted || Counted(Seconds) =/= Counted(Total)]
+        ++ [{zone, red} || Zone =:= red, not Tolerates]
+        ++ [{not_recovered, Fault} || #{fault := Fault} = Known <- Faults, is_late(Known)].
+
+is_late(#{recovered := false}) -> true;
+is_late(#{recovery_ms := Ms, mark_s := MarkS}) -> Ms > MarkS * 1_000;
+is_late(_) -> false.

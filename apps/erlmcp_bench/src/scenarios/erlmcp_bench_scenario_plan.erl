@@ -1,0 +1,87 @@
+-module(erlmcp_bench_scenario_plan).
+-moduledoc """
+What a load scenario does when: its phases as steps in time, each with so many clients at such a
+rate; and what has to be started and stopped to come from one step to the next. Pure.
+""".
+
+-export([steps/2, seconds/1, clients/2, change/3, split/2]).
+
+-export_type([step/0, group/0]).
+
+-type step() :: #{
+    phase := warm_up | ramp | peak | down, from_ms := non_neg_integer(), until_ms := pos_integer(),
+    clients := pos_integer(), rate := float(), bytes := non_neg_integer()
+}.
+-doc "Clients that were started together, and stop together.".
+-type group() :: {Id :: term(), Clients :: pos_integer(), Rate :: float()}.
+
+%% Steps of a slope at most, and the milliseconds that one takes at least: a shorter one would hold
+%% no whole second.
+-define(STEPS, 20).
+-define(STEP_MS, 1_000).
+
+-doc "How long a scenario takes in full.".
+-spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
+seconds(#{phases := Phases}) ->
+    lists:sum([Seconds || #{seconds := Seconds} <- Phases]).
+
+-doc "How many clients a scenario has at this scale: one at least.".
+-spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
+clients(#{clients := #{clients := Clients}}, Scale) ->
+    max(1, round(Clients * Scale)).
+
+-doc """
+The steps of a scenario: `scale` is which part of its clients there are, `duration_s` how long all
+of it takes; each phase keeps its share of that.
+""".
+-spec steps(erlmcp_bench_scenarios:scenario(), #{scale := number(), duration_s := number()}) ->
+    [step(), ...].
+steps(#{phases := Phases, clients := #{rate := Rate, bytes := Bytes}} = Scenario,
+      #{scale := Scale, duration_s := DurationS}) ->
+    Shortened = DurationS / seconds(Scenario),
+    All = clients(Scenario, Scale),
+    {Steps, _} = lists:mapfoldl(
+        fun(#{name := Name, seconds := Seconds, level := Level, pace := Pace}, From) ->
+            Ms = max(1, round(Seconds * 1_000 * Shortened)),
+            Levels = levels(Level, Ms, All),
+            {[#{phase => Name, from_ms => From + Ms * (At - 1) div length(Levels),
+                until_ms => From + Ms * At div length(Levels),
+                clients => max(1, round(All * Part)), rate => float(Rate * Pace), bytes => Bytes}
+              || {At, Part} <- lists:enumerate(Levels)], From + Ms}
+        end, 0, Phases),
+    lists:append(Steps).
+
+levels({Same, Same}, _, _) ->
+    [Same];
+levels({From, To}, Ms, All) ->
+    Steps = max(1, min(?STEPS, min(Ms div ?STEP_MS, ceil(abs(To - From) * All)))),
+    %% A slope upward ends with all of them, one downward leaves some in its last step.
+    Parts = case To > From of
+        true -> Steps;
+        false -> Steps + 1
+    end,
+    [From + (To - From) * At / Parts || At <- lists:seq(1, Steps)].
+
+-doc """
+What leads from these groups, the newest first, to so many clients at this rate: the groups that
+stop, and how many clients are started as one more. A client's rate does not change while it is
+there.
+""".
+-spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
+    {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.
+change(Groups, Clients, Rate) ->
+    {Same, Other} = lists:partition(fun({_, _, Of}) -> Of =:= Rate end, Groups),
+    {Surplus, Kept, There} = fewer(Same, Clients, lists:sum([Size || {_, Size, _} <- Same]), []),
+    {Other ++ Surplus, Kept, Clients - There}.
+
+fewer([{_, Size, _} = Newest | Older], Clients, There, Stopped) when There > Clients ->
+    fewer(Older, Clients, There - Size, [Newest | Stopped]);
+fewer(Kept, _, There, Stopped) ->
+    {Stopped, Kept, There}.
+
+-doc "So many clients over so many places, as evenly as it goes; those that get none are left out.".
+-spec split(Clients :: non_neg_integer(), Places :: [Place]) -> [{Place, pos_integer()}].
+split(Clients, Places) ->
+    Number = length(Places),
+    [{Place, Part} || {At, Place} <- lists:enumerate(0, Places),
+                      Part <- [(Clients + Number - 1 - At) div Number], Part > 0].

@@ -1,0 +1,83 @@
+-module(erlmcp_bench_scenario_result).
+-moduledoc "The result file of a scenario: what was measured at its peak, and in its other steps.".
+
+-export([new/1, write/2]).
+
+-define(MIB, 1_048_576).
+
+-doc "The result of an outcome in which something was answered.".
+-spec new(erlmcp_bench_scenario_outcome:outcome()) -> erlmcp_bench_result:result().
+new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, nodes := Nodes,
+      full_s := FullS, run_s := RunS, scale := Scale, shortened := Shortened, clients := Clients,
+      bytes := Bytes, peak := Peak, steps := Steps, marks := Marks, faults := Faults,
+      lateness := Lateness, usage := Usage, refused := Refused, failed := Failed} = Outcome) ->
+    #{duration_s := DurationS, sums := #{answered := Answered} = Sums} = Peak,
+    Fields = #{
+        workload_id => atom_to_binary(Name), benchmark => ~"scenario",
+        transport => transport(Transport, Outcome), scope => scope(Nodes),
+        duration_s => DurationS, sample_count => Answered, status => Status, zone => Zone,
+        shortened => Shortened, full_s => FullS, run_s => RunS, scale_ratio => Scale,
+        all_refused_count => reasons(Refused), all_failed_count => reasons(Failed),
+        clients => Clients, payload_bytes => Bytes, load_generator => out_of_node,
+        steps => [step(Step) || Step <- Steps], marks => [mark(Mark) || Mark <- Marks],
+        faults => [fault(Fault) || Fault <- Faults]},
+    lists:foldl(fun maps:merge/2, Fields,
+                [maps:with([throughput_msg_per_s, error_percent], Peak), counts(Sums),
+                 erlmcp_bench_result:latency(erlmcp_bench_scenario_sums:histogram(Sums)),
+                 used(Usage, Answered, Nodes), late(Lateness),
+                 #{nodes => Nodes || Nodes > 0},
+                 #{against => iolist_to_binary(lists:join(" ", Urls)) || urls := Urls <- Outcome},
+                 #{profile => Profile || profile := Profile <- Outcome}]).
+
+-doc "Writes it into a folder.".
+-spec write(erlmcp_bench_scenario_outcome:outcome(), file:filename()) ->
+    {ok, file:filename()} | {error, term()}.
+write(#{peak := #{sums := #{answered := 0}}}, _) -> {error, [nothing_answered]};
+write(Outcome, Folder) -> erlmcp_bench_result:write(erlmcp_bench_result:new(new(Outcome)), Folder).
+
+transport(Http, #{urls := [<<"https:", _/binary>> | _]}) when Http =:= http1 -> http1_tls;
+transport(Http, #{urls := [<<"https:", _/binary>> | _]}) when Http =:= http2 -> http2_tls;
+transport(Transport, _) -> Transport.
+
+scope(Nodes) when Nodes > 1 -> per_cluster;
+scope(_) -> per_node.
+
+counts(#{sent := Sent, answered := Answered, refused := Refused, failed := Failed, wrong := Wrong,
+         unsent := Unsent}) ->
+    #{sent_count => Sent, answered_count => Answered, refused_count => Refused,
+      failed_count => Failed, wrong_count => Wrong, unsent_count => Unsent}.
+
+%% Of the whole run: a load says why at its end.
+reasons(Counts) -> #{word(Reason) => Count || Reason := Count <- Counts}.
+
+word(Code) when is_integer(Code) -> integer_to_binary(Code);
+word(Reason) when is_atom(Reason) -> atom_to_binary(Reason).
+
+used(Usage, Answered, Nodes) ->
+    maps:from_list([{cpu_us_per_msg, Us / Answered} || #{server_cpu_us := Us} <- [Usage], Us > 0]
+                   ++ [{generator_cpu_us_per_msg, Us / Answered}
+                       || #{generator_cpu_us := Us} <- [Usage], Us > 0]
+                   ++ [{memory_rss_mib_per_node, Bytes / ?MIB / Nodes}
+                       || #{server_rss_bytes := Bytes} <- [Usage]]).
+
+late(Lateness) ->
+    #{lateness_p99_us => Us || Us <- [erlmcp_bench_histogram:percentile(Lateness, 99)], Us > 0}.
+
+step(#{phase := Phase, clients := Clients, figures := #{sums := Sums, rate := Rate} = Figures}) ->
+    maps:merge(maps:with([duration_s, throughput_msg_per_s, error_percent, zone, latency_p50_us,
+                          latency_p95_us, latency_p99_us], Figures),
+               (counts(Sums))#{phase => Phase, clients => Clients, due_msg_per_s => Rate}).
+
+mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->
+    maps:merge(#{clients => Clients, published => #{Figure => Value}},
+               case Mark of
+                   #{measured := Measured, beaten := Beaten} ->
+                       #{measured => #{Figure => Measured}, beaten => Beaten};
+                   #{} ->
+                       #{}
+               end).
+
+fault(#{not_run := Reason} = Fault) ->
+    Fault#{not_run := unicode:characters_to_binary(io_lib:format("~0tp", [Reason]))};
+fault(#{errors := Errors, slow := Slow} = Fault) ->
+    (maps:without([errors, slow], Fault))#{errors_count => Errors, slow_count => Slow}.

@@ -1,0 +1,304 @@
+-module(erlmcp_bench_scenario_run).
+-moduledoc """
+The process that runs a scenario: it starts and stops loads as the steps want it, does the faults
+when it is their time, and tells what happens once a second.
+""".
+
+-export([run/3]).
+
+-export_type([event/0, facts/0]).
+
+-doc """
+- `started`: `metrics` are the URLs to scrape, the generator's first, and `nodes` our own.
+- `phase`: another one begins, with so many clients at its end.
+- `second`: what came in the last one; `clients` are those that there should be, `rate` what they
+  send together in a second.
+- `fault`: see `t:erlmcp_bench_scenario_faults:told/0`.
+""".
+-type event() ::
+    #{event := started, metrics := [binary()], nodes := non_neg_integer(), duration_s := number()}
+    | #{event := phase, phase := atom(), clients := pos_integer(), seconds := number()}
+    | #{event := second, phase := atom(), clients := pos_integer(), rate := number(),
+        elapsed_s := pos_integer(), duration_s := number(), connections := non_neg_integer(),
+        sums := erlmcp_bench_scenario_sums:sums()}
+    | erlmcp_bench_scenario_faults:told().
+
+-doc """
+What is known at the end: of each step what came in it, what the loads say of all together, how
+many clients found the door shut, what the processes used while the peak lasted, and of each fault
+what came of it.
+""".
+-type facts() :: #{
+    steps := [{erlmcp_bench_scenario_plan:step(), erlmcp_bench_scenario_sums:sums()}],
+    reports := [erlmcp_load:report()], nodes := non_neg_integer(),
+    unopened := non_neg_integer(),
+    usage := #{server_cpu_us => non_neg_integer(), generator_cpu_us => non_neg_integer(),
+               server_rss_bytes => non_neg_integer()},
+    faults := [erlmcp_bench_scenario_faults:told()],
+    outages := [erlmcp_bench_scenario_outages:outage()], ended_us := integer()
+}.
+
+-record(run, {
+    scenario :: erlmcp_bench_scenarios:scenario(),
+    options :: map(),
+    caller :: reference(),
+    places :: erlmcp_bench_scenario_places:places(),
+    tally :: pid(),
+    outages :: pid() | none,
+    %% monotonic milliseconds
+    began :: integer(),
+    next_second :: integer(),
+    step = none :: none | erlmcp_bench_scenario_plan:step(),
+    %% the newest first
+    groups = [] :: [erlmcp_bench_scenario_plan:group()],
+    loads = #{} :: #{pos_integer() => erlmcp_load:load()},
+    started = 0 :: non_neg_integer(),
+    clients = 0 :: non_neg_integer(),
+    unopened = 0 :: non_neg_integer(),
+    stopping = [] :: [{pid(), reference()}],
+    usage = #{} :: map(),
+    faults = [] :: [erlmcp_bench_scenario_faults:told()]
+}).
+
+-define(SECOND, 1_000).
+%% Milliseconds that the end of a load may take beyond its timeout.
+-define(STOP_MS, 30_000).
+%% Addresses that the clients of our own nodes have: to a server each of them is somebody else, and
+%% it knows 10,000.
+-define(ADDRESSES, 5_000).
+
+-doc "Runs it to its end, or to the caller's.".
+-spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
+    {ok, erlmcp_bench_scenario_outcome:outcome()} | {error, term()}.
+run(Scenario, #{duration_s := DurationS} = Options, Caller) ->
+    Steps = erlmcp_bench_scenario_plan:steps(Scenario, Options),
+    {ok, Tally} = erlmcp_bench_scenario_tally:start_link(),
+    maybe
+        {ok, Metrics} ?= published(Tally, Options),
+        {ok, Places} ?= erlmcp_bench_scenario_places:open(Scenario, Options),
+        ok = tell(#{event => started, duration_s => DurationS,
+                    metrics => Metrics ++ erlmcp_bench_scenario_places:metrics(Places),
+                    nodes => erlmcp_bench_scenario_places:nodes(Places)}, Options),
+        Now = erlang:monotonic_time(millisecond),
+        {ok, Run} ?= crowded(#run{scenario = Scenario, options = Options, places = Places,
+                                  caller = monitor(process, Caller), tally = Tally,
+                                  outages = outages(Scenario), began = Now,
+                                  next_second = Now + ?SECOND}),
+        {ok, Last} ?= followed(timeline(Scenario, Steps), Run),
+        Facts = finished(Steps, Last),
+        ok = erlmcp_bench_scenario_places:close(Places),
+        {ok, erlmcp_bench_scenario_outcome:new(Scenario, Options, Facts)}
+    end.
+
+published(Tally, #{metrics := Port, name := Name}) ->
+    case erlmcp_bench_scrape:start(Name, Port,
+                                   fun() -> erlmcp_bench_scenario_tally:families(Tally) end) of
+        {ok, Bound} -> {ok, [erlmcp_bench_scrape:url(Bound)]};
+        {error, Reason} -> {error, {metrics, Reason}}
+    end;
+published(_, _) ->
+    {ok, []}.
+
+outages(#{faults := []}) ->
+    none;
+outages(_) ->
+    {ok, Outages} = erlmcp_bench_scenario_outages:start_link(),
+    Outages.
+
+tell(Event, #{on_event := Fun}) ->
+    _ = Fun(Event),
+    ok.
+
+%% A fault that begins with a step comes after it.
+timeline(Scenario, Steps) ->
+    Begins = [{Ms, {step, Index, Step}}
+              || {Index, #{from_ms := Ms} = Step} <- lists:enumerate(Steps)],
+    #{until_ms := End} = lists:last(Steps),
+    lists:keysort(1, Begins ++ erlmcp_bench_scenario_faults:timeline(Scenario, Steps))
+        ++ [{End, finish}].
+
+followed([{Ms, Action} | Rest], #run{began = Began} = Run) ->
+    Waited = waited(Began + Ms, Run),
+    case acted(Action, Waited) of
+        {ok, Next} when Rest =:= [] -> {ok, Next};
+        {ok, Next} -> followed(Rest, Next);
+        {error, _} = Error -> Error
+    end.
+
+%% Tells each second on the way.
+waited(Until, #run{next_second = Second} = Run) when Second =< Until ->
+    ok = paused(Second, Run),
+    waited(Until, told_second(Run));
+waited(Until, Run) ->
+    ok = paused(Until, Run),
+    Run.
+
+paused(Until, #run{caller = Caller}) ->
+    receive
+        {'DOWN', Caller, process, _, _} -> exit(nobody_waits)
+    after max(0, Until - erlang:monotonic_time(millisecond)) -> ok
+    end.
+
+told_second(#run{step = Step, began = Began, next_second = Second, tally = Tally,
+                 options = #{duration_s := DurationS} = Options} = Run) ->
+    #{phase := Phase, clients := Clients, rate := Rate} = Step,
+    Look = erlmcp_bench_scenario_tally:look(Tally),
+    ok = missed(Look, Run),
+    ok = tell(Look#{event => second, phase => Phase, clients => Clients, rate => Clients * Rate,
+                    elapsed_s => (Second - Began) div ?SECOND, duration_s => DurationS}, Options),
+    Run#run{next_second = Second + ?SECOND}.
+
+missed(#{connections := Open}, #run{outages = Outages, groups = Groups} = Run) ->
+    case lists:sum([Clients || {_, Clients, _} <- Groups]) + crowd(Run) of
+        Clients when Clients > Open, Outages =/= none ->
+            erlmcp_bench_scenario_outages:missing(Outages, erlang:monotonic_time(microsecond));
+        _ ->
+            ok
+    end.
+
+acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Options} = Run) ->
+    ok = case Former of
+        #{phase := Phase} -> ok;
+        _ -> tell(phase(Step, Run), Options)
+    end,
+    ok = erlmcp_bench_scenario_tally:step(Run#run.tally, Index),
+    changed(Step, used(Phase, Run#run{step = Step}));
+acted(finish, Run) ->
+    {ok, used(finish, Run)};
+acted(Fault, #run{places = Places, outages = Outages, faults = Faults} = Run) ->
+    Told = erlmcp_bench_scenario_faults:act(Fault, crowd(Run),
+                                            #{places => Places, outages => Outages}),
+    ok = tell(Told, Run#run.options),
+    {ok, Run#run{faults = [Told | Faults]}}.
+
+phase(#{phase := Name}, #run{scenario = Scenario, options = Options}) ->
+    Of = [Step || #{phase := Phase} = Step <- erlmcp_bench_scenario_plan:steps(Scenario, Options),
+                  Phase =:= Name],
+    #{from_ms := From} = hd(Of),
+    #{until_ms := Until, clients := Clients} = lists:last(Of),
+    #{event => phase, phase => Name, clients => Clients, seconds => (Until - From) / ?SECOND}.
+
+%% What the peak costs both sides. A node that was killed has used what nobody can ask for any more.
+used(peak, #run{usage = Usage} = Run) when not is_map_key(from, Usage) ->
+    Run#run{usage = #{from => usage(Run)}};
+used(peak, Run) ->
+    Run;
+used(_, #run{usage = #{from := From} = Usage} = Run) when not is_map_key(until, Usage) ->
+    Run#run{usage = Usage#{until => usage(Run), from => From}};
+used(_, Run) ->
+    Run.
+
+usage(#run{places = Places}) ->
+    [{OsPid, erlmcp_bench_process:cpu_us(OsPid), erlmcp_bench_process:rss_bytes(OsPid)}
+     || OsPid <- [erlmcp_bench_process:self() | erlmcp_bench_scenario_places:os_pids(Places)]].
+
+%% The clients.
+
+crowded(#run{scenario = #{crowd := #{rate := Rate, bytes := Bytes}}} = Run) ->
+    Places = erlmcp_bench_scenario_places:crowd(Run#run.places),
+    %% They stay to the end, and so they are in no group that a step may stop.
+    case started(erlmcp_bench_scenario_plan:split(crowd(Run), Places), Rate, Bytes, Run) of
+        {ok, Crowded} -> {ok, Crowded#run{groups = []}};
+        {error, _} = Error -> Error
+    end;
+crowded(Run) ->
+    {ok, Run}.
+
+crowd(#run{scenario = #{crowd := #{clients := Clients}}, options = #{scale := Scale}}) ->
+    max(1, round(Clients * Scale));
+crowd(_) ->
+    0.
+
+changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Groups} = Run) ->
+    {Stopped, Kept, More} = erlmcp_bench_scenario_plan:change(Groups, Clients, Rate),
+    Fewer = lists:foldl(fun stopping/2, Run#run{groups = Kept}, Stopped),
+    Places = erlmcp_bench_scenario_places:clients(Run#run.places),
+    %% Not always the first ones where a step has fewer clients than there are places.
+    {Late, Early} = lists:split(Run#run.started rem length(Places), Places),
+    started(erlmcp_bench_scenario_plan:split(More, Early ++ Late), Rate, Bytes, Fewer).
+
+started([], _, _, Run) ->
+    {ok, Run};
+started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
+    #run{started = Number, clients = Before, groups = Groups, loads = Loads,
+         unopened = Unopened} = Run,
+    Id = Number + 1,
+    case erlmcp_load:start(plan(Place, Clients, Rate, Bytes, Run)) of
+        {ok, Load} ->
+            ok = erlmcp_bench_scenario_tally:started(Run#run.tally, Id, Load),
+            started(Rest, Rate, Bytes,
+                    Run#run{started = Id, clients = Before + Clients,
+                            groups = [{Id, Clients, Rate} | Groups],
+                            loads = Loads#{Id => Load}});
+        %% Who comes later and finds the door shut is what is measured.
+        {error, {open, _}} when map_size(Loads) > 0 ->
+            started(Rest, Rate, Bytes, Run#run{unopened = Unopened + Clients});
+        {error, Reason} ->
+            {error, {load, Reason}}
+    end.
+
+plan(Place, Clients, Rate, Bytes, Run) ->
+    #run{options = #{timeout_ms := TimeoutMs, duration_s := DurationS} = Options,
+         outages = Outages} = Run,
+    Plan = #{connections => Clients, loop => {open, Clients * Rate, poisson},
+             payload_bytes => Bytes, timeout_ms => TimeoutMs, warmup_ms => 0,
+             %% It is stopped before that.
+             duration_ms => 2 * ceil(DurationS * ?SECOND) + ?STOP_MS},
+    maps:merge(maps:merge(maps:merge(Plan, Place), maps:with([requests, era, headers], Options)),
+               maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
+
+sources(_, #run{options = #{urls := _}}) ->
+    [];
+sources(Clients, #run{clients = Before}) ->
+    [{sources, [{127, 1, Number div 250, Number rem 250 + 1}
+                || Client <- lists:seq(Before, Before + min(Clients, ?ADDRESSES) - 1),
+                   Number <- [Client rem ?ADDRESSES]]}].
+
+%% Its answers that are outstanding are waited for, and nothing else waits for them.
+stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = Run) ->
+    {Load, Left} = maps:take(Id, Loads),
+    ok = erlmcp_bench_scenario_tally:stopping(Tally, Id),
+    Stopped = spawn_monitor(fun() ->
+        Report = erlmcp_load:stop(Load),
+        ok = erlmcp_bench_scenario_tally:ended(Tally, Id, Report),
+        exit({report, Report})
+    end),
+    Run#run{loads = Left, stopping = [Stopped | Stopping]}.
+
+finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) ->
+    EndedUs = erlang:monotonic_time(microsecond),
+    #run{stopping = Stopping, options = #{timeout_ms := TimeoutMs}, tally = Tally} =
+        lists:foldl(fun stopping/2, Run, [{Id, 0, 0.0} || Id <- maps:keys(Loads)]),
+    Deadline = erlang:monotonic_time(millisecond) + TimeoutMs + ?STOP_MS,
+    Reports = [reported(Stopped, Deadline) || Stopped <- Stopping],
+    OfSteps = erlmcp_bench_scenario_tally:steps(Tally),
+    #{steps => [{Step, maps:get(Index, OfSteps, erlmcp_bench_scenario_sums:none())}
+                || {Index, Step} <- lists:enumerate(Steps)],
+      reports => Reports, unopened => Run#run.unopened,
+      nodes => erlmcp_bench_scenario_places:nodes(Run#run.places),
+      usage => spent(Run#run.usage), faults => lists:reverse(Faults),
+      outages => outages_of(Outages), ended_us => EndedUs}.
+
+reported({Pid, Monitor}, Deadline) ->
+    receive
+        {'DOWN', Monitor, process, Pid, {report, Report}} -> Report;
+        {'DOWN', Monitor, process, Pid, Reason} -> exit({load, Reason})
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) -> exit({load, still_running})
+    end.
+
+outages_of(none) -> [];
+outages_of(Outages) -> erlmcp_bench_scenario_outages:report(Outages).
+
+spent(#{from := [{Self, From, _} | ServersFrom], until := [{Self, Until, _} | ServersUntil]}) ->
+    Generator = #{generator_cpu_us => Until - From},
+    case [{After - Before, Rss} || {OsPid, Before, _} <- ServersFrom,
+                                   {Same, After, Rss} <- ServersUntil, Same =:= OsPid,
+                                   is_integer(After), is_integer(Rss)] of
+        Servers when length(Servers) =:= length(ServersFrom), Servers =/= [] ->
+            {Cpu, Rss} = lists:unzip(Servers),
+            Generator#{server_cpu_us => lists:sum(Cpu), server_rss_bytes => lists:sum(Rss)};
+        _ ->
+            Generator
+    end;
+spent(_) ->
+    #{}.

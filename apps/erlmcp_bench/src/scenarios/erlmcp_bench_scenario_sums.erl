@@ -1,0 +1,98 @@
+-module(erlmcp_bench_scenario_sums).
+-moduledoc """
+What came of requests: how many were sent, how each of them ended, and how long the answered ones
+took; of all loads of a scenario together, or of one for a while. Pure.
+""".
+
+-export([none/0, of_mark/1, of_report/1, since/2, add/2]).
+-export([ended/1, errors/1, error_percent/1, zone/1, histogram/1, total_us/1]).
+
+-export_type([sums/0]).
+
+-doc """
+`unsent` were due and found no connection. `latency` is how many answers there are in each cell of
+the histogram, by the cell's upper end in microseconds.
+""".
+-type sums() :: #{
+    sent := non_neg_integer(), answered := non_neg_integer(), refused := non_neg_integer(),
+    failed := non_neg_integer(), wrong := non_neg_integer(), unsent := non_neg_integer(),
+    latency := erlmcp_bench_histogram:entries()
+}.
+
+-define(COUNTS, [sent, answered, refused, failed, wrong, unsent]).
+
+-doc "Nothing yet.".
+-spec none() -> sums().
+none() ->
+    #{sent => 0, answered => 0, refused => 0, failed => 0, wrong => 0, unsent => 0, latency => []}.
+
+-doc "What a load has counted so far.".
+-spec of_mark(erlmcp_load_sample:mark()) -> sums().
+of_mark(#{counts := Counts, latency := Latency}) ->
+    %% One is read after the other while the load goes on: an answer is one that has a latency, and
+    %% what has ended was sent.
+    Sums = (maps:with(?COUNTS, Counts))#{answered := lists:sum([N || {_, N} <- Latency]),
+                                         latency => Latency},
+    Sums#{sent := max(map_get(sent, Sums), ended(Sums))}.
+
+-doc "What it has counted in the end.".
+-spec of_report(erlmcp_load:report()) -> sums().
+of_report(#{refused := Refused, failed := Failed, latency := Latency} = Report) ->
+    (maps:with(?COUNTS, Report))#{refused := lists:sum(maps:values(Refused)),
+                                  failed := lists:sum(maps:values(Failed)),
+                                  latency => erlmcp_bench_histogram:to_list(Latency)}.
+
+-doc "What one load has counted since an earlier time.".
+-spec since(Later :: sums(), Earlier :: sums()) -> sums().
+since(Later, Earlier) ->
+    maps:intersect_with(fun(latency, Now, Then) -> erlmcp_bench_histogram:since(Now, Then);
+                           (_, Now, Then) -> Now - Then
+                        end, Later, Earlier).
+
+-doc "Both together.".
+-spec add(sums(), sums()) -> sums().
+add(More, Sums) ->
+    maps:intersect_with(fun(latency, One, Other) -> joined(One, Other);
+                           (_, One, Other) -> One + Other
+                        end, More, Sums).
+
+joined([{UpTo, One} | Ones], [{UpTo, Other} | Others]) ->
+    [{UpTo, One + Other} | joined(Ones, Others)];
+joined([{One, _} = First | Ones], [{Other, _} | _] = Others) when One < Other ->
+    [First | joined(Ones, Others)];
+joined([_ | _] = Ones, [First | Others]) -> [First | joined(Ones, Others)];
+joined([], Others) -> Others;
+joined(Ones, []) -> Ones.
+
+-doc "How many requests have ended, one way or another.".
+-spec ended(sums()) -> non_neg_integer().
+ended(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
+    Answered + Refused + Failed + Wrong.
+
+-doc "How many were due and have no good answer.".
+-spec errors(sums()) -> non_neg_integer().
+errors(#{refused := Refused, failed := Failed, wrong := Wrong, unsent := Unsent}) ->
+    Refused + Failed + Wrong + Unsent.
+
+-doc "The share of errors among all that ended or were never sent.".
+-spec error_percent(sums()) -> float().
+error_percent(#{unsent := Unsent} = Sums) ->
+    case ended(Sums) + Unsent of
+        0 -> 0.0;
+        Due -> 100 * errors(Sums) / Due
+    end.
+
+-doc "The zone of that share.".
+-spec zone(sums()) -> erlmcp_zone:zone().
+zone(#{unsent := Unsent} = Sums) ->
+    erlmcp_zone:zone(ended(Sums) + Unsent, errors(Sums)).
+
+-doc "The histogram of all answers.".
+-spec histogram(sums()) -> erlmcp_bench_histogram:histogram().
+histogram(#{latency := Entries}) ->
+    erlmcp_bench_histogram:from_list(Entries).
+
+-doc "How long all answers took together, in microseconds, each as long as its cell has it.".
+-spec total_us(sums()) -> non_neg_integer().
+total_us(#{latency := Entries}) ->
+    lists:sum([UpToUs * Count || {UpToUs, Count} <- Entries]).

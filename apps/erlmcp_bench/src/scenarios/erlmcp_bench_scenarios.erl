@@ -1,0 +1,99 @@
+-module(erlmcp_bench_scenarios).
+-moduledoc """
+The load scenarios, as data: which clients come and go in which phases, what is done to the servers
+meanwhile, and the marks that earlier published figures set. Pure.
+""".
+
+-export([all/0, find/1]).
+
+-export_type([name/0, scenario/0, phase/0, fault/0, mark/0]).
+
+-type name() :: baseline | connection_flood | message_bombing | chaos | hundredfold.
+-doc """
+`level` is which part of the clients is there, from its beginning to its end; `pace` which part of
+their rate they send. What is answered in a warm-up stands in no result.
+""".
+-type phase() :: #{
+    name := warm_up | ramp | peak | down, seconds := pos_integer(),
+    level := {From :: number(), To :: number()}, pace := number()
+}.
+-doc "What is done, and at which part of the peak; `latency` lasts until its second one.".
+-type fault() ::
+    {add_latency, From :: float(), To :: float(), #{milliseconds := pos_integer()}}
+    | {drop_clients, At :: float(), #{mark_s := pos_integer()}}
+    | {kill_node, At :: float(), #{mark_s := pos_integer()}}.
+-doc """
+A published figure: of the step with so many clients, or of the whole peak. A throughput is that of
+all clients, and so it shrinks with them.
+""".
+-type mark() :: #{
+    of_clients := pos_integer() | peak,
+    figure := throughput_msg_per_s | latency_p50_us | latency_p95_us | latency_p99_us
+              | error_percent,
+    value := number()
+}.
+-doc """
+`tolerates_errors` says that errors are what it is about, and no failure. `crowd` are clients
+beside the others, from the beginning to the end. `cores` are those that the clients are for: on
+another machine there are as many fewer, or more.
+""".
+-type scenario() :: #{
+    name := name(), title := binary(), clients := erlmcp_bench_profile:profile(),
+    phases := [phase()], marks := [mark()], tolerates_errors := boolean(), nodes := pos_integer(),
+    crowd => erlmcp_bench_profile:profile(), faults := [fault()], cores => pos_integer()
+}.
+
+-doc "The scenario of this name.".
+-spec find(name()) -> {ok, scenario()} | {error, {unknown_scenario, term()}}.
+find(Name) ->
+    case [Scenario || #{name := Known} = Scenario <- all(), Known =:= Name] of
+        [Scenario] -> {ok, Scenario};
+        [] -> {error, {unknown_scenario, Name}}
+    end.
+
+-doc "Every scenario.".
+-spec all() -> [scenario()].
+all() ->
+    {ok, Normal} = erlmcp_bench_profile:find(normal),
+    {ok, Bomber} = erlmcp_bench_profile:find(message_bomber),
+    {ok, Slow} = erlmcp_bench_profile:find(slow_client),
+    [(plain(baseline, ~"clients that send steadily", Normal))#{
+         phases := [steady(warm_up, 30), steady(peak, 300)],
+         marks := [mark(peak, throughput_msg_per_s, 2_500), mark(peak, latency_p50_us, 15_000),
+                   mark(peak, latency_p95_us, 85_000), mark(peak, latency_p99_us, 180_000),
+                   mark(peak, error_percent, 0.01)]},
+     (plain(connection_flood, ~"ever more clients, and fewer again",
+            Normal#{clients := 500, rate := 50}))#{
+         phases := [slope(ramp, 300, 0, 1), steady(peak, 180), slope(down, 120, 1, 0)],
+         marks := [mark(250, latency_p95_us, 125_000), mark(250, error_percent, 0.05),
+                   mark(500, latency_p95_us, 285_000), mark(500, error_percent, 1.2)]},
+     (plain(message_bombing, ~"far more messages than can be served", Bomber))#{
+         phases := [(steady(warm_up, 30))#{pace := 0.05}, steady(peak, 300)],
+         %% The lower end of what was published; that was of 10,000 a second.
+         marks := [mark(peak, throughput_msg_per_s, 7_500), mark(peak, latency_p95_us, 2_800_000),
+                   mark(peak, error_percent, 12.2)],
+         tolerates_errors := true},
+     (plain(chaos, ~"latency, lost clients and a lost node under a steady load", Normal))#{
+         phases := [steady(warm_up, 30), steady(peak, 300)],
+         crowd => Slow#{clients := 200},
+         faults := [{add_latency, 0.1, 0.3, #{milliseconds => 100}},
+                    {drop_clients, 0.4, #{mark_s => 85}},
+                    {kill_node, 0.6, #{mark_s => 42}}],
+         nodes := 2, tolerates_errors := true},
+     (plain(hundredfold, ~"a hundred times the connections and messages",
+            #{clients => 15_000, rate => 500_000 / 15_000, bytes => 512}))#{
+         phases := [slope(ramp, 60, 0, 1), steady(peak, 120), slope(down, 30, 1, 0)],
+         marks := [mark(peak, throughput_msg_per_s, 500_000), mark(peak, latency_p95_us, 50_000)],
+         cores => 16}].
+
+plain(Name, Title, Clients) ->
+    #{name => Name, title => Title, clients => Clients, phases => [], marks => [],
+      tolerates_errors => false, nodes => 1, faults => []}.
+
+steady(Name, Seconds) -> slope(Name, Seconds, 1, 1).
+
+slope(Name, Seconds, From, To) ->
+    #{name => Name, seconds => Seconds, level => {From, To}, pace => 1}.
+
+mark(Of, Figure, Value) ->
+    #{of_clients => Of, figure => Figure, value => Value}.

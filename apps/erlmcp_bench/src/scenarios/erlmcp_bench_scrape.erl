@@ -1,0 +1,46 @@
+-module(erlmcp_bench_scrape).
+-moduledoc """
+Where Prometheus reads metrics from: `GET /metrics` on a port of the loopback interface, answered by
+a fun that is called for each.
+""".
+
+-behaviour(cowboy_handler).
+
+-export([start/3, stop/1, url/1]).
+-export([init/2]).
+
+%% Who scrapes are few.
+-define(CONNECTIONS, 16).
+
+-doc "Listens on this port, or on a free one for 0, until `stop/1`.".
+-spec start(Name :: term(), inet:port_number(),
+            fun(() -> [erlmcp_bench_prometheus:family()])) ->
+    {ok, inet:port_number()} | {error, term()}.
+start(Name, Port, Families) ->
+    Dispatch = cowboy_router:compile([{'_', [{"/metrics", ?MODULE, Families}]}]),
+    maybe
+        {ok, _} ?= application:ensure_all_started(cowboy),
+        {ok, _} ?= cowboy:start_clear({?MODULE, Name},
+                                      #{socket_opts => [{ip, {127, 0, 0, 1}}, {port, Port}],
+                                        num_acceptors => 1, max_connections => ?CONNECTIONS},
+                                      #{env => #{dispatch => Dispatch}}),
+        {ok, ranch:get_port({?MODULE, Name})}
+    end.
+
+-doc "Where the metrics on this port are.".
+-spec url(inet:port_number()) -> binary().
+url(Port) ->
+    <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/metrics">>.
+
+-doc "Listens no more.".
+-spec stop(Name :: term()) -> ok | {error, not_found}.
+stop(Name) ->
+    cowboy:stop_listener({?MODULE, Name}).
+
+-doc false.
+init(#{method := Method} = Request, Families) when Method =:= ~"GET"; Method =:= ~"HEAD" ->
+    Headers = #{~"content-type" => erlmcp_bench_prometheus:content_type()},
+    {ok, cowboy_req:reply(200, Headers, erlmcp_bench_prometheus:text(Families()), Request),
+     Families};
+init(Request, Families) ->
+    {ok, cowboy_req:reply(405, #{~"allow" => ~"GET, HEAD"}, Request), Families}.

@@ -1,0 +1,151 @@
+-module(erlmcp_cli_scenario_text).
+-moduledoc "A load scenario as text for a person: what happens in it, and what it came to. Pure.".
+
+-export([event/1, outcome/1, failure/1]).
+
+-doc "One line of what happens.".
+-spec event(erlmcp_bench_scenario_run:event()) -> unicode:chardata().
+event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seconds}) ->
+    [number(Seconds), " s", [[", ", of_nodes(Nodes)] || Nodes > 0],
+     [["\nmetrics: ", lists:join(" ", Metrics)] || Metrics =/= []]];
+event(#{event := phase, phase := Phase, clients := Clients, seconds := Seconds}) ->
+    io_lib:format("~ts: ~b clients, ~ts s", [words(Phase), Clients, number(Seconds)]);
+event(#{event := second, phase := Phase, clients := Clients, rate := Rate, sums := Sums,
+        elapsed_s := Elapsed}) ->
+    #{answered := Answered} = Sums,
+    io_lib:format("~b s ~ts: ~b clients, ~ts of ~ts msg/s, p95 ~ts, errors ~ts % ~ts",
+                  [Elapsed, words(Phase), Clients, number(Answered), number(Rate),
+                   time(p95(Sums)), number(erlmcp_bench_scenario_sums:error_percent(Sums)),
+                   erlmcp_bench_scenario_sums:zone(Sums)]);
+event(#{event := fault, fault := Fault, not_run := Reason}) ->
+    io_lib:format("~ts: not run: ~0tp", [words(Fault), Reason]);
+event(#{event := fault, fault := Fault, state := ends}) ->
+    io_lib:format("~ts: over", [words(Fault)]);
+event(#{event := fault, fault := Fault, extent := Extent}) ->
+    [words(Fault), $:, extent(Extent)].
+
+extent(Extent) ->
+    lists:join(",", [[$\s, words(Name), $\s, number(Value)] || Name := Value <- Extent]).
+
+p95(#{answered := 0}) -> none;
+p95(Sums) -> erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), 95).
+
+-doc "Why there is no outcome.".
+-spec failure(term()) -> unicode:chardata().
+failure({needs_own_nodes, Name}) ->
+    io_lib:format("~ts: it does harm to servers, and does so to its own alone", [Name]);
+failure({bad_option, Key, Expected}) ->
+    io_lib:format("~ts: ~ts was expected", [Key, Expected]);
+failure(Reason) ->
+    io_lib:format("the scenario did not come to its end: ~0tp", [Reason]).
+
+-doc "What it came to, as tables.".
+-spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
+outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
+          marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
+          refused := Refused, failed := Failed} = Outcome) ->
+    [io_lib:format("~ts: ~ts~n", [Name, Title]), extent_of(Outcome), $\n,
+     table([["phase", "clients", "s", "msg/s due", "answered", "p50", "p95", "p99", "errors %",
+             "zone"] | [step(Step) || Step <- Steps]]),
+     [[$\n, table([["clients", "figure", "measured", "published", ""]
+                   | [mark(Mark) || Mark <- Marks]])] || Marks =/= []],
+     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "whole again", "p95", ""]
+                   | [fault(Fault) || Fault <- Faults]])] || Faults =/= []],
+     [[$\n, reasons("refused", Refused), reasons("failed", Failed)]
+      || map_size(Refused) + map_size(Failed) > 0],
+     io_lib:format("~nThe generator sent ~ts late (p99). Errors: ~ts.~n",
+                   [time(late(Lateness)), Zone]),
+     [["- ", complaint(Complaint), $\n] || Complaint <- Complaints],
+     atom_to_list(Status), $\n].
+
+reasons(What, Counts) ->
+    [io_lib:format("~ts: ~b of ~tp~n", [What, Count, Reason])
+     || Reason := Count <- maps:iterator(Counts, ordered)].
+
+extent_of(#{clients := Clients, transport := Transport, run_s := RunS, full_s := FullS,
+            scale := Scale, shortened := Shortened} = Outcome) ->
+    Where = case Outcome of
+        #{urls := Urls} -> lists:join(" ", Urls);
+        #{nodes := Nodes} -> of_nodes(Nodes)
+    end,
+    [io_lib:format("~b clients, ~ts, ~ts, ~ts s", [Clients, Transport, Where, number(RunS)]),
+     [io_lib:format(" (shortened: in full it takes ~b s)", [FullS]) || Shortened],
+     [io_lib:format("; scale ~ts", [number(Scale)]) || Scale /= 1], $\n].
+
+of_nodes(1) -> "1 node";
+of_nodes(Number) -> [integer_to_list(Number), " nodes"].
+
+step(#{phase := Phase, clients := Clients, figures := Figures}) ->
+    #{duration_s := Seconds, rate := Rate, throughput_msg_per_s := Throughput,
+      error_percent := Errors, zone := Zone} = Figures,
+    [words(Phase), integer_to_list(Clients), number(Seconds), number(Rate), number(Throughput)]
+        ++ [time(maps:get(Name, Figures, none))
+            || Name <- [latency_p50_us, latency_p95_us, latency_p99_us]]
+        ++ [number(Errors), atom_to_list(Zone)].
+
+mark(#{clients := Clients, figure := Figure, value := Value} = Mark) ->
+    [integer_to_list(Clients), title(Figure)
+     | case Mark of
+           #{measured := Measured, beaten := true} ->
+               [figure(Figure, Measured), figure(Figure, Value), "beaten"];
+           #{measured := Measured} ->
+               [figure(Figure, Measured), figure(Figure, Value), "not beaten"];
+           #{} ->
+               ["-", figure(Figure, Value), "no such step"]
+       end].
+
+title(throughput_msg_per_s) -> "answered msg/s";
+title(latency_p50_us) -> "p50";
+title(latency_p95_us) -> "p95";
+title(latency_p99_us) -> "p99";
+title(error_percent) -> "errors %".
+
+figure(Figure, Value) when Figure =:= throughput_msg_per_s; Figure =:= error_percent ->
+    number(Value);
+figure(_, Value) ->
+    time(Value).
+
+fault(#{fault := Fault, not_run := Reason}) ->
+    [words(Fault), "not run", "-", "-", "-", "-", "-", io_lib:format("~0tp", [Reason])];
+fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recovered := Recovered} =
+          Known) ->
+    [words(Fault), string:trim(extent(Extent)), number(Errors), number(Slow),
+     milliseconds(maps:get(detection_ms, Known, none)),
+     milliseconds(maps:get(recovery_ms, Known, none)), time(maps:get(latency_p95_us, Known, none)),
+     [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Known]],
+      ["; not whole in the end" || not Recovered]]].
+
+complaint(nothing_answered) -> "Nothing was answered.";
+complaint({unopened, Count}) -> io_lib:format("~b clients found the door shut.", [Count]);
+complaint({wrong_replies, Count}) -> io_lib:format("~b replies were wrong.", [Count]);
+complaint({zone, Zone}) -> io_lib:format("The share of errors is in the zone ~ts.", [Zone]);
+complaint({unaccounted, Count}) -> io_lib:format("~b requests have no end.", [Count]);
+complaint(uncounted) -> "The seconds do not add up to what the loads say.";
+complaint({not_recovered, Fault}) ->
+    io_lib:format("~ts: the service was not whole again in time.", [words(Fault)]).
+
+late(Lateness) -> max(1, erlmcp_bench_histogram:percentile(Lateness, 99)).
+
+words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
+
+milliseconds(none) -> "-";
+milliseconds(Ms) -> time(Ms * 1_000).
+
+time(none) -> "-";
+time(Us) when Us < 1_000 -> [number(Us), " us"];
+time(Us) when Us < 1_000_000 -> [number(Us / 1_000), " ms"];
+time(Us) -> [number(Us / 1_000_000), " s"].
+
+%% As many digits as say something.
+number(Number) when is_integer(Number) -> integer_to_list(Number);
+number(Number) when abs(Number) >= 100 -> integer_to_list(round(Number));
+number(Number) when abs(Number) >= 1 -> float_to_list(Number, [{decimals, 1}]);
+number(Number) -> float_to_list(float(Number), [{decimals, 3}, compact]).
+
+table(Rows) ->
+    Widths = lists:foldl(
+        fun(Row, Widest) -> [max(string:length(Cell), Width)
+                             || {Cell, Width} <- lists:zip(Row, Widest)]
+        end, [0 || _ <- hd(Rows)], Rows),
+    [[string:trim([[string:pad(Cell, Width), "  "] || {Cell, Width} <- lists:zip(Row, Widths)],
+                  trailing), $\n] || Row <- Rows].
