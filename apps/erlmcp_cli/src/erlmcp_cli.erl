@@ -89,6 +89,7 @@ commands(Words) ->
         "metrology" => erlmcp_cli_metrology:command(),
         "compare" => erlmcp_cli_compare:command(),
         "baseline" => erlmcp_cli_baseline:command(),
+        "report" => erlmcp_cli_report:command(),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
                     arguments => [#{name => command, required => false}],
