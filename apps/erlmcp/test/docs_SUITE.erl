@@ -13,8 +13,8 @@ how it is run `m:erlmcp_test_script`.
 -export([a_wrong_page_is_found/1, a_right_page_is_run/1]).
 
 %% Pages that have nothing to run here: maps, lists, and the command's, which its own suites run.
--define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "cli.md", "interop.md",
-                       "scenarios.md"]).
+-define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
+                       "interop.md", "performance.md", "scenarios.md"]).
 %% What users call.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
                erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,

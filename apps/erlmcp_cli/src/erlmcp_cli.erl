@@ -90,6 +90,7 @@ commands(Words) ->
         "compare" => erlmcp_cli_compare:command(),
         "scenario" => erlmcp_cli_scenario:command(),
         "baseline" => erlmcp_cli_baseline:command(),
+        "report" => erlmcp_cli_report:command(),
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
                     arguments => [#{name => command, required => false}],

@@ -13,8 +13,8 @@ command() ->
       arguments => [
           #{name => workloads, nargs => list, required => false, default => [],
             help => {"[<workloads>...]",
-                     ["names of workloads, or core_ops, stress, integration and network_real for "
-                      "theirs, or all; without one they are listed"]}},
+                     ["names of workloads, or core_ops, stress, integration, network_real and "
+                      "scaling for theirs, or all; without one they are listed"]}},
           #{name => duration, long => "-duration", type => {custom, fun seconds/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
@@ -93,7 +93,7 @@ measured(Wanted, Parsed) ->
     {Results, Failures, Invalid} = lists:foldr(fun({A, B, C}, {As, Bs, Cs}) ->
                                                    {A ++ As, B ++ Bs, C ++ Cs}
                                                end, {[], [], []}, Outcomes),
-    io:put_chars(erlmcp_cli_bench_table:results(Results)),
+    io:put_chars([erlmcp_cli_bench_table:results(Results), erlmcp_bench_scaling:model(Results)]),
     lists:foreach(fun erlmcp_cli:complain/1,
                   [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
                       ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),
@@ -122,7 +122,9 @@ measure(#{benchmark := stress} = Workload, Options) ->
 measure(#{benchmark := integration} = Workload, Options) ->
     erlmcp_bench_integration:benchmark(Workload, Options);
 measure(#{benchmark := network_real} = Workload, Options) ->
-    erlmcp_bench_network_real:run_workload(Workload, Options).
+    erlmcp_bench_network_real:run_workload(Workload, Options);
+measure(#{benchmark := scaling} = Workload, Options) ->
+    erlmcp_bench_scaling:run(Workload, Options).
 
 begun({Number, Count}, Id) ->
     case erlmcp_cli_terminal:is_terminal(2) of

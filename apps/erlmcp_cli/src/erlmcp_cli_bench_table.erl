@@ -34,7 +34,10 @@ said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
 said(#{benchmark := network_real, transport := Transport, connections := Connections,
        duration_s := Seconds}) ->
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
-     number(Seconds), " s"].
+     number(Seconds), " s"];
+said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
+    ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
+     number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"].
 
 -doc "The figures of results, each with its mark.".
 -spec results([erlmcp_bench_result:result()]) -> unicode:chardata().

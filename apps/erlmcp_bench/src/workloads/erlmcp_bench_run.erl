@@ -76,6 +76,7 @@ with_command(_, _, #{command_line := _} = Options) ->
 with_command(#{benchmark := Benchmark}, Id, Options) ->
     Function = case Benchmark of
         core_ops -> ~"run";
+        scaling -> ~"run";
         integration -> ~"benchmark";
         _ -> ~"run_workload"
     end,

@@ -9,7 +9,7 @@ was claimed, and are compared with nothing. Pure.
 
 -export_type([workload/0, benchmark/0, component/0, step/0, mark/0]).
 
--type benchmark() :: core_ops | stress | integration | network_real.
+-type benchmark() :: core_ops | stress | integration | network_real | scaling.
 -doc "A figure that was published: the field of a result that it would be, and its value.".
 -type mark() :: {Field :: binary(), number()}.
 
@@ -33,7 +33,9 @@ Beside `id` and `benchmark`:
     steps => [step()],
     transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
-    load_percent => 1..100
+    load_percent => 1..100,
+    varies => schedulers | nodes | connections | payload_bytes | offered_percent,
+    points => [pos_integer(), ...]
 }.
 -type component() :: registry | queue | pool | session | encode | decode.
 -type step() ::
@@ -66,7 +68,7 @@ quick() ->
 -doc "What they belong to, in the order in which all of them run.".
 -spec benchmarks() -> [benchmark(), ...].
 benchmarks() ->
-    [core_ops, stress, integration, network_real].
+    [core_ops, stress, integration, network_real, scaling].
 
 -doc "The workloads of one of those.".
 -spec of_benchmark(benchmark()) -> [workload(), ...].
@@ -80,6 +82,12 @@ of_benchmark(stress) ->
      stress(~"stress_24hr_10k_ops", 86_400, 10_000, 10)];
 of_benchmark(integration) ->
     workflows();
+of_benchmark(scaling) ->
+    [scaling(~"scaling_schedulers", schedulers, [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]),
+     scaling(~"scaling_nodes", nodes, [1, 2, 3, 4, 6, 8]),
+     scaling(~"scaling_connections", connections, [1, 4, 16, 64, 256, 512]),
+     scaling(~"scaling_payload", payload_bytes, [16, 256, 4_096, 65_536, 1_048_576]),
+     scaling(~"overload", offered_percent, [25, 50, 75, 100, 150, 200, 400])];
 of_benchmark(network_real) ->
     [network(~"tcp_burst_100_1kib", tcp, burst, {100, 60, 1_024}, [throughput(50_000)]),
      network(~"tcp_sustained_10k_1kib", tcp, sustained, {10_000, 300, 1_024},
@@ -108,6 +116,10 @@ stress(Id, Seconds, Target, Workers) ->
       workers => Workers,
       marks => [throughput(372_000), {~"throughput_deviation_percent", 2.5},
                 {~"latency_p99_us", 150}]}.
+
+scaling(Id, Varies, Points) ->
+    #{id => Id, benchmark => scaling, varies => Varies, points => Points, duration_s => 5,
+      marks => []}.
 
 network(Id, Transport, Shape, {Connections, Seconds, Bytes}, Marks) ->
     Workload = #{id => Id, benchmark => network_real, transport => Transport, shape => Shape,

@@ -1,0 +1,83 @@
+-module(erlmcp_bench_marks).
+-moduledoc """
+Where the marks come from: what the programs do, in an earlier public erlmcp, that the figures are
+said to have come from. What the marks are stands with the workloads (`m:erlmcp_bench_workloads`).
+Pure.
+""".
+
+-export([origin/2, compared/3, better/1]).
+
+-export_type([origin/0, verdict/0]).
+
+-doc """
+`never`: no measurement gave it. `other`: something else was measured. `unknown`: no program was
+found that could have given it.
+""".
+-type origin() :: {never | other, Why :: binary()} | unknown.
+
+-type verdict() :: beaten | not_beaten | level.
+
+-define(EXAMPLE, ~"an example in a comment").
+-define(TARGET, ~"a target, written down before a run").
+
+-doc "Where the mark for a field of a result comes from.".
+-spec origin(Result :: #{binary() => term()}, Field :: binary()) -> origin().
+origin(#{~"benchmark" := ~"core_ops", ~"component" := Component}, _) ->
+    component(Component);
+origin(#{~"benchmark" := ~"stress"}, ~"throughput_msg_per_s") ->
+    {never, ~"60 million operations in 30 s, it says: that would be 2 million a second"};
+origin(#{~"benchmark" := ~"stress"}, _) ->
+    {never, ?EXAMPLE};
+origin(#{~"benchmark" := ~"integration"}, _) ->
+    {never, ~"no server was asked: requests were encoded, decoded and dropped"};
+origin(#{~"benchmark" := ~"network_real", ~"workload_id" := Id}, Field) ->
+    network(Id, Field);
+origin(#{}, _) ->
+    unknown.
+
+component(~"registry") -> {never, ~"random numbers"};
+component(~"queue") -> {other, ~"a queue in one process, for which nobody waits"};
+component(~"pool") -> {other, ~"a table; there was no pool and no worker"};
+component(~"session") -> {other, ~"an insert into a table and a lookup; there was no session"};
+component(~"encode") -> {other, ~"making a map; no bytes were made"};
+component(_) -> unknown.
+
+network(<<"tcp_burst_", _/binary>>, ~"throughput_msg_per_s") -> {never, ?TARGET};
+network(<<"http_burst_", _/binary>>, ~"throughput_msg_per_s") -> {never, ?TARGET};
+network(<<"http1_sustained_", _/binary>>, ~"throughput_msg_per_s") -> {never, ?TARGET};
+network(<<"tcp_", _/binary>>, ~"throughput_msg_per_s") ->
+    {other, ~"messages that were sent; no reply was read"};
+network(<<"tcp_", _/binary>>, <<"latency_", _/binary>>) ->
+    {other, ~"sending, of the first 10,000; no reply was read"};
+network(<<"http_", _/binary>>, ~"overhead_bytes_per_request") ->
+    {never, ~"a constant"};
+network(<<"http_", _/binary>>, ~"connection_reuse_percent") ->
+    {never, ~"a constant, and another one"};
+network(<<"http_", _/binary>>, _) ->
+    {other, ~"a handler that answers a constant; there was no MCP server"};
+network(<<"connections_", _/binary>>, _) ->
+    {other, ~"bare sockets, to a server that echoes"};
+network(_, _) ->
+    unknown.
+
+-doc "Whether a figure is better than a mark; `level` if the mark is among what the runs had.".
+-spec compared(Field :: binary(), Mark :: number(),
+               {Least :: number(), Median :: number(), Most :: number()}) -> verdict().
+compared(_, Mark, {Least, _, Most}) when Mark >= Least, Mark =< Most -> level;
+compared(Field, Mark, {_, Median, _}) ->
+    case better(Field) of
+        more when Median > Mark -> beaten;
+        less when Median < Mark -> beaten;
+        _ -> not_beaten
+    end.
+
+-doc "Whether more of it is better, as of throughput, or less, as of times, memory and errors.".
+-spec better(Field :: binary()) -> more | less.
+better(<<"throughput_deviation_", _/binary>>) -> less;
+better(<<"throughput_", _/binary>>) -> more;
+better(~"connection_reuse_percent") -> more;
+better(Field) ->
+    case binary:match(Field, [~"connections"]) of
+        nomatch -> less;
+        _ -> more
+    end.

@@ -1,0 +1,178 @@
+-module(erlmcp_bench_performance).
+-moduledoc """
+`docs/performance.md`, and the model of `docs/capacity.md`: what the baselines of `bench/baselines`
+say, beside the marks. Pure; the same baselines make the same bytes.
+""".
+
+-export([page/1, model/1]).
+
+-export_type([baseline/0]).
+
+-doc "A baseline's file name, and what `erlmcp_bench_baseline:read/1` gives.".
+-type baseline() :: {File :: binary(), #{binary() => term()}}.
+
+-define(COMMAND, ~"erlmcp report bench/baselines --page performance --output docs/performance.md").
+-define(CAPACITY, ~"erlmcp report bench/baselines --page capacity --output docs/capacity.md").
+
+%% Of a workload, in the table of all that was measured; the first two that it has.
+-define(SHOWN, [{~"throughput_msg_per_s", ~"answered/s"},
+                {~"throughput_workflows_per_s", ~"workflows/s"},
+                {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
+                {~"latency_p999_us", ~"p99.9 µs"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
+                {~"memory_rss_mib_per_node", ~"RSS MiB"}]).
+
+-doc "The page, as Markdown.".
+-spec page([baseline()]) -> iodata().
+page(Baselines) ->
+    [~"# Performance\n\n",
+     ~"What erlmcp was measured to do, machine by machine, beside the marks that an earlier\n",
+     ~"erlmcp published. Made of the files in `bench/baselines` by\n\n",
+     ~"```sh\n", ?COMMAND, ~"\n```\n\n",
+     ~"and a test holds it to them. A figure is the median of several runs; in brackets stand\n",
+     ~"the least and the most. `erlmcp bench WORKLOAD` measures one again, and `erlmcp compare`\n",
+     ~"says what has changed. But for what runs in one process, the load comes from another one\n",
+     ~"of the same machine, which has no other cores for it. Every answer is read and checked,\n",
+     ~"and latencies of open loops begin when a request was due.\n",
+     case Baselines of
+         [] -> ~"\nNo baseline was taken yet.\n";
+         _ -> [machine(Baseline) || Baseline <- lists:sort(Baselines)]
+     end].
+
+machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
+    Marked = [{Workload, Field, Mark, figure(Field, Workload)}
+              || Workload <- Workloads, {Field, Mark} <- erlmcp_bench_workloads:marks(Workload)],
+    [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
+     ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
+     ~"\n### All of it\n\n", everything(Workloads),
+     ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
+
+environment(File, Workloads) ->
+    Environments = lists:usort([Environment || #{~"environment" := Environment} <- Workloads]),
+    [~"From `bench/baselines/", File, ~"`. ",
+     [[erlmcp_bench_machine:said(Environment), ~".\n"] || Environment <- Environments]].
+
+%% The marks.
+
+summary(Marked) ->
+    Verdicts = [verdict(Row) || Row <- Marked],
+    Real = [Row || {Workload, Field, _, _} = Row <- Marked,
+                   not is_never(erlmcp_bench_marks:origin(Workload, Field))],
+    io_lib:format(
+        "Theirs was a machine of 16 cores. Of ~b marks ~b are beaten, ~b are not, ~b are level and "
+        "~b have no\nfigure here. ~b of them no measurement gave, as the source of the programs "
+        "that they are said to come\nfrom shows; of the other ~b are ~b beaten.\n\n",
+        [length(Marked), count(beaten, Verdicts), count(not_beaten, Verdicts),
+         count(level, Verdicts), count(none, Verdicts), length(Marked) - length(Real),
+         length(Real), count(beaten, [verdict(Row) || Row <- Real])]).
+
+count(Value, Values) -> length([Value || Other <- Values, Other =:= Value]).
+
+is_never({never, _}) -> true;
+is_never(_) -> false.
+
+verdict({_, _, _, none}) -> none;
+verdict({_, Field, Mark, {_, _, _} = Figure}) -> erlmcp_bench_marks:compared(Field, Mark, Figure).
+
+marks(Marked) ->
+    [~"| workload | | here | mark | | where the mark comes from |\n",
+     ~"| --- | --- | ---: | ---: | --- | --- |\n",
+     [[~"| ", lists:join(~" | ", [[$`, name(Workload), $`], [$`, Field, $`], shown(Figure),
+                                  erlmcp_bench_text:number(Mark), words(verdict(Row)),
+                                  origin(erlmcp_bench_marks:origin(Workload, Field))]), ~" |\n"]
+      || {Workload, Field, Mark, Figure} = Row <- Marked]].
+
+words(beaten) -> ~"beaten";
+words(not_beaten) -> ~"**not beaten**";
+words(level) -> ~"level";
+words(none) -> ~"not measured".
+
+origin({never, Why}) -> [~"never real: ", Why];
+origin({other, Why}) -> [~"something else: ", Why];
+origin(unknown) -> ~"not known".
+
+%% Everything.
+
+everything(Workloads) ->
+    Columns = [Column || {Field, _} = Column <- ?SHOWN,
+                         lists:any(fun(Workload) -> figure(Field, Workload) =/= none end,
+                                   Workloads)],
+    [~"| workload | runs ", [[~"| ", Title, $\s] || {_, Title} <- Columns], ~"|\n",
+     ~"| --- | ---: ", [~"| ---: " || _ <- Columns], ~"|\n",
+     [[~"| `", name(Workload), ~"` | ", erlmcp_bench_text:number(maps:get(~"runs_count", Workload)),
+       [[~" | ", shown(figure(Field, Workload))] || {Field, _} <- Columns], ~" |\n"]
+      || Workload <- Workloads]].
+
+%% What tells a workload from others of its name.
+name(#{~"workload_id" := Id} = Workload) ->
+    Also = [Value || Field <- [~"transport", ~"era", ~"against"], #{Field := Value} <- [Workload],
+                     Value =/= ~"in_process", binary:match(Id, Value) =:= nomatch],
+    cell(iolist_to_binary(lists:join(~" ", [Id | Also]))).
+
+figure(Field, #{~"figures" := Figures}) ->
+    case Figures of
+        #{Field := #{~"median" := Median, ~"min" := Least, ~"max" := Most}} ->
+            {Least, Median, Most};
+        #{} ->
+            none
+    end.
+
+shown(none) -> [];
+shown({Same, Same, Same}) -> erlmcp_bench_text:number(Same);
+shown({Least, Median, Most}) ->
+    [erlmcp_bench_text:number(Median), " (", erlmcp_bench_text:number(Least), " - ",
+     erlmcp_bench_text:number(Most), ")"].
+
+%% Models.
+
+-doc "What `docs/capacity.md` has of the models, for each baseline.".
+-spec model([baseline()]) -> iodata().
+model(Baselines) ->
+    [~"Made of `bench/baselines` by `", ?CAPACITY, ~"`.\n",
+     case Baselines of
+         [] -> ~"\nNo baseline was taken yet.\n";
+         _ ->
+             [[~"\n### ", cell(Kind), ~"\n\n", scaling(models({File, Workloads}))]
+              || {File, #{~"kind" := Kind, ~"workloads" := Workloads}} <- lists:sort(Baselines)]
+     end].
+
+models({File, Workloads}) ->
+    erlmcp_bench_capacity:models(lists:append([points(File, Workload) || Workload <- Workloads])).
+
+%% A baseline says how many there were in the name of the workload.
+points(File, #{~"workload_id" := Id, ~"figures" := Figures} = Workload) ->
+    [{File, maps:merge(#{~"sweep" => Sweep, Field => N,
+                         ~"environment" => maps:get(~"environment", Workload, #{})},
+                       #{Name => Median || Name := #{~"median" := Median} <- Figures})}
+     || {Sweep, Field} <- [{~"scaling_schedulers", ~"schedulers"}, {~"scaling_nodes", ~"nodes"}],
+        {match, [Digits]} <- [re:run(Id, <<"^", Sweep/binary, "_([0-9]{1,6})$">>,
+                                     [{capture, all_but_first, binary}])],
+        N <- [binary_to_integer(Digits)]].
+
+scaling([]) ->
+    ~"No points of the sweeps `scaling_schedulers` and `scaling_nodes` are in this baseline.\n";
+scaling(Models) ->
+    lists:join($\n, [[model_table(Model)] || Model <- Models]).
+
+model_table(#{parts := Parts, points := Points, fit := Fit} = Model) ->
+    Most = lists:max([N || {N, _} <- Points]),
+    Beyond = [{N, Most} || {ok, _} <- [Fit], N <- [Most + Most div 2, 2 * Most]],
+    Predicted = maps:from_list(erlmcp_bench_capacity:predicted(
+        Model, lists:usort([N || {N, _} <- Points ++ Beyond]))),
+    [[~"**A model.** " || {ok, _} <- [Fit]], erlmcp_bench_capacity:said(Model), ~"\n\n",
+     ~"| ", Parts, ~" | answered/s, ", erlmcp_bench_capacity:origin(Model),
+     ~" | answered/s, by the model |\n| ---: | ---: | ---: |\n",
+     [[~"| ", erlmcp_bench_text:number(N), ~" | ",
+       lists:join(~", ", [erlmcp_bench_text:number(X) || {Of, X} <- lists:sort(Points), Of =:= N]),
+       ~" | ", [erlmcp_bench_text:number(X) || #{N := X} <- [Predicted]], ~" |\n"]
+      || N <- lists:usort([N || {N, _} <- Points ++ Beyond])]].
+
+%% Text from a file in a table of Markdown: nothing in it is markup.
+cell(Text) ->
+    << <<(case Character of
+              $| -> ~"\\|";
+              $` -> ~"'";
+              $< -> ~"&lt;";
+              $& -> ~"&amp;";
+              $\n -> ~" ";
+              _ -> <<Character/utf8>>
+          end)/binary>> || <<Character/utf8>> <= Text >>.

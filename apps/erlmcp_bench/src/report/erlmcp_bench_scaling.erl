@@ -1,0 +1,176 @@
+-module(erlmcp_bench_scaling).
+-moduledoc """
+Sweeps: the same load again and again while one thing changes, a result for each time. What becomes
+of them are the report's figures of scaling and of overload, and the model of
+`m:erlmcp_bench_capacity`.
+
+| sweep | what changes |
+| --- | --- |
+| `scaling_schedulers` | the server's schedulers, 1 to the cores of the machine |
+| `scaling_nodes` | servers beside each other on this machine, each in a node of its own |
+| `scaling_connections` | connections, each with one request at a time |
+| `scaling_payload` | bytes of the text that is echoed |
+| `overload` | what is offered, in percent of what the server carries, to a tool that computes |
+
+But for `overload` connections send their next request when they have an answer, so each point is
+what the server carries, beside a generator that wants cores of the same machine.
+""".
+
+-export([run/1, run/2, run_all/0, run_all/1, model/1]).
+
+%% To each server.
+-define(CONNECTIONS, 32).
+%% Fewer than most systems let a process open. An overload takes many: those whose requests wait are
+%% not free for what is due.
+-define(OPEN_CONNECTIONS, 500).
+%% They come from many addresses, as clients do: one alone is not given all of a server.
+-define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
+-define(PAYLOAD_BYTES, 64).
+-define(WARMUP_MS, 1_000).
+%% Of an overloaded server. Who has waited longer has left.
+-define(TIMEOUT_MS, 2_000).
+%% Keep every core busy, and nobody is refused: so it is known what is carried.
+-define(BUSY, 8).
+%% What a call of the overloaded tool computes. A call that costs less than its refusal cannot be
+%% protected (docs/overload.md).
+-define(BURN_US, 1_000).
+
+-doc "Runs a sweep.".
+-spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
+run(Id) -> run(Id, #{}).
+
+-doc """
+The same with options: `duration_s` is that of each point, `connections` are those to each server,
+where they are not what changes, and `transports` are `http1`, unless they are said, and `tcp`.
+""".
+-spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
+          erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run(Id, Options) ->
+    erlmcp_bench_run:workload(scaling, Id, fun sweep/2, Options).
+
+-doc "Runs all of them.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) -> erlmcp_bench_run:all(scaling, fun sweep/2, Options).
+
+-doc "What results of these sweeps say of more schedulers, nodes and machines, as text.".
+-spec model([erlmcp_bench_result:result()]) -> unicode:chardata().
+model(Results) ->
+    [[Title, ": ", erlmcp_bench_capacity:said(Model), $\n]
+     || #{title := Title} = Model <- erlmcp_bench_capacity:models([{~"", Result}
+                                                                   || Result <- Results])].
+
+sweep(Workload, Options) ->
+    erlmcp_bench_run:each(maps:get(transports, Options, [http1]), fun(Transport, With) ->
+        swept(Workload#{transport => Transport}, With)
+    end, Options).
+
+%% Each point has its servers.
+swept(#{varies := Varies, points := Points} = Workload, Options)
+  when Varies =:= schedulers; Varies =:= nodes ->
+    Most = erlang:system_info(schedulers),
+    Possible = [Point || Point <- Points, Varies =:= nodes orelse Point =< Most],
+    erlmcp_bench_run:each(Possible, fun(Point, With) ->
+        {Count, Flags} = servers(Varies, Point),
+        with_fleet(Count, Flags, fun(Fleet) -> point(Fleet, Point, Workload, With) end, Workload)
+    end, Options);
+%% What it carries is found out before, and what is offered is a part of that.
+swept(#{varies := offered_percent, id := Id, transport := Transport} = Workload, Options) ->
+    Plan = overload_plan({closed, 1}, #{connections => ?BUSY}, Workload, Options),
+    with_fleet(1, [], fun(Fleet) ->
+        case erlmcp_bench_fleet:loaded(Fleet, Transport, Plan) of
+            {ok, #{answered := 0}} ->
+                {[], [{Id, nothing_answered}]};
+            {ok, #{answered := Answered, duration_s := Seconds}} ->
+                points(Fleet, Workload#{carried => Answered / Seconds}, Options);
+            {error, Reason} ->
+                {[], [{Id, Reason}]}
+        end
+    end, Workload);
+swept(Workload, Options) ->
+    with_fleet(1, [], fun(Fleet) -> points(Fleet, Workload, Options) end, Workload).
+
+points(Fleet, #{points := Points} = Workload, Options) ->
+    erlmcp_bench_run:each(Points, fun(Point, With) -> point(Fleet, Point, Workload, With) end,
+                          Options).
+
+with_fleet(Count, Flags, Measure, #{id := Id}) ->
+    case erlmcp_bench_fleet:with(Count, Flags, Measure) of
+        {ok, Measured} -> Measured;
+        {error, Reason} -> {[], [{Id, Reason}]}
+    end.
+
+servers(schedulers, Point) ->
+    Schedulers = integer_to_list(Point),
+    {1, ["+S", Schedulers ++ ":" ++ Schedulers]};
+servers(nodes, Point) ->
+    {Point, []}.
+
+point(Fleet, Point, #{id := Id, varies := Varies, transport := Transport} = Workload, Options) ->
+    {Plan, Fields} = planned(Point, Workload, Options),
+    {_, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    Command = #{command_line => Line || #{command_line := <<Line/binary>>} <- [Options]},
+    #{connections := Connections} = Plan,
+    Base = #{workload_id => name(Id, Varies, Point), benchmark => ~"scaling", sweep => Id,
+             Varies => Point, transport => Transport, era => ~"stateless", scope => scope(Fleet),
+             connections => Connections * length(Fleet), shortened => Shortened},
+    measured(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
+             maps:merge(Command, maps:merge(Base, Fields))).
+
+name(Id, offered_percent, Percent) ->
+    <<Id/binary, "_", (integer_to_binary(Percent))/binary, "_percent">>;
+name(Id, _, Point) ->
+    <<Id/binary, "_", (integer_to_binary(Point))/binary>>.
+
+%% The generator's plan for a point, and what its result says of it beside the point.
+planned(Percent, #{varies := offered_percent, carried := Carried} = Workload, Options) ->
+    Offered = max(1, round(Carried * Percent / 100)),
+    Plan = overload_plan({open, Offered, poisson}, #{connections => ?OPEN_CONNECTIONS}, Workload,
+                         Options),
+    {Plan, #{offered_msg_per_s => Offered}};
+planned(Point, #{varies := Varies} = Workload, Options)
+  when Varies =:= connections; Varies =:= payload_bytes ->
+    {plan({closed, 1}, #{Varies => Point}, Workload, Options), #{}};
+planned(_, Workload, Options) ->
+    {plan({closed, 1}, #{}, Workload, Options), #{}}.
+
+overload_plan(Loop, Connections, Workload, Options) ->
+    Burn = {~"tools/call", #{~"name" => ~"burn", ~"arguments" => #{~"us" => ?BURN_US}}},
+    plan(Loop, Connections#{requests => [{1, Burn}], timeout_ms => ?TIMEOUT_MS}, Workload, Options).
+
+plan(Loop, More, Workload, Options) ->
+    {Seconds, _} = erlmcp_bench_run:seconds(Workload, Options),
+    Milliseconds = ceil(1_000 * Seconds),
+    maps:merge(#{loop => Loop, connections => maps:get(connections, Options, ?CONNECTIONS),
+                 payload_bytes => ?PAYLOAD_BYTES, duration_ms => Milliseconds,
+                 warmup_ms => min(?WARMUP_MS, Milliseconds), sources => ?ADDRESSES}, More).
+
+measured({ok, #{answered := Answered} = Report}, #{workload_id := Name} = Base)
+  when Answered > 0 ->
+    {[erlmcp_bench_result:from_load(maps:merge(rates(Base, Report), Base), Report)],
+     [{Name, Wrong} || Wrong <- wrong(Base, Report)]};
+measured({ok, _}, #{workload_id := Name}) ->
+    {[], [{Name, nothing_answered}]};
+measured({error, Reason}, #{workload_id := Name}) ->
+    {[], [{Name, Reason}]}.
+
+scope([_]) -> ~"per_node";
+scope([_, _ | _]) -> ~"per_cluster".
+
+%% What became of what was offered.
+rates(#{offered_msg_per_s := _}, #{duration_s := Seconds, refused := Refused} = Report) ->
+    #{refused_msg_per_s => lists:sum(maps:values(Refused)) / Seconds,
+      failed_msg_per_s => (lists:sum(maps:values(maps:get(failed, Report)))
+                              + maps:get(wrong, Report) + maps:get(unsent, Report)) / Seconds};
+rates(_, _) ->
+    #{}.
+
+%% Without an overload nothing is refused and nothing fails.
+wrong(#{offered_msg_per_s := _}, #{wrong := Wrong}) ->
+    [{wrong, Wrong} || Wrong > 0];
+wrong(_, #{wrong := Wrong, refused := Refused, failed := Failed}) ->
+    [{wrong, Wrong} || Wrong > 0] ++ [{refused, Refused} || Refused =/= #{}]
+        ++ [{failed, Failed} || Failed =/= #{}].

@@ -1,0 +1,60 @@
+-module(erlmcp_bench_uplot).
+-moduledoc """
+uPlot, the library that draws a report's plots: a script, a style and a licence that are written
+into the page. It is fetched once, into the user's cache folder; how, says `priv/report/uplot.sh`.
+""".
+
+-export([read/0]).
+
+-export_type([library/0, reason/0]).
+
+-type library() :: #{script := binary(), style := binary(), licence := binary(),
+                     version := binary()}.
+
+-doc "What the program that fetches it ended with, or which of its files cannot be read.".
+-type reason() :: {uplot, {exit_status, 1..255} | timeout | {file, file:filename(), file:posix()}}.
+
+-define(FETCH_MS, 120_000).
+%% The path of a folder.
+-define(SAID_BYTES, 4096).
+
+-doc "The library as it stands in the cache, after it was fetched if it was not there.".
+-spec read() -> {ok, library()} | {error, reason()}.
+read() ->
+    maybe
+        {ok, Folder} ?= fetched(),
+        {ok, Script} ?= file(Folder, "dist/uPlot.iife.min.js"),
+        {ok, Style} ?= file(Folder, "dist/uPlot.min.css"),
+        {ok, Licence} ?= file(Folder, "LICENSE"),
+        {ok, Package} ?= file(Folder, "package.json"),
+        #{~"version" := Version} = json:decode(Package),
+        {ok, #{script => Script, style => Style, licence => Licence, version => Version}}
+    end.
+
+file(Folder, Name) ->
+    File = filename:join(Folder, Name),
+    case file:read_file(File) of
+        {ok, Contents} -> {ok, Contents};
+        {error, Posix} -> {error, {uplot, {file, File, Posix}}}
+    end.
+
+fetched() ->
+    Script = filename:join([code:priv_dir(erlmcp_bench), "report", "uplot.sh"]),
+    Port = open_port({spawn_executable, "/bin/sh"},
+                     [{args, [Script]}, exit_status, binary, use_stdio, hide]),
+    said(Port, <<>>, erlang:monotonic_time(millisecond) + ?FETCH_MS).
+
+said(Port, Said, Deadline) ->
+    receive
+        {Port, {data, More}} when byte_size(Said) + byte_size(More) =< ?SAID_BYTES ->
+            said(Port, <<Said/binary, More/binary>>, Deadline);
+        {Port, {data, _}} ->
+            said(Port, Said, Deadline);
+        {Port, {exit_status, 0}} ->
+            {ok, string:trim(Said)};
+        {Port, {exit_status, Status}} ->
+            {error, {uplot, {exit_status, Status}}}
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+        true = port_close(Port),
+        {error, {uplot, timeout}}
+    end.

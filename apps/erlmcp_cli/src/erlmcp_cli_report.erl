@@ -1,0 +1,55 @@
+-module(erlmcp_cli_report).
+-moduledoc """
+`erlmcp report`: a folder of results as one HTML page, or a folder of baselines as pages of the
+documentation.
+""".
+
+-export([command/0]).
+
+-doc "The command for `argparse`.".
+-spec command() -> argparse:command().
+command() ->
+    #{help => "make one HTML page of the results in a folder",
+      arguments => [
+          #{name => folder, help => "folder with results, or with baselines"},
+          #{name => output, long => "-output",
+            help => "file to write (default: report.html in the folder)"},
+          #{name => page, long => "-page", type => {atom, [report, performance, capacity]},
+            default => report,
+            help => "performance, capacity: of a folder of baselines, the page of the "
+                    "documentation (into --output)"}],
+      handler => fun run/1}.
+
+run(#{page := report, folder := Folder} = Arguments) ->
+    Out = maps:get(output, Arguments, filename:join(Folder, "report.html")),
+    case erlmcp_bench_report:write(Folder, Out) of
+        {ok, #{results := Results, figures := Figures, refused := Refused}} ->
+            io:format("~ts: ~b figures of ~b results~n", [Out, Figures, Results]),
+            lists:foreach(fun({File, [Why | _]}) ->
+                              erlmcp_cli:complain([erlmcp_cli_text:one_line(File), ": ",
+                                                   erlmcp_cli_text:one_line(Why)])
+                          end, Refused),
+            case Refused of
+                [] -> ok;
+                [_ | _] -> metrology
+            end;
+        {error, Reason} ->
+            failed(Reason)
+    end;
+run(#{folder := Folder, page := Page, output := Out}) ->
+    Write = case Page of
+        performance -> fun erlmcp_bench_report:performance/2;
+        capacity -> fun erlmcp_bench_report:capacity/2
+    end,
+    case Write(Folder, Out) of
+        ok -> io:format("~ts~n", [Out]);
+        {error, Reason} -> failed(Reason)
+    end;
+run(#{page := Page}) ->
+    erlmcp_cli:complain(["--page ", atom_to_list(Page), ": --output FILE is wanted"]),
+    usage.
+
+failed(Reason) ->
+    erlmcp_cli:complain(erlmcp_cli_text:one_line(
+        unicode:characters_to_binary(erlmcp_bench_report:format_error(Reason)))),
+    failed.
