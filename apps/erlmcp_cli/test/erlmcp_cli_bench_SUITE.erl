@@ -17,7 +17,7 @@ workloads_are_listed(_) ->
      || #{id := Id, benchmark := Benchmark} <- erlmcp_bench_workloads:all()].
 
 results_are_files(Config) ->
-    Folder = filename:join(proplists:get_value(priv_dir, Config), "results"),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "bench_results"),
     {0, Out, Said} = main(["bench", "core_ops_1k", "--json", Folder]),
     {match, _} = re:run(Said, "1/1 core_ops_1k"),
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),

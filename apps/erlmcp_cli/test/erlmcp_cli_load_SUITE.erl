@@ -77,7 +77,7 @@ programs_are_measured(_) ->
     shows(Out, ["^sed .*, stateless, 1 of 1 connections", "^answered +[1-9]"]).
 
 results_are_files(Config) ->
-    Folder = filename:join(proplists:get_value(priv_dir, Config), "results"),
+    Folder = filename:join(proplists:get_value(priv_dir, Config), "load_results"),
     {0, Out, ""} = load(["--json", Folder, "--workload", "of_a_suite"], Config),
     [File] = filelib:wildcard(filename:join(Folder, "*.json")),
     shows(Out, ["^\\Q" ++ File ++ "\\E$"]),

@@ -18,7 +18,7 @@ init_per_suite(Config) ->
 end_per_suite(_) -> ok.
 
 a_folder_becomes_a_page(Config) ->
-    Folder = folder("results", Config),
+    Folder = folder("report_results", Config),
     {ok, _} = erlmcp_bench_result:write(result(), Folder),
     {0, Out, ""} = main(["report", Folder]),
     File = filename:join(Folder, "report.html"),

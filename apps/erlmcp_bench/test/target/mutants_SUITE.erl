@@ -46,7 +46,7 @@ counted(Target, Plan, Left, {Failed, Wrong}) ->
 %% that what is added shows far beyond what a busy machine does.
 added_milliseconds_are_found(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "added_milliseconds"),
-    Plan = #{connections => 1, loop => {closed, 64}, duration_ms => 500, warmup_ms => 100},
+    Plan = #{connections => 1, loop => {closed, 64}, duration_ms => 1_500, warmup_ms => 100},
     [_, _, Last] = Files = [written(loaded(none, Plan), Folder, Run) || Run <- [1, 2, 3]],
     {ok, Baseline} = erlmcp_bench_baseline:make(Files),
     true = verdict([Last], Baseline) =/= regression,
