@@ -8,9 +8,9 @@
 #
 # The request is `tools/call echo` of 2026-07-28, with 64 in flight: on 64 connections of HTTP/1.1,
 # or on 8 of HTTP/2 in the clear, which Node's has not. `erlmcp load` reads and checks every reply,
-# and nginx's too; wrk, beside it on the same nginx, looks at their status. CPU time is what a request
-# costs the server's process and the generator's; on a machine that has other work it alone says
-# much. The medians of the rounds are shown.
+# and nginx's too; wrk, beside it on the same nginx, looks at their status. CPU time is what a
+# request costs the server's process and the generator's; on a machine that has other work it alone
+# says much. The medians of the rounds are shown.
 #
 #   ERLMCP_PAYLOAD   bytes that are echoed (default: 64; wrk sends 5)
 #   ERLMCP_BENCH     what to measure (default: erlmcp-http1 erlmcp-http2 typescript-http1
