@@ -7,20 +7,21 @@
 #   bench/foreign.sh [SECONDS [ROUNDS]]     default: 3 seconds a measurement, 3 rounds
 #
 # The request is `tools/call echo` of 2026-07-28, with 64 in flight: on 64 connections of HTTP/1.1,
-# or on 8 of HTTP/2 in the clear, which Node's has not. Every reply is read and checked, nginx's
-# too.
-# CPU time is what a request costs the server's process and the generator's; on a machine that has
-# other work it alone says much. The medians of the rounds are shown.
+# or on 8 of HTTP/2 in the clear, which Node's has not. `erlmcp load` reads and checks every reply,
+# and nginx's too; wrk, beside it on the same nginx, looks at their status. CPU time is what a
+# request costs the server's process and the generator's; on a machine that has other work it alone
+# says much. The medians of the rounds are shown.
 #
-#   ERLMCP_PAYLOAD   bytes that are echoed (default: 64)
+#   ERLMCP_PAYLOAD   bytes that are echoed (default: 64; wrk sends 5)
 #   ERLMCP_BENCH     what to measure (default: erlmcp-http1 erlmcp-http2 typescript-http1
-#                    nginx-http1 nginx-http2)
+#                    nginx-http1 nginx-http2 nginx-wrk)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-3}
 rounds=${2:-3}
 payload=${ERLMCP_PAYLOAD:-64}
-what=${ERLMCP_BENCH:-erlmcp-http1 erlmcp-http2 typescript-http1 nginx-http1 nginx-http2}
+what='erlmcp-http1 erlmcp-http2 typescript-http1 nginx-http1 nginx-http2 nginx-wrk'
+what=${ERLMCP_BENCH:-$what}
 
 . scripts/env.sh
 scripts/build.sh >&2
@@ -28,7 +29,6 @@ tools=$(bench/tools.sh)
 peers=$(scripts/peers.sh typescript)
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
-erlc -o "$work" bench/foreign/bench_foreign.erl
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 print(s.getsockname()[1])'; }
@@ -84,17 +84,54 @@ pid[nginx]=$!
 url[nginx]=http://127.0.0.1:$port/
 await "$port"
 
-# measure SERVER PROTOCOL
+# Each prints: requests/s, CPU microseconds of the server and of the generator for one, and the
+# median and 99th percentile of the latencies in microseconds.
+# load SERVER PROTOCOL CONNECTIONS WINDOW
+load() {
+    rm -rf "$work/result"
+    # What nginx answers has the request's id in it by the header.
+    timeout 120 bin/erlmcp load --url "${url[$1]}" --protocol "$2" --connections "$3" \
+        --window "$4" --payload "$payload" --duration "$seconds" --server-pid "${pid[$1]}" \
+        --header 'X-Id: {id}' --json "$work/result" >"$work/table" 2>&1 ||
+        { cat "$work/table" >&2; return 1; }
+    python3 - "$work"/result/*.json <<'PYTHON'
+import json, sys
+with open(sys.argv[1]) as file:
+    result = json.load(file)
+if result['sent_count'] != result['sample_count']:
+    sys.exit('%d requests, and %d answers' % (result['sent_count'], result['sample_count']))
+print(*[result[name] for name in (
+    'throughput_msg_per_s', 'cpu_us_per_msg', 'generator_cpu_us_per_msg', 'latency_p50_us',
+    'latency_p99_us')])
+PYTHON
+}
+
+# Clock ticks, of which there are 100 a second, of a process.
+ticks() { awk '{ sub(/.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"; }
+
+# wrk SERVER
+wrk() {
+    local before TIMEFORMAT='%U %S'
+    before=$(ticks "${pid[$1]}")
+    { time "$tools/usr/bin/wrk" -t 2 -c 64 -d "${seconds}s" --latency -s bench/echo.lua \
+        -H 'X-Id: 1000000000' "${url[$1]}" >"$work/wrk" 2>&1; } 2>"$work/time"
+    if grep -q 'Non-2xx\|Socket errors' "$work/wrk"; then cat "$work/wrk" >&2; return 1; fi
+    awk -v ticks="$(($(ticks "${pid[$1]}") - before))" '
+        function us(text) {
+            return text * (text ~ /us$/ ? 1 : text ~ /ms$/ ? 1000 : 1000000)
+        }
+        FNR == NR { cpu = ($1 + $2) * 1000000; next }
+        $1 == "50%" { p50 = us($2) } $1 == "99%" { p99 = us($2) }
+        $2 == "requests" && $3 == "in" { n = $1 } /Requests\/sec/ { rate = $2 }
+        END { print rate, ticks * 10000 / n, cpu / n, p50, p99 }' "$work/time" "$work/wrk"
+}
+
 measure() {
     case $2 in
-        http1) set -- "$1" http1 64 1 ;;
-        http2) set -- "$1" http2 8 8 ;;
+        http1) load "$1" http1 64 1 ;;
+        http2) load "$1" http2 8 8 ;;
+        wrk) wrk "$1" ;;
     esac
-    # As bin/erlmcp starts it.
-    ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib timeout 120 erl +sbwt none +sbwtdcpu none \
-        +sbwtdio none -noinput -pa "$work" -eval "bench_foreign:main([\"$2\", \"$3\", \"$4\",
-            \"$seconds\", \"$payload\", \"${pid[$1]}\", \"${url[$1]}\"]), halt()." \
-        2>"$work/err" || { cat "$work/err" >&2; return 1; }
 }
 
 echo "answer: ${#body} bytes; $seconds s a measurement, $rounds rounds; $(nproc) cores;" \
@@ -115,9 +152,8 @@ awk '
         return list[int((count + 1) / 2)]
     }
     { if (!($1 in rate)) order[++n] = $1
-      rate[$1] = rate[$1] " " $2 / $3; server[$1] = server[$1] " " $4 / $2
-      generator[$1] = generator[$1] " " $5 / $2
-      p50[$1] = p50[$1] " " $6; p99[$1] = p99[$1] " " $7 }
+      rate[$1] = rate[$1] " " $2; server[$1] = server[$1] " " $3
+      generator[$1] = generator[$1] " " $4; p50[$1] = p50[$1] " " $5; p99[$1] = p99[$1] " " $6 }
     END {
         line = "%-18s %11s %14s %17s %8s %8s\n"
         printf line, "", "requests/s", "server CPU us", "generator CPU us", "p50 us", "p99 us"

@@ -22,6 +22,9 @@ told to end, and killed, with all of its process group.
 -define(LOOK_MS, 10).
 -define(STOP_MS, 10_000).
 
+%% The token of our user's is for URLs, and no program's.
+-define(ENVIRONMENT, [{"ERLMCP_TOKEN", false}]).
+
 -doc "Starts a program: a path or a name, and its arguments. No shell reads them.".
 -spec start([string() | binary(), ...]) -> {ok, program()} | {error, Reason :: atom()}.
 start([First | Arguments]) ->
@@ -32,7 +35,8 @@ start([First | Arguments]) ->
 
 opened(Path, Arguments) ->
     try open_port({spawn_executable, Path},
-                  [{args, Arguments}, binary, stream, use_stdio, exit_status, hide]) of
+                  [{args, Arguments}, {env, ?ENVIRONMENT}, binary, stream, use_stdio, exit_status,
+                   hide]) of
         Port -> owned(Port, erlang:port_info(Port, os_pid))
     catch
         error:Reason when is_atom(Reason) -> {error, Reason}

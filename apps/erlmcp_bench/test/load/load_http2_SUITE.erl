@@ -9,6 +9,7 @@ however it is cut into pieces.
 -export([all/0]).
 -export([requests_arrive_whole/1, replies_arrive_whole_however_cut/1, blocks_are_made_once/1,
          a_changing_header_changes/1, a_delete_has_no_body/1, streams_wait_for_room/1,
+         another_window_is_for_what_was_begun_too/1,
          settings_come_first/1, pings_and_settings_are_answered/1, a_reset_fails_its_request/1,
          a_goaway_fails_what_was_not_read/1, an_answer_ends_the_sending/1, abandoned_is_reset/1,
          events_are_given_as_they_come/1, sessions_are_named/1, interim_answers_are_none/1,
@@ -20,7 +21,8 @@ however it is cut into pieces.
 
 all() ->
     [requests_arrive_whole, replies_arrive_whole_however_cut, blocks_are_made_once,
-     a_changing_header_changes, a_delete_has_no_body, streams_wait_for_room, settings_come_first,
+     a_changing_header_changes, a_delete_has_no_body, streams_wait_for_room,
+     another_window_is_for_what_was_begun_too, settings_come_first,
      pings_and_settings_are_answered, a_reset_fails_its_request, a_goaway_fails_what_was_not_read,
      an_answer_ends_the_sending, abandoned_is_reset, events_are_given_as_they_come,
      sessions_are_named, interim_answers_are_none, too_much_is_refused, the_window_is_opened_again,
@@ -215,6 +217,28 @@ streams_wait_for_room(_) ->
     {ok, {rst_stream, 3, cancel}, Next} = cow_http2:parse(iolist_to_binary(Third)),
     {ok, {headers, 5, nofin, head_fin, _}, _} = cow_http2:parse(Next),
     {ok, [{reply, 2, 200, ~"c"}], ~"", _} = erlmcp_load_http2:received(answer(5, ~"c"), Wire5).
+
+%% RFC 9113, 6.9.2: a new initial size adjusts the windows of the streams that are open.
+another_window_is_for_what_was_begun_too(_) ->
+    {Wire, _} = greeted(#{initial_stream_window_size => 10}),
+    {First, Wire1} = erlmcp_load_http2:request(0, template(~"", []), Wire),
+    {ok, {headers, 1, nofin, head_fin, _}, Rest} = cow_http2:parse(iolist_to_binary(First)),
+    {ok, {data, 1, nofin, <<Begun:10/binary>>}, ~""} = cow_http2:parse(Rest),
+    {ok, [], Out, Wire2} = erlmcp_load_http2:received(
+        iolist_to_binary(cow_http2:settings(#{initial_window_size => 12})), Wire1),
+    {ok, settings_ack, More} = cow_http2:parse(iolist_to_binary(Out)),
+    {ok, {data, 1, nofin, <<Two:2/binary>>}, ~""} = cow_http2:parse(More),
+    %% Less than was sent: nothing goes out before that is made good.
+    {ok, [], OnlyAck, Wire3} = erlmcp_load_http2:received(
+        iolist_to_binary(cow_http2:settings(#{initial_window_size => 2})), Wire2),
+    {ok, settings_ack, ~""} = cow_http2:parse(iolist_to_binary(OnlyAck)),
+    {ok, [], Nothing, Wire4} =
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:window_update(1, 10)), Wire3),
+    ~"" = iolist_to_binary(Nothing),
+    {ok, [], Last, _} =
+        erlmcp_load_http2:received(iolist_to_binary(cow_http2:window_update(1, 1000)), Wire4),
+    {ok, {data, 1, fin, End}, ~""} = cow_http2:parse(iolist_to_binary(Last)),
+    true = <<Begun/binary, Two/binary, End/binary>> =:= iolist_to_binary(body(0, ~"")).
 
 %% And nothing is asked before: how many streams there may be they say.
 settings_come_first(_) ->
