@@ -28,7 +28,8 @@ and all figures; of the environment `load_generator` (`in_node` or `out_of_node`
 
 %% What tells results of one measurement from those of another.
 -define(IDENTITY, [~"benchmark", ~"workload_id", ~"transport", ~"component", ~"era", ~"connections",
-                   ~"payload_bytes", ~"workers", ~"against", ~"shortened"]).
+                   ~"payload_bytes", ~"workers", ~"clients", ~"profile", ~"nodes", ~"against",
+                   ~"shortened"]).
 -define(MIB, 1_048_576).
 
 -doc """
