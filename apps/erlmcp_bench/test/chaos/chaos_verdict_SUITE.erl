@@ -74,7 +74,10 @@ slow_replies_are_no_recovery(_) ->
                     {1_000, load, 1, answered}]).
 
 fault_that_never_ends_is_found(_) ->
-    [{never, recovered}] = violations([{1, refused, 1066}, {50, load, 1, answered}]).
+    [{never, recovered}] = violations([{1, refused, 1066}, {50, load, 1, answered}]),
+    %% What came before its end, and is told after it, is none either.
+    [{never, recovered}] =
+        violations([{1, refused, 1066}, {100, heal}, {50, load, 1, answered}]).
 
 %% Where there are probes, the load's replies are not enough.
 failed_probe_is_found(_) ->
