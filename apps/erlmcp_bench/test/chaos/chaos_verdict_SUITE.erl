@@ -55,9 +55,9 @@ late_detection_is_found(_) ->
 
 %% The load sees it as finely as it asks, and is answered.
 late_recovery_is_found(_) ->
-    [] = violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 11, load, 1, answered}]),
-    [{late, recovery, 212_000, 200}] =
-        violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 12, load, 1, answered}]).
+    [] = violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 31, load, 1, answered}]),
+    [{late, recovery, 232_000, 200}] =
+        violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 32, load, 1, answered}]).
 
 worst_round_counts(_) ->
     [{late, detection, 150_000, 100}] =
