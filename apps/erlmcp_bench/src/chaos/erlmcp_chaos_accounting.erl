@@ -58,12 +58,15 @@ counts(Source, Accounting) ->
 -doc "How many those are.".
 -spec sent(counts()) -> non_neg_integer().
 sent(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
-    Answered + lists:sum([lists:sum(maps:values(Kinds)) || Kinds <- [Refused, Failed, Wrong]]).
+    sum([Answered | lists:append([maps:values(Kinds) || Kinds <- [Refused, Failed, Wrong]])]).
+
+sum([]) -> 0;
+sum([Count | Counts]) when is_integer(Count) -> Count + sum(Counts).
 
 -doc "How many of them nobody was told of.".
 -spec lost(counts()) -> non_neg_integer().
 lost(#{failed := Failed}) ->
-    maps:get(timeout, Failed, 0) + maps:get(behind_timeout, Failed, 0).
+    sum(maps:values(maps:with([timeout, behind_timeout], Failed))).
 
 -doc "All of it, by source.".
 -spec to_map(accounting()) -> #{erlmcp_chaos_scenario:source() => counts()}.

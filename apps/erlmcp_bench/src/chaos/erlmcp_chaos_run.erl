@@ -51,10 +51,15 @@ scenario.
 run(Module, Given) ->
     Options = maps:merge(#{short => false, preload => true}, Given),
     Caller = self(),
-    {Keeper, Monitor} = spawn_monitor(fun() -> exit({outcome, kept(Module, Options, Caller)}) end),
+    {Keeper, Monitor} = spawn_monitor(fun() ->
+        Caller ! {self(), kept(Module, Options, Caller)}
+    end),
     receive
-        {'DOWN', Monitor, process, Keeper, {outcome, Outcome}} -> Outcome;
-        {'DOWN', Monitor, process, Keeper, Reason} -> failed(Module, Options, [{scenario, Reason}])
+        {Keeper, Outcome} ->
+            true = demonitor(Monitor, [flush]),
+            Outcome;
+        {'DOWN', Monitor, process, Keeper, Reason} ->
+            failed(Module, Options, [{scenario, Reason}])
     end.
 
 %% The process that outlives the caller and the fault.
@@ -78,10 +83,14 @@ setup(Module, Options) ->
     end.
 
 set_up(Module, Setup, Options, Caller) ->
-    {Pid, Monitor} = spawn_monitor(fun() -> exit({outcome, faulted(Module, Setup, Options)}) end),
+    Keeper = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Keeper ! {self(), faulted(Module, Setup, Options)}
+    end),
     Outcome = receive
-        {'DOWN', Monitor, process, Pid, {outcome, Came}} ->
-            Came;
+        {Pid, Came} ->
+            %% Its node ends with it.
+            receive {'DOWN', Monitor, process, Pid, _} -> Came end;
         {'DOWN', Monitor, process, Pid, Reason} ->
             failed(Module, Options, [{scenario, Reason}]);
         {'DOWN', Caller, process, _, _} ->

@@ -32,7 +32,7 @@ serve() ->
         {ok, _} = erlmcp:start_server(#{
             handler => erlmcp_bench_fixture, listen => [{stdio, #{}}],
             limits => #{message_bytes => list_to_integer(MessageBytes)}}),
-        receive after infinity -> ok end
+        receive stop -> ok end
     end),
     ok.
 

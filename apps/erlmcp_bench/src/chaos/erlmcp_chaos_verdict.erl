@@ -9,10 +9,14 @@ is empty, the fault has passed.
 
 -export_type([figures/0, violation/0, facts/0]).
 
+%% Requests of the load of which one has to be answered in time: a single one is slow now and then,
+%% without any fault.
+-define(LOOKS, 3).
+
 -doc """
 Of several rounds the worst. `settled_us` is until the last request that was not good, which may
-come after the first good one; `resolution_us` how finely the load sees a recovery: one request of
-its, and its answer.
+come after the first good one; `resolution_us` how finely the load sees a recovery: three of its
+requests, and an answer.
 """.
 -type figures() :: #{
     rounds := non_neg_integer(), detection_us => non_neg_integer(), signal => tuple(),
@@ -49,7 +53,7 @@ figures(#{rounds := Rounds, earlier := Earlier}, Interval) ->
                                Times =/= [], lists:all(fun(T) -> is_map_key(Key, T) end, Times)]),
     Signals = [Signal || #{detected := {_, Signal}} <- Rounds],
     maps:merge(Worst, maps:from_list([{rounds, length(Rounds)},
-                                      {resolution_us, Interval + maps:get(max, Earlier, 0)}
+                                      {resolution_us, ?LOOKS * Interval + maps:get(max, Earlier, 0)}
                                       | [{signal, hd(Signals)} || Signals =/= []]])).
 
 times(#{injected := Injected} = Round) ->
@@ -81,7 +85,7 @@ times(#{rounds := []}, _, _) ->
     [{never, injected}];
 times(Report, Bounds, #{interval_us := Interval}) ->
     #{code := Code, detect_ms := DetectMs, recover_ms := RecoverMs} = Bounds,
-    %% What answers at once is seen to do so with the load's next request.
+    %% What answers at once is seen to do so with the load's next requests.
     #{resolution_us := Resolution} = Figures = figures(Report, Interval),
     noticed(Code, DetectMs, Figures)
         ++ case Figures of

@@ -55,9 +55,9 @@ late_detection_is_found(_) ->
 
 %% The load sees it as finely as it asks, and is answered.
 late_recovery_is_found(_) ->
-    [] = violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 11, load, 1, answered}]),
-    [{late, recovery, 212_000, 200}] =
-        violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 12, load, 1, answered}]).
+    [] = violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 31, load, 1, answered}]),
+    [{late, recovery, 232_000, 200}] =
+        violations([{1, refused, 1066}, {2, heal}, {2 + 200 + 32, load, 1, answered}]).
 
 worst_round_counts(_) ->
     [{late, detection, 150_000, 100}] =
@@ -74,7 +74,10 @@ slow_replies_are_no_recovery(_) ->
                     {1_000, load, 1, answered}]).
 
 fault_that_never_ends_is_found(_) ->
-    [{never, recovered}] = violations([{1, refused, 1066}, {50, load, 1, answered}]).
+    [{never, recovered}] = violations([{1, refused, 1066}, {50, load, 1, answered}]),
+    %% What came before its end, and is told after it, is none either.
+    [{never, recovered}] =
+        violations([{1, refused, 1066}, {100, heal}, {50, load, 1, answered}]).
 
 %% Where there are probes, the load's replies are not enough.
 failed_probe_is_found(_) ->
