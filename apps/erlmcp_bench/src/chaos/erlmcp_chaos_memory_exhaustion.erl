@@ -11,11 +11,11 @@ hurt.
 
 -define(MIB, 1_048_576).
 %% Of the node.
--define(BOUND, 256 * ?MIB).
-%% Each caller has one call at a time: all of them hold more than the bound, and not twice as much.
--define(CALLERS, 40).
+-define(BOUND, 160 * ?MIB).
+%% Each caller has one call at a time: half of them fill the node, and all of them less than twice.
+-define(CALLERS, 28).
 -define(HELD, 8 * ?MIB).
--define(HOLD_MS, 2_000).
+-define(HOLD_MS, 3_000).
 -define(BIG, ?MIB).
 -define(BIG_CALLERS, 4).
 
