@@ -14,8 +14,8 @@ trap 'rm -rf "$said"' EXIT
 passed=0
 failed=0
 
-# The suites of these folders run beside the others, in a build of their own: they wait more than
-# they work. Who starts bin/erlmcp is not among them, for that belongs to the other build.
+# The suites of these folders, and those of the instruments, run beside the others, in a build of
+# their own: they wait more than they work.
 beside='admission engine extensions http observe rounds schema server tasks wire'
 
 # suites_of FOLDER...: those that stand in them, as rebar3 wants to have them.
@@ -26,7 +26,11 @@ suites_of() {
 # What ran is read from the records that the test server writes, not from what rebar3 prints.
 suites() {
     rm -rf "$logs" "$build/beside/test/logs"
-    folders=$(for name in $beside; do echo "apps/erlmcp/test/$name"; done)
+    folders="$(for name in $beside; do echo "apps/erlmcp/test/$name"; done) apps/erlmcp_bench/test"
+    # For bin/erlmcp, which some of them start.
+    mkdir -p "$build/beside"
+    rm -rf "$build/beside/default"
+    cp -a "$build/default" "$build/beside/"
     here=$(find apps/*/test examples/*/test -name '*_SUITE.erl' |
         grep -v -F "$(printf '%s/\n' $folders)" |
         LC_ALL=C sort | sed 's/\.erl$//' | paste -s -d , -)
