@@ -5,9 +5,13 @@ said to have come from. What the marks are stands with the workloads (`m:erlmcp_
 Pure.
 """.
 
--export([origin/2, compared/3, better/1]).
+-export([all/0, is_for/2, origin/2, compared/3, better/1]).
 
--export_type([origin/0, verdict/0]).
+-export_type([mark/0, origin/0, verdict/0]).
+
+-doc "A figure that was published: of a workload, a component, or of stress, whatever its time.".
+-type mark() :: #{name := binary(), benchmark := binary(), field := binary(), mark := number(),
+                  origin := origin()}.
 
 -doc """
 `never`: no measurement gave it. `other`: something else was measured. `unknown`: no program was
@@ -19,6 +23,34 @@ found that could have given it.
 
 -define(EXAMPLE, ~"an example in a comment").
 -define(TARGET, ~"a target, written down before a run").
+
+-doc "Every mark, once.".
+-spec all() -> [mark()].
+all() ->
+    Components = [{atom_to_binary(Component), #{~"component" => atom_to_binary(Component)},
+                   core_ops, Marks}
+                  || {Component, Marks} <- erlmcp_bench_workloads:components()],
+    [#{marks := OfStress} | _] = erlmcp_bench_workloads:of_benchmark(stress),
+    Workloads = [{Id, #{~"workload_id" => Id}, Benchmark, Marks}
+                 || Benchmark <- [integration, network_real],
+                    #{id := Id, marks := Marks} <- erlmcp_bench_workloads:of_benchmark(Benchmark)],
+    [#{name => Name, benchmark => atom_to_binary(Benchmark), field => Field, mark => Mark,
+       origin => origin(Result#{~"benchmark" => atom_to_binary(Benchmark)}, Field)}
+     || {Name, Result, Benchmark, Marks} <- Components ++ [{~"stress", #{}, stress, OfStress}]
+                                            ++ Workloads,
+        {Field, Mark} <- Marks].
+
+-doc "Whether a mark is for a workload: for its component, for its name, or, of stress, for all.".
+-spec is_for(mark(), Workload :: #{binary() => term()}) -> boolean().
+is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
+       #{~"benchmark" := Of} = Workload) ->
+    Of =:= Benchmark andalso lists:member({Field, Mark}, erlmcp_bench_workloads:marks(Workload))
+        andalso case Workload of
+                    #{~"component" := Component} -> Component =:= Name;
+                    #{~"workload_id" := Id} ->
+                        Name =:= ~"stress"
+                            orelse binary:longest_common_prefix([Name, Id]) =:= byte_size(Name)
+                end.
 
 -doc "Where the mark for a field of a result comes from.".
 -spec origin(Result :: #{binary() => term()}, Field :: binary()) -> origin().
