@@ -105,16 +105,21 @@ is_good(on_event, Value) ->
 is_good(Key, _) ->
     lists:member(Key, [profile, requests, era, headers]) orelse ~"no such option".
 
-%% The loads, the nodes and the proxy are linked to the process that runs it; the listener of the
-%% metrics is not.
+%% The loads, the nodes and the proxy are linked to the process that runs it, and end with it,
+%% whatever came of it; the listener of the metrics is not.
 awaited(Scenario, Options) ->
     Caller = self(),
     Metrics = make_ref(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        exit({outcome, erlmcp_bench_scenario_run:run(Scenario, Options#{name => Metrics}, Caller)})
+        Run = erlmcp_bench_scenario_run:run(Scenario, Options#{name => Metrics}, Caller),
+        Caller ! {self(), Run},
+        Gone = monitor(process, Caller),
+        receive {'DOWN', Gone, process, Caller, _} -> ok end
     end),
     Outcome = receive
-        {'DOWN', Monitor, process, Pid, {outcome, Came}} -> Came;
+        {Pid, Came} ->
+            true = exit(Pid, shutdown),
+            receive {'DOWN', Monitor, process, Pid, _} -> Came end;
         {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
     end,
     _ = erlmcp_bench_scrape:stop(Metrics),

@@ -23,7 +23,9 @@ rate; and what has to be started and stopped to come from one step to the next. 
 -doc "How long a scenario takes in full.".
 -spec seconds(erlmcp_bench_scenarios:scenario()) -> pos_integer().
 seconds(#{phases := Phases}) ->
-    lists:sum([Seconds || #{seconds := Seconds} <- Phases]).
+    lists:foldl(fun(#{seconds := Seconds}, Sum) when is_integer(Seconds), is_integer(Sum) ->
+                    Seconds + Sum
+                end, 0, Phases).
 
 -doc "How many clients a scenario has at this scale: one at least.".
 -spec clients(erlmcp_bench_scenarios:scenario(), Scale :: number()) -> pos_integer().
@@ -34,7 +36,8 @@ clients(#{clients := #{clients := Clients}}, Scale) ->
 The steps of a scenario: `scale` is which part of its clients there are, `duration_s` how long all
 of it takes; each phase keeps its share of that.
 """.
--spec steps(erlmcp_bench_scenarios:scenario(), #{scale := number(), duration_s := number()}) ->
+-spec steps(erlmcp_bench_scenarios:scenario(),
+            #{scale := number(), duration_s := number(), _ => _}) ->
     [step(), ...].
 steps(#{phases := Phases, clients := #{rate := Rate, bytes := Bytes}} = Scenario,
       #{scale := Scale, duration_s := DurationS}) ->

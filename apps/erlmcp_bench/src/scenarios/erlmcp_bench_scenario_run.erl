@@ -258,10 +258,11 @@ sources(Clients, #run{clients = Before}) ->
 stopping({Id, _, _}, #run{loads = Loads, tally = Tally, stopping = Stopping} = Run) ->
     {Load, Left} = maps:take(Id, Loads),
     ok = erlmcp_bench_scenario_tally:stopping(Tally, Id),
+    Self = self(),
     Stopped = spawn_monitor(fun() ->
         Report = erlmcp_load:stop(Load),
         ok = erlmcp_bench_scenario_tally:ended(Tally, Id, Report),
-        exit({report, Report})
+        Self ! {self(), Report}
     end),
     Run#run{loads = Left, stopping = [Stopped | Stopping]}.
 
@@ -281,7 +282,9 @@ finished(Steps, #run{loads = Loads, faults = Faults, outages = Outages} = Run) -
 
 reported({Pid, Monitor}, Deadline) ->
     receive
-        {'DOWN', Monitor, process, Pid, {report, Report}} -> Report;
+        {Pid, Report} ->
+            true = demonitor(Monitor, [flush]),
+            Report;
         {'DOWN', Monitor, process, Pid, Reason} -> exit({load, Reason})
     after max(0, Deadline - erlang:monotonic_time(millisecond)) -> exit({load, still_running})
     end.

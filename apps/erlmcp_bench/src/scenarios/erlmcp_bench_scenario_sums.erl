@@ -66,13 +66,18 @@ joined(Ones, []) -> Ones.
 
 -doc "How many requests have ended, one way or another.".
 -spec ended(sums()) -> non_neg_integer().
-ended(#{answered := Answered, refused := Refused, failed := Failed, wrong := Wrong}) ->
-    Answered + Refused + Failed + Wrong.
+ended(#{answered := Answered} = Sums) when is_integer(Answered) ->
+    Answered + bad(Sums).
+
+bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
+    is_integer(Refused), is_integer(Failed), is_integer(Wrong)
+->
+    Refused + Failed + Wrong.
 
 -doc "How many were due and have no good answer.".
 -spec errors(sums()) -> non_neg_integer().
-errors(#{refused := Refused, failed := Failed, wrong := Wrong, unsent := Unsent}) ->
-    Refused + Failed + Wrong + Unsent.
+errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
+    bad(Sums) + Unsent.
 
 -doc "The share of errors among all that ended or were never sent.".
 -spec error_percent(sums()) -> float().
@@ -93,6 +98,6 @@ histogram(#{latency := Entries}) ->
     erlmcp_bench_histogram:from_list(Entries).
 
 -doc "How long all answers took together, in microseconds, each as long as its cell has it.".
--spec total_us(sums()) -> non_neg_integer().
+-spec total_us(sums()) -> number().
 total_us(#{latency := Entries}) ->
     lists:sum([UpToUs * Count || {UpToUs, Count} <- Entries]).
