@@ -4,7 +4,7 @@ What a process of the operating system has used, as Linux's `/proc` says it; its
 it. `undefined` where there is no such process, or no `/proc`.
 """.
 
--export([self/0, cpu_us/1, rss_bytes/1, peak_rss_bytes/1]).
+-export([self/0, cpu_us/1, rss_bytes/1]).
 
 -doc "A process' number, as `os:getpid/0` gives it for this one.".
 -type os_pid() :: pos_integer().
@@ -35,19 +35,11 @@ cpu_us(OsPid) ->
 -doc "The memory that it has in the machine's, in bytes.".
 -spec rss_bytes(os_pid()) -> non_neg_integer() | undefined.
 rss_bytes(OsPid) ->
-    status(OsPid, ~"VmRSS:").
-
--doc "The most that it ever had.".
--spec peak_rss_bytes(os_pid()) -> non_neg_integer() | undefined.
-peak_rss_bytes(OsPid) ->
-    status(OsPid, ~"VmHWM:").
-
-status(OsPid, Field) ->
     maybe
         {ok, Status} ?= read(OsPid, "status"),
         Lines = [binary:split(Line, [~" ", ~"\t"], [global, trim_all])
                  || Line <- binary:split(Status, ~"\n", [global])],
-        case [Number || [Name, Number, ~"kB"] <- Lines, Name =:= Field] of
+        case [Number || [~"VmRSS:", Number, ~"kB"] <- Lines] of
             [Number] -> binary_to_integer(Number) * 1024;
             %% It has ended, and nobody has asked for its status yet.
             [] -> undefined

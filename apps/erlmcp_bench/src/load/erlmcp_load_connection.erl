@@ -22,17 +22,14 @@ not.
     socket = closed :: closed | erlmcp_load_socket:socket(),
     state :: erlmcp_load_wire:state(),
     sessions = {[], {}} :: erlmcp_load_session:sessions(),
+    %% The socket has room for large replies.
+    wide = false :: boolean(),
     %% The peer takes no more requests on this socket.
     closing = false :: boolean(),
     pause = none :: none | pos_integer(),
-    %% Requests without an end: what they ask, when they were due, and until when they have time.
     tag = 0 :: erlmcp_load_wire:tag(),
-    pending = #{} :: #{erlmcp_load_wire:tag() => {Kind :: pos_integer(), Due :: integer(),
-                                                  Deadline :: integer()}},
+    pending = erlmcp_load_pending:new() :: erlmcp_load_pending:pending(),
     patience = none :: none | reference(),
-    %% Those that have failed and may be answered yet, and replies that nobody waited for.
-    overdue = #{} :: #{erlmcp_load_wire:tag() => []},
-    strays = 0 :: non_neg_integer(),
     %% What was taken from the schedule and is not sent yet.
     claim = none :: none | integer(),
     alarm = none :: none | reference(),
@@ -44,9 +41,6 @@ not.
 %% Milliseconds before a connection is opened again, at first and at most.
 -define(FIRST_PAUSE, 10).
 -define(LONGEST_PAUSE, 1000).
--define(CONNECT_MS, 10_000).
-%% Requests that have failed and are remembered.
--define(OVERDUE, 1000).
 
 -doc """
 Starts it. After the first attempt it tells its starter `{Pid, {opened, OsPid}}`, with the number of
@@ -90,9 +84,15 @@ init(Run, #{counts := Counts, wire := Wire, wire_options := Options} = Settings,
             loop(waiting(New))
     end.
 
-loop(#connection{phase = finishing, pending = Pending} = Connection) when map_size(Pending) =:= 0 ->
-    ended(Connection);
-loop(#connection{socket = Socket} = Connection) ->
+loop(#connection{phase = finishing, pending = Pending} = Connection) ->
+    case erlmcp_load_pending:count(Pending) of
+        0 -> ended(Connection);
+        _ -> next(Connection)
+    end;
+loop(Connection) ->
+    next(Connection).
+
+next(#connection{socket = Socket} = Connection) ->
     receive
         {timeout, Alarm, due} when Alarm =:= Connection#connection.alarm ->
             loop(paced(Connection#connection{alarm = none}));
@@ -162,33 +162,16 @@ ended(#connection{run = Run, socket = Socket, settings = Settings, sessions = Se
 %% Opening and losing.
 
 open(#connection{endpoint = Endpoint, counts = Counts, settings = Settings} = Connection) ->
-    #{wire := Wire, wire_options := Options, timeout_us := Timeout} = Settings,
-    Opened = maybe
-        {ok, Socket} ?= erlmcp_load_socket:connect(Endpoint, min(Timeout div 1000, ?CONNECT_MS)),
-        case greeted(Socket, Wire:new(Options), Settings, Connection#connection.tag) of
-            {ok, _, _, _} = Greeted ->
-                {Socket, Greeted};
-            {error, _} = Error ->
-                ok = erlmcp_load_socket:close(Socket),
-                Error
-        end
-    end,
-    case Opened of
+    case erlmcp_load_session:connect(Endpoint, Settings, Connection#connection.tag) of
         {error, Reason} ->
             ok = erlmcp_load_counts:add(Counts, open_failed, 1),
             {error, Reason};
-        {Open, {ok, Sessions, State, Next}} ->
+        {ok, Socket, Sessions, State, Tag} ->
             ok = erlmcp_load_counts:add(Counts, opened, 1),
             ok = erlmcp_load_counts:add(Counts, connections, 1),
-            {ok, Connection#connection{socket = Open, sessions = Sessions, state = State,
-                                       tag = Next, pause = none, closing = false,
-                                       overdue = #{}, strays = 0}}
-    end.
-
-greeted(Socket, State, Settings, Tag) ->
-    maybe
-        ok ?= erlmcp_load_socket:activate(Socket),
-        erlmcp_load_session:open(Socket, Settings, State, Tag)
+            {ok, Connection#connection{socket = Socket, sessions = Sessions, state = State,
+                                       tag = Tag, pause = none, closing = false, wide = false,
+                                       pending = erlmcp_load_pending:new()}}
     end.
 
 reopened(#connection{phase = finishing} = Connection) ->
@@ -225,14 +208,23 @@ let_go(#connection{socket = Socket, counts = Counts} = Connection) ->
 
 concluded_all(Outcome, #connection{pending = Pending, tally = Tally} = Connection) ->
     Now = now_us(),
-    Concluded = maps:fold(fun(_, {_, Due, _}, Sum) ->
-                              erlmcp_load_tally:concluded(Outcome, Due, Now, Sum)
-                          end, Tally, Pending),
-    Connection#connection{pending = #{}, tally = Concluded}.
+    {Dues, None} = erlmcp_load_pending:clear(Pending),
+    Concluded = lists:foldl(fun(Due, Sum) ->
+                                erlmcp_load_tally:concluded(Outcome, Due, Now, Sum)
+                            end, Tally, Dues),
+    Connection#connection{pending = None, tally = Concluded}.
 
 %% Replies.
 
-received(Bytes, #connection{counts = Counts, settings = Settings, state = State} = Connection) ->
+received(Bytes, #connection{wide = false, socket = Socket} = Connection) ->
+    case erlmcp_load_socket:widened(Bytes, Socket) of
+        true -> received(Bytes, Connection#connection{wide = true});
+        false -> read(Bytes, Connection)
+    end;
+received(Bytes, Connection) ->
+    read(Bytes, Connection).
+
+read(Bytes, #connection{counts = Counts, settings = Settings, state = State} = Connection) ->
     #{wire := Wire} = Settings,
     ok = erlmcp_load_counts:add(Counts, bytes_in, byte_size(Bytes)),
     case Wire:received(Bytes, State) of
@@ -246,25 +238,29 @@ received(Bytes, #connection{counts = Counts, settings = Settings, state = State}
 %% Whose reply that was, only the order tells.
 unreadable(unasked_reply, Connection) ->
     dropped(closed, stray(Connection));
-unreadable(Reason, #connection{ordered = true, pending = Pending} = Connection)
-  when map_size(Pending) > 0 ->
-    Oldest = lists:min(maps:keys(Pending)),
+unreadable(Reason, #connection{ordered = true, pending = Pending} = Connection) ->
+    Oldest = erlmcp_load_pending:oldest(Pending),
     dropped(closed, concluded(Oldest, {wrong, Reason}, now_us(), Connection));
 unreadable(Reason, Connection) ->
     dropped(Reason, Connection).
 
 happened([], _, Connection) ->
     Connection;
-happened([{reply, Tag, Status, Body} | Events], Now, #connection{pending = Pending} = Connection) ->
-    case Pending of
-        #{Tag := {Kind, Due, _}} ->
-            {Verdict, Judged} = erlmcp_load_tally:judged(Kind, Tag, Status, Body,
-                                                         Connection#connection.tally),
-            Tally = erlmcp_load_tally:concluded(Verdict, Due, Now, Judged),
-            happened(Events, Now, Connection#connection{pending = maps:remove(Tag, Pending),
-                                                        tally = Tally});
-        #{} ->
-            happened(Events, Now, unasked(Tag, Connection))
+happened([{reply, Tag, Status, Body} | Events], Now, Connection) ->
+    #connection{pending = Pending, tally = Tally, counts = Counts} = Connection,
+    {Asked, Others} = erlmcp_load_pending:take(Tag, Pending),
+    Taken = Connection#connection{pending = Others},
+    case Asked of
+        {Kind, Due} ->
+            {Verdict, Judged} = erlmcp_load_tally:judged(Kind, Tag, Status, Body, Tally),
+            Concluded = erlmcp_load_tally:concluded(Verdict, Due, Now, Judged),
+            happened(Events, Now, Taken#connection{tally = Concluded});
+        late ->
+            ok = erlmcp_load_counts:add(Counts, late, 1),
+            happened(Events, Now, Taken);
+        stray ->
+            ok = erlmcp_load_counts:add(Counts, strays, 1),
+            happened(Events, Now, Taken)
     end;
 happened([{failed, Tag, Reason} | Events], Now, Connection) ->
     happened(Events, Now, concluded(Tag, {failed, Reason}, Now, Connection));
@@ -279,56 +275,39 @@ happened([closing | Events], Now, Connection) ->
     happened(Events, Now, Connection#connection{closing = true}).
 
 concluded(Tag, Outcome, Now, #connection{pending = Pending, tally = Tally} = Connection) ->
-    case maps:take(Tag, Pending) of
-        {{_, Due, _}, Others} ->
+    case erlmcp_load_pending:drop(Tag, Pending) of
+        {Due, Others} ->
             Connection#connection{pending = Others,
                                   tally = erlmcp_load_tally:concluded(Outcome, Due, Now, Tally)};
-        error ->
+        none ->
             Connection
     end.
 
-unasked(Tag, #connection{overdue = Overdue, counts = Counts} = Connection) ->
-    case maps:take(Tag, Overdue) of
-        {_, Others} ->
-            ok = erlmcp_load_counts:add(Counts, late, 1),
-            Connection#connection{overdue = Others};
-        error ->
-            stray(Connection)
-    end.
-
-stray(#connection{counts = Counts, strays = Strays} = Connection) ->
+stray(#connection{counts = Counts, pending = Pending} = Connection) ->
     ok = erlmcp_load_counts:add(Counts, strays, 1),
-    Connection#connection{strays = Strays + 1}.
+    Connection#connection{pending = erlmcp_load_pending:stray(Pending)}.
 
-%% Requests whose time is over. They got it in the order of their tags.
+%% Requests whose time is over.
 
 expired(Now, #connection{pending = Pending} = Connection) ->
-    expired(lists:sort(maps:to_list(Pending)), Now, Connection).
+    case erlmcp_load_pending:overdue(Now, Pending) of
+        {[], none} ->
+            Connection;
+        {[], Deadline} ->
+            patient(Deadline, Connection);
+        {[Tag | _], _} when Connection#connection.ordered ->
+            dropped(behind_timeout, concluded(Tag, {failed, timeout}, Now, Connection));
+        {[Tag | _], _} ->
+            expired(Now, abandoned(Tag, given_up(Tag, Now, Connection)))
+    end.
 
-expired([], _, Connection) ->
-    Connection;
-expired([{_, {_, _, Deadline}} | _], Now, Connection) when Deadline > Now ->
-    patient(Deadline, Connection);
-expired([{Tag, _} | _], Now, #connection{ordered = true} = Connection) ->
-    dropped(behind_timeout, concluded(Tag, {failed, timeout}, Now, Connection));
-expired([{Tag, _} | Requests], Now, Connection) ->
-    expired(Requests, Now, abandoned(Tag, overdue(Tag, Now, Connection))).
+given_up(Tag, Now, #connection{pending = Pending} = Connection) ->
+    {Outcome, Others} = erlmcp_load_pending:give_up(Tag, Pending),
+    concluded(Tag, Outcome, Now, Connection#connection{pending = Others}).
 
-abandoned(_, #connection{socket = closed} = Connection) ->
-    Connection;
 abandoned(Tag, #connection{settings = #{wire := Wire}, state = State} = Connection) ->
     {Bytes, Next} = Wire:abandoned(Tag, State),
     flushed(Bytes, Connection#connection{state = Next}).
-
-%% One that was answered under another id was answered wrongly.
-overdue(Tag, Now, #connection{strays = 0, overdue = Overdue} = Connection) ->
-    Remembered = case map_size(Overdue) < ?OVERDUE of
-        true -> Overdue;
-        false -> #{}
-    end,
-    concluded(Tag, {failed, timeout}, Now, Connection#connection{overdue = Remembered#{Tag => []}});
-overdue(Tag, Now, #connection{strays = Strays} = Connection) ->
-    concluded(Tag, {wrong, id}, Now, Connection#connection{strays = Strays - 1}).
 
 patient(Deadline, #connection{patience = none} = Connection) ->
     Timer = erlang:start_timer((Deadline + 999) div 1000, self(), patience, [{abs, true}]),
@@ -344,39 +323,42 @@ paced(Connection) ->
 paced(_, _, #connection{socket = closed} = Connection) ->
     Connection;
 paced(Now, Out, #connection{phase = running, closing = false} = Connection) ->
-    #connection{settings = #{loop := Loop, window := Window}} = Connection,
-    due(Loop, Window, Now, Out, Connection);
-paced(_, Out, #connection{phase = running, pending = Pending} = Connection)
-  when map_size(Pending) =:= 0 ->
-    _ = flushed(Out, Connection),
-    reopened(let_go(Connection));
+    #connection{settings = #{loop := Loop, window := Window}, pending = Pending} = Connection,
+    due(Loop, Window - erlmcp_load_pending:count(Pending), Now, Out, Connection);
+paced(_, Out, #connection{phase = running, pending = Pending} = Connection) ->
+    case erlmcp_load_pending:count(Pending) of
+        0 -> reopened(let_go(Connection));
+        _ -> flushed(Out, Connection)
+    end;
 paced(_, Out, Connection) ->
     flushed(Out, Connection).
 
-due(_, Window, _, Out, #connection{pending = Pending} = Connection)
-  when map_size(Pending) >= Window ->
+%% As many as there is room for in flight.
+due(_, Room, _, Out, Connection) when Room =< 0 ->
     flushed(Out, Connection);
 due(closed, _, Now, Out, #connection{start = Start} = Connection) when Now < Start ->
     flushed(Out, alarmed(Start, Connection));
-due(closed, Window, Now, Out, #connection{until = Until} = Connection) when Now < Until ->
+due(closed, Room, Now, Out, #connection{until = Until} = Connection) when Now < Until ->
     {More, Sent} = sent(Now, Now, Out, Connection),
-    due(closed, Window, Now, More, Sent);
-due({open, Schedule} = Loop, Window, Now, Out, #connection{claim = none} = Connection) ->
+    due(closed, Room - 1, Now, More, Sent);
+due({open, Schedule} = Loop, Room, Now, Out, #connection{claim = none} = Connection) ->
     Claim = erlmcp_load_schedule:next(Schedule),
-    due(Loop, Window, Now, Out, Connection#connection{claim = Claim});
-due({open, _} = Loop, Window, Now, Out, #connection{claim = Due, until = Until} = Connection)
+    due(Loop, Room, Now, Out, Connection#connection{claim = Claim});
+due({open, _}, _, Now, Out, #connection{claim = Due, until = Until} = Connection)
+  when Now < Due, Due < Until ->
+    flushed(Out, alarmed(Due, Connection));
+due({open, _} = Loop, Room, Now, Out, #connection{claim = Due, until = Until} = Connection)
   when Due < Until ->
-    #connection{settings = #{timeout_us := Timeout}} = Connection,
-    if
-        Due > Now ->
-            flushed(Out, alarmed(Due, Connection));
-        %% Who asked would have given up.
-        Now - Due > Timeout ->
-            ok = erlmcp_load_tally:unsent(Due, Connection#connection.tally),
-            due(Loop, Window, Now, Out, Connection#connection{claim = none});
+    #connection{settings = #{timeout_us := Timeout}, tally = Tally} = Connection,
+    Free = Connection#connection{claim = none},
+    case Now - Due > Timeout of
         true ->
-            {More, Sent} = sent(Due, Now, Out, Connection#connection{claim = none}),
-            due(Loop, Window, Now, More, Sent)
+            %% Who asked would have given up.
+            ok = erlmcp_load_tally:unsent(Due, Tally),
+            due(Loop, Room, Now, Out, Free);
+        false ->
+            {More, Sent} = sent(Due, Now, Out, Free),
+            due(Loop, Room - 1, Now, More, Sent)
     end;
 due(_, _, _, Out, Connection) ->
     flushed(Out, Connection).
@@ -395,9 +377,9 @@ sent(Due, Now, Out, #connection{settings = #{wire := Wire, timeout_us := Timeout
     {Bytes, Next} = Wire:request(Tag, element(Kind, Templates), State),
     ok = erlmcp_load_tally:sent(Due, Now, Tally),
     Deadline = Now + Timeout,
+    Added = erlmcp_load_pending:add(Tag, Kind, Due, Deadline, Pending),
     {[Out | Bytes],
-     patient(Deadline, Connection#connection{pending = Pending#{Tag => {Kind, Due, Deadline}},
-                                             tag = Tag + 1, state = Next})}.
+     patient(Deadline, Connection#connection{pending = Added, tag = Tag + 1, state = Next})}.
 
 flushed(Out, #connection{socket = Socket, counts = Counts} = Connection) ->
     case iolist_size(Out) of

@@ -4,7 +4,7 @@ The sessions of a connection: opened before its load begins, closed after it. A 
 has one that needs neither. The process of the connection waits meanwhile.
 """.
 
--export([open/4, close/5]).
+-export([connect/3, close/5]).
 
 -export_type([sessions/0]).
 
@@ -17,18 +17,34 @@ has one that needs neither. The process of the connection waits meanwhile.
 -type place() :: {Deadline :: integer(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings()}.
 -type asked() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
 
-%% Milliseconds for the goodbyes, which nobody's figures depend on.
+%% Milliseconds for a connection, and in the end for the goodbyes, which nobody's figures depend on.
+-define(CONNECT_MS, 10_000).
 -define(CLOSE_MS, 1000).
 
--doc "Opens what an era asks for.".
--spec open(erlmcp_load_socket:socket(), erlmcp_load_plan:settings(), erlmcp_load_wire:state(),
-           erlmcp_load_wire:tag()) ->
-    {ok, sessions(), erlmcp_load_wire:state(), erlmcp_load_wire:tag()} | {error, Reason :: term()}.
-open(Socket, #{wire := Wire} = Settings, State, Tag) ->
-    {First, Opened} = Wire:opened(State),
+-doc "Connects, and opens what the era asks for; the requests of that are counted on from a tag.".
+-spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
+              erlmcp_load_wire:tag()) ->
+    {ok, erlmcp_load_socket:socket(), sessions(), erlmcp_load_wire:state(),
+     erlmcp_load_wire:tag()}
+    | {error, Reason :: term()}.
+connect(Endpoint, #{timeout_us := Timeout} = Settings, Tag) ->
     maybe
+        {ok, Socket} ?= erlmcp_load_socket:connect(Endpoint, min(Timeout div 1000, ?CONNECT_MS)),
+        case open(Socket, Settings, Tag) of
+            {ok, Sessions, State, Next} ->
+                {ok, Socket, Sessions, State, Next};
+            {error, _} = Error ->
+                ok = erlmcp_load_socket:close(Socket),
+                Error
+        end
+    end.
+
+open(Socket, #{wire := Wire, wire_options := Options} = Settings, Tag) ->
+    {First, State} = Wire:opened(Wire:new(Options)),
+    maybe
+        ok ?= erlmcp_load_socket:activate(Socket),
         ok ?= greet(Socket, First),
-        sessions(Socket, Settings, {Opened, Tag})
+        sessions(Socket, Settings, {State, Tag})
     end.
 
 greet(_, ~"") -> ok;

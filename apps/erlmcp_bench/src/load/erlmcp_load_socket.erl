@@ -5,7 +5,7 @@ clear or in TLS, or the standard streams of a program. It belongs to the process
 and what comes in is a message to that process.
 """.
 
--export([connect/2, send/2, activate/1, close/1, message/2, next/2, os_pid/1]).
+-export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
 
 -export_type([endpoint/0, socket/0, event/0]).
 
@@ -26,7 +26,10 @@ and offer one protocol; a server that chooses another, or none where that is HTT
 
 %% Packets that come before the process says that it wants more.
 -define(ACTIVE, 1000).
--define(BUFFER, 16_384).
+%% Bytes that a socket keeps for what comes in: what is enough for most replies, of which there may
+%% be thousands of connections that wait, and for those that are larger.
+-define(BUFFER, 4096).
+-define(WIDE_BUFFER, 131_072).
 
 -doc "Connects, within so many milliseconds. Of a socket nothing comes in before `activate/1`.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
@@ -86,6 +89,15 @@ sent({error, Reason}) -> {error, reason(Reason)}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
 activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
+
+-doc "Makes room for more at once, if what came filled all there was, and says whether it did.".
+-spec widened(Bytes :: binary(), socket()) -> boolean().
+widened(Bytes, {tcp, Socket}) when byte_size(Bytes) >= ?BUFFER ->
+    %% Where it is closed already, that is told next.
+    _ = inet:setopts(Socket, [{buffer, ?WIDE_BUFFER}]),
+    true;
+widened(_, _) ->
+    false.
 
 -doc "Closes it; a program has ended then.".
 -spec close(socket()) -> ok.
