@@ -16,8 +16,6 @@ what was kept before is there after it.
 -define(FULL_MS, 4_000).
 -define(SHORT_FULL_MS, 500).
 -define(LONGEST_MS, 60_000).
-%% A node that cannot write its log says so on its standard error, again and again.
--define(QUIET, ["sh", "-c", "exec \"$@\" 2>/dev/null", "sh"]).
 
 -doc false.
 id() -> ~"chaos_disk_full".
@@ -34,7 +32,7 @@ bounds() -> #{code => 1079, detect_ms => 200, recover_ms => 500, load => undistu
 -doc false.
 setup(_) ->
     case erlmcp_chaos_tmpfs:start(?BYTES) of
-        {ok, Tmpfs} -> {ok, #{private => Tmpfs, target => #{prefix => ?QUIET}}};
+        {ok, Tmpfs} -> {ok, #{private => Tmpfs}};
         {error, Reason} -> {not_run, erlmcp_chaos_program:reason(Reason)}
     end.
 

@@ -57,6 +57,7 @@ run(Context) ->
     Drilled = drilled(Targets, Pool, Context),
     ok = ended(Callers),
     ok = erlmcp_pool:stop(Pool),
+    ok = lists:foreach(fun erlmcp_bench_target:stop/1, tl(Targets)),
     Drilled.
 
 started(Count) ->
