@@ -48,7 +48,7 @@ title(#{target := Target, connections := Connections, era := Era, loop := Loop} 
 name({http, Url}) -> iolist_to_binary(Url);
 name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});
 name({tcp, Host, Port}) -> iolist_to_binary(["tcp://", Host, $:, integer_to_list(Port)]);
-name({stdio, Words}) -> unicode:characters_to_binary(lists:join($\s, Words)).
+name({stdio, Words}) -> iolist_to_binary(lists:join($\s, Words)).
 
 reasons(Reasons) ->
     %% The most frequent first.
@@ -117,7 +117,7 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
     Parts = [[number(PerSecond), "/s"]]
         ++ [["p99 ", time(P99)] || #{latency_p99_us := P99} <- [Sample]]
         ++ [[number(Connections), " connections"] | Troubles],
-    unicode:characters_to_binary(lists:join(", ", Parts)).
+    iolist_to_binary(lists:join(", ", Parts)).
 
 -doc "Why there was no load, in a line.".
 -spec failure(term()) -> unicode:chardata().

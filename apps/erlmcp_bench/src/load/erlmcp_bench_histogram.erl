@@ -82,7 +82,7 @@ longest(Bucket) ->
 -doc "How many times were counted.".
 -spec count(histogram()) -> non_neg_integer().
 count(Histogram) ->
-    lists:sum([Count || {_, Count} <- buckets(Histogram)]).
+    lists:foldl(fun({_, Count}, Sum) -> Sum + Count end, 0, buckets(Histogram)).
 
 -doc "Their mean, in microseconds; 0.0 of none.".
 -spec mean(histogram()) -> float().

@@ -49,7 +49,7 @@ it `{Pid, {finished, Totals}}`.
 """.
 -spec start_link(erlmcp_load_plan:settings(), Number :: non_neg_integer()) -> pid().
 start_link(Settings, Number) ->
-    spawn_opt(?MODULE, init, [self(), Settings, Number], [link]).
+    spawn_link(?MODULE, init, [self(), Settings, Number]).
 
 -doc "Begins then; what is due between the other times is measured, and nothing is due later.".
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.

@@ -171,8 +171,6 @@ field(Bytes, Head) ->
             error
     end.
 
-field(_, _, error) ->
-    error;
 field('Content-Length', Value, #head{framing = close} = Head) ->
     case string:to_integer(Value) of
         {Length, <<>>} when is_integer(Length), Length >= 0 ->

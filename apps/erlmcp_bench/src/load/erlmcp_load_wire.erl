@@ -101,7 +101,7 @@ id(Tag) -> integer_to_binary(?FIRST + Tag).
 
 -doc "The number of the request that had this id; `error` for an id that no request has.".
 -spec tag(Id :: integer()) -> tag() | error.
-tag(Id) when Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
+tag(Id) when is_integer(Id), Id >= ?FIRST, Id < 10 * ?FIRST -> Id - ?FIRST;
 tag(_) -> error.
 
 -doc "The bytes with an id between them.".
