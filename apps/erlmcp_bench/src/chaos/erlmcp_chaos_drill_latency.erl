@@ -9,9 +9,10 @@ later, and how much less, is answered of all then; the other half must not notic
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
 
 -define(LATENCY_MS, 100).
-%% Connections of each half, and what is sent on all of them in a second.
+%% Connections of each half, and what is sent on all of them in a second: 50 on each, of which none
+%% waits for the one before.
 -define(CONNECTIONS, 12).
--define(RATE, 240).
+-define(RATE, 1_200).
 -define(PHASE_MS, 10_000).
 -define(SHORT_PHASE_MS, 1_500).
 
@@ -39,10 +40,10 @@ setup(_) ->
 run(#{target := Target} = Context) ->
     maybe
         {ok, Toxiproxy} ?= erlmcp_chaos_toxiproxy:start(),
-        Address = erlmcp_bench_target:address(http, Target),
+        Address = erlmcp_bench_target:address(tcp, Target),
         {ok, Slow, SlowAt} ?= erlmcp_chaos_toxiproxy:proxy(Toxiproxy, Address),
         {ok, _, FastAt} ?= erlmcp_chaos_toxiproxy:proxy(Toxiproxy, Address),
-        Halves = [url(SlowAt), url(FastAt)],
+        Halves = [SlowAt, FastAt],
         {ok, Before} ?= phase(Halves, Context),
         _ = erlmcp_chaos_context:inject(Context),
         ok ?= erlmcp_chaos_toxiproxy:add(Toxiproxy, Slow, {latency, ?LATENCY_MS}),
@@ -54,20 +55,18 @@ run(#{target := Target} = Context) ->
         erlmcp_chaos_toxiproxy:stop(Toxiproxy)
     end.
 
-url({Ip, Port}) ->
-    iolist_to_binary(["http://", inet:ntoa(Ip), $:, integer_to_list(Port), "/mcp"]).
-
 %% Both halves at once.
-phase(Urls, Context) ->
+phase(Addresses, Context) ->
     DurationMs = case erlmcp_chaos_context:is_short(Context) of
         true -> ?SHORT_PHASE_MS;
         false -> ?PHASE_MS
     end,
     Started = [erlmcp_load:start(
-                   #{target => {http, Url}, connections => ?CONNECTIONS, payload_bytes => 256,
-                     loop => {open, ?RATE div length(Urls), even}, warmup_ms => 0,
+                   #{target => {tcp, Ip, Port}, connections => ?CONNECTIONS, payload_bytes => 512,
+                     loop => {open, ?RATE div length(Addresses), even}, warmup_ms => 0,
                      duration_ms => DurationMs, timeout_ms => 10_000,
-                     observer => erlmcp_chaos_context:observer(Context, load)}) || Url <- Urls],
+                     observer => erlmcp_chaos_context:observer(Context, load)})
+               || {Ip, Port} <- Addresses],
     case [Reason || {error, Reason} <- Started] of
         [] -> {ok, [erlmcp_load:await(Load) || {ok, Load} <- Started]};
         [Reason | _] -> {error, Reason}

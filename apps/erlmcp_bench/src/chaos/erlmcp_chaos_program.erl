@@ -42,12 +42,15 @@ said(Port, Name, Said, Deadline) ->
 
 -doc "A reason why something of the machine is not to be had, as a sentence.".
 -spec reason(reason() | erlmcp_chaos_keeper:reason() | term()) -> binary().
-reason({no_program, Name}) ->
-    unicode:characters_to_binary(["there is no program ", Name]);
-reason({failed, Name, Status, Said}) ->
-    unicode:characters_to_binary(io_lib:format("~ts ended with ~p: ~ts", [Name, Status,
-                                                                         string:trim(Said)]));
-reason({keeper, _, Said}) when Said =/= ~"" ->
+reason(Reason) ->
+    <<Text/binary>> = unicode:characters_to_binary(sentence(Reason)),
+    Text.
+
+sentence({no_program, Name}) ->
+    ["there is no program ", Name];
+sentence({failed, Name, Status, Said}) ->
+    io_lib:format("~ts ended with ~p: ~ts", [Name, Status, string:trim(Said)]);
+sentence({keeper, _, Said}) when Said =/= ~"" ->
     string:trim(Said);
-reason(Other) ->
-    unicode:characters_to_binary(io_lib:format("~tp", [Other])).
+sentence(Other) ->
+    io_lib:format("~tp", [Other]).
