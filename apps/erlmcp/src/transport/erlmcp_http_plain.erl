@@ -337,7 +337,11 @@ hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transp
     _ = Transport:setopts(Socket, [{active, false}]),
     self() ! {tcp, Socket, all_of(Socket, Buffer)},
     _ = [self() ! End || End <- end_of(Socket)],
-    cowboy_http:init(Parent, Ref, Socket, Transport, undefined, Options).
+    Protocol = case Buffer of
+        <<"PRI", _/binary>> -> cowboy_http2;
+        _ -> cowboy_http
+    end,
+    Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).
 
 all_of(Socket, Buffer) ->
     receive

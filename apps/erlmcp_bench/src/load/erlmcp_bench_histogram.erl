@@ -82,7 +82,10 @@ longest(Bucket) ->
 -doc "How many times were counted.".
 -spec count(histogram()) -> non_neg_integer().
 count(Histogram) ->
-    lists:foldl(fun({_, Count}, Sum) -> Sum + Count end, 0, buckets(Histogram)).
+    sum(buckets(Histogram), 0).
+
+sum([], Sum) -> Sum;
+sum([{_, Count} | Buckets], Sum) when is_integer(Count) -> sum(Buckets, Sum + Count).
 
 -doc "Their mean, in microseconds; 0.0 of none.".
 -spec mean(histogram()) -> float().

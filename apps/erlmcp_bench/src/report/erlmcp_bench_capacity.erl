@@ -111,6 +111,7 @@ predicted(#{fit := {ok, Fit}}, Parts) ->
 predicted(#{fit := {error, _}}, _) ->
     [].
 
-text(Format, Values) -> unicode:characters_to_binary(io_lib:format(Format, Values)).
+text(Format, Values) ->
+    <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Values)).
 
 number(Value) -> erlmcp_bench_text:number(Value).

@@ -31,7 +31,7 @@ started(Options) ->
     end.
 
 -doc "The server's supervisor, as it runs now.".
--spec server() -> pid() | restarting.
+-spec server() -> pid() | restarting | undefined.
 server() ->
     [{_, Pid, _, _}] = supervisor:which_children(?MODULE),
     Pid.

@@ -35,7 +35,9 @@ Beside `id` and `benchmark`:
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
     load_percent => 1..100,
     varies => schedulers | nodes | connections | payload_bytes | offered_percent,
-    points => [pos_integer(), ...]
+    points => [pos_integer(), ...],
+    %% requests a second, once it was found out
+    carried => number()
 }.
 -type component() :: registry | queue | pool | session | encode | decode.
 -type step() ::
