@@ -5,7 +5,9 @@
 # more.
 set -eu
 cd "$(dirname -- "$0")/.."
+# Absolute, since bin/erlmcp runs in its caller's folder.
 build=${REBAR_BASE_DIR:-_build}
+case $build in /*) ;; *) build=$PWD/$build ;; esac
 logs=$build/test/logs
 said=$(mktemp -d)
 recap=$said/recap
