@@ -1,7 +1,8 @@
 -module(erlmcp_chaos_drill_connections).
 -moduledoc """
 A drill: two hundred connections are closed within half a second, at the server's end. It is over
-when there are two hundred again, and they are served.
+when there are two hundred again, and they are served. Whoever is not waiting for an answer just
+then opens another and has nothing to report; so there may be nothing to detect.
 """.
 
 -behaviour(erlmcp_chaos_scenario).
@@ -26,7 +27,7 @@ title() -> ~"200 connections closed within 0.5 s".
 needs() -> [].
 
 -doc false.
-bounds() -> #{code => none, detect_ms => 1_000, recover_ms => 85_000, load => failed}.
+bounds() -> #{code => none, detect_ms => none, recover_ms => 85_000, load => failed}.
 
 -doc false.
 setup(_) ->
