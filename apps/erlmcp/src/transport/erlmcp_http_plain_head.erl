@@ -45,7 +45,9 @@ still come of them, `other` where none can.
 read(Bytes, #{line := Line, head_end := HeadEnd} = Patterns) ->
     case binary:match(Bytes, HeadEnd) of
         {At, 4} when At =< ?HEAD ->
-            <<Head:At/binary, _:4/binary, Behind/binary>> = Bytes,
+            <<Part:At/binary, _:4/binary, Behind/binary>> = Bytes,
+            %% It is kept for the next request, and what it came with is not.
+            Head = binary:copy(Part),
             case parsed(Head, Patterns) of
                 #{} = Read -> {ok, Read, Head, Behind};
                 other -> other

@@ -1,13 +1,13 @@
 -module(chaos_machine_SUITE).
 -moduledoc """
-The faults that the machine has, and two of the drills, really injected, and shorter than they are
+The faults that the machine has, and the drills, really injected, and shorter than they are
 described. Everything is judged but how long something took: that is what `erlmcp chaos` is for, on
 a machine with nothing else to do.
 """.
 
 -export([suite/0, all/0, groups/0]).
 -export([network_partition/1, memory_exhaustion/1, disk_full/1, cpu_saturation/1, drill_crashes/1,
-         drill_node/1]).
+         drill_processes/1, drill_connections/1, drill_node/1, drill_latency/1]).
 
 suite() ->
     [{timetrap, {seconds, 120}}].
@@ -18,7 +18,7 @@ all() ->
 groups() ->
     [{beside_each_other, [parallel],
       [network_partition, memory_exhaustion, disk_full, cpu_saturation, drill_crashes,
-       drill_node]}].
+       drill_processes, drill_connections, drill_node, drill_latency]}].
 
 network_partition(_) ->
     met(~"chaos_network_partition", fun(#{accounting := #{load := #{failed := Failed}}}) ->
@@ -45,6 +45,15 @@ cpu_saturation(_) ->
 
 drill_crashes(_) ->
     met(~"drill_crashes", fun(#{facts := #{killed_count := 10}}) -> ok end).
+
+drill_processes(_) ->
+    met(~"drill_processes", fun(#{facts := #{killed_count := _}}) -> ok end).
+
+drill_connections(_) ->
+    met(~"drill_connections", fun(#{facts := #{closed_count := _}}) -> ok end).
+
+drill_latency(_) ->
+    met(~"drill_latency", fun(#{facts := #{}}) -> ok end).
 
 drill_node(_) ->
     met(~"drill_node", fun(#{facts := #{full_service_after_ms := _}}) -> ok end).
