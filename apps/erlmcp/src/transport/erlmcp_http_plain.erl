@@ -2,8 +2,7 @@
 -moduledoc """
 The short way of an HTTP/1.1 request in the clear: the process of a connection on which nothing but
 plain requests come (`m:erlmcp_http_plain_head`), each as a whole. They go to the same stream
-handlers, and have their answers from them, as cowboy's; what cowboy does for all of HTTP costs more
-than all that is ours.
+handlers, and have their answers from them, as cowboy's, without what cowboy does for all of HTTP.
 
 With the first bytes that are anything else the connection becomes cowboy's, which is given them to
 read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
