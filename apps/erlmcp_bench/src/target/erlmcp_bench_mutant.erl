@@ -5,7 +5,7 @@ none. A module of the server is built anew from what it was compiled from, with 
 wrapped, and loaded in the server's node; what users get has nothing of it.
 """.
 
--export([mutants/0, install/1]).
+-export([install/1]).
 -export([broken/3]).
 
 -export_type([mutant/0]).
@@ -16,10 +16,6 @@ wrapped, and loaded in the server's node; what users get has nothing of it.
 -define(ONE_IN, 100).
 -define(LEAKED, 1024).
 -define(ADDED_MS, 5).
-
--doc "All of them.".
--spec mutants() -> [mutant()].
-mutants() -> [drops_replies, answers_wrong_ids, adds_5_ms, leaks_1_kib].
 
 %% The function that is wrapped. All results pass it.
 place(drops_replies) -> {erlmcp_http_response, answer, 5};
