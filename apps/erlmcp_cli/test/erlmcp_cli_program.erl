@@ -47,23 +47,27 @@ url(Config) -> proplists:get_value(url, Config).
 main(Arguments) ->
     Stdout = spawn_link(fun() -> device([]) end),
     Stderr = spawn_link(fun() -> device([]) end),
-    Former = whereis(standard_error),
-    true = unregister(standard_error),
-    true = register(standard_error, Stderr),
-    try
-        {Pid, Monitor} = spawn_monitor(fun() ->
-            true = group_leader(Stdout, self()),
-            exit({outcome, erlmcp_cli:main(Arguments)})
-        end),
-        receive
-            {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
-                {erlmcp_cli_exit:code(Outcome), written(Stdout), written(Stderr)}
-        end
-    after
-        %% Gone already when what is written has been read.
-        _ = whereis(standard_error) =/= undefined andalso unregister(standard_error),
-        register(standard_error, Former)
+    Status = as_standard_error(Stderr, fun() -> status(Arguments, Stdout) end),
+    {Status, written(Stdout), written(Stderr)}.
+
+status(Arguments, Stdout) ->
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        true = group_leader(Stdout, self()),
+        exit({outcome, erlmcp_cli:main(Arguments)})
+    end),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> erlmcp_cli_exit:code(Outcome)
     end.
+
+%% A device ends when it is read: the name is given back before that.
+as_standard_error(Device, Fun) ->
+    Former = whereis(standard_error),
+    named_standard_error(Device),
+    try Fun() after named_standard_error(Former) end.
+
+named_standard_error(Device) ->
+    true = unregister(standard_error),
+    true = register(standard_error, Device).
 
 written(Device) ->
     Device ! {written, self()},
