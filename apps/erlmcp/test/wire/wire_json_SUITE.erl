@@ -190,7 +190,8 @@ no_atoms(_Config) ->
     Text = json:encode(#{integer_to_binary(I) => <<"v", (integer_to_binary(I))/binary>>
                          || I <- lists:seq(1, 1000)}),
     {ok, _} = decode(Text),
-    ?assertEqual(Before, erlang:system_info(atom_count)).
+    %% Others of this node may make some.
+    ?assert(erlang:system_info(atom_count) - Before < 500).
 
 never_crashes(_Config) ->
     check(?FORALL(Text, oneof([binary(), fragments(), broken_json()]),
