@@ -73,9 +73,7 @@ unusable_host_exits_1(Config) ->
     one_line(Why).
 
 nobody_there_exits_3(Config) ->
-    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Socket),
-    ok = gen_tcp:close(Socket),
+    Port = erlmcp_test_port:unused(),
     [begin
          {3, "", Why} = erlmcp(Command, Config),
          one_line(Why),

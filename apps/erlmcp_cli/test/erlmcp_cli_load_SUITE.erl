@@ -95,9 +95,7 @@ wrong_answers_exit_1(Config) ->
     shows(Out, ["^wrong +content: [0-9,]+$"]).
 
 no_server_exits_1(_) ->
-    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    ok = gen_tcp:close(Listener),
+    Port = erlmcp_test_port:unused(),
     {1, "", Said} = main(["load", "--tcp", "127.0.0.1:" ++ integer_to_list(Port) | short()]),
     one_line(Said),
     shows(Said, ["connection refused"]).

@@ -203,9 +203,7 @@ drip(Socket) ->
     end.
 
 nobody_listens(_) ->
-    Peer = oauth_peer:start(),
-    Url = oauth_peer:url(Peer),
-    oauth_peer:stop(Peer),
+    Url = <<"http://127.0.0.1:", (integer_to_binary(erlmcp_test_port:unused()))/binary, "/">>,
     {error, {connect, econnrefused}} = erlmcp_fetch:get_json(Url, settings()),
     Closing = raw(~"", fun gen_tcp:close/1),
     {error, {closed, _}} = erlmcp_fetch:get_json(Closing, settings()),

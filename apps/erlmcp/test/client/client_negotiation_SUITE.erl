@@ -238,12 +238,11 @@ forgetful(_, _, _) ->
 
 %% A client does not need its server to start, and finds it when it is there.
 server_that_comes_later(_) ->
-    {ok, Listen} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listen),
-    ok = gen_tcp:close(Listen),
+    {Port, Taken} = erlmcp_test_port:taken(),
     Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
     {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
     {error, {connect, econnrefused}} = erlmcp_client:list_tools(Client),
+    ok = erlmcp_test_port:give_back(Taken),
     {ok, Server} = erlmcp:start_server(#{name => ~"late", version => ~"1",
                                          listen => [{http, #{port => Port}}]}),
     ok = until_ok(Client, 50),

@@ -383,13 +383,8 @@ listener() ->
     {ok, Port} = inet:port(Listener),
     {Listener, Port}.
 
-dead_port() ->
-    {Listener, Port} = listener(),
-    ok = gen_tcp:close(Listener),
-    Port.
-
 dead_server_is_told_at_once(_) ->
-    Handle = pool({http, ~"127.0.0.1", dead_port()}, #{}),
+    Handle = pool({http, ~"127.0.0.1", erlmcp_test_port:unused()}, #{}),
     [begin
          {Micros, {connect, econnrefused}} =
              timer:tc(fun() -> refusal(Handle, Kind, ?TIMEOUT) end),
@@ -398,9 +393,10 @@ dead_server_is_told_at_once(_) ->
     #{open := 0, busy := 0, waiting := 0} = erlmcp_http_pool:info(Handle).
 
 dead_server_is_tried_again(Config) ->
-    Port = dead_port(),
+    {Port, Taken} = erlmcp_test_port:taken(),
     Handle = pool({http, ~"127.0.0.1", Port}, #{}),
     {connect, econnrefused} = refusal(Handle, call, ?TIMEOUT),
+    ok = erlmcp_test_port:give_back(Taken),
     Server = erlmcp_test_http:start(#{listen => [{http, #{port => Port}}]}),
     await(Handle, #{ejected => 0}),
     true = is_integer(exchange(take(Handle))),
@@ -465,10 +461,13 @@ flood(Socket, Line, Sent) ->
     end.
 
 %% A name may have an address of each family, and a server at one of them.
-other_family_is_tried(_) ->
-    case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}, {ipv6_v6only, true}]) of
+other_family_is_tried(Config) ->
+    %% Of the other family nobody else is to listen there.
+    Port = erlmcp_test_port:unused(),
+    case gen_tcp:listen(Port, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}, {ipv6_v6only, true}]) of
+        {error, eaddrinuse} ->
+            other_family_is_tried(Config);
         {ok, Listener} ->
-            {ok, Port} = inet:port(Listener),
             Lookup = inet_db:res_option(lookup),
             ok = inet_db:set_lookup([file]),
             ok = inet_db:add_host({0, 0, 0, 0, 0, 0, 0, 1}, ["six.test"]),

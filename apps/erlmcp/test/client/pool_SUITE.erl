@@ -274,12 +274,9 @@ server(Name) ->
     [#{url := Url}] = erlmcp:listeners(Pid),
     #{pid => Pid, url => Url}.
 
-%% A port where nobody listens.
 nobody() ->
-    {ok, Listen} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listen),
-    ok = gen_tcp:close(Listen),
-    #{url => <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>}.
+    Port = integer_to_binary(erlmcp_test_port:unused()),
+    #{url => <<"http://127.0.0.1:", Port/binary, "/mcp">>}.
 
 %% Says what it is, and takes requests to close the connection in the middle of its answer.
 closing() ->

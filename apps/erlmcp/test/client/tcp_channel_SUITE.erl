@@ -118,7 +118,7 @@ notifications_are_sent(_) ->
     #{~"method" := ~"notifications/initialized"} = take(Server).
 
 a_server_that_is_not_there(_) ->
-    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, unused_port()}),
+    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
     {connect, econnrefused} = down(Channel),
     {{failed, {connect, econnrefused}}, []} =
         outcome(request(Channel, 1, ~"ping", #{}), []).
@@ -165,7 +165,7 @@ a_send_for_an_ended_connection_is_not_sent(_) ->
 
 pauses_grow(_) ->
     Began = erlang:monotonic_time(millisecond),
-    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, unused_port()}),
+    Channel = open(erlmcp_tcp_channel, {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()}),
     [{connect, econnrefused} = down(Channel) || _ <- lists:seq(1, 5)],
     %% Half of 100, 200, 400 and 800 at least. When we hear of one says little of it alone.
     Took = erlang:monotonic_time(millisecond) - Began,
@@ -411,12 +411,6 @@ target(Listen) when is_port(Listen) ->
     {tcp, {127, 0, 0, 1}, Port};
 target(Server) ->
     {tcp, ~"127.0.0.1", erlmcp_test_line:port(Server)}.
-
-unused_port() ->
-    {ok, Listen} = listen(),
-    {ok, Port} = inet:port(Listen),
-    ok = gen_tcp:close(Listen),
-    Port.
 
 take(Server) ->
     {ok, Line} = erlmcp_test_line:recv_line(Server, ?PATIENCE),

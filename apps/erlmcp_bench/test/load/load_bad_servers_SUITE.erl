@@ -137,10 +137,8 @@ lost_connections_are_failures_and_opened_again(_) ->
         until(5, lines(Server), #{}).
 
 a_server_that_goes_is_not_reached(_) ->
-    {ok, Listener} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Listener),
-    ok = gen_tcp:close(Listener),
-    {error, {open, econnrefused}} = erlmcp_load:run(#{target => {tcp, {127, 0, 0, 1}, Port}}).
+    Target = {tcp, {127, 0, 0, 1}, erlmcp_test_port:unused()},
+    {error, {open, econnrefused}} = erlmcp_load:run(#{target => Target}).
 
 %% 200 requests a second, of which one is answered after 300 ms: those that were due meanwhile
 %% waited too, and their latencies say so.

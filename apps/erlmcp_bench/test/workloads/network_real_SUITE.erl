@@ -56,10 +56,8 @@ against(Workload, Url) ->
         Workload, #{duration_s => 0.5, connections => 5, against => Url}).
 
 nobody_there_is_a_failure(_) ->
-    {ok, Socket} = gen_tcp:listen(0, [{ip, {127, 0, 0, 1}}]),
-    {ok, Port} = inet:port(Socket),
-    ok = gen_tcp:close(Socket),
-    Url = <<"http://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    Port = integer_to_binary(erlmcp_test_port:unused()),
+    Url = <<"http://127.0.0.1:", Port/binary, "/mcp">>,
     {error, #{failures := [{~"http1_sustained_2k_512b", {open, _}}], results := []}} =
         against(http1_sustained_2k_512b, Url).
 
