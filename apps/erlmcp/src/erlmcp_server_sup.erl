@@ -53,17 +53,21 @@ address({_, Transport, Options} = Id) ->
 init(Given) ->
     {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
        workers := Workers, on_event := OnEvent, listen := Listen}, Catalog} = Given(),
-    Instance = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
-    #{zones := Zones, gate := Gate} = Instance,
-    #{zone_requests := Least} = Limits,
-    case erlmcp_registry:register(Id, Instance) of
+    Own = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
+    case erlmcp_registry:register(Id, Own) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
     end,
+    #{zones := Zones, gate := Gate} = Instance = erlmcp_shared:put(Key, Own),
+    #{zone_requests := Least} = Limits,
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
+    Shared = [Key | [ListenerId || #{id := {listener, ListenerId}} <- Listeners]],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
-          %% First: it ends last, and tells what the others have to tell until then.
+          %% First: it ends last.
+          [#{id => shared, start => {erlmcp_shared, start_link, [Shared]}}]
+          ++
+          %% So does what tells what the others have to tell until then.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++

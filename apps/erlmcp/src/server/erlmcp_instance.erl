@@ -27,7 +27,8 @@ itself, and its row counts the messages that it has not taken yet.
     mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables(),
-    zones := erlmcp_zones:zones()
+    zones := erlmcp_zones:zones(),
+    of_calls := of_calls()
 }.
 
 -doc "What calls know of it. Each has a copy, and so it is little.".
@@ -38,7 +39,9 @@ itself, and its row counts the messages that it has not taken yet.
 }.
 
 -doc "What calls know of an instance.".
--spec of_calls(of_calls()) -> of_calls().
+-spec of_calls(instance() | of_calls()) -> of_calls().
+of_calls(#{of_calls := Known}) ->
+    Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
         maps:with([key, limits, subscriptions, supervisors, tasks, zones], Instance),
@@ -54,14 +57,16 @@ server's supervisor.
 -spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()],
           TaskStore :: {module(), map()}) -> instance().
 new(Key, Limits, Mounts, TaskStore) ->
-    #{key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
+    Instance = #{
+      key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
                                             {write_concurrency, auto}]),
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
-      tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()}.
+      tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()},
+    Instance#{of_calls => of_calls(Instance)}.
 
 gate(Limits) ->
     erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).

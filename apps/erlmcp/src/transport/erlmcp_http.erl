@@ -20,7 +20,8 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 
 -doc """
 The child specification of an HTTP listener, and before it those of the processes that it needs.
-Their tables belong to the calling process, the server's supervisor.
+Their tables belong to the calling process, the server's supervisor. What its connections have in
+common is shared under its reference (`m:erlmcp_shared`).
 """.
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
     {[supervisor:child_spec()], supervisor:child_spec()}.
@@ -32,13 +33,14 @@ child_specs(Ref, Given, Instance) ->
               {nodelay, true}, {backlog, 1024} | erlmcp_listener:send_timeout(SendTimeout)],
     #{receive_timeout_ms := ReceiveTimeout} = Limits,
     Cowboy = cowboy_options(Limits, Options, Instance),
+    _ = erlmcp_shared:put(Ref, {Ref, maps:merge(Cowboy, Settings)}),
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1,
                               handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor,
                               socket_opts => Socket ++ SocketOptions},
-                            erlmcp_http_connection, {Protocol, maps:merge(Cowboy, Settings)}),
+                            erlmcp_http_connection, Protocol),
     {Bearer ++ Tls, erlmcp_listener:child_spec(Spec, Socket)}.
 
 bearer(#{authenticate := {bearer, Given}} = Options) ->

@@ -9,7 +9,7 @@ refusal (`erlmcp_http_refused`) and it ends.
 
 -behaviour(ranch_protocol).
 
--export([start_link/3, init/5]).
+-export([start_link/3, init/4, serve/2]).
 
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
@@ -17,26 +17,43 @@ refusal (`erlmcp_http_refused`) and it ends.
 -type protocol() :: erlmcp_http_plain | cowboy_tls | erlmcp_tls_listener.
 
 -doc false.
--spec start_link(ranch:ref(), module(), {protocol(), cowboy:opts()}) -> {ok, pid()}.
-start_link(Ref, Transport, {Protocol, Options}) ->
-    {ok, proc_lib:spawn_link(?MODULE, init, [self(), Ref, Transport, Protocol, Options])}.
+-spec start_link(ranch:ref(), module(), protocol()) -> {ok, pid()}.
+start_link(Ref, Transport, Protocol) ->
+    {ok, proc_lib:spawn_link(?MODULE, init, [self(), Ref, Transport, Protocol])}.
 
 -doc false.
--spec init(pid(), ranch:ref(), module(), protocol(), cowboy:opts()) -> ok.
-init(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
+-spec init(pid(), ranch:ref(), module(), protocol()) -> ok.
+init(Parent, Given, Transport, Protocol) ->
+    case erlmcp_shared:find(Given) of
+        {ok, {Ref, Options}} -> enter(Parent, Ref, Transport, Protocol, Options);
+        gone -> exit({shutdown, closed})
+    end.
+
+enter(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
     case erlmcp_gate:connect(Gate, #{address => address(Ref)}) of
         {ok, Ticket} ->
-            try
+            serve(Ticket, fun() ->
                 Protocol:connection_process(Parent, Ref, Transport, Options)
-            after
-                erlmcp_gate:leave(Ticket)
-            end;
+            end);
         {refuse, Refusal} ->
             %% What cowboy is told when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
             Cowboys = cowboys(Protocol),
             Cowboys:connection_process(Parent, Ref, Transport,
                                        refusing(Refusal, Parent, Options))
+    end.
+
+%% A process that hibernates forgets all that it is in: what there is to do at its end, too.
+-doc false.
+-spec serve(erlmcp_gate:ticket(), fun(() -> {idle, fun()} | term())) -> ok.
+serve(Ticket, Serve) ->
+    try Serve() of
+        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Ticket, Resume]);
+        _ -> erlmcp_gate:leave(Ticket)
+    catch
+        Class:Reason:Stacktrace ->
+            ok = erlmcp_gate:leave(Ticket),
+            erlang:raise(Class, Reason, Stacktrace)
     end.
 
 cowboys(erlmcp_http_plain) -> cowboy_clear;

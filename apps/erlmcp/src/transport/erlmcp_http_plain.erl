@@ -17,10 +17,15 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -define(BEHIND, 65_536).
 %% Milliseconds that a plain request may take to arrive. Who needs longer is cowboy's to wait for.
 -define(WHOLE, 1000).
+%% Milliseconds in which nothing happens before the process hibernates.
+-define(QUIET, 1000).
 %% Milliseconds in which a client is to have read what it was told last.
 -define(LINGER, 1000).
 %% The number of the first stream: cowboy's own, if the connection becomes its, begin with 1.
 -define(FIRST, (1 bsl 32)).
+
+%% The process has nothing to do and hibernates, and this is what it does when it wakes.
+-type rest() :: {idle, fun(() -> rest() | no_return())}.
 
 -record(plain, {
     parent :: pid(),
@@ -45,7 +50,7 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 }).
 
 -doc false.
--spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> ok.
+-spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> rest() | no_return().
 connection_process(Parent, Ref, Transport, #{request_timeout := Idle} = Options) ->
     {ok, Socket} = ranch:handshake(Ref),
     _ = process_flag(trap_exit, true),
@@ -63,7 +68,10 @@ connection_process(Parent, Ref, Transport, #{request_timeout := Idle} = Options)
         {error, _} -> exit({shutdown, closed})
     end.
 
-loop(#plain{parent = Parent, socket = Socket} = Plain) ->
+loop(Plain) ->
+    loop(patience(Plain), Plain).
+
+loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
     receive
         {tcp, Socket, Bytes} -> arrived(Bytes, Plain);
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
@@ -85,8 +93,8 @@ loop(#plain{parent = Parent, socket = Socket} = Plain) ->
         {system, From, Request} ->
             sys:handle_system_msg(Request, From, Parent, ?MODULE, [], Plain);
         _ -> loop(Plain)
-    after patience(Plain) ->
-        late(Plain)
+    after min(Patience, ?QUIET) ->
+        quiet(Patience, Plain)
     end.
 
 %% The next request may be there already.
@@ -96,6 +104,26 @@ go_on(Plain) -> loop(Plain).
 patience(#plain{stream = {_, _}}) -> infinity;
 patience(#plain{since = none, idle_ms = Idle}) -> Idle;
 patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
+
+quiet(Patience, Plain) when Patience > ?QUIET -> rest(Patience, Plain);
+quiet(_, Plain) -> late(Plain).
+
+%% What it does not need to go on is not kept: the next head is read anew.
+rest(infinity, Plain) ->
+    Resting = Plain#plain{head = none},
+    {idle, fun() -> loop(Resting) end};
+rest(Patience, Plain) ->
+    Resting = Plain#plain{head = none},
+    Timer = erlang:start_timer(Patience - ?QUIET, self(), idle),
+    {idle, fun() -> woken(Timer, Resting) end}.
+
+woken(Timer, Plain) ->
+    case erlang:cancel_timer(Timer) of
+        false ->
+            receive {timeout, Timer, idle} -> loop(0, Plain) end;
+        _ ->
+            loop(Plain)
+    end.
 
 %% Nobody asked for anything; or somebody did, slowly.
 late(#plain{since = none} = Plain) ->
@@ -362,7 +390,7 @@ now_ms() ->
     erlang:monotonic_time(millisecond).
 
 -doc false.
--spec system_continue(pid(), list(), #plain{}) -> no_return().
+-spec system_continue(pid(), list(), #plain{}) -> rest() | no_return().
 system_continue(_, _, Plain) ->
     loop(Plain).
 

@@ -23,7 +23,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 
 -doc "The child specification of a TCP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
-child_spec(Ref, Options, #{limits := Limits} = Instance) ->
+child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
     SocketOptions = [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
                      {port, maps:get(port, Options, 0)},
@@ -34,7 +34,7 @@ child_spec(Ref, Options, #{limits := Limits} = Instance) ->
     Spec = ranch:child_spec(Ref, ranch_tcp,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1, socket_opts => SocketOptions},
-                            ?MODULE, {maps:get(principal, Options, anonymous), Instance}),
+                            ?MODULE, {maps:get(principal, Options, anonymous), Key}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
 -doc "What there is to know of a listener at this address.".
@@ -44,12 +44,18 @@ address({Ip, Port}) ->
     #{ip => Ip, port => Port, url => <<"tcp://", (erlmcp_host:authority(Ip, Port))/binary>>}.
 
 -doc false.
-start_link(Ref, _, {Principal, Instance}) ->
-    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Principal, Instance])}.
+start_link(Ref, _, {Principal, Key}) ->
+    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Principal, Key])}.
 
 -doc false.
--spec init(ranch:ref(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
+-spec init(ranch:ref(), erlmcp_auth:principal(), Server :: reference()) -> ok.
+init(Ref, Principal, Key) ->
+    case erlmcp_shared:find(Key) of
+        {ok, Instance} -> serve(Ref, Principal, Instance);
+        gone -> exit({shutdown, closed})
+    end.
+
+serve(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
     #{receive_timeout_ms := Timeout, send_timeout_ms := SendTimeout} = Limits,
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
