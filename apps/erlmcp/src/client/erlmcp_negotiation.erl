@@ -104,9 +104,10 @@ discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
 ->
     Error;
 discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
-    case is_old(Reason) orelse Rules =:= line andalso is_mute(Reason) of
-        true -> session(erlmcp_revision:latest(session), Client, Epoch);
-        false -> Error
+    case {is_old(Reason), Rules} of
+        {true, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
+        {false, line} -> unheard(is_mute(Reason), Error, Client, Epoch);
+        {false, http} -> Error
     end;
 discovered({error, _} = Error, _, _, _) ->
     Error;
@@ -126,6 +127,17 @@ is_old(_) -> false.
 is_mute({timeout, _}) -> true;
 is_mute({closed, _}) -> true;
 is_mute(_) -> false.
+
+%% One that was only slow says what it supports when it is asked to `initialize`.
+unheard(false, Error, _, _) ->
+    Error;
+unheard(true, _, Client, Epoch) ->
+    case session(erlmcp_revision:latest(session), Client, Epoch) of
+        {error, {rpc, #{code := -32022}}} = Unsupported ->
+            discovered(Unsupported, Client, Epoch, never);
+        Outcome ->
+            Outcome
+    end.
 
 %% A modern server that has no revision of ours may have an older one.
 offered(Versions, Client, Epoch) ->

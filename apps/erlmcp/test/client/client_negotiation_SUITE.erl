@@ -10,6 +10,7 @@ servers are scripts on sockets, one for each kind that there is.
 -export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
          bad_request_falls_back/1, every_old_answer_falls_back/1, silence_on_tcp_falls_back/1,
+         slow_modern_server_is_no_older_one/1,
          era_is_remembered/1, remembered_era_is_given_up/1, pinned_era_is_not_left/1,
          session_is_opened/1, server_may_choose_an_older_revision/1, unknown_revision_is_refused/1,
          lost_session_is_opened_again_once/1, session_lost_twice_is_an_error/1,
@@ -23,8 +24,8 @@ servers are scripts on sockets, one for each kind that there is.
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,
      no_common_version, modern_error_is_no_fallback, bad_request_falls_back,
-     every_old_answer_falls_back, silence_on_tcp_falls_back, trouble_on_http_is_no_era,
-     era_is_remembered,
+     every_old_answer_falls_back, silence_on_tcp_falls_back, slow_modern_server_is_no_older_one,
+     trouble_on_http_is_no_era, era_is_remembered,
      remembered_era_is_given_up, pinned_era_is_not_left, session_is_opened,
      server_may_choose_an_older_revision, unknown_revision_is_refused,
      lost_session_is_opened_again_once, session_lost_twice_is_an_error, server_that_comes_later,
@@ -121,6 +122,27 @@ silence_on_tcp_falls_back(_) ->
     {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 1000}}),
     {ok, #{revision := '2025-11-25'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
     {ok, []} = erlmcp_client:list_tools(Client).
+
+%% It was only slow, as one that starts is, and says so when it is asked to `initialize`.
+slow_modern_server_is_no_older_one(_) ->
+    Asked = counters:new(1, []),
+    #{port := Port} = erlmcp_test_peer:tcp(
+        fun(#{~"method" := ~"initialize"} = Message) ->
+               [erlmcp_test_peer:error(Message, -32022, #{supported => [~"2026-07-28"],
+                                                          requested => ~"2025-11-25"})];
+           (#{~"method" := ~"server/discover"} = Message) ->
+               ok = counters:add(Asked, 1, 1),
+               [body(modern(#{message => Message})) || counters:get(Asked, 1) > 1];
+           (#{~"method" := ~"tools/list"} = Message) ->
+               [body(modern(#{message => Message}))];
+           (_) ->
+               []
+        end),
+    {ok, Client} = erlmcp_client:start_link({tcp, ~"127.0.0.1", Port, #{timeout => 1000}}),
+    {ok, #{revision := '2026-07-28'}} = erlmcp_client:server(Client, #{timeout => ?WAIT}),
+    {ok, []} = erlmcp_client:list_tools(Client, #{timeout => ?WAIT}).
+
+body({200, [], Body}) -> Body.
 
 %% An era is told by an answer: a server that is slow, or breaks, has not told its own.
 trouble_on_http_is_no_era(_) ->
