@@ -87,7 +87,7 @@ is the last of it).
 """.
 -type listen() :: #{
     id := erlmcp_message:id(), topics := [topic()],
-    acknowledged := iodata(), closed := [iodata(), ...]
+    acknowledged := iodata(), closed := erlmcp_subscription:closing()
 }.
 -type effect() ::
     erlmcp_reply:reply()

@@ -4,7 +4,12 @@ What clients ask to be told of: the URI of `resources/subscribe`, and the filter
 `subscriptions/listen` with what is agreed to of it. Pure.
 """.
 
--export([uri/1, listen/4]).
+-export([uri/1, listen/4, closed/1]).
+
+-export_type([closing/0]).
+
+-doc "What the end of a subscription is told with, of which little is kept as long as it is open.".
+-opaque closing() :: {erlmcp_message:id(), erlmcp_revision:revision(), ServerMeta :: binary()}.
 
 %% URIs in one filter, and bytes of one.
 -define(MAX_URIS, 1000).
@@ -26,7 +31,7 @@ too_long(Field) ->
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
              erlmcp_catalog:catalog()) ->
     {listen, erlmcp_engine:listen()} | {error, erlmcp_refusal:refusal()}.
-listen(Id, Params, #{revision := Revision} = Client, Catalog) ->
+listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
     maybe
         true ?= is_map_key(~"notifications", Params)
             orelse {error, erlmcp_params:missing(~"notifications")},
@@ -38,6 +43,7 @@ listen(Id, Params, #{revision := Revision} = Client, Catalog) ->
         true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
         true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
             orelse {error, too_long(~"notifications.resourceSubscriptions")},
+        Id = own(Given),
         %% What no resource is, or not for this client, is left out of what is agreed to.
         Uris = [Uri || Uri <- Asked, may_read(Uri, Client, Catalog)],
         Honoured = maps:from_list([{Name, true} || {Name, _} <- Lists]
@@ -51,8 +57,14 @@ listen(Id, Params, #{revision := Revision} = Client, Catalog) ->
                    topics => [Topic || {_, Topic} <- Lists]
                        ++ [{uri, binary:copy(Uri)} || Uri <- Uris] ++ TaskTopics,
                    acknowledged => Acknowledged,
-                   closed => closed(Id, Meta, Revision, Catalog)}}
+                   %% Not the catalog's own: when that changes, who has a part of it is
+                   %% collected, and there may be many.
+                   closed => {Id, Revision, binary:copy(erlmcp_catalog:server_meta(Catalog))}}}
     end.
+
+%% It is kept, and apart from its message.
+own(Id) when is_binary(Id) -> binary:copy(Id);
+own(Id) -> Id.
 
 may_read(Uri, #{principal := Principal, scopes := Scopes}, Catalog) ->
     case erlmcp_catalog:resource(Uri, Principal, Catalog) of
@@ -74,9 +86,10 @@ too_many_uris(Count) ->
     erlmcp_refusal:new(invalid_params, ~"notifications.resourceSubscriptions: too many URIs",
                        #{code => -32602, limit => ?MAX_URIS, observed => Count}).
 
-%% That the server ends it, and then the answer to the request, which is the end of its stream.
-closed(Id, Meta, Revision, Catalog) ->
-    Server = json:decode(erlmcp_catalog:server_meta(Catalog)),
-    ServerMeta = json:encode(maps:merge(Server, Meta)),
+-doc "That the server ends it, and then the answer to the request, which is the end of its stream.".
+-spec closed(closing()) -> [iodata(), ...].
+closed({Id, Revision, ServerMeta}) ->
+    Meta = #{~"io.modelcontextprotocol/subscriptionId" => Id},
+    Whole = json:encode(maps:merge(json:decode(ServerMeta), Meta)),
     [erlmcp_message:notification(~"notifications/cancelled", #{~"requestId" => Id}),
-     erlmcp_message:result(Id, erlmcp_result:object([], Revision, ServerMeta))].
+     erlmcp_message:result(Id, erlmcp_result:object([], Revision, Whole))].

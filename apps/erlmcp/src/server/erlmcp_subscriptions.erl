@@ -5,6 +5,8 @@ them. A change is encoded once for all of them, and sent by who publishes it.
 
 A change of what only some may see is told to those of them alone.
 
+Every session hears of the three lists. That is one row of each, `lists`, and not three.
+
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
 `received/1` with it when it is about to write that. Until then it is not told again that the same
 thing changed: it will look after it was told, and sees what it is then. So what waits for one that
@@ -16,14 +18,20 @@ the specification lets it: clients look at tasks.
 -export([new/0, add/5, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
 
--export_type([subscription/0, told/0]).
+-export_type([subscription/0, told/0, pending/0]).
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
 -doc "What sessions are told, and what stateless subscriptions are.".
 -type told() :: {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
+-doc "Where it is counted what waits for a subscriber.".
+-opaque pending() :: {counters:counters_ref(), pos_integer()}.
+
 -define(PENDING, 1000).
+
+%% The lists, each with the number of the counter that a session has for it.
+-define(LISTS, #{tool => 1, prompt => 2, resource => 3}).
 
 -doc "A table without subscribers. It belongs to the calling process.".
 -spec new() -> ets:table().
@@ -35,14 +43,26 @@ new() ->
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
-    true = ets:insert(Table, [{{Topic, Owner, Subscription}, counters:new(1, []), Principal}
-                              || Topic <- Topics]),
+    true = ets:insert(Table, [{{Key, Owner, Subscription}, pending(Key), Principal}
+                              || Key <- keys(Topics, Subscription)]),
     ok.
+
+pending(lists) -> counters:new(map_size(?LISTS), []);
+pending(_) -> counters:new(1, []).
+
+keys(Topics, session) ->
+    case lists:partition(fun(Topic) -> is_map_key(Topic, ?LISTS) end, Topics) of
+        {[], Others} -> Others;
+        {_, Others} -> [lists | Others]
+    end;
+keys(Topics, _) ->
+    Topics.
 
 -doc "Removes a subscriber from topics.".
 -spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
 remove(Topics, Owner, Subscription, Table) ->
-    lists:foreach(fun(Topic) -> ets:delete(Table, {Topic, Owner, Subscription}) end, Topics).
+    lists:foreach(fun(Key) -> ets:delete(Table, {Key, Owner, Subscription}) end,
+                  keys(Topics, Subscription)).
 
 -doc "Removes the session that is told of this task.".
 -spec remove_task(Id :: binary(), ets:table()) -> ok.
@@ -69,18 +89,29 @@ publish(Topic, Audience, Told, Table) ->
                           Subscribers)
     end.
 
-subscribers(Topic, all, Table) ->
-    ets:select(Table, [{{{Topic, '$1', '$2'}, '$3', '_'}, [], [{{'$1', '$2', '$3'}}]}]);
+%% Of each its row, and the counter there of what waits for it.
 subscribers(Topic, Audience, Table) ->
-    Match = [{{{Topic, '$1', '$2'}, '$3', '$4'}, [], [{{'$4', {{'$1', '$2', '$3'}}}}]}],
-    [Subscriber || {Principal, Subscriber} <- ets:select(Table, Match),
-                   erlmcp_definition:sees(Principal, Audience)].
+    case ?LISTS of
+        #{Topic := Counter} ->
+            rows(Topic, 1, Audience, Table) ++ rows(lists, Counter, Audience, Table);
+        #{} ->
+            rows(Topic, 1, Audience, Table)
+    end.
+
+rows(Key, Counter, all, Table) ->
+    ets:select(Table, [{{{Key, '_', '_'}, '$1', '_'}, [],
+                        [{{{element, 1, '$_'}, '$1', Counter}}]}]);
+rows(Key, Counter, Audience, Table) ->
+    Match = [{{{Key, '_', '_'}, '$1', '$2'}, [],
+              [{{'$2', {{{element, 1, '$_'}, '$1', Counter}}}}]}],
+    [Row || {Principal, Row} <- ets:select(Table, Match),
+            erlmcp_definition:sees(Principal, Audience)].
 
 -doc "Tells the sessions that watch a topic what is encoded already.".
 -spec pass_on(erlmcp_engine:topic(), Notification :: binary(), ets:table()) -> ok.
 pass_on(Topic, Notification, Table) ->
     lists:foreach(
-        fun({_, session, _} = Subscriber) ->
+        fun({{_, _, session}, _, _} = Subscriber) ->
                 tell(Subscriber, Topic, {Notification, ~"", ~""}, Table);
            (_) ->
                 ok
@@ -89,21 +120,21 @@ pass_on(Topic, Notification, Table) ->
 -doc "The subscriber that a session is, whose process this is.".
 -spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
-    %% Every session hears of its lists from its beginning.
-    case ets:select(Table, [{{{tool, {Pid, '$1'}, session}, '_', '_'}, [], ['$1']}]) of
+    %% It is one from its beginning.
+    case ets:select(Table, [{{{lists, {Pid, '$1'}, session}, '_', '_'}, [], ['$1']}]) of
         [Tag] -> {Pid, Tag};
         [] -> none
     end.
 
-tell({{Pid, Tag} = Owner, Subscription, Pending}, Topic, Encoded, Table) ->
-    case is_process_alive(Pid) andalso counters:get(Pending, 1) < may_wait(Topic) of
+tell({{_, {Pid, Tag}, Subscription} = Key, Pending, Counter}, Topic, Encoded, Table) ->
+    case is_process_alive(Pid) andalso counters:get(Pending, Counter) < may_wait(Topic) of
         true ->
-            ok = counters:add(Pending, 1, 1),
-            Pid ! {Tag, {event, Subscription, Topic, Encoded, Pending}},
+            ok = counters:add(Pending, Counter, 1),
+            Pid ! {Tag, {event, Subscription, Topic, Encoded, {Pending, Counter}}},
             ok;
         false ->
             %% One that was killed could not take its rows with it.
-            is_process_alive(Pid) orelse ets:delete(Table, {Topic, Owner, Subscription}),
+            is_process_alive(Pid) orelse ets:delete(Table, Key),
             ok
     end.
 
@@ -129,9 +160,9 @@ sweep(Table) ->
                   end, Keys).
 
 -doc "An event is about to be written: what changes from now on is told again.".
--spec received(Pending :: counters:counters_ref()) -> ok.
-received(Pending) ->
-    counters:sub(Pending, 1, 1).
+-spec received(pending()) -> ok.
+received({Pending, Counter}) ->
+    counters:sub(Pending, Counter, 1).
 
 %% A session's notification whole, a stateless one around the id of its subscription.
 encode({{SessionMethod, SessionParams}, {Method, Params}}) ->

@@ -22,7 +22,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     places := [erlmcp_gate:ticket()],
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
-                     {[erlmcp_engine:topic()], Closed :: [iodata()]}},
+                     {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
     calls := erlmcp_calls:calls()
 }.
 
@@ -77,10 +77,11 @@ end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
         lines(erlmcp_line:flush(Framing), [], Connection),
     %% The subscriptions of a client that has no more to say end, and it may still read so.
-    Closed = [framed(Bytes, Next)
-              || Id := {_, Messages} <- Watched, Id =/= session, Bytes <- Messages],
+    Ends = [framed(Bytes, Next)
+            || Id := {_, Closed} <- Watched, Id =/= session,
+               Bytes <- erlmcp_subscription:closed(Closed)],
     ok = unwatch(Next),
-    {[Out, Closed], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
+    {[Out, Ends], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
 lines([], Out, Connection) ->
     {lists:reverse(Out), Connection};
@@ -131,7 +132,7 @@ handle(Json, Admitted, Connection) ->
 
 %% A session hears of changes of the lists from its beginning.
 opened(none, #{session := #{}} = Connection) ->
-    watch(session, [tool, prompt, resource], [], Connection);
+    watch(session, [tool, prompt, resource], none, Connection);
 opened(_, Connection) ->
     Connection.
 
@@ -258,7 +259,7 @@ info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) whe
     case Watched of
         #{Id := {Topics, Closed}} ->
             ok = unwatch(Id, Topics, Connection),
-            {[framed(Message, Connection) || Message <- Closed],
+            {[framed(Message, Connection) || Message <- erlmcp_subscription:closed(Closed)],
              Connection#{watched := maps:remove(Id, Watched)}};
         #{} ->
             {[], Connection}

@@ -45,7 +45,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
-        | {listen, erlmcp_message:id(), [erlmcp_engine:topic()], Closed :: [iodata()]},
+        | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
+           Closed :: erlmcp_subscription:closing()},
     place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
     %% whether the client does not read, and who is to be told when it has
@@ -90,7 +91,7 @@ asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Princi
     case erlmcp_http_session:get(Id, Principal, {Owner, Headers}, Instance) of
         {ok, Pid} ->
             expire(Stream),
-            start_stream(erlmcp_sse:comment(), Stream#stream{call = {session, Pid}});
+            start_stream(erlmcp_sse:comment(), lasting(Stream#stream{call = {session, Pid}}));
         {refuse, Refusal} -> {erlmcp_http_response:refuse(Refusal), Stream}
     end;
 asked({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
@@ -265,8 +266,12 @@ listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Clo
             First = #{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged},
             expire(Stream),
             start_stream(erlmcp_sse:event(First),
-                         Stream#stream{call = {listen, Id, Topics, Closed}})
+                         lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
     end.
+
+%% What may stay open for long keeps nothing of its request.
+lasting(#stream{config = Config} = Stream) ->
+    Stream#stream{headers = #{}, config = maps:without([identity, insufficient], Config)}.
 
 %% What the call, the session and the timers send.
 
@@ -290,10 +295,10 @@ info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
     {[], Stream#stream{full = false, unsaid = []}};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
-    {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
+    {closed(Closed), Stream};
 %% What is open ends with the token that it was opened with; its client comes back with another.
 info(_, {identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
-    {[{data, fin, [erlmcp_sse:event(Message) || Message <- Closed]}, stop], Stream};
+    {closed(Closed), Stream};
 info(_, {identity, expired}, Stream) ->
     {[{data, fin, <<>>}, stop], Stream};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
@@ -319,6 +324,10 @@ info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:late(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
+
+closed(Closed) ->
+    Messages = erlmcp_subscription:closed(Closed),
+    [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
 
 said(Bytes, #stream{streaming = true} = Stream) ->
     {erlmcp_http_response:event(Bytes), Stream};

@@ -122,7 +122,8 @@ silent(_) -> [].
 answers({Change, Id, Uri}, Id) when Change =:= subscribe; Change =:= unsubscribe ->
     is_binary(Uri);
 answers({listen, #{id := Id, topics := Topics, acknowledged := Acknowledged,
-                   closed := [Cancelled, Closed]}}, Id) ->
+                   closed := Closing}}, Id) ->
+    [Cancelled, Closed] = erlmcp_subscription:closed(Closing),
     #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
         decoded(Cancelled),
     Subscription = ~"io.modelcontextprotocol/subscriptionId",
