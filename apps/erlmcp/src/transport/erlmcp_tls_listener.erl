@@ -1,8 +1,8 @@
 -module(erlmcp_tls_listener).
 -moduledoc """
 What an HTTP listener shows in TLS: the process that reads its certificates and keys, and again when
-their files have changed, so that they are replaced without a restart; and the connections' own way
-in, which takes what is current. Connections that are there already keep what they began with.
+their files have changed, so that they are replaced without a restart. A connection takes what is
+current (`m:erlmcp_http_tls`), and keeps what it began with.
 
 Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
 are logged, and what was there before stays.
@@ -10,8 +10,7 @@ are logged, and what was there before stays.
 
 -behaviour(gen_server).
 
--export([options/2, has_files/1, new/0, child_spec/2, start_link/2]).
--export([connection_process/4]).
+-export([options/2, has_files/1, new/0, child_spec/2, start_link/2, current/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% Milliseconds between two looks at the files.
@@ -65,6 +64,11 @@ new() ->
 -spec child_spec(ets:table(), [ssl:tls_server_option()]) -> supervisor:child_spec().
 child_spec(Table, Options) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options]}}.
+
+-doc "What was read last: options of a handshake.".
+-spec current(ets:table()) -> [ssl:tls_server_option()].
+current(Table) ->
+    ets:lookup_element(Table, current, 2).
 
 -doc false.
 -spec start_link(ets:table(), [ssl:tls_server_option()]) -> gen_server:start_ret().
@@ -126,17 +130,3 @@ changed(#state{options = Options, names = Names} = State) ->
             logger:warning(#{what => certificates_kept, file => File, reason => Reason})
     end,
     State.
-
-%% The connections.
-
-%% What cowboy's own does for TLS, with the current certificates.
--doc false.
--spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> ok.
-connection_process(Parent, Ref, Transport, #{erlmcp_tls := Table} = Options) ->
-    {ok, Socket} = ranch:handshake(Ref, ets:lookup_element(Table, current, 2)),
-    _ = process_flag(trap_exit, true),
-    Protocol = case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> cowboy_http2;
-        _ -> cowboy_http
-    end,
-    Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).
