@@ -27,6 +27,10 @@ are logged, and what was there before stays.
 The options of the listening socket. The user's take the place of those of the same name: TLS 1.3
 and 1.2 with OTP's ciphers in this order, and no renegotiation. Where certificates say who asks, a
 client must have one that an authority of `cacertfile` or `cacerts` has signed.
+
+Clients that come back may resume what they had, for which the listener keeps nothing in TLS 1.3:
+it is in their tickets, under a key of this listener alone. Where they have to show certificates they
+do so each time, since what was shown may be worth nothing any more.
 """.
 -spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
 options(Own, Authenticate) ->
@@ -37,8 +41,19 @@ options(Own, Authenticate) ->
     Defaults = Asked ++ [{versions, ['tlsv1.3', 'tlsv1.2']}, {honor_cipher_order, true},
                          {client_renegotiation, false}, {secure_renegotiate, true},
                          {alpn_preferred_protocols, [~"h2", ~"http/1.1"]}],
-    [hidden(Option) || Option <- Own]
-        ++ [Option || {Name, _} = Option <- Defaults, not lists:keymember(Name, 1, Own)].
+    Known = with_others(Own, Defaults),
+    [hidden(Option) || Option <- with_others(Known, resumption(Known))].
+
+%% The others are those that are not given.
+with_others(Own, Others) ->
+    Own ++ [Option || {Name, _} = Option <- Others, not lists:keymember(Name, 1, Own)].
+
+%% TLS takes no option of a version that is not spoken.
+resumption(Known) ->
+    {versions, Versions} = lists:keyfind(versions, 1, Known),
+    Asked = lists:member({verify, verify_peer}, Known),
+    [{session_tickets, stateless} || lists:member('tlsv1.3', Versions), not Asked]
+        ++ [{reuse_sessions, false} || lists:member('tlsv1.2', Versions), Asked].
 
 %% Supervisors log what a listener that fails was started with.
 hidden({password, Password}) when not is_function(Password) -> {password, fun() -> Password end};
