@@ -29,8 +29,8 @@ and 1.2 with OTP's ciphers in this order, and no renegotiation. Where certificat
 client must have one that an authority of `cacertfile` or `cacerts` has signed.
 
 Clients that come back may resume what they had, for which the listener keeps nothing in TLS 1.3:
-it is in their tickets, under a key of this listener alone. Where they have to show certificates they
-do so each time, since what was shown may be worth nothing any more.
+it is in their tickets, under a key of this listener alone. Where they have to show certificates
+they do so each time, since what was shown may be worth nothing any more.
 """.
 -spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
 options(Own, Authenticate) ->
