@@ -56,9 +56,9 @@ security(#{tls := Given} = Options) ->
         true ->
             Table = erlmcp_tls_listener:new(),
             {[erlmcp_tls_listener:child_spec(Table, Tls)], ranch_ssl,
-             {erlmcp_tls_listener, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
+             {erlmcp_http_tls, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
         false ->
-            {[], ranch_ssl, {cowboy_tls, #{}}, Tls}
+            {[], ranch_ssl, {erlmcp_http_tls, #{}}, Tls}
     end;
 security(_) ->
     {[], ranch_tcp, {erlmcp_http_plain, #{}}, []}.

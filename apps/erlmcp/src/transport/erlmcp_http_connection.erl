@@ -1,10 +1,10 @@
 -module(erlmcp_http_connection).
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, and then it is cowboy's, or in the
-clear that of plain requests first (`erlmcp_http_plain`). One for which
-there is no place is not left waiting in a queue of the system's: its requests are answered with the
-refusal (`erlmcp_http_refused`) and it ends.
+a place before anything is read, also before a TLS handshake, and then it is that of plain requests
+(`erlmcp_http_plain`), and cowboy's if others come. One for which there is no place is not left
+waiting in a queue of the system's: its requests are answered with the refusal
+(`erlmcp_http_refused`) and it ends.
 """.
 
 -behaviour(ranch_protocol).
@@ -14,7 +14,7 @@ refusal (`erlmcp_http_refused`) and it ends.
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
 
--type protocol() :: erlmcp_http_plain | cowboy_tls | erlmcp_tls_listener.
+-type protocol() :: erlmcp_http_plain | erlmcp_http_tls.
 
 -doc false.
 -spec start_link(ranch:ref(), module(), protocol()) -> {ok, pid()}.
@@ -57,7 +57,7 @@ serve(Ticket, Serve) ->
     end.
 
 cowboys(erlmcp_http_plain) -> cowboy_clear;
-cowboys(Protocol) -> Protocol.
+cowboys(erlmcp_http_tls) -> erlmcp_http_tls.
 
 %% The message with the socket is for ranch:handshake/1, which takes it when it is its turn.
 address(Ref) ->

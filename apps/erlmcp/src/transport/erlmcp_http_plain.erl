@@ -1,14 +1,15 @@
 -module(erlmcp_http_plain).
 -moduledoc """
-The short way of an HTTP/1.1 request in the clear: the process of a connection on which nothing but
-plain requests come (`m:erlmcp_http_plain_head`), each as a whole. They go to the same stream
-handlers, and have their answers from them, as cowboy's, without what cowboy does for all of HTTP.
+The short way of an HTTP/1.1 request, in the clear or over TLS: the process of a connection on which
+nothing but plain requests come (`m:erlmcp_http_plain_head`), each as a whole. They go to the same
+stream handlers, and have their answers from them, as cowboy's, without what cowboy does for all of
+HTTP.
 
 With the first bytes that are anything else the connection becomes cowboy's, which is given them to
 read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
 """.
 
--export([connection_process/4]).
+-export([connection_process/4, init/6]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
 %% Packets until the socket is asked for again.
@@ -30,7 +31,7 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -record(plain, {
     parent :: pid(),
     ref :: ranch:ref(),
-    socket :: inet:socket(),
+    socket :: erlmcp_http_socket:socket(),
     transport :: module(),
     options :: cowboy:opts(),
     idle_ms :: pos_integer(),
@@ -51,18 +52,26 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 
 -doc false.
 -spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> rest() | no_return().
-connection_process(Parent, Ref, Transport, #{request_timeout := Idle} = Options) ->
+connection_process(Parent, Ref, Transport, Options) ->
     {ok, Socket} = ranch:handshake(Ref),
     _ = process_flag(trap_exit, true),
+    init(Parent, Ref, Socket, Transport, undefined, Options).
+
+%% As cowboy's protocols have it.
+-doc false.
+-spec init(pid(), ranch:ref(), erlmcp_http_socket:socket(), module(), undefined,
+           cowboy:opts()) -> rest() | no_return().
+init(Parent, Ref, Socket, Transport, undefined, #{request_timeout := Idle} = Options) ->
     maybe
         {ok, Peer} ?= Transport:peername(Socket),
         {ok, Sock} ?= Transport:sockname(Socket),
+        {ok, Scheme, Certificate} ?= erlmcp_http_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
         #{erlmcp := #{path := Path}} = Options,
         loop(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                     options = Options, idle_ms = Idle,
                     request = #{ref => Ref, pid => self(), peer => Peer, sock => Sock,
-                                cert => undefined, method => ~"POST", scheme => ~"http",
+                                cert => Certificate, method => ~"POST", scheme => Scheme,
                                 path => Path, qs => <<>>, version => 'HTTP/1.1'}})
     else
         {error, _} -> exit({shutdown, closed})
@@ -73,12 +82,12 @@ loop(Plain) ->
 
 loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
     receive
-        {tcp, Socket, Bytes} -> arrived(Bytes, Plain);
+        {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Plain);
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
-        {tcp_passive, Socket} -> loop(read_on(Plain));
-        {tcp_closed, Socket} ->
+        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive -> loop(read_on(Plain));
+        {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             ended({socket_error, closed, 'The socket has been closed.'}, Plain);
-        {tcp_error, Socket, Why} ->
+        {Tag, Socket, Why} when Tag =:= tcp_error; Tag =:= ssl_error ->
             ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain);
         {'EXIT', Parent, shutdown} -> closing(Plain);
         {'EXIT', Parent, Reason} ->
@@ -166,8 +175,9 @@ read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
             case Behind of
                 <<Body:Length/binary, Rest/binary>> ->
                     #{headers := Headers, host := Host, port := Port} = Read,
-                    Request = Common#{headers => Headers, host => Host, port => port(Port),
-                                      has_body => Length > 0, body_length => Length},
+                    Request = Common#{headers => Headers, host => Host,
+                                      port => port(Port, Common), has_body => Length > 0,
+                                      body_length => Length},
                     request(Request, Body, Plain#plain{buffer = Rest,
                                                        head = {Head, Request, Length}});
                 _ ->
@@ -177,8 +187,9 @@ read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
         other -> hand_over(Plain)
     end.
 
-port(undefined) -> 80;
-port(Port) -> Port.
+port(undefined, #{scheme := ~"http"}) -> 80;
+port(undefined, #{scheme := ~"https"}) -> 443;
+port(Port, _) -> Port.
 
 unfinished(#plain{since = none} = Plain) -> loop(Plain#plain{since = now_ms()});
 unfinished(Plain) -> loop(Plain).
@@ -337,54 +348,22 @@ ended(Reason, #plain{socket = Socket, transport = Transport, children = Children
     ok = terminate_stream(Reason, Plain),
     ok = cowboy_children:terminate(Children),
     case Transport:shutdown(Socket, write) of
-        ok -> linger(Socket, Transport, now_ms() + ?LINGER);
+        ok -> erlmcp_http_socket:linger(Transport, Socket, ?LINGER);
         {error, _} -> ok
     end,
     exit({shutdown, Reason}).
-
-%% What it still sends is read, or a reset would take from it what it was told.
-linger(Socket, Transport, End) ->
-    _ = Transport:setopts(Socket, [{active, ?ACTIVE}]),
-    lingering(Socket, Transport, End).
-
-lingering(Socket, Transport, End) ->
-    receive
-        {tcp_closed, Socket} -> ok;
-        {tcp_error, Socket, _} -> ok;
-        {tcp_passive, Socket} -> linger(Socket, Transport, End);
-        _ -> lingering(Socket, Transport, End)
-    after max(0, End - now_ms()) ->
-        ok
-    end.
 
 %% Cowboy reads what was read of the next request as if it came now.
 hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                  options = Options, buffer = Buffer, children = Children}) ->
     ok = cowboy_children:terminate(Children),
-    _ = Transport:setopts(Socket, [{active, false}]),
-    self() ! {tcp, Socket, all_of(Socket, Buffer)},
-    _ = [self() ! End || End <- end_of(Socket)],
+    _ = [self() ! Message || Message <- erlmcp_http_socket:unread(Transport, Socket, Buffer)],
+    %% Over TLS, HTTP/2 is agreed on beforehand.
     Protocol = case Buffer of
-        <<"PRI", _/binary>> -> cowboy_http2;
+        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> cowboy_http2;
         _ -> cowboy_http
     end,
     Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).
-
-all_of(Socket, Buffer) ->
-    receive
-        {tcp, Socket, Bytes} -> all_of(Socket, <<Buffer/binary, Bytes/binary>>);
-        {tcp_passive, Socket} -> all_of(Socket, Buffer)
-    after 0 ->
-        Buffer
-    end.
-
-end_of(Socket) ->
-    receive
-        {tcp_closed, Socket} = End -> [End];
-        {tcp_error, Socket, _} = End -> [End]
-    after 0 ->
-        []
-    end.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

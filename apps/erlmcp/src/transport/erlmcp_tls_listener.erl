@@ -1,8 +1,8 @@
 -module(erlmcp_tls_listener).
 -moduledoc """
 What an HTTP listener shows in TLS: the process that reads its certificates and keys, and again when
-their files have changed, so that they are replaced without a restart; and the connections' own way
-in, which takes what is current. Connections that are there already keep what they began with.
+their files have changed, so that they are replaced without a restart. A connection takes what is
+current (`m:erlmcp_http_tls`), and keeps what it began with.
 
 Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
 are logged, and what was there before stays.
@@ -10,8 +10,7 @@ are logged, and what was there before stays.
 
 -behaviour(gen_server).
 
--export([options/2, has_files/1, new/0, child_spec/2, start_link/2]).
--export([connection_process/4]).
+-export([options/2, has_files/1, new/0, child_spec/2, start_link/2, current/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% Milliseconds between two looks at the files.
@@ -28,6 +27,10 @@ are logged, and what was there before stays.
 The options of the listening socket. The user's take the place of those of the same name: TLS 1.3
 and 1.2 with OTP's ciphers in this order, and no renegotiation. Where certificates say who asks, a
 client must have one that an authority of `cacertfile` or `cacerts` has signed.
+
+Clients that come back may resume what they had, for which the listener keeps nothing in TLS 1.3:
+it is in their tickets, under a key of this listener alone. Where they have to show certificates
+they do so each time, since what was shown may be worth nothing any more.
 """.
 -spec options([ssl:tls_server_option()], Authenticate :: term()) -> [ssl:tls_server_option()].
 options(Own, Authenticate) ->
@@ -38,8 +41,19 @@ options(Own, Authenticate) ->
     Defaults = Asked ++ [{versions, ['tlsv1.3', 'tlsv1.2']}, {honor_cipher_order, true},
                          {client_renegotiation, false}, {secure_renegotiate, true},
                          {alpn_preferred_protocols, [~"h2", ~"http/1.1"]}],
-    [hidden(Option) || Option <- Own]
-        ++ [Option || {Name, _} = Option <- Defaults, not lists:keymember(Name, 1, Own)].
+    Known = with_others(Own, Defaults),
+    [hidden(Option) || Option <- with_others(Known, resumption(Known))].
+
+%% The others are those that are not given.
+with_others(Own, Others) ->
+    Own ++ [Option || {Name, _} = Option <- Others, not lists:keymember(Name, 1, Own)].
+
+%% TLS takes no option of a version that is not spoken.
+resumption(Known) ->
+    {versions, Versions} = lists:keyfind(versions, 1, Known),
+    Asked = lists:member({verify, verify_peer}, Known),
+    [{session_tickets, stateless} || lists:member('tlsv1.3', Versions), not Asked]
+        ++ [{reuse_sessions, false} || lists:member('tlsv1.2', Versions), Asked].
 
 %% Supervisors log what a listener that fails was started with.
 hidden({password, Password}) when not is_function(Password) -> {password, fun() -> Password end};
@@ -65,6 +79,11 @@ new() ->
 -spec child_spec(ets:table(), [ssl:tls_server_option()]) -> supervisor:child_spec().
 child_spec(Table, Options) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options]}}.
+
+-doc "What was read last: options of a handshake.".
+-spec current(ets:table()) -> [ssl:tls_server_option()].
+current(Table) ->
+    ets:lookup_element(Table, current, 2).
 
 -doc false.
 -spec start_link(ets:table(), [ssl:tls_server_option()]) -> gen_server:start_ret().
@@ -126,17 +145,3 @@ changed(#state{options = Options, names = Names} = State) ->
             logger:warning(#{what => certificates_kept, file => File, reason => Reason})
     end,
     State.
-
-%% The connections.
-
-%% What cowboy's own does for TLS, with the current certificates.
--doc false.
--spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> ok.
-connection_process(Parent, Ref, Transport, #{erlmcp_tls := Table} = Options) ->
-    {ok, Socket} = ranch:handshake(Ref, ets:lookup_element(Table, current, 2)),
-    _ = process_flag(trap_exit, true),
-    Protocol = case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> cowboy_http2;
-        _ -> cowboy_http
-    end,
-    Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).

@@ -1,11 +1,12 @@
 -module(plain_requests_SUITE).
 -moduledoc """
 RFC 9112: the short way of plain requests (`erlmcp_http_plain`), and that what is not plain fares as
-if there were none: on a new connection, and on one that has had a plain request.
+if there were none: on a new connection, and on one that has had a plain request; in the clear and
+over TLS.
 """.
 
--export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
-         end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
          a_connection_that_is_to_close_does/1, what_is_read_is_what_stands_there/1]).
@@ -23,19 +24,37 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [others_are_treated_as_ever, others_may_follow_and_be_followed, portions_are_put_together,
-     slow_ones_are_waited_for, idle_connections_end, a_connection_that_is_to_close_does,
-     what_is_read_is_what_stands_there].
+    [{group, clear}, {group, tls}, what_is_read_is_what_stands_there].
+
+groups() ->
+    Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
+                   portions_are_put_together, slow_ones_are_waited_for, idle_connections_end,
+                   a_connection_that_is_to_close_does],
+    [{clear, Connections}, {tls, Connections}].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, ssl], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
-init_per_testcase(_, Config) ->
-    [{server, start(definitions(self()))} | Config].
+init_per_group(clear, Config) -> [{listener, #{}} | Config];
+init_per_group(tls, Config) -> [{listener, #{tls => erlmcp_test_http:shown()}} | Config].
 
+end_per_group(_, _) ->
+    ok.
+
+init_per_testcase(what_is_read_is_what_stands_there, Config) ->
+    Config;
+init_per_testcase(_, Config) ->
+    [{server, started(#{}, Config)} | Config].
+
+started(Limits, Config) ->
+    start((definitions(self()))#{limits => Limits,
+                                 listen => [{http, proplists:get_value(listener, Config)}]}).
+
+end_per_testcase(what_is_read_is_what_stands_there, _) ->
+    ok;
 end_per_testcase(_, Config) ->
     erlmcp_test_http:stop(server(Config)).
 
@@ -148,8 +167,8 @@ slow_ones_are_waited_for(Config) ->
          close(Socket)
      end || At <- [3, byte_size(request()) - 3]].
 
-idle_connections_end(_) ->
-    Server = start((definitions(self()))#{limits => #{receive_timeout_ms => 300}}),
+idle_connections_end(Config) ->
+    Server = started(#{receive_timeout_ms => 300}, Config),
     [begin
          Socket = connect(Server),
          [begin

@@ -16,12 +16,14 @@ runs, and certificates of clients as who asks.
          several_certificates/1]).
 -export([subjects_are_principals/1, alternative_names_are_principals/1, funs_name_principals/1,
          strangers_do_not_get_in/1, authorities_change/1, scopes_of_certificates/1]).
+-export([who_comes_back_resumes/1, new_files_end_no_tickets/1, tickets_are_of_a_listener/1,
+         certificates_are_shown_each_time/1, resumption_is_the_users/1]).
 -export([log/2]).
 
 -define(TIMEOUT, 10_000).
 
 all() ->
-    [{group, defaults}, {group, files}, {group, clients}].
+    [{group, defaults}, {group, files}, {group, clients}, {group, resumption}].
 
 groups() ->
     [{defaults, [versions_and_ciphers, no_renegotiation, the_users_options_count]},
@@ -29,7 +31,9 @@ groups() ->
               a_broken_file_is_not_shown, files_that_cannot_be_read, encrypted_keys,
               several_certificates]},
      {clients, [subjects_are_principals, alternative_names_are_principals, funs_name_principals,
-                strangers_do_not_get_in, authorities_change, scopes_of_certificates]}].
+                strangers_do_not_get_in, authorities_change, scopes_of_certificates]},
+     {resumption, [who_comes_back_resumes, new_files_end_no_tickets, tickets_are_of_a_listener,
+                   certificates_are_shown_each_time, resumption_is_the_users]}].
 
 suite() ->
     [{timetrap, {seconds, 60}}].
@@ -388,3 +392,82 @@ scopes_of_certificates(Config) ->
          ok = ssl:close(Socket)
      end) || {Options, Status} <- [{#{}, 200}, {#{scopes => [~"admin"]}, 200},
                                    {#{scopes => [~"read"]}, 403}]].
+
+%% Resumption.
+
+%% RFC 8446, 2.2; RFC 5246, 7.3. What the client was given, and a connection with that.
+given(Server, 'tlsv1.3', Options) ->
+    {ok, Socket} = connect(Server, [{versions, ['tlsv1.3']}, {session_tickets, manual} | Options]),
+    {200, _} = post(Socket, ~"whoami"),
+    %% Tickets are sent before what is answered.
+    Tickets = tickets(),
+    ok = ssl:close(Socket),
+    [{session_tickets, manual}, {use_ticket, Tickets} | Options];
+given(Server, 'tlsv1.2', Options) ->
+    {ok, Socket} = connect(Server, [{versions, ['tlsv1.2']} | Options]),
+    {200, _} = post(Socket, ~"whoami"),
+    {ok, [{session_id, Id}, {session_data, Data}]} =
+        ssl:connection_information(Socket, [session_id, session_data]),
+    ok = ssl:close(Socket),
+    [{reuse_session, {Id, Data}} | Options].
+
+tickets() ->
+    receive
+        {ssl, session_ticket, Ticket} -> [Ticket | tickets()]
+    after 0 ->
+        []
+    end.
+
+resumes(Server, Version, Given) ->
+    {ok, Socket} = connect(Server, [{versions, [Version]} | Given]),
+    {ok, [{session_resumption, Resumed}]} =
+        ssl:connection_information(Socket, [session_resumption]),
+    {200, _} = post(Socket, ~"whoami"),
+    _ = tickets(),
+    ok = ssl:close(Socket),
+    Resumed.
+
+who_comes_back_resumes(Config) ->
+    with_server(#{tls => files(made([]), Config)}, fun(Server) ->
+        [begin
+             Given = given(Server, Version, []),
+             %% The session of TLS 1.2 is kept by another process than that of its connection.
+             ok = until(fun() -> resumes(Server, Version, Given) end)
+         end || Version <- ['tlsv1.3', 'tlsv1.2']]
+    end).
+
+%% What a client had it keeps, as open connections do.
+new_files_end_no_tickets(Config) ->
+    with_server(#{tls => files(made([]), Config)}, fun(Server) ->
+        Given = given(Server, 'tlsv1.3', []),
+        #{cert := New} = Second = made([]),
+        _ = files(Second, Config),
+        ok = until(fun() -> shown(Server) =:= New end),
+        true = resumes(Server, 'tlsv1.3', Given)
+    end).
+
+%% With another's a client is as good as new.
+tickets_are_of_a_listener(Config) ->
+    Listener = #{tls => files(made([]), Config)},
+    with_server(Listener, fun(Server) ->
+        Given = given(Server, 'tlsv1.3', []),
+        with_server(Listener, fun(Other) ->
+            false = resumes(Other, 'tlsv1.3', Given),
+            true = resumes(Server, 'tlsv1.3', Given)
+        end)
+    end).
+
+certificates_are_shown_each_time(Config) ->
+    {Client, Authorities} = clients([]),
+    Listener = mutual(Authorities, #{}, Config),
+    with_server(Listener, fun(Server) ->
+        [{session_tickets, manual}, {use_ticket, []} | _] = given(Server, 'tlsv1.3', Client),
+        Given = given(Server, 'tlsv1.2', Client),
+        false = resumes(Server, 'tlsv1.2', Given)
+    end).
+
+resumption_is_the_users(Config) ->
+    Tls = [{session_tickets, disabled} | files(made([]), Config)],
+    with_server(#{tls => Tls}, fun(Server) ->
+        [{session_tickets, manual}, {use_ticket, []}] = given(Server, 'tlsv1.3', [])
+    end).

@@ -5,15 +5,16 @@ client that writes exactly the bytes it is told to and reads one response, or on
 Everything waits ten seconds at most and fails then.
 """.
 
--export([start/1, stop/1, definitions/1, catalog/0, finish/2, running/0, ended/1]).
+-export([start/1, stop/1, shown/0, definitions/1, catalog/0, finish/2, running/0, ended/1]).
 -export([connect/1, write/2, send/4, close/1]).
 -export([response/1, head/1, body/2, event/1, events/1, read_events/1, chunk/1, closed/1]).
 -export([call/3, call/4, post/3, message/3, meta/0]).
 -export([initialize/2, initialize/3, session_process/0, delete/2]).
 -export([start_call/4, get_stream/2, get_stream/3]).
 
--export_type([server/0, reply/0, options/0, headers/0]).
+-export_type([server/0, socket/0, reply/0, options/0, headers/0]).
 
+-type socket() :: gen_tcp:socket() | ssl:sslsocket().
 -type server() :: #{pid := pid(), port := inet:port_number(), url := binary(), atom() => term()}.
 -type headers() :: [{iodata(), iodata()}].
 -doc """
@@ -52,6 +53,15 @@ stop(#{pid := Pid}) ->
         ok -> ok;
         {error, not_found} -> ok
     end.
+
+-doc "What a listener over TLS shows its clients: its option `tls`.".
+-spec shown() -> [ssl:tls_server_option()].
+shown() ->
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Chain = #{root => Made, intermediates => [], peer => Made},
+    #{server_config := Shown} =
+        public_key:pkix_test_data(#{server_chain => Chain, client_chain => Chain}),
+    Shown.
 
 -doc """
 Definitions whose tools do what their names say:
@@ -203,23 +213,37 @@ ended(Pid) ->
 
 %% The client.
 
--doc "A connection, in passive mode.".
--spec connect(server()) -> gen_tcp:socket().
-connect(#{port := Port}) ->
-    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port,
-                                   [binary, {active, false}, {nodelay, true}], ?TIMEOUT),
+-doc "A connection, in passive mode; over TLS if the server has that.".
+-spec connect(server()) -> socket().
+connect(#{port := Port} = Server) ->
+    Options = [binary, {active, false}, {nodelay, true}],
+    {ok, Socket} = case Server of
+        #{url := <<"https:", _/binary>>} ->
+            ssl:connect({127, 0, 0, 1}, Port, [{verify, verify_none} | Options], ?TIMEOUT);
+        #{} ->
+            gen_tcp:connect({127, 0, 0, 1}, Port, Options, ?TIMEOUT)
+    end,
     Socket.
 
+received(Socket, Size) when is_port(Socket) -> gen_tcp:recv(Socket, Size, ?TIMEOUT);
+received(Socket, Size) -> ssl:recv(Socket, Size, ?TIMEOUT).
+
+packets(Socket, Type) when is_port(Socket) -> ok = inet:setopts(Socket, [{packet, Type}]);
+packets(Socket, Type) -> ok = ssl:setopts(Socket, [{packet, Type}]).
+
 -doc "Writes bytes as they are.".
--spec write(gen_tcp:socket(), iodata()) -> ok.
+-spec write(socket(), iodata()) -> ok.
 write(Socket, Bytes) ->
-    ok = gen_tcp:send(Socket, Bytes).
+    ok = case is_port(Socket) of
+        true -> gen_tcp:send(Socket, Bytes);
+        false -> ssl:send(Socket, Bytes)
+    end.
 
 -doc """
 Writes a request with `Host`, and with `Content-Length` for its body, unless they are given; `none`
 leaves one out.
 """.
--spec send(gen_tcp:socket(), Method :: iodata(), [{iodata(), iodata() | none}], Body :: iodata()) ->
+-spec send(socket(), Method :: iodata(), [{iodata(), iodata() | none}], Body :: iodata()) ->
     ok.
 send(Socket, Method, Headers, Body) ->
     Names = [string:lowercase(iolist_to_binary(Name)) || {Name, _} <- Headers],
@@ -246,12 +270,12 @@ post(Server, Headers, Body) ->
     Reply.
 
 -doc "Closes the connection.".
--spec close(gen_tcp:socket()) -> ok.
-close(Socket) ->
-    gen_tcp:close(Socket).
+-spec close(socket()) -> ok.
+close(Socket) when is_port(Socket) -> gen_tcp:close(Socket);
+close(Socket) -> ssl:close(Socket).
 
 -doc "Reads a whole response.".
--spec response(gen_tcp:socket()) -> reply().
+-spec response(socket()) -> reply().
 response(Socket) ->
     {Status, Headers} = head(Socket),
     Body = body(Socket, Headers),
@@ -259,16 +283,16 @@ response(Socket) ->
     #{status => Status, headers => Headers, body => Body, messages => Messages}.
 
 -doc "Reads the status line and the headers of a response.".
--spec head(gen_tcp:socket()) -> {Status :: 100..599, #{binary() => binary()}}.
+-spec head(socket()) -> {Status :: 100..599, #{binary() => binary()}}.
 head(Socket) ->
-    ok = inet:setopts(Socket, [{packet, http_bin}]),
-    {ok, {http_response, _, Status, _}} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
+    ok = packets(Socket, http_bin),
+    {ok, {http_response, _, Status, _}} = received(Socket, 0),
     Headers = headers(Socket, #{}),
-    ok = inet:setopts(Socket, [{packet, raw}]),
+    ok = packets(Socket, raw),
     {Status, Headers}.
 
 headers(Socket, Known) ->
-    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+    case received(Socket, 0) of
         {ok, {http_header, _, _, Name, Value}} ->
             headers(Socket, Known#{string:lowercase(Name) => Value});
         {ok, http_eoh} ->
@@ -276,7 +300,7 @@ headers(Socket, Known) ->
     end.
 
 -doc "Reads the body that follows these headers.".
--spec body(gen_tcp:socket(), #{binary() => binary()}) -> binary().
+-spec body(socket(), #{binary() => binary()}) -> binary().
 body(Socket, #{~"transfer-encoding" := ~"chunked"}) ->
     iolist_to_binary(chunks(Socket));
 body(Socket, #{~"content-length" := Length}) ->
@@ -291,11 +315,11 @@ chunks(Socket) ->
     end.
 
 -doc "Reads the next chunk of a chunked body; the last one is empty.".
--spec chunk(gen_tcp:socket()) -> binary().
+-spec chunk(socket()) -> binary().
 chunk(Socket) ->
-    ok = inet:setopts(Socket, [{packet, line}]),
-    {ok, Line} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
-    ok = inet:setopts(Socket, [{packet, raw}]),
+    ok = packets(Socket, line),
+    {ok, Line} = received(Socket, 0),
+    ok = packets(Socket, raw),
     Size = binary_to_integer(string:trim(Line), 16),
     Chunk = read(Socket, Size),
     ~"\r\n" = read(Socket, 2),
@@ -304,7 +328,7 @@ chunk(Socket) ->
 read(_, 0) ->
     <<>>;
 read(Socket, Size) ->
-    {ok, Bytes} = gen_tcp:recv(Socket, Size, ?TIMEOUT),
+    {ok, Bytes} = received(Socket, Size),
     Bytes.
 
 messages(_, <<>>) ->
@@ -340,7 +364,7 @@ data(<<"data: ", Data/binary>>, Id) -> [{Id, json:decode(Data)}];
 data(<<":", _/binary>>, none) -> [].
 
 -doc "Reads the next event of a stream whose head was read, or its end.".
--spec event(gen_tcp:socket()) -> {event, Message :: term()} | fin.
+-spec event(socket()) -> {event, Message :: term()} | fin.
 event(Socket) ->
     case chunk(Socket) of
         <<>> ->
@@ -353,9 +377,9 @@ event(Socket) ->
     end.
 
 -doc "Awaits that the peer has closed the connection; what it still sends is dropped.".
--spec closed(gen_tcp:socket()) -> ok.
+-spec closed(socket()) -> ok.
 closed(Socket) ->
-    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+    case received(Socket, 0) of
         {ok, _} -> closed(Socket);
         {error, Reason} when Reason =:= closed; Reason =:= econnreset -> ok
     end.
@@ -448,7 +472,7 @@ delete(Server, {Id, _}) ->
 
 -doc "Calls a tool that waits, in a session; gives the connection and the handler's process.".
 -spec start_call(server(), session(), Tool :: binary(), Id :: binary() | integer()) ->
-    {gen_tcp:socket(), pid()}.
+    {socket(), pid()}.
 start_call(Server, Session, Tool, Id) ->
     Socket = connect(Server),
     {Headers, Body} = message(~"tools/call", #{name => Tool, '_meta' => #{progressToken => 1}},
@@ -458,12 +482,12 @@ start_call(Server, Session, Tool, Id) ->
     {Socket, Call}.
 
 -doc "Asks for a session's stream; gives the connection and the head of the response.".
--spec get_stream(server(), session()) -> {gen_tcp:socket(), {100..599, map()}}.
+-spec get_stream(server(), session()) -> {socket(), {100..599, map()}}.
 get_stream(Server, Session) ->
     get_stream(Server, Session, [{~"accept", ~"text/event-stream"}]).
 
 -doc "The same with these headers.".
--spec get_stream(server(), session(), headers()) -> {gen_tcp:socket(), {100..599, map()}}.
+-spec get_stream(server(), session(), headers()) -> {socket(), {100..599, map()}}.
 get_stream(Server, {Id, Revision}, Headers) ->
     Socket = connect(Server),
     ok = erlmcp_test_wire:session(Id, Revision),
