@@ -77,6 +77,7 @@ with_command(#{benchmark := Benchmark}, Id, Options) ->
     Function = case Benchmark of
         core_ops -> ~"run";
         scaling -> ~"run";
+        stages -> ~"run";
         integration -> ~"benchmark";
         _ -> ~"run_workload"
     end,
