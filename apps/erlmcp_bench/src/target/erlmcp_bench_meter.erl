@@ -2,8 +2,8 @@
 -moduledoc """
 What functions of the server under test take of themselves, in the server's node: how often each is
 called, and each time its nanoseconds or its reductions, without those of others that are measured
-inside of it. The functions are wrapped for that (`m:erlmcp_bench_wrapping`); what the measuring takes
-is measured first, and taken off.
+inside of it. The functions are wrapped for that (`m:erlmcp_bench_wrapping`); what the measuring
+takes is measured first, and taken off.
 
 What the node takes as a whole is read without any of that.
 """.
@@ -17,8 +17,8 @@ What the node takes as a whole is read without any of that.
 -doc "Of each function what was counted since the beginning.".
 -type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
 -doc """
-Since the beginning: the reductions of all processes, and for how many nanoseconds the schedulers did
-not sleep, ran processes, collected garbage, and had ports at work. A scheduler that waits for a
+Since the beginning: the reductions of all processes, and for how many nanoseconds the schedulers
+did not sleep, ran processes, collected garbage, and had ports at work. A scheduler that waits for a
 processor is counted as if it worked, so only the shares mean something on a busy machine.
 """.
 -type whole() :: #{reductions := non_neg_integer(), awake_ns := non_neg_integer(),

@@ -1,7 +1,8 @@
 -module(erlmcp_bench_wrapping).
 -moduledoc """
 Functions of the server under test with a function of the instruments around them. Their module is
-built anew from what it was compiled from, and loaded in this node; what users get has nothing of it.
+built anew from what it was compiled from, and loaded in this node; what users get has nothing of
+it.
 """.
 
 -export([around/2]).

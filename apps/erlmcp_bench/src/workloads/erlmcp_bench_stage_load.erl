@@ -1,11 +1,10 @@
 -module(erlmcp_bench_stage_load).
 -moduledoc """
-A server under load over real sockets, with one scheduler, so that none of its processes waits for
-another and no other thread is woken: what its node takes for a request as a whole, and what functions
-of it take.
+A server in a node of its own, under load over real sockets: what the node takes for a request as a
+whole, and what functions of it take.
 """.
 
--export([whole/1, metered/3]).
+-export([whole/1, metered/3, taken/3]).
 
 -export_type([plan/0, share/0, whole/0]).
 
@@ -14,20 +13,25 @@ of it take.
     measure_ms := pos_integer()
 }.
 -doc """
-Of one request, or of one write: microseconds of the processor, those of them in which processes ran,
-garbage was collected and ports were at work, and reductions.
+Of one request, or of one write: microseconds of the processor, those of them in which processes
+ran, garbage was collected and ports were at work, and reductions.
 """.
 -type share() :: #{cpu_us := float(), running_us := float(), collecting_us := float(),
                    ports_us := float(), reductions := float()}.
 -doc "Of one request, with how many there were, in how many microseconds.".
 -type whole() :: #{
     cpu_us := float(), running_us := float(), collecting_us := float(), ports_us := float(),
-    reductions := float(), answered := pos_integer(), at_us := pos_integer(), write := share()
+    reductions := float(), answered := pos_integer(), received := pos_integer(),
+    at_us := pos_integer(), write => share()
 }.
 
 -define(WARM_MS, 1_000).
+%% None of its processes waits for another, and no other thread is woken.
 -define(FLAGS, ["+S", "1:1"]).
 -define(TIMEOUT_MS, 30_000).
+%% What takes less may have been too short; loads are stopped before the longest.
+-define(SHORT_MS, 10_000).
+-define(LONGEST_MS, 3_600_000).
 
 -doc """
 What a request takes; `write` is what it takes to send as many bytes as an answer has, again and
@@ -35,13 +39,26 @@ again, on a connection of its own.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
-    with_load(#{}, Plan, fun(Target, Load) ->
+    with_server(#{}, fun(Target) ->
+        maybe
+            {ok, #{received := Received, answered := Answered} = Whole} ?=
+                taken(Target, load(Plan), Milliseconds),
+            {ok, Write} ?= long_enough(Milliseconds, fun(Time) ->
+                sent(Target, max(1, Received div Answered), Time)
+            end),
+            {ok, Whole#{write => Write}}
+        end
+    end).
+
+-doc "What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`).".
+-spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
+    {ok, whole()} | {error, term()}.
+taken(Target, Plan, Milliseconds) ->
+    under_load(Target, Plan, Milliseconds, fun(Load, Time) ->
         Before = looked(Target, Load, begin_whole),
-        ok = measuring(Plan),
-        since(Before, looked(Target, Load, whole))
-    end, fun(Target, #{answered := Answered, received := Received} = Whole) ->
-        Write = sent(Target, max(1, Received div Answered), Milliseconds),
-        maps:merge(maps:with([answered, at_us], Whole), (shares(Answered, Whole))#{write => Write})
+        receive after Time -> ok end,
+        #{answered := Answered} = Whole = since(Before, looked(Target, Load, whole)),
+        told(Answered, Whole, maps:with([answered, received, at_us], Whole))
     end).
 
 looked(Target, Load, Function) ->
@@ -56,9 +73,16 @@ node_of(Target, Function) ->
 since(Before, After) ->
     #{Name => Later - map_get(Name, Before) || Name := Later <- After}.
 
+%% In hundredths of a second, so that a short time may have none.
+told(Count, #{cpu_us := Cpu, awake_ns := Awake} = Taken, More)
+  when Count > 0, Cpu > 0, Awake > 0 ->
+    {ok, maps:merge(shares(Count, Taken), More)};
+told(_, _, _) ->
+    nothing.
+
 %% The system says how much it was, and the node which part of that was what.
 shares(Count, #{cpu_us := Cpu, reductions := Reductions, awake_ns := Awake} = Taken) ->
-    Share = fun(Of) -> Cpu / Count * map_get(Of, Taken) / max(1, Awake) end,
+    Share = fun(Of) -> Cpu / Count * map_get(Of, Taken) / Awake end,
     #{cpu_us => Cpu / Count, running_us => Share(running_ns), collecting_us => Share(collecting_ns),
       ports_us => Share(ports_ns), reductions => Reductions / Count}.
 
@@ -78,7 +102,7 @@ sent(Target, Bytes, Milliseconds) ->
     After = Look(),
     receive {'DOWN', Monitor, process, Reader, normal} -> ok end,
     ok = gen_tcp:close(Listener),
-    shares(Count, since(Before, After)).
+    told(Count, since(Before, After), #{}).
 
 drained(Socket) ->
     case gen_tcp:recv(Socket, 0) of
@@ -92,60 +116,73 @@ a request calls the function; of the reductions the mean.
 """.
 -spec metered(erlmcp_bench_meter:unit(), [mfa(), ...], plan()) ->
     {ok, #{mfa() => float()}} | {error, term()}.
-metered(Unit, Functions, Plan) ->
-    with_load(#{prepare => {erlmcp_bench_meter, install, [Unit, Functions]}}, Plan,
-              fun(Target, Load) ->
-                  {Earlier, Before} = readings(Target, Load),
-                  ok = measuring(Plan),
-                  {Later, After} = readings(Target, Load),
-                  #{Function => per_request(Unit, erlmcp_bench_histogram:since(Entries, Known),
-                                            Later - Earlier)
-                    || Function := Entries <- After, Known <- [map_get(Function, Before)]}
-              end, fun(_, Measured) -> Measured end).
+metered(Unit, Functions, #{measure_ms := Milliseconds} = Plan) ->
+    Prepare = {erlmcp_bench_meter, install, [Unit, Functions]},
+    with_server(#{prepare => Prepare}, fun(Target) ->
+        under_load(Target, load(Plan), Milliseconds, fun(Load, Time) ->
+            {Earlier, Before} = readings(Target, Load),
+            receive after Time -> ok end,
+            case readings(Target, Load) of
+                {Earlier, _} ->
+                    nothing;
+                {Later, After} ->
+                    {ok, #{Function => per_request(Unit, Entries, map_get(Function, Before),
+                                                   Later - Earlier)
+                           || Function := Entries <- After}}
+            end
+        end)
+    end).
 
 readings(Target, Load) ->
     #{counts := #{answered := Answered}} = erlmcp_load:peek(Load),
     {Answered, node_of(Target, read)}.
 
 %% A few of them waited for a processor meanwhile, which is no time of theirs: so not the mean.
-per_request(Unit, Entries, Requests) ->
-    Histogram = erlmcp_bench_histogram:from_list(Entries),
+per_request(Unit, Entries, Known, Requests) ->
+    Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Known)),
     Each = case Unit of
         nanoseconds -> erlmcp_bench_histogram:percentile(Histogram, 50) / 1_000;
         reductions -> erlmcp_bench_histogram:mean(Histogram)
     end,
-    Each * erlmcp_bench_histogram:count(Histogram) / max(1, Requests).
+    Each * erlmcp_bench_histogram:count(Histogram) / Requests.
 
-%% A server of its own, under load while the first fun looks, and without any for the second.
-with_load(More, Plan, Measure, Then) ->
+with_server(More, Measure) ->
     maybe
         {ok, Target} ?= erlmcp_bench_target:start(More#{flags => ?FLAGS}),
         try
-            maybe
-                {ok, Load} ?= erlmcp_load:start(load(Target, Plan)),
-                receive after ?WARM_MS -> ok end,
-                Measured = Measure(Target, Load),
-                ok ?= answered(erlmcp_load:stop(Load)),
-                {ok, Then(Target, Measured)}
-            end
+            Measure(Target)
         after
             erlmcp_bench_target:stop(Target)
         end
     end.
 
-%% It would last longer than it is measured, and is stopped.
-load(Target, #{transport := Transport, connections := Connections, payload_bytes := Bytes,
-               measure_ms := Milliseconds}) ->
-    #{target => erlmcp_bench_fleet:address(Target, Transport), era => stateless,
-      payload_bytes => Bytes, connections => Connections, loop => {closed, 1},
-      duration_ms => 10 * (Milliseconds + ?WARM_MS), timeout_ms => ?TIMEOUT_MS,
-      server_os_pid => erlmcp_bench_target:os_pid(Target)}.
+load(#{transport := Transport, connections := Connections, payload_bytes := Bytes}) ->
+    #{transport => Transport, payload_bytes => Bytes, connections => Connections}.
 
-measuring(#{measure_ms := Milliseconds}) ->
-    receive after Milliseconds -> ok end.
+%% Each connection asks when it is answered, unless the plan has it otherwise; the load lasts as
+%% long as the fun.
+under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
+    Always = #{target => erlmcp_bench_fleet:address(Target, Transport), loop => {closed, 1},
+               duration_ms => ?LONGEST_MS, timeout_ms => ?TIMEOUT_MS,
+               server_os_pid => erlmcp_bench_target:os_pid(Target)},
+    maybe
+        {ok, Load} ?= erlmcp_load:start(maps:merge(Always, maps:remove(transport, Plan))),
+        receive after min(?WARM_MS, Milliseconds) -> ok end,
+        Measured = long_enough(Milliseconds, fun(Time) -> Measure(Load, Time) end),
+        ok ?= answered(erlmcp_load:stop(Load)),
+        Measured
+    end.
 
-answered(#{refused := Refused, failed := Failed, wrong := 0, answered := Answered})
-  when Refused =:= #{}, Failed =:= #{}, Answered > 0 ->
+%% On a busy machine nothing may happen in a short time.
+long_enough(Milliseconds, Measure) ->
+    case Measure(Milliseconds) of
+        {ok, _} = Measured -> Measured;
+        nothing when Milliseconds < ?SHORT_MS -> long_enough(4 * Milliseconds, Measure);
+        nothing -> {error, nothing_measured}
+    end.
+
+answered(#{refused := Refused, failed := Failed, wrong := 0})
+  when Refused =:= #{}, Failed =:= #{} ->
     ok;
 answered(Report) ->
-    {error, {not_answered, maps:with([refused, failed, wrong_by, answered], Report)}}.
+    {error, {not_answered, maps:with([refused, failed, wrong_by], Report)}}.

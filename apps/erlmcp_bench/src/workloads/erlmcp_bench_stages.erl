@@ -1,14 +1,14 @@
 -module(erlmcp_bench_stages).
 -moduledoc """
-What each stage of a request takes, on a server in a process of its own, under load over real sockets
-(`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none of its
-processes waits for another and no other thread is woken.
+What each stage of a request takes, on a server in a process of its own, under load over real
+sockets (`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none of
+its processes waits for another and no other thread is woken.
 
 Three servers are measured, one after the other:
 
-1. as it is: the processor time of a request from the operating system, which part of it processes
-   ran or collected garbage, from the runtime, and the reductions; then what it takes to send as many
-   bytes as an answer has, again and again, on a connection of its own;
+1. as it is: the processor time of a request from the operating system, in which part of it
+   processes ran or garbage was collected, from the runtime, and the reductions; then what it takes
+   to send as many bytes as an answer has, again and again, on a connection of its own;
 2. with the functions of the stages timed (`m:erlmcp_bench_meter`): of each the median, times how
    often a request calls it;
 3. the same with the reductions of each, in the mean.
@@ -17,7 +17,8 @@ Two rows are what is left: `read` of the time in which no process ran, and `fram
 one did.
 """.
 
--export([run/1, run/2, run_all/0, run_all/1, stages/0, checks/0]).
+-export([run/1, run/2, run_all/0, run_all/1]).
+-export([stages/0, checks/0, rows/1]).
 
 %% Measurements of a workload.
 -define(PARTS, 3).
@@ -72,6 +73,16 @@ stages() ->
 -spec checks() -> [Stage :: atom()].
 checks() -> [validate, admit, count].
 
+-doc "The stages of a result, or of other figures with its names: microseconds and reductions.".
+-spec rows(#{binary() => term()}) ->
+    [{Stage :: atom(), What :: binary(), Us :: number(), Reductions :: number()}].
+rows(Figures) ->
+    [{Stage, What, maps:get(field(Stage, us), Figures, 0),
+      maps:get(field(Stage, reductions), Figures, 0)} || {Stage, What, _} <- stages()].
+
+field(Stage, Unit) ->
+    <<"stage_", (atom_to_binary(Stage))/binary, "_", (atom_to_binary(Unit))/binary, "_per_msg">>.
+
 measured(#{id := Id, transport := Transport, connections := Own, payload_bytes := Bytes} = Workload,
          Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
@@ -101,7 +112,8 @@ timed() ->
     functions(lists:keydelete(write, 1, stages())).
 
 fields(#{answered := Answered, at_us := Us, cpu_us := Cpu, reductions := Reductions,
-         running_us := Running, collecting_us := Collecting, write := Write}, TimeOf, ReductionsOf) ->
+         running_us := Running, collecting_us := Collecting, write := Write},
+       TimeOf, ReductionsOf) ->
     #{running_us := WriteRunning, ports_us := WritePorts} = Write,
     Inside = [{Stage, sum(Functions, TimeOf), sum(Functions, ReductionsOf)}
               || {Stage, _, [_ | _] = Functions} <- lists:keydelete(write, 1, stages())],
@@ -115,9 +127,8 @@ fields(#{answered := Answered, at_us := Us, cpu_us := Cpu, reductions := Reducti
     Checks = lists:sum([Time || {Stage, Time, _} <- Rows, lists:member(Stage, checks())]),
     maps:from_list(
         %% What the clock cannot tell from nothing has no figure.
-        [{<<"stage_", (atom_to_binary(Stage))/binary, Of/binary>>, Value}
-         || {Stage, Time, Own} <- Rows,
-            {Of, Value} <- [{~"_us_per_msg", Time}, {~"_reductions_per_msg", Own}], Value > 0]
+        [{field(Stage, Unit), Value} || {Stage, Time, Own} <- Rows,
+                                        {Unit, Value} <- [{us, Time}, {reductions, Own}], Value > 0]
         ++ [{sample_count, Answered}, {duration_s, Us / 1_000_000},
             {throughput_msg_per_s, Answered * 1_000_000 / Us}, {cpu_us_per_msg, Cpu},
             {reductions_per_msg, Reductions}, {checks_percent, 100 * Checks / Cpu}]).
