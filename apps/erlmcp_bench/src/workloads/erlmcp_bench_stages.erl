@@ -1,8 +1,8 @@
 -module(erlmcp_bench_stages).
 -moduledoc """
 What each stage of a request takes, on a server in a process of its own, under load over real
-sockets (`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none of
-its processes waits for another and no other thread is woken.
+sockets (`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none
+of its processes waits for another and no other thread is woken.
 
 Three servers are measured, one after the other:
 
