@@ -8,7 +8,7 @@ takes is measured first, and taken off.
 What the node takes as a whole is read without any of that.
 """.
 
--export([install/2, read/0, begin_whole/0, whole/0, send/3]).
+-export([install/2, read/0, begin_whole/0, whole/0, worked/0, send/3]).
 -export([measured/3]).
 
 -export_type([unit/0, readings/0, whole/0]).
@@ -25,6 +25,8 @@ processor is counted as if it worked, so only the shares mean something on a bus
                    running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),
                    ports_ns := non_neg_integer()}.
 
+%% The processes that look at something again and again, whatever is asked.
+-define(BY_THE_CLOCK, [erlmcp_governor, erlmcp_memory_guard, erlmcp_processor_guard, erlmcp_zones]).
 %% Goes of which the middle one is what the measuring takes.
 -define(GOES, 1_001).
 
@@ -111,6 +113,19 @@ spent(States, Schedulers) ->
     erlang:convert_time_unit(lists:sum([map_get(State, Counters)
                                         || Counters <- Schedulers, State <- States]),
                              perf_counter, nanosecond).
+
+-doc """
+The reductions of all processes of the node since its beginning, also of those that ended, but for
+the processes that work by the clock.
+""".
+-spec worked() -> non_neg_integer().
+worked() ->
+    {All, _} = erlang:statistics(exact_reductions),
+    All - lists:sum([Reductions
+                     || Pid <- processes(),
+                        {Module, init, 1} <- [proc_lib:translate_initial_call(Pid)],
+                        lists:member(Module, ?BY_THE_CLOCK),
+                        {reductions, Reductions} <- [process_info(Pid, reductions)]]).
 
 -doc "Sends so many bytes at once to a port of this machine, as often as it can; says how often.".
 -spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
