@@ -13,8 +13,9 @@ command() ->
       arguments => [
           #{name => workloads, nargs => list, required => false, default => [],
             help => {"[<workloads>...]",
-                     ["names of workloads, or core_ops, stress, integration, network_real and "
-                      "scaling for theirs, or all; without one they are listed"]}},
+                     ["names of workloads, or core_ops, stress, integration, network_real, "
+                      "scaling, stages and growth for theirs, or all; without one they are "
+                      "listed"]}},
           #{name => duration, long => "-duration", type => {custom, fun seconds/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
@@ -124,7 +125,11 @@ measure(#{benchmark := integration} = Workload, Options) ->
 measure(#{benchmark := network_real} = Workload, Options) ->
     erlmcp_bench_network_real:run_workload(Workload, Options);
 measure(#{benchmark := scaling} = Workload, Options) ->
-    erlmcp_bench_scaling:run(Workload, Options).
+    erlmcp_bench_scaling:run(Workload, Options);
+measure(#{benchmark := stages} = Workload, Options) ->
+    erlmcp_bench_stages:run(Workload, Options);
+measure(#{benchmark := growth} = Workload, Options) ->
+    erlmcp_bench_growth:run(Workload, Options).
 
 begun({Number, Count}, Id) ->
     case erlmcp_cli_terminal:is_terminal(2) of

@@ -14,6 +14,7 @@ for it. Pure.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
+                ~"checks_percent", ~"growth_cpu_ratio", ~"growth_reductions_ratio",
                 ~"connections", ~"bounded_by"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
@@ -37,7 +38,13 @@ said(#{benchmark := network_real, transport := Transport, connections := Connect
      number(Seconds), " s"];
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
-     number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"].
+     number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"];
+said(#{benchmark := stages, transport := Transport, connections := Connections}) ->
+    ["stages: of a request on ", atom_to_binary(Transport), ", ", number(Connections),
+     " connections"];
+said(#{benchmark := growth, grows := What, base := Base}) ->
+    ["growth: a request with ", number(Base), " ", atom_to_binary(What), ", and with ten times as "
+     "many"].
 
 -doc "The figures of results, each with its mark.".
 -spec results([erlmcp_bench_result:result()]) -> unicode:chardata().
@@ -73,7 +80,11 @@ below(Result, Marks) ->
     Names = [Name || {Name, _} <- Marks, not lists:member(Name, InColumns)]
         ++ [Fact || Fact <- ?FACTS, not lists:keymember(Fact, 1, Marks)],
     [[string:replace(Name, "_", " ", all), ": ", marked(Name, Value, Marks)]
-     || Name <- Names, #{Name := Value} <- [Result], not lists:member(Value, ?NOTHING)].
+     || Name <- Names, #{Name := Value} <- [Result], not lists:member(Value, ?NOTHING)]
+        ++ [io_lib:format("~-8s ~7s us ~7s reductions  ~ts",
+                          [Stage, number(Us), number(Reductions), What])
+            || #{~"benchmark" := ~"stages"} <- [Result],
+               {Stage, What, Us, Reductions} <- erlmcp_bench_stages:rows(Result)].
 
 shown(Number) when is_number(Number) -> number(Number);
 shown(Text) when is_binary(Text) -> Text.

@@ -4,7 +4,7 @@ Servers beside each other on this machine, each in a node of its own, and load f
 the same time: as if they were one server.
 """.
 
--export([with/3, loaded/3]).
+-export([with/3, loaded/3, address/2]).
 
 -export_type([fleet/0]).
 
@@ -48,6 +48,8 @@ loaded(Fleet, Transport, Plan) ->
         [Reason | _] -> {error, Reason}
     end.
 
+-doc "Where a load goes that is for one of them.".
+-spec address(erlmcp_bench_target:target(), http1 | tcp) -> erlmcp_load_target:target().
 address(Target, http1) ->
     {http, erlmcp_bench_target:url(Target)};
 address(Target, tcp) ->

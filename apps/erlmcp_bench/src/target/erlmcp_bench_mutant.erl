@@ -1,8 +1,7 @@
 -module(erlmcp_bench_mutant).
 -moduledoc """
 Servers that are broken on purpose, for the instruments to find: one that finds nothing in them is
-none. A module of the server is built anew from what it was compiled from, with one function
-wrapped, and loaded in the server's node; what users get has nothing of it.
+none. One function of the server is wrapped, in the server's node (`m:erlmcp_bench_wrapping`).
 """.
 
 -export([install/1]).
@@ -26,25 +25,7 @@ place(_) -> {erlmcp_message, result, 2}.
 install(Mutant) ->
     {Module, Function, Arity} = place(Mutant),
     ok = begin_counting(),
-    Beam = code:which(Module),
-    {ok, {_, [{abstract_code, {_, Forms}}]}} = beam_lib:chunks(Beam, [abstract_code]),
-    Broken = lists:flatmap(fun(Form) -> wrapped(Form, Function, Arity, Mutant) end, Forms),
-    {ok, Module, Code} = compile:forms(Broken),
-    {module, Module} = code:load_binary(Module, Beam, Code),
-    ok.
-
-wrapped({function, Line, Function, Arity, Clauses}, Function, Arity, Mutant) ->
-    Whole = list_to_atom(atom_to_list(Function) ++ " as it was"),
-    Variables = [{var, Line, list_to_atom("A" ++ integer_to_list(N))}
-                 || N <- lists:seq(1, Arity)],
-    Arguments = lists:foldr(fun(Variable, Rest) -> {cons, Line, Variable, Rest} end,
-                            {nil, Line}, Variables),
-    Call = {call, Line, {remote, Line, {atom, Line, ?MODULE}, {atom, Line, broken}},
-            [{atom, Line, Mutant}, Arguments, {'fun', Line, {function, Whole, Arity}}]},
-    [{function, Line, Whole, Arity, Clauses},
-     {function, Line, Function, Arity, [{clause, Line, Variables, [], [Call]}]}];
-wrapped(Form, _, _, _) ->
-    [Form].
+    erlmcp_bench_wrapping:around(Module, [{{Function, Arity}, {?MODULE, broken, Mutant}}]).
 
 %% What counts and what leaks belongs to the node, not to who breaks it.
 begin_counting() ->

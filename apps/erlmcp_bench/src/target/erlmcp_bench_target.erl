@@ -23,7 +23,9 @@ with `call/4`.
     %% Where its listeners are reached.
     host => inet:ip_address(),
     %% How it is broken, if it is (`m:erlmcp_bench_mutant`).
-    mutant => none | erlmcp_bench_mutant:mutant()}.
+    mutant => none | erlmcp_bench_mutant:mutant(),
+    %% What is called in its node before it starts, and says `ok`.
+    prepare => {module(), atom(), [term()]}}.
 
 %% As bin/erlmcp starts a server.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
@@ -41,12 +43,18 @@ start(Options) ->
         {ok, Peer, _} ?= peer:start_link(node_options(Options)),
         OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
         ok = break(maps:get(mutant, Options, none), Peer),
+        ok ?= prepare(Options, Peer),
         {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [Server], ?CALL_MS),
         {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
     end.
 
 break(none, _) -> ok;
 break(Mutant, Peer) -> peer:call(Peer, erlmcp_bench_mutant, install, [Mutant], ?CALL_MS).
+
+prepare(#{prepare := {Module, Function, Arguments}}, Peer) ->
+    peer:call(Peer, Module, Function, Arguments, ?CALL_MS);
+prepare(_, _) ->
+    ok.
 
 node_options(Options) ->
     Erl = filename:join([code:root_dir(), "bin", "erl"]),

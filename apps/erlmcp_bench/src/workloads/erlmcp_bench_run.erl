@@ -75,10 +75,9 @@ with_command(_, _, #{command_line := _} = Options) ->
     Options;
 with_command(#{benchmark := Benchmark}, Id, Options) ->
     Function = case Benchmark of
-        core_ops -> ~"run";
-        scaling -> ~"run";
         integration -> ~"benchmark";
-        _ -> ~"run_workload"
+        _ when Benchmark =:= stress; Benchmark =:= network_real -> ~"run_workload";
+        _ -> ~"run"
     end,
     Options#{command_line => iolist_to_binary(["erlmcp_bench_", atom_to_binary(Benchmark), $:,
                                                Function, "(<<\"", Id, "\">>)"])}.

@@ -9,7 +9,8 @@ was claimed, and are compared with nothing. Pure.
 
 -export_type([workload/0, benchmark/0, component/0, step/0, mark/0]).
 
--type benchmark() :: core_ops | stress | integration | network_real | scaling.
+-type benchmark() :: core_ops | stress | integration | network_real | scaling | stages
+                   | growth.
 -doc "A figure that was published: the field of a result that it would be, and its value.".
 -type mark() :: {Field :: binary(), number()}.
 
@@ -24,7 +25,9 @@ Beside `id` and `benchmark`:
   `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`: the
   same for a while, to learn what the server carries, and then `load_percent` of that, each request
   when it is due; `held`: as many connections as there can be, each of which asks now and then;
-  `opened`: connections that are opened as fast as they can be, and asked once.
+  `opened`: connections that are opened as fast as they can be, and asked once;
+- `stages` are those of one request; `growth` says what there is more of (`grows`), and how much
+  there is of it before (`base`).
 """.
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
@@ -36,6 +39,8 @@ Beside `id` and `benchmark`:
     load_percent => 1..100,
     varies => schedulers | nodes | connections | payload_bytes | offered_percent,
     points => [pos_integer(), ...],
+    %% of what there is ten times as much
+    grows => tools | sessions | connections, base => pos_integer(),
     %% requests a second, once it was found out
     carried => number()
 }.
@@ -70,7 +75,7 @@ quick() ->
 -doc "What they belong to, in the order in which all of them run.".
 -spec benchmarks() -> [benchmark(), ...].
 benchmarks() ->
-    [core_ops, stress, integration, network_real, scaling].
+    [core_ops, stress, integration, network_real, scaling, stages, growth].
 
 -doc "The workloads of one of those.".
 -spec of_benchmark(benchmark()) -> [workload(), ...].
@@ -90,6 +95,11 @@ of_benchmark(scaling) ->
      scaling(~"scaling_connections", connections, [1, 4, 16, 64, 256, 512]),
      scaling(~"scaling_payload", payload_bytes, [16, 256, 4_096, 65_536, 1_048_576]),
      scaling(~"overload", offered_percent, [25, 50, 75, 100, 150, 200, 400])];
+of_benchmark(stages) ->
+    [stages(~"stages_http1_echo", http1), stages(~"stages_tcp_echo", tcp)];
+of_benchmark(growth) ->
+    [growth(~"growth_tools", tools, 20), growth(~"growth_sessions", sessions, 128),
+     growth(~"growth_connections", connections, 64)];
 of_benchmark(network_real) ->
     [network(~"tcp_burst_100_1kib", tcp, burst, {100, 60, 1_024}, [throughput(50_000)]),
      network(~"tcp_sustained_10k_1kib", tcp, sustained, {10_000, 300, 1_024},
@@ -122,6 +132,13 @@ stress(Id, Seconds, Target, Workers) ->
 scaling(Id, Varies, Points) ->
     #{id => Id, benchmark => scaling, varies => Varies, points => Points, duration_s => 5,
       marks => []}.
+
+stages(Id, Transport) ->
+    #{id => Id, benchmark => stages, transport => Transport, connections => 64, payload_bytes => 64,
+      duration_s => 5, marks => []}.
+
+growth(Id, What, Base) ->
+    #{id => Id, benchmark => growth, grows => What, base => Base, duration_s => 2, marks => []}.
 
 network(Id, Transport, Shape, {Connections, Seconds, Bytes}, Marks) ->
     Workload = #{id => Id, benchmark => network_real, transport => Transport, shape => Shape,

@@ -1,0 +1,145 @@
+-module(erlmcp_bench_meter).
+-moduledoc """
+What functions of the server under test take of themselves, in the server's node: how often each is
+called, and each time its nanoseconds or its reductions, without those of others that are measured
+inside of it. The functions are wrapped for that (`m:erlmcp_bench_wrapping`); what the measuring
+takes is measured first, and taken off.
+
+What the node takes as a whole is read without any of that.
+""".
+
+-export([install/2, read/0, begin_whole/0, whole/0, worked/0, send/3]).
+-export([measured/3]).
+
+-export_type([unit/0, readings/0, whole/0]).
+
+-type unit() :: nanoseconds | reductions.
+-doc "Of each function what was counted since the beginning.".
+-type readings() :: #{mfa() => erlmcp_bench_histogram:entries()}.
+-doc """
+Since the beginning: the reductions of all processes, and for how many nanoseconds the schedulers
+did not sleep, ran processes, collected garbage, and had ports at work. A scheduler that waits for a
+processor is counted as if it worked, so only the shares mean something on a busy machine.
+""".
+-type whole() :: #{reductions := non_neg_integer(), awake_ns := non_neg_integer(),
+                   running_ns := non_neg_integer(), collecting_ns := non_neg_integer(),
+                   ports_ns := non_neg_integer()}.
+
+%% The processes that look at something again and again, whatever is asked.
+-define(BY_THE_CLOCK, [erlmcp_governor, erlmcp_memory_guard, erlmcp_processor_guard, erlmcp_zones]).
+%% Goes of which the middle one is what the measuring takes.
+-define(GOES, 1_001).
+
+-doc "Begins to measure these functions.".
+-spec install(unit(), [mfa(), ...]) -> ok | {error, {no_function, mfa()}}.
+install(Unit, Functions) ->
+    Numbered = lists:enumerate(Functions),
+    Modules = maps:groups_from_list(fun({_, {Module, _, _}}) -> Module end,
+                                    fun({Number, {_, Function, Arity}}) ->
+                                        {{Function, Arity}, {?MODULE, measured, {Unit, Number}}}
+                                    end, Numbered),
+    ok = keep(Unit, Functions, 0),
+    Goes = lists:sort([gone(Unit) || _ <- lists:seq(1, ?GOES)]),
+    ok = keep(Unit, Functions, lists:nth((?GOES + 1) div 2, Goes)),
+    wrapped(maps:to_list(Modules)).
+
+keep(Unit, Functions, Cost) ->
+    Histograms = list_to_tuple([erlmcp_bench_histogram:new() || _ <- Functions]),
+    persistent_term:put(?MODULE, {Unit, list_to_tuple(Functions), Histograms, Cost}).
+
+%% What is measured of a function that does nothing.
+gone(Unit) ->
+    Begin = reading(Unit),
+    reading(Unit) - Begin.
+
+wrapped([]) ->
+    ok;
+wrapped([{Module, Wrappers} | Modules]) ->
+    case erlmcp_bench_wrapping:around(Module, Wrappers) of
+        ok -> wrapped(Modules);
+        {error, _} = Error -> Error
+    end.
+
+-doc "What was measured.".
+-spec read() -> readings().
+read() ->
+    {_, Functions, Histograms, _} = persistent_term:get(?MODULE),
+    maps:from_list(lists:zip(tuple_to_list(Functions),
+                             [erlmcp_bench_histogram:to_list(Histogram)
+                              || Histogram <- tuple_to_list(Histograms)])).
+
+-doc false.
+-spec measured({unit(), Number :: pos_integer()}, [term()], fun()) -> term().
+measured({Unit, Number}, Arguments, Whole) ->
+    Begin = reading(Unit),
+    Outer = put(?MODULE, 0),
+    Before = reading(Unit),
+    Result = apply(Whole, Arguments),
+    After = reading(Unit),
+    {_, _, Histograms, Cost} = persistent_term:get(?MODULE),
+    ok = erlmcp_bench_histogram:record(element(Number, Histograms),
+                                       After - Before - Cost - get(?MODULE)),
+    %% The function around it takes neither this one nor its measuring.
+    _ = put(?MODULE, inside(Outer) + reading(Unit) - Begin + Cost),
+    Result.
+
+inside(undefined) -> 0;
+inside(Taken) -> Taken.
+
+reading(nanoseconds) ->
+    erlang:monotonic_time(nanosecond);
+reading(reductions) ->
+    {reductions, Reductions} = process_info(self(), reductions),
+    Reductions.
+
+-doc "Begins to measure the node as a whole.".
+-spec begin_whole() -> whole().
+begin_whole() ->
+    _ = erlang:system_flag(microstate_accounting, true),
+    whole().
+
+-doc "What the node has taken as a whole.".
+-spec whole() -> whole().
+whole() ->
+    {Reductions, _} = erlang:statistics(exact_reductions),
+    Schedulers = [Counters || #{type := scheduler, counters := Counters}
+                                  <- erlang:statistics(microstate_accounting)],
+    Spent = fun(States) -> spent(States, Schedulers) end,
+    #{reductions => Reductions, running_ns => Spent([emulator]), collecting_ns => Spent([gc]),
+      ports_ns => Spent([port]),
+      awake_ns => Spent([aux, check_io, emulator, gc, other, port])}.
+
+spent(States, Schedulers) ->
+    erlang:convert_time_unit(lists:sum([map_get(State, Counters)
+                                        || Counters <- Schedulers, State <- States]),
+                             perf_counter, nanosecond).
+
+-doc """
+The reductions of all processes of the node since its beginning, also of those that ended, but for
+the processes that work by the clock.
+""".
+-spec worked() -> non_neg_integer().
+worked() ->
+    {All, _} = erlang:statistics(exact_reductions),
+    All - lists:sum([Reductions
+                     || Pid <- processes(),
+                        {Module, init, 1} <- [proc_lib:translate_initial_call(Pid)],
+                        lists:member(Module, ?BY_THE_CLOCK),
+                        {reductions, Reductions} <- [process_info(Pid, reductions)]]).
+
+-doc "Sends so many bytes at once to a port of this machine, as often as it can; says how often.".
+-spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->
+    pos_integer().
+send(Port, Bytes, Milliseconds) ->
+    {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {nodelay, true}]),
+    End = erlang:monotonic_time(millisecond) + Milliseconds,
+    Count = send(Socket, binary:copy(~"x", Bytes), End, 0),
+    ok = gen_tcp:close(Socket),
+    Count.
+
+send(Socket, Bytes, End, Count) ->
+    ok = gen_tcp:send(Socket, Bytes),
+    case erlang:monotonic_time(millisecond) < End of
+        true -> send(Socket, Bytes, End, Count + 1);
+        false -> Count + 1
+    end.

@@ -1,0 +1,122 @@
+-module(erlmcp_bench_growth).
+-moduledoc """
+Whether a request costs more where there is more beside it: ten times the tools of a server, the
+sessions of its clients, or the connections. Two servers run, each in a node of its own, one with
+ten times as many. They are asked in turn, several times, and the medians of what a request takes
+stand beside each other: processor time from the operating system, and reductions.
+""".
+
+-export([run/1, run/2, run_all/0, run_all/1]).
+-export([said/2]).
+
+-define(TIMES, 10).
+-define(ROUNDS, 3).
+-define(CONNECTIONS, 64).
+-define(PAYLOAD_BYTES, 64).
+%% Requests in a second to connections, however many there are.
+-define(PER_SECOND, 2_000).
+%% They come from many addresses, as clients do.
+-define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
+
+-doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
+-spec run(Id :: binary() | atom() | map()) -> erlmcp_bench_run:outcome().
+run(Id) -> run(Id, #{}).
+
+-doc "The same with options; `duration_s` is that of each server in each of three rounds.".
+-spec run(Id :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:outcome().
+run(Id, Options) ->
+    erlmcp_bench_run:workload(growth, Id, fun measured/2, Options).
+
+-doc "Runs every workload.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) ->
+    erlmcp_bench_run:all(growth, fun measured/2, Options).
+
+measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->
+    {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    Milliseconds = max(1, ceil(Seconds * 1_000)),
+    Counts = [Base, ?TIMES * Base],
+    Outcome = maybe
+        {ok, Rounds} ?= with_servers([server(What, Count) || Count <- Counts], fun(Servers) ->
+            rounds(?ROUNDS, lists:zip(Servers, [load(What, Count) || Count <- Counts]),
+                   Milliseconds, erlmcp_bench_run:on_part(Options), [])
+        end),
+        {ok, fields(Rounds, Workload, Shortened), []}
+    end,
+    erlmcp_bench_run:measured(Outcome, {Id, Options}).
+
+%% Both have room for what the larger one has, and nobody is refused whatever else the machine does.
+server(What, Count) ->
+    Most = 10_000,
+    #{handler => erlmcp_bench_fixture, listen => [{http, #{port => 0}}],
+      limits => #{connections => Most, in_flight => Most, queue => Most,
+                  queue_per_principal => Most, queue_ms => 60_000},
+      tools => [tool(Number) || What =:= tools, Number <- lists:seq(1, Count)]}.
+
+tool(Number) ->
+    #{name => <<"tool_", (integer_to_binary(Number))/binary>>, description => ~"Says it again",
+      input_schema => #{text => string}, handler => fun ?MODULE:said/2}.
+
+-doc false.
+-spec said(map(), map()) -> binary().
+said(#{~"text" := Text}, _) -> Text.
+
+load(What, Count) ->
+    maps:merge(#{transport => http1, connections => ?CONNECTIONS, payload_bytes => ?PAYLOAD_BYTES,
+                 sources => ?ADDRESSES}, grown(What, Count)).
+
+grown(tools, _) -> #{};
+%% Not more requests at once: with those it is not the connections that cost more.
+grown(connections, Count) -> #{connections => Count, loop => {open, ?PER_SECOND, even}};
+grown(sessions, Count) ->
+    #{era => {session, erlmcp_revision:name(erlmcp_revision:latest(session))},
+      sessions_per_connection => Count div ?CONNECTIONS}.
+
+with_servers(Options, Measure) ->
+    with_servers(Options, Measure, []).
+
+with_servers([], Measure, Servers) ->
+    Measure(lists:reverse(Servers));
+with_servers([Server | Options], Measure, Servers) ->
+    maybe
+        {ok, Target} ?= erlmcp_bench_target:start(#{server => Server}),
+        try
+            with_servers(Options, Measure, [Target | Servers])
+        after
+            erlmcp_bench_target:stop(Target)
+        end
+    end.
+
+rounds(0, _, _, _, Rounds) ->
+    {ok, Rounds};
+rounds(Left, [{Small, OfSmall}, {Large, OfLarge}] = Servers, Milliseconds, OnPart, Rounds) ->
+    maybe
+        {ok, Before} ?= erlmcp_bench_stage_load:taken(Small, OfSmall, Milliseconds),
+        {ok, After} ?= erlmcp_bench_stage_load:taken(Large, OfLarge, Milliseconds),
+        _ = OnPart(1 - (Left - 1) / ?ROUNDS),
+        rounds(Left - 1, Servers, Milliseconds, OnPart, [{Before, After} | Rounds])
+    end.
+
+fields(Rounds, #{id := Id, grows := What, base := Base}, Shortened) ->
+    {Small, Large} = lists:unzip(Rounds),
+    Median = fun(Of, Taken) -> erlmcp_bench_compare:median([map_get(Of, One) || One <- Taken]) end,
+    [CpuBefore, Cpu] = [Median(cpu_us, Taken) || Taken <- [Small, Large]],
+    [ReductionsBefore, Reductions] = [Median(reductions, Taken) || Taken <- [Small, Large]],
+    Answered = lists:sum([Count || #{answered := Count} <- Large]),
+    Seconds = lists:sum([Us || #{at_us := Us} <- Large]) / 1_000_000,
+    #{connections := Connections} = load(What, ?TIMES * Base),
+    #{workload_id => Id, benchmark => ~"growth", transport => http1, era => era(What),
+      scope => ~"per_request", payload_bytes => ?PAYLOAD_BYTES, connections => Connections,
+      base_count => Base, grown_count => ?TIMES * Base, shortened => Shortened,
+      sample_count => Answered, duration_s => Seconds, throughput_msg_per_s => Answered / Seconds,
+      base_cpu_us_per_msg => CpuBefore, cpu_us_per_msg => Cpu,
+      growth_cpu_ratio => Cpu / CpuBefore, base_reductions_per_msg => ReductionsBefore,
+      reductions_per_msg => Reductions, growth_reductions_ratio => Reductions / ReductionsBefore}.
+
+era(sessions) -> ~"session";
+era(_) -> ~"stateless".

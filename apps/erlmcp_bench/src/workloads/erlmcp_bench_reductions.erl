@@ -1,0 +1,164 @@
+-module(erlmcp_bench_reductions).
+-moduledoc """
+The reductions of a request: what the runtime counts of the work of all processes of a server's node
+that work for it, whoever they are. Unlike times they are nearly the same in each run and on each
+machine, so that a test can hold the server to those that were recorded (`bench/reductions.json`).
+
+One connection asks, and asks again when it is answered, a hundred times between two readings; of
+several such goes the one with the fewest counts, since whatever else the node does adds to the
+others. Processes that work by the clock, and not for a request, are not counted.
+""".
+
+-export([measured/0, record/1, recorded/1, tolerance_percent/0]).
+
+-export_type([figures/0]).
+
+-doc "Reductions of a request of each kind, by its name.".
+-type figures() :: #{Name :: binary() => float()}.
+
+-define(REQUESTS, 100).
+-define(GOES, 9).
+-define(WARM, 2).
+-define(TIMEOUT_MS, 60_000).
+%% Of each request: there is no other one on its connection.
+-define(TAG, 0).
+
+-doc "By how much a figure may differ from the recorded one.".
+-spec tolerance_percent() -> pos_integer().
+tolerance_percent() -> 5.
+
+-doc """
+Measures all of them, on a server in a node of its own. A refusal is one for want of a place among
+the requests in flight.
+""".
+-spec measured() -> {ok, figures()} | {error, term()}.
+measured() ->
+    Server = #{handler => erlmcp_bench_fixture, limits => #{in_flight => 1, queue => 0},
+               listen => [{http, #{port => 0}}, {tcp, #{port => 0}}]},
+    maybe
+        {ok, Target} ?= erlmcp_bench_target:start(#{server => Server, flags => ["+S", "1:1"]}),
+        try
+            Known = [{Name, figure(connect(Transport, Era, Target), asks(Asked, Era), 200, Target)}
+                     || {Name, Transport, Era, Asked} <- kinds()],
+            {ok, maps:from_list([{~"http1_refusal", refused(Target)} | Known])}
+        after
+            erlmcp_bench_target:stop(Target)
+        end
+    end.
+
+kinds() ->
+    Session = {session, erlmcp_revision:name(erlmcp_revision:latest(session))},
+    [{~"http1_echo", http, stateless, echo}, {~"http1_list", http, stateless, list},
+     {~"http1_session_echo", http, Session, echo}, {~"tcp_echo", tcp, stateless, echo}].
+
+asks(echo, Era) -> message(erlmcp_load_request:echo(64), Era);
+asks(list, Era) -> message({~"tools/list", #{}}, Era);
+asks({sleep, Milliseconds}, Era) ->
+    message({~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}, Era).
+
+message(Request, Era) ->
+    {Message, _} = erlmcp_load_request:new(Request, Era),
+    Message.
+
+%% While somebody has the only place.
+refused(Target) ->
+    {Client, Sleepers} = until_refused(connect(http, stateless, Target), [], Target),
+    Figure = figure(Client, asks(echo, stateless), 429, Target),
+    ok = lists:foreach(fun close/1, Sleepers),
+    Figure.
+
+%% One who is to sleep may find the place taken, by who looks whether it is.
+until_refused(Client, Sleepers, Target) ->
+    Sleeper = sent(asks({sleep, ?TIMEOUT_MS}, stateless), connect(http, stateless, Target)),
+    case ask(asks(echo, stateless), Client) of
+        {429, Next} -> {Next, [Sleeper | Sleepers]};
+        {200, Next} -> until_refused(Next, [Sleeper | Sleepers], Target)
+    end.
+
+figure(Client, Message, Status, Target) ->
+    Nothing = lists:min([read(Target, fun() -> ok end) || _ <- lists:seq(1, ?GOES)]),
+    Asked = fun() -> asked(?REQUESTS, Message, Status, Client) end,
+    _ = [read(Target, Asked) || _ <- lists:seq(1, ?WARM)],
+    Goes = [(read(Target, Asked) - Nothing) / ?REQUESTS || _ <- lists:seq(1, ?GOES)],
+    ok = close(Client),
+    lists:min(Goes).
+
+read(Target, Work) ->
+    Before = erlmcp_bench_target:call(Target, erlmcp_bench_meter, worked, []),
+    _ = Work(),
+    erlmcp_bench_target:call(Target, erlmcp_bench_meter, worked, []) - Before.
+
+asked(0, _, _, _) ->
+    ok;
+asked(Left, Message, Status, Client) ->
+    {Status, Next} = ask(Message, Client),
+    asked(Left - 1, Message, Status, Next).
+
+%% A connection, as a load has one.
+
+connect(Transport, Era, Target) ->
+    {Ip, Port} = erlmcp_bench_target:address(Transport, Target),
+    {ok, Socket} = gen_tcp:connect(Ip, Port, [binary, {active, false}, {nodelay, true}]),
+    Wire = case Transport of
+        http -> erlmcp_load_http1;
+        tcp -> erlmcp_load_lines
+    end,
+    Options = #{authority => iolist_to_binary([inet:ntoa(Ip), $:, integer_to_binary(Port)]),
+                path => ~"/mcp"},
+    opened(Era, #{socket => Socket, wire => Wire, options => Options, state => Wire:new(Options),
+                  session => none}).
+
+opened(stateless, Client) ->
+    Client;
+opened({session, Revision}, Client) ->
+    {Message, _} = erlmcp_load_request:initialize(Revision),
+    {200, #{session := <<_/binary>>} = Opened} = ask(Message, Client),
+    {202, Ready} = ask(erlmcp_load_request:initialized(Revision), Opened),
+    Ready.
+
+%% What the answer's status is, and 200 where there is none.
+ask(Message, Client) ->
+    answered(sent(Message, Client)).
+
+sent(Message, #{socket := Socket, wire := Wire, options := Options, state := State,
+                session := Session} = Client) ->
+    Template = Wire:template(erlmcp_load_request:in_session(Session, Message), Options),
+    {Bytes, Next} = Wire:request(?TAG, Template, State),
+    ok = gen_tcp:send(Socket, Bytes),
+    Client#{state := Next}.
+
+answered(#{socket := Socket, wire := Wire, state := State, session := Session} = Client) ->
+    {ok, Bytes} = gen_tcp:recv(Socket, 0, ?TIMEOUT_MS),
+    {ok, Events, <<>>, Next} = Wire:received(Bytes, State),
+    [Known | _] = [Id || {session, ?TAG, Id} <- Events] ++ [Session],
+    Read = Client#{state := Next, session := Known},
+    case [Status || {reply, ?TAG, Status, _} <- Events] of
+        [none] -> {200, Read};
+        [Status] -> {Status, Read};
+        [] -> answered(Read)
+    end.
+
+close(#{socket := Socket}) ->
+    gen_tcp:close(Socket).
+
+-doc "Measures them, and writes them into a file.".
+-spec record(file:filename()) -> {ok, figures()} | {error, term()}.
+record(File) ->
+    maybe
+        {ok, Figures} ?= measured(),
+        Lines = erlmcp_bench_json:lines(#{~"otp" => otp(), ~"reductions_per_request" => Figures}),
+        ok ?= file:write_file(File, Lines),
+        {ok, Figures}
+    end.
+
+otp() -> list_to_binary(erlang:system_info(otp_release)).
+
+-doc "What was recorded in a file, for this release of OTP.".
+-spec recorded(file:filename()) -> {ok, figures()} | {other_otp, binary()}.
+recorded(File) ->
+    {ok, Bytes} = file:read_file(File),
+    #{~"otp" := Otp, ~"reductions_per_request" := Figures} = json:decode(Bytes),
+    case otp() of
+        Otp -> {ok, Figures};
+        _ -> {other_otp, Otp}
+    end.

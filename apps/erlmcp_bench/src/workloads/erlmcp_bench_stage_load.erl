@@ -1,0 +1,188 @@
+-module(erlmcp_bench_stage_load).
+-moduledoc """
+A server in a node of its own, under load over real sockets: what the node takes for a request as a
+whole, and what functions of it take.
+""".
+
+-export([whole/1, metered/3, taken/3]).
+
+-export_type([plan/0, share/0, whole/0]).
+
+-type plan() :: #{
+    transport := http1 | tcp, connections := pos_integer(), payload_bytes := non_neg_integer(),
+    measure_ms := pos_integer()
+}.
+-doc """
+Of one request, or of one write: microseconds of the processor, those of them in which processes
+ran, garbage was collected and ports were at work, and reductions.
+""".
+-type share() :: #{cpu_us := float(), running_us := float(), collecting_us := float(),
+                   ports_us := float(), reductions := float()}.
+-doc "Of one request, with how many there were, in how many microseconds.".
+-type whole() :: #{
+    cpu_us := float(), running_us := float(), collecting_us := float(), ports_us := float(),
+    reductions := float(), answered := pos_integer(), received := pos_integer(),
+    at_us := pos_integer(), write => share()
+}.
+
+-define(WARM_MS, 1_000).
+%% None of its processes waits for another, and no other thread is woken.
+-define(FLAGS, ["+S", "1:1"]).
+-define(TIMEOUT_MS, 30_000).
+%% What takes less may have been too short; loads are stopped before the longest.
+-define(SHORT_MS, 10_000).
+-define(LONGEST_MS, 3_600_000).
+
+-doc """
+What a request takes; `write` is what it takes to send as many bytes as an answer has, again and
+again, on a connection of its own.
+""".
+-spec whole(plan()) -> {ok, whole()} | {error, term()}.
+whole(#{measure_ms := Milliseconds} = Plan) ->
+    with_server(#{}, fun(Target) ->
+        maybe
+            {ok, #{received := Received, answered := Answered} = Whole} ?=
+                taken(Target, load(Plan), Milliseconds),
+            {ok, Write} ?= long_enough(Milliseconds, fun(Time) ->
+                sent(Target, max(1, Received div Answered), Time)
+            end),
+            {ok, Whole#{write => Write}}
+        end
+    end).
+
+-doc "What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`).".
+-spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
+    {ok, whole()} | {error, term()}.
+taken(Target, Plan, Milliseconds) ->
+    under_load(Target, Plan, Milliseconds, fun(Load, Time) ->
+        Before = looked(Target, Load, begin_whole),
+        receive after Time -> ok end,
+        #{answered := Answered} = Whole = since(Before, looked(Target, Load, whole)),
+        told(Answered, Whole, maps:with([answered, received, at_us], Whole))
+    end).
+
+looked(Target, Load, Function) ->
+    #{at := At, counts := #{answered := Answered, bytes_in := Received}, server_cpu_us := Cpu} =
+        erlmcp_load:peek(Load),
+    (node_of(Target, Function))#{answered => Answered, received => Received, at_us => At,
+                                 cpu_us => Cpu}.
+
+node_of(Target, Function) ->
+    erlmcp_bench_target:call(Target, erlmcp_bench_meter, Function, []).
+
+since(Before, After) ->
+    #{Name => Later - map_get(Name, Before) || Name := Later <- After}.
+
+%% In hundredths of a second, so that a short time may have none.
+told(Count, #{cpu_us := Cpu, awake_ns := Awake} = Taken, More)
+  when Count > 0, Cpu > 0, Awake > 0 ->
+    {ok, maps:merge(shares(Count, Taken), More)};
+told(_, _, _) ->
+    nothing.
+
+%% The system says how much it was, and the node which part of that was what.
+shares(Count, #{cpu_us := Cpu, reductions := Reductions, awake_ns := Awake} = Taken) ->
+    Share = fun(Of) -> Cpu / Count * map_get(Of, Taken) / Awake end,
+    #{cpu_us => Cpu / Count, running_us => Share(running_ns), collecting_us => Share(collecting_ns),
+      ports_us => Share(ports_ns), reductions => Reductions / Count}.
+
+%% It is read as a client reads it, by another process of the machine.
+sent(Target, Bytes, Milliseconds) ->
+    OsPid = erlmcp_bench_target:os_pid(Target),
+    {ok, Listener} = gen_tcp:listen(0, [binary, {ip, {127, 0, 0, 1}}, {active, false}]),
+    {ok, Port} = inet:port(Listener),
+    {Reader, Monitor} = spawn_monitor(fun() ->
+        {ok, Socket} = gen_tcp:accept(Listener),
+        ok = drained(Socket)
+    end),
+    Look = fun() -> (node_of(Target, whole))#{cpu_us => erlmcp_bench_process:cpu_us(OsPid)} end,
+    Before = Look(),
+    Count = erlmcp_bench_target:call(Target, erlmcp_bench_meter, send, [Port, Bytes, Milliseconds],
+                                     Milliseconds + ?TIMEOUT_MS),
+    After = Look(),
+    receive {'DOWN', Monitor, process, Reader, normal} -> ok end,
+    ok = gen_tcp:close(Listener),
+    told(Count, since(Before, After), #{}).
+
+drained(Socket) ->
+    case gen_tcp:recv(Socket, 0) of
+        {ok, _} -> drained(Socket);
+        {error, closed} -> gen_tcp:close(Socket)
+    end.
+
+-doc """
+What these functions take of a request, without each other: of the times the median, times how often
+a request calls the function; of the reductions the mean.
+""".
+-spec metered(erlmcp_bench_meter:unit(), [mfa(), ...], plan()) ->
+    {ok, #{mfa() => float()}} | {error, term()}.
+metered(Unit, Functions, #{measure_ms := Milliseconds} = Plan) ->
+    Prepare = {erlmcp_bench_meter, install, [Unit, Functions]},
+    with_server(#{prepare => Prepare}, fun(Target) ->
+        under_load(Target, load(Plan), Milliseconds, fun(Load, Time) ->
+            {Earlier, Before} = readings(Target, Load),
+            receive after Time -> ok end,
+            case readings(Target, Load) of
+                {Earlier, _} ->
+                    nothing;
+                {Later, After} ->
+                    {ok, #{Function => per_request(Unit, Entries, map_get(Function, Before),
+                                                   Later - Earlier)
+                           || Function := Entries <- After}}
+            end
+        end)
+    end).
+
+readings(Target, Load) ->
+    #{counts := #{answered := Answered}} = erlmcp_load:peek(Load),
+    {Answered, node_of(Target, read)}.
+
+%% A few of them waited for a processor meanwhile, which is no time of theirs: so not the mean.
+per_request(Unit, Entries, Known, Requests) ->
+    Histogram = erlmcp_bench_histogram:from_list(erlmcp_bench_histogram:since(Entries, Known)),
+    Each = case Unit of
+        nanoseconds -> erlmcp_bench_histogram:percentile(Histogram, 50) / 1_000;
+        reductions -> erlmcp_bench_histogram:mean(Histogram)
+    end,
+    Each * erlmcp_bench_histogram:count(Histogram) / Requests.
+
+with_server(More, Measure) ->
+    maybe
+        {ok, Target} ?= erlmcp_bench_target:start(More#{flags => ?FLAGS}),
+        try
+            Measure(Target)
+        after
+            erlmcp_bench_target:stop(Target)
+        end
+    end.
+
+load(#{transport := Transport, connections := Connections, payload_bytes := Bytes}) ->
+    #{transport => Transport, payload_bytes => Bytes, connections => Connections}.
+
+%% Each connection asks when it is answered, unless the plan has it otherwise; the load lasts as
+%% long as the fun.
+under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
+    Always = #{target => erlmcp_bench_fleet:address(Target, Transport), loop => {closed, 1},
+               duration_ms => ?LONGEST_MS, timeout_ms => ?TIMEOUT_MS,
+               server_os_pid => erlmcp_bench_target:os_pid(Target)},
+    maybe
+        {ok, Load} ?= erlmcp_load:start(maps:merge(Always, maps:remove(transport, Plan))),
+        receive after min(?WARM_MS, Milliseconds) -> ok end,
+        Measured = long_enough(Milliseconds, fun(Time) -> Measure(Load, Time) end),
+        ok ?= answered(erlmcp_load:stop(Load)),
+        Measured
+    end.
+
+%% On a busy machine nothing may happen in a short time.
+long_enough(Milliseconds, Measure) ->
+    case Measure(Milliseconds) of
+        {ok, _} = Measured -> Measured;
+        nothing when Milliseconds < ?SHORT_MS -> long_enough(4 * Milliseconds, Measure);
+        nothing -> {error, nothing_measured}
+    end.
+
+answered(#{refused := Refused, failed := Failed, wrong := 0})
+  when Refused =:= #{}, Failed =:= #{} ->
+    ok;
+answered(Report) ->
+    {error, {not_answered, maps:with([refused, failed, wrong_by], Report)}}.

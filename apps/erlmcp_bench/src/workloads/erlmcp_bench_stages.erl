@@ -1,0 +1,137 @@
+-module(erlmcp_bench_stages).
+-moduledoc """
+What each stage of a request takes, on a server in a process of its own, under load over real
+sockets (`m:erlmcp_load`): microseconds and reductions. The server has one scheduler, so that none
+of its processes waits for another and no other thread is woken.
+
+Three servers are measured, one after the other:
+
+1. as it is: the processor time of a request from the operating system, in which part of it
+   processes ran or garbage was collected, from the runtime, and the reductions; then what it takes
+   to send as many bytes as an answer has, again and again, on a connection of its own;
+2. with the functions of the stages timed (`m:erlmcp_bench_meter`): of each the median, times how
+   often a request calls it;
+3. the same with the reductions of each, in the mean.
+
+Two rows are what is left: `read` of the time in which no process ran, and `frame` of that in which
+one did.
+""".
+
+-export([run/1, run/2, run_all/0, run_all/1]).
+-export([stages/0, checks/0, rows/1]).
+
+%% Measurements of a workload.
+-define(PARTS, 3).
+
+-doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
+-spec run(Id :: binary() | atom() | map()) -> erlmcp_bench_run:outcome().
+run(Id) -> run(Id, #{}).
+
+-doc "The same with options; `duration_s` is that of each of the three measurements.".
+-spec run(Id :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:outcome().
+run(Id, Options) ->
+    erlmcp_bench_run:workload(stages, Id, fun measured/2, Options).
+
+-doc "Runs every workload.".
+-spec run_all() -> erlmcp_bench_run:outcome().
+run_all() -> run_all(#{}).
+
+-doc "The same with options.".
+-spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
+run_all(Options) ->
+    erlmcp_bench_run:all(stages, fun measured/2, Options).
+
+-doc """
+The stages in the order of a request, what each is, and the functions that are it. What has none is
+a part of the whole.
+""".
+-spec stages() -> [{Stage :: atom(), What :: binary(), [mfa()]}, ...].
+stages() ->
+    [{read, ~"the socket, the system's poll, the scheduler: no process runs", []},
+     {frame, ~"the request among the bytes, heads, processes: what is in no other row", []},
+     {decode, ~"JSON to terms", [{erlmcp_json, decode, 2}]},
+     {admit, ~"the gate: a place, its turn, and its end",
+      [{erlmcp_entrance, enter, 4}, {erlmcp_entrance, effects, 2}, {erlmcp_gate, state, 1},
+       {erlmcp_gate, await, 2}, {erlmcp_gate, leave, 1}]},
+     {dispatch, ~"the engine: era, `_meta`, headers, method, definition",
+      [{erlmcp_engine, handle, 4}]},
+     {call, ~"the call's process: its start, deadline and answer",
+      [{erlmcp_call, start, 2}, {erlmcp_call, start, 3}, {erlmcp_call, run_linked, 3}]},
+     {validate, ~"arguments and structured content, by the tool's schemas",
+      [{erlmcp_tool_schema, check_arguments, 3}, {erlmcp_tool_schema, check_result, 3}]},
+     {handle, ~"the tool itself", [{erlmcp_bench_fixture, call_tool, 3}]},
+     {encode, ~"the result, the message and the response",
+      [{erlmcp_result, from, 4}, {erlmcp_message, result, 2}, {erlmcp_http_response, answer, 5}]},
+     {count, ~"what the operator is told: answers and faults",
+      [{erlmcp_answers, known, 2}, {erlmcp_answers, answered, 2}]},
+     {write, ~"the answer to the socket, and the system's call",
+      [{ranch_tcp, send, 2}, {erlmcp_tcp, write, 2}]},
+     {collect, ~"garbage", []}].
+
+-doc "The stages that are checks: schema validation, admission, metrics.".
+-spec checks() -> [Stage :: atom()].
+checks() -> [validate, admit, count].
+
+-doc "The stages of a result, or of other figures with its names: microseconds and reductions.".
+-spec rows(#{binary() => term()}) ->
+    [{Stage :: atom(), What :: binary(), Us :: number(), Reductions :: number()}].
+rows(Figures) ->
+    [{Stage, What, maps:get(field(Stage, us), Figures, 0),
+      maps:get(field(Stage, reductions), Figures, 0)} || {Stage, What, _} <- stages()].
+
+field(Stage, Unit) ->
+    <<"stage_", (atom_to_binary(Stage))/binary, "_", (atom_to_binary(Unit))/binary, "_per_msg">>.
+
+measured(#{id := Id, transport := Transport, connections := Own, payload_bytes := Bytes} = Workload,
+         Options) ->
+    {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    Connections = maps:get(connections, Options, Own),
+    Plan = #{transport => Transport, connections => Connections, payload_bytes => Bytes,
+             measure_ms => max(1, ceil(Seconds * 1_000))},
+    OnPart = erlmcp_bench_run:on_part(Options),
+    Outcome = maybe
+        {ok, Whole} ?= erlmcp_bench_stage_load:whole(Plan),
+        _ = OnPart(1 / ?PARTS),
+        {ok, Times} ?= erlmcp_bench_stage_load:metered(nanoseconds, timed(), Plan),
+        _ = OnPart(2 / ?PARTS),
+        {ok, Reductions} ?= erlmcp_bench_stage_load:metered(reductions, functions(stages()), Plan),
+        Base = #{workload_id => Id, benchmark => ~"stages", transport => Transport,
+                 era => ~"stateless", scope => ~"per_request", payload_bytes => Bytes,
+                 connections => Connections, schedulers => 1,
+                 shortened => Shortened orelse Connections < Own},
+        {ok, maps:merge(Base, fields(Whole, Times, Reductions)), []}
+    end,
+    erlmcp_bench_run:measured(Outcome, {Id, Options}).
+
+functions(Stages) ->
+    lists:append([Functions || {_, _, Functions} <- Stages]).
+
+%% Whoever writes waits for the socket, and others run meanwhile: that is measured by itself.
+timed() ->
+    functions(lists:keydelete(write, 1, stages())).
+
+fields(#{answered := Answered, at_us := Us, cpu_us := Cpu, reductions := Reductions,
+         running_us := Running, collecting_us := Collecting, write := Write},
+       TimeOf, ReductionsOf) ->
+    #{running_us := WriteRunning, ports_us := WritePorts} = Write,
+    Inside = [{Stage, sum(Functions, TimeOf), sum(Functions, ReductionsOf)}
+              || {Stage, _, [_ | _] = Functions} <- lists:keydelete(write, 1, stages())],
+    {_, _, OfWrite} = lists:keyfind(write, 1, stages()),
+    Written = {write, WriteRunning + WritePorts, sum(OfWrite, ReductionsOf)},
+    [TimeInside, ReductionsInside] = [lists:sum([element(At, Row) || Row <- [Written | Inside]])
+                                      || At <- [2, 3]],
+    Rows = [{read, Cpu - Running - Collecting - WritePorts, 0},
+            {frame, Running + WritePorts - TimeInside, Reductions - ReductionsInside},
+            {collect, Collecting, 0}, Written | Inside],
+    Checks = lists:sum([Time || {Stage, Time, _} <- Rows, lists:member(Stage, checks())]),
+    maps:from_list(
+        %% What the clock cannot tell from nothing has no figure.
+        [{field(Stage, Unit), Value} || {Stage, Time, Own} <- Rows,
+                                        {Unit, Value} <- [{us, Time}, {reductions, Own}], Value > 0]
+        ++ [{sample_count, Answered}, {duration_s, Us / 1_000_000},
+            {throughput_msg_per_s, Answered * 1_000_000 / Us}, {cpu_us_per_msg, Cpu},
+            {reductions_per_msg, Reductions}, {checks_percent, 100 * Checks / Cpu}]).
+
+sum(Functions, Measured) ->
+    lists:sum([map_get(Function, Measured) || Function <- Functions]).

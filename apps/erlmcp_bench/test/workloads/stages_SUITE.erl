@@ -1,0 +1,72 @@
+-module(stages_SUITE).
+-moduledoc "What the stages of a request take, and whether it takes more beside more.".
+
+-export([suite/0, all/0]).
+-export([every_stage_is_measured/1, stages_are_a_page/1, ten_times_as_much_is_compared/1,
+         a_function_that_is_not_there_is_named/1]).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [every_stage_is_measured, stages_are_a_page, ten_times_as_much_is_compared,
+     a_function_that_is_not_there_is_named].
+
+every_stage_is_measured(_) ->
+    {ok, [#{~"reductions_per_msg" := All, ~"sample_count" := Count} = Result]} =
+        erlmcp_bench_stages:run(stages_http1_echo, #{duration_s => 0.2, connections => 4}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    true = Count > 0,
+    #{~"connections" := 4, ~"shortened" := true, ~"scope" := ~"per_request"} = Result,
+    Rows = erlmcp_bench_stages:rows(Result),
+    [] = [Stage || {Stage, _, Us, Reductions} <- Rows,
+                   {Known, _, [_ | _]} <- erlmcp_bench_stages:stages(), Known =:= Stage,
+                   Us =< 0 orelse Reductions =< 0],
+    %% What is in no other row is in `frame`.
+    true = abs(lists:sum([Reductions || {_, _, _, Reductions} <- Rows]) - All) < 1.
+
+stages_are_a_page(_) ->
+    Figures = #{~"cpu_us_per_msg" => 50, ~"reductions_per_msg" => 1_200, ~"checks_percent" => 6.5,
+                ~"stage_decode_us_per_msg" => 5, ~"stage_decode_reductions_per_msg" => 370},
+    Page = page([workload(~"stages_http1_echo", ~"stages", Figures)]),
+    [_] = found(Page, "^\\| `decode` \\| JSON to terms \\| 5 \\| 10 \\| 370 \\|$"),
+    [_] = found(Page, "^\\| `all` \\|  \\| 50 \\| 100 \\| 1,200 \\|$"),
+    [_] = found(Page, "are 6.5 % of it; the goal is less than 25 %: reached\\.$"),
+    [] = found(Page, "Ten times as much"),
+    [_] = found(page([workload(~"stages_http1_echo", ~"stages",
+                               Figures#{~"checks_percent" := 25})]), "\\*\\*not reached\\*\\*"),
+    Grown = #{~"base_count" => 20, ~"grown_count" => 200, ~"base_cpu_us_per_msg" => 50,
+              ~"cpu_us_per_msg" => 54, ~"growth_cpu_ratio" => 1.08,
+              ~"base_reductions_per_msg" => 1_200, ~"reductions_per_msg" => 1_212,
+              ~"growth_reductions_ratio" => 1.01},
+    [_] = found(page([workload(~"growth_tools", ~"growth", Grown)]),
+                "^\\| `growth_tools` \\| 20 \\| 200 \\| 50 \\| 54 \\| 1.08 \\| 1,200 \\| 1,212 "
+                "\\| 1.01 \\| reached \\|$"),
+    [_] = found(page([workload(~"growth_tools", ~"growth", Grown#{~"growth_cpu_ratio" := 1.11})]),
+                "not reached").
+
+page(Workloads) ->
+    iolist_to_binary(erlmcp_bench_request_page:sections(Workloads)).
+
+workload(Id, Benchmark, Figures) ->
+    #{~"workload_id" => Id, ~"benchmark" => Benchmark, ~"transport" => ~"http1",
+      ~"connections" => 64,
+      ~"figures" => #{Name => #{~"median" => Value} || Name := Value <- Figures}}.
+
+found(Text, Regex) ->
+    case re:run(Text, Regex, [global, multiline]) of
+        {match, Found} -> Found;
+        nomatch -> []
+    end.
+
+ten_times_as_much_is_compared(_) ->
+    {ok, [Result]} = erlmcp_bench_growth:run(#{id => ~"growth_tools", duration_s => 0.1}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"base_count" := 20, ~"grown_count" := 200, ~"growth_cpu_ratio" := Ratio,
+      ~"base_cpu_us_per_msg" := Before, ~"cpu_us_per_msg" := After} = Result,
+    true = abs(Ratio - After / Before) < 0.001.
+
+a_function_that_is_not_there_is_named(_) ->
+    Missing = {erlmcp_json, decode, 17},
+    Plan = #{transport => http1, connections => 1, payload_bytes => 1, measure_ms => 1},
+    {error, {no_function, Missing}} = erlmcp_bench_stage_load:metered(reductions, [Missing], Plan).

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Measures the reductions of requests and records them in bench/reductions.json, which a test holds
+# the server to, within 5 %. To be run where they have changed, and are meant to.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/env.sh
+scripts/build.sh >&2
+erl -noinput -pa "${REBAR_BASE_DIR:-_build}"/default/lib/*/ebin \
+    -eval '{ok, Figures} = erlmcp_bench_reductions:record("bench/reductions.json"),
+           [io:format("~-20ts ~.1f~n", [Name, Of])
+            || Name := Of <- maps:iterator(Figures, ordered)],
+           halt().'
