@@ -26,6 +26,9 @@ Source: specification 2026-07-28, "Transports / stdio".
     calls := erlmcp_calls:calls()
 }.
 
+%% Microseconds that a quick call takes.
+-define(QUICK, 50).
+
 -doc """
 A new connection to a server, of a principal, from an address: one message a line, both ways.
 """.
@@ -56,7 +59,7 @@ What arrived. Gives all that is ready to be written, as one piece, and whether a
     {started | unfinished | complete, iodata(), connection()}.
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
-    {Out, Next} = lines(Lines, [], Connection#{framing := Rest}),
+    {Out, Next} = lines(Lines, give_way, [], Connection#{framing := Rest}),
     Input = case erlmcp_line:is_partial(Rest) of
         false -> complete;
         true when Lines =:= [] -> unfinished;
@@ -75,7 +78,7 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
-        lines(erlmcp_line:flush(Framing), [], Connection),
+        lines(erlmcp_line:flush(Framing), go_on, [], Connection),
     %% The subscriptions of a client that has no more to say end, and it may still read so.
     Ends = [framed(Bytes, Next)
             || Id := {_, Closed} <- Watched, Id =/= session,
@@ -83,11 +86,30 @@ end_of_input(#{framing := Framing} = Connection) ->
     ok = unwatch(Next),
     {[Out, Ends], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
-lines([], Out, Connection) ->
+lines([], _, Out, Connection) ->
     {lists:reverse(Out), Connection};
-lines([Line | Lines], Out, Connection) ->
+lines([Line | Lines], give_way, Out, #{calls := Before} = Connection) when Lines =/= [] ->
+    {Bytes, #{calls := Calls} = Next} = line(Line, Connection),
+    Way = case erlmcp_calls:count(Calls) > erlmcp_calls:count(Before) of
+        true -> give_way();
+        false -> give_way
+    end,
+    lines(Lines, Way, [Bytes | Out], Next);
+lines([Line | Lines], Way, Out, Connection) ->
     {Bytes, Next} = line(Line, Connection),
-    lines(Lines, [Bytes | Out], Next).
+    lines(Lines, Way, [Bytes | Out], Next).
+
+%% A call that was just started and is quick is over before the next line is looked at: its memory
+%% is that call's again, and no other scheduler wakes up to find that there is nothing left for it.
+%% One that is not would keep those behind it waiting, which other schedulers could run: for the
+%% rest of these lines nobody is waited for.
+give_way() ->
+    Begin = erlang:monotonic_time(microsecond),
+    true = erlang:yield(),
+    case erlang:monotonic_time(microsecond) - Begin of
+        Taken when Taken =< ?QUICK -> give_way;
+        _ -> go_on
+    end.
 
 line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} = Connection) ->
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
