@@ -18,6 +18,9 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -define(LARGE, 65_536).
 %% Packets that a socket delivers before it waits for its process to ask for more.
 -define(ACTIVE, 100).
+%% Bytes that are taken from a socket at once: many small messages of a client that does not wait
+%% for their answers. What is kept has the size of what came; a quiet socket has no buffer.
+-define(BUFFER, 65_536).
 %% Milliseconds that one for which there is no place has to read that.
 -define(LINGER, 1000).
 
@@ -28,6 +31,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     SocketOptions = [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
                      {port, maps:get(port, Options, 0)},
                      {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
+                     {buffer, ?BUFFER},
                      %% Told apart from the end of the input.
                      {show_econnreset, true}
                      | erlmcp_listener:send_timeout(SendTimeout)],
