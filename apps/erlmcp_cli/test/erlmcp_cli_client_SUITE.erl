@@ -32,7 +32,7 @@ all() ->
      only_known_roots_are_trusted, the_page_has_every_exit_code].
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 groups() ->
     [{served, [the_page_shows_what_happens, every_transport_in_both_eras,

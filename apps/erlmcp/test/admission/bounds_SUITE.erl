@@ -20,7 +20,7 @@ are not disturbed. On HTTP/1.1, HTTP/2 and TCP, in both eras. A limit that is ne
                         call/3]).
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 -define(STATELESS, ~"2026-07-28").
 -define(SESSION, ~"2025-11-25").
 

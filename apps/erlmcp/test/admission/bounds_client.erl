@@ -18,7 +18,7 @@ same for all: the message, and what HTTP says beside it.
 -type reply() :: #{status := none | 100..599, retry_after := none | pos_integer(),
                    message := map() | none, headers => map()}.
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 
 -doc "A server with these limits and definitions, that listens on a transport.".
 -spec serve(transport(), Limits :: map(), Options :: map()) -> pid().

@@ -17,7 +17,7 @@ and on each transport.
 -define(LONG, 60_000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,

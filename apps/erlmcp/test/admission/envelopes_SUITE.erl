@@ -11,7 +11,7 @@
 -define(MIB, 1_048_576).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [plans_are_held_to, plans_say_when_to_come_back, single_limits_win,

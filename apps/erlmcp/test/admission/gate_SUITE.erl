@@ -19,7 +19,7 @@ holders are killed, who has which turn in its queue, and how its books are set r
 -export([nobody_enters_when_it_drains/1, the_limit_can_be_lower/1]).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, a_rate_by_its_clock,

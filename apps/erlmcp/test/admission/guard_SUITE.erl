@@ -19,7 +19,7 @@
 -import(two_eras, [eras/0, open/2, call/3, read/2, text/1]).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [failures_open_the_breaker, a_trial_closes_it, a_failed_trial_opens_it_again,

@@ -15,7 +15,7 @@ its bounds.
 -define(MIB, 1_048_576).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [machines_are_read, groups_of_version_2_are_read, groups_of_version_1_are_read,

@@ -12,7 +12,7 @@ so that the cases let the others wait and not each other.
 -define(BOUND, 20).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [new_work_is_refused, the_node_is_busy_and_is_not, a_wrong_bound_is_no_bound,

@@ -15,7 +15,7 @@ time, and who reads is not at fault. And how large the result of a request may b
 
 -import(erlmcp_test_http, [message/3, call/3, call/4, running/0, finish/2]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -13,7 +13,7 @@ bytes do not put off, on every transport, and who is served beside is not held u
 
 -import(erlmcp_test_http, [message/3, call/3, call/4]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 %% Milliseconds between two bytes.
 -define(PACE, 50).
 

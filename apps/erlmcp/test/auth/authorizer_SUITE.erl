@@ -77,7 +77,7 @@ together(Count, Fun) ->
     Pids = [spawn_link(fun() -> receive go -> Self ! {self(), Fun()} end end)
             || _ <- lists:seq(1, Count)],
     [Pid ! go || Pid <- Pids],
-    [receive {Pid, Result} -> Result after 30_000 -> error(no_result) end || Pid <- Pids].
+    [receive {Pid, Result} -> Result after 120_000 -> error(no_result) end || Pid <- Pids].
 
 one_login_for_many_callers(Config) ->
     Peer = peer(Config),

@@ -69,7 +69,7 @@ asked(Peer, Path) ->
 requests(#{table := Table}) ->
     [Request || {{request, _}, Request} <- ets:tab2list(Table)].
 
-deadline() -> erlang:monotonic_time(millisecond) + 10_000.
+deadline() -> erlang:monotonic_time(millisecond) + 60_000.
 
 -doc "Follows a login's URL like a browser whose user agrees.".
 browser(Url) ->

@@ -25,7 +25,7 @@ How tokens are checked is in the suites of `bearer`; here a fun says who asks.
          an_sse_stream_ends_with_its_token/1, a_call_does_not/1]).
 -export([wrong_options/1]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 -define(PRM, ~"/.well-known/oauth-protected-resource").
 
 all() ->
@@ -48,7 +48,7 @@ groups() ->
                an_sse_stream_ends_with_its_token, a_call_does_not]}].
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, inets, gun], Config).

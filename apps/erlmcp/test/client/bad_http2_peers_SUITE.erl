@@ -16,7 +16,7 @@ server of a case writes what it likes once it has a whole request for a tool.
 -define(SLACK, 10_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [never_in_time, stream_ends, connection_ends, requests_are_turned_away, windows_are_ignored,

@@ -22,7 +22,7 @@ deadline.
 -define(SIZE, 209_715_200).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, tcp}, {group, stdio}].

@@ -25,7 +25,7 @@ is reached meanwhile and afterwards (`m:erlmcp_test_watch`). What differs on lin
 -define(SLACK, 10_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [never_in_time, late_answer_is_nobodys, connection_ends, wrong_messages, wrong_json, wrong_http,

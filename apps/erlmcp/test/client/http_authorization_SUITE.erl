@@ -23,7 +23,7 @@ all() ->
      secrets_are_in_no_report].
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, inets], Config).
@@ -81,7 +81,7 @@ with_client(Peer, Auth, Fun) ->
     with_client(Peer, oauth_peer:logged_in(Auth), #{}, Fun).
 
 with_client(Peer, Auth, More, Fun) ->
-    Options = maps:merge(#{era => '2026-07-28', cache => false, timeout => 10_000}, More),
+    Options = maps:merge(#{era => '2026-07-28', cache => false, timeout => 60_000}, More),
     {ok, Client} = erlmcp_client:start_link({http, oauth_peer:url(Peer), Options#{auth => Auth}}),
     try
         Fun(Client)

@@ -27,7 +27,7 @@ groups() ->
                  unprocessed]}].
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun], Config).
@@ -432,7 +432,7 @@ sent(Channel, Method, Params, Options) ->
 
 outgoing(Options) ->
     maps:merge(#{kind => request, id => 1, headers => [], session => none,
-                 deadline => erlang:monotonic_time(millisecond) + 10_000}, Options).
+                 deadline => erlang:monotonic_time(millisecond) + 60_000}, Options).
 
 %% All events until it is over.
 events(X) ->

@@ -14,7 +14,7 @@
 -define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [both_eras_are_spoken, a_server_is_found_by_its_id, many_callers_are_served,

@@ -26,7 +26,7 @@
                 "printf '{\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":{}}\\n' \"$id\"; done").
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [the_runtime_makes_process_groups, a_child_answers, our_own_server_answers,

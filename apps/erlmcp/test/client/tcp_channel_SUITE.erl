@@ -23,7 +23,7 @@
 -define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [requests_are_answered_in_both_eras, many_senders_do_not_interleave,

@@ -24,7 +24,7 @@ of the code that they judge.
 -define(REVISIONS, ['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25', '2026-07-28']).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_message_is_answered_as_json_rpc_says, every_outcome_was_reached, handling_is_a_function,

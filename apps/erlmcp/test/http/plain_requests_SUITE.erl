@@ -21,7 +21,7 @@ over TLS.
 -define(SLOW, 1_300).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, clear}, {group, tls}, what_is_read_is_what_stands_there].

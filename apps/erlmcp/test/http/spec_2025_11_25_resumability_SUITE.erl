@@ -313,15 +313,15 @@ http2_stream_is_resumed(Config) ->
     #{port := Port} = server(Config),
     Session = session(Config),
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
-    {ok, http2} = gun:await_up(Connection, 10_000),
+    {ok, http2} = gun:await_up(Connection, 60_000),
     {Headers, Body} = erlmcp_test_http:message(~"tools/call",
                                                #{name => ~"reports",
                                                  arguments => #{texts => [~"one", ~"two"]}},
                                                #{session => Session, id => 1}),
     Stream = gun:post(Connection, ~"/mcp", Headers, Body),
     {Call, _} = running(),
-    {response, nofin, 200, _} = gun:await(Connection, Stream, 10_000),
-    {data, nofin, Primed} = gun:await(Connection, Stream, 10_000),
+    {response, nofin, 200, _} = gun:await(Connection, Stream, 60_000),
+    {data, nofin, Primed} = gun:await(Connection, Stream, 60_000),
     [#{id := Id, data := ~""}] = erlmcp_test_http:read_events(Primed),
     ok = gun:cancel(Connection, Stream),
     finish(Call, more),
@@ -330,8 +330,8 @@ http2_stream_is_resumed(Config) ->
     Again = gun:get(Connection, ~"/mcp", [{~"accept", ~"text/event-stream"},
                                           {~"mcp-session-id", SessionId},
                                           {~"last-event-id", Id}]),
-    {response, nofin, 200, _} = gun:await(Connection, Again, 10_000),
-    {ok, Rest} = gun:await_body(Connection, Again, 10_000),
+    {response, nofin, 200, _} = gun:await(Connection, Again, 60_000),
+    {ok, Rest} = gun:await_body(Connection, Again, 60_000),
     [#{~"params" := #{~"data" := ~"one"}}, #{~"params" := #{~"data" := ~"two"}},
      #{~"id" := 1, ~"result" := _}] = Messages =
         [json:decode(Data) || #{data := Data} <- erlmcp_test_http:read_events(Rest), Data =/= ~""],
@@ -375,7 +375,7 @@ a_reset_request_is_not_waited_for(_) ->
     #{session := Session} =
         rounds_client:open(Server, http, ?REVISION, #{elicitation => #{}}),
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2]}),
-    {ok, http2} = gun:await_up(Connection, 10_000),
+    {ok, http2} = gun:await_up(Connection, 60_000),
     Post = fun(Method, Params, Id) ->
         {Headers, Body} = erlmcp_test_http:message(Method, Params, #{session => Session, id => Id}),
         gun:post(Connection, ~"/mcp", Headers, Body)
@@ -383,7 +383,7 @@ a_reset_request_is_not_waited_for(_) ->
     Stream = Post(~"tools/call", #{name => ~"wait"}, 1),
     {Call, _} = running(),
     ok = gun:cancel(Connection, Stream),
-    {response, nofin, 200, _} = gun:await(Connection, Post(~"ping", #{}, 2), 10_000),
+    {response, nofin, 200, _} = gun:await(Connection, Post(~"ping", #{}, 2), 60_000),
     finish(Call, {input_required, #{~"it" => erlmcp_input:elicit(~"What?", #{})}}),
     _ = ended(Call),
     gun:close(Connection),
@@ -484,7 +484,7 @@ kept_events_are_bounded_in_number(_) ->
 
 kept_events_are_bounded_in_bytes(_) ->
     %% A log message of this kind is 90 bytes and its text.
-    Text = binary:copy(~"x", 10_000),
+    Text = binary:copy(~"x", 60_000),
     bounded(#{stored_bytes => 31_000}, [Text, Text, Text]).
 
 bounded(Limits, Texts) ->
@@ -554,7 +554,7 @@ slow_reader_of_http2_is_cut(_) ->
     Session = initialize(Server, ?REVISION),
     Windows = #{initial_connection_window_size => 65_535, initial_stream_window_size => 65_535},
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2], http2_opts => Windows}),
-    {ok, http2} = gun:await_up(Connection, 10_000),
+    {ok, http2} = gun:await_up(Connection, 60_000),
     {Headers, Body} = erlmcp_test_http:message(
         ~"tools/call", #{name => ~"reports",
                          arguments => #{texts => [100_000 || _ <- lists:seq(1, 100)]}},
@@ -568,15 +568,15 @@ slow_reader_of_http2_is_cut(_) ->
          #{status := 200} = call(Server, ~"resources/subscribe", #{uri => ~"test://text"},
                                  #{session => Session}),
          Pinged = gun:post(Connection, ~"/mcp", Same, Ping),
-         {response, nofin, 200, _} = gun:await(Connection, Pinged, 10_000),
+         {response, nofin, 200, _} = gun:await(Connection, Pinged, 60_000),
          gun:cancel(Connection, Pinged),
          finish(Call, more)
      end || _ <- lists:seq(1, 99)],
     finish(Call, ~"done"),
     _ = ended(Call),
     gun:update_flow(Connection, Stream, 1_000_000),
-    {response, nofin, 200, _} = gun:await(Connection, Stream, 10_000),
-    {ok, Read} = gun:await_body(Connection, Stream, 10_000),
+    {response, nofin, 200, _} = gun:await(Connection, Stream, 60_000),
+    {ok, Read} = gun:await_body(Connection, Stream, 60_000),
     Events = [Data || #{data := Data} <- erlmcp_test_http:read_events(Read), Data =/= ~""],
     {true, _} = {length(Events) < 40, length(Events)},
     gun:close(Connection),

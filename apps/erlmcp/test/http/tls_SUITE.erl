@@ -20,7 +20,7 @@ runs, and certificates of clients as who asks.
          certificates_are_shown_each_time/1, resumption_is_the_users/1]).
 -export([log/2]).
 
--define(TIMEOUT, 10_000).
+-define(TIMEOUT, 60_000).
 
 all() ->
     [{group, defaults}, {group, files}, {group, clients}, {group, resumption}].
@@ -36,7 +36,7 @@ groups() ->
                    certificates_are_shown_each_time, resumption_is_the_users]}].
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).

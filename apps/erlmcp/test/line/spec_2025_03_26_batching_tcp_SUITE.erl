@@ -24,7 +24,7 @@ it names.
 -define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [batches_are_received, answers_come_as_one_message, each_request_has_one_answer,

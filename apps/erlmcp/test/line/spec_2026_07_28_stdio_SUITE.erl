@@ -26,7 +26,7 @@ for each of its streams.
 -record(server, {port :: port(), input :: file:fd() | closed, stderr :: file:filename()}).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [stdout_is_messages_only, lines_have_no_newlines_in_them, eras_share_a_process,

@@ -23,7 +23,7 @@ and the versions of 2026-07-28, "Versioning and Compatibility".
 -define(SESSIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [supported_versions_are_answered_with_themselves, other_versions_are_answered_with_the_latest,

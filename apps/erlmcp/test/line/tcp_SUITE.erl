@@ -25,7 +25,7 @@
 -define(PATIENCE, 30_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [pipelined_requests_are_all_answered, messages_may_come_in_any_pieces, eras_share_a_listener,

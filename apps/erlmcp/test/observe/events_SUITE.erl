@@ -19,7 +19,7 @@ sockets and in both eras.
 -define(WAITING, 1000).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [crashes_are_told, breakers_are_told, handlers_are_called_in_order,

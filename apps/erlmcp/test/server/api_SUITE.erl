@@ -40,7 +40,7 @@ and leave nothing behind.
 -define(KINDS, [tool, resource, resource_template, prompt]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [servers_live_in_the_users_tree, servers_share_nothing, ids_name_servers,

@@ -21,7 +21,7 @@
 -define(LONG, 600_000).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [results_are_given_again, arguments_are_compared_as_json, every_kind_is_kept,

@@ -13,7 +13,7 @@
 -import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_kind_is_wrapped, the_first_is_outermost, arguments_and_context_can_change,

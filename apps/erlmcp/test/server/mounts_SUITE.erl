@@ -25,7 +25,7 @@ they are used.
 -import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, listed/2, text/1, await/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [definitions_stand_under_their_prefix, handlers_see_their_own_names,

@@ -22,7 +22,7 @@ all() ->
 
 %% What is not linear would run for hours.
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of

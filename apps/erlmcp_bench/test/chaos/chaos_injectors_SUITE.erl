@@ -13,7 +13,7 @@ said.
 -export([kept/1]).
 
 suite() ->
-    [{timetrap, {seconds, 60}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, beside_each_other}].

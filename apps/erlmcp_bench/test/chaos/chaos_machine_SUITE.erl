@@ -10,7 +10,7 @@ a machine with nothing else to do.
          drill_processes/1, drill_connections/1, drill_node/1, drill_latency/1]).
 
 suite() ->
-    [{timetrap, {seconds, 120}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, beside_each_other}].

@@ -13,7 +13,7 @@
 -define(TOKEN, ~"Bearer open").
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [closed_loops_are_answered, open_loops_keep_their_rate, methods_are_mixed,

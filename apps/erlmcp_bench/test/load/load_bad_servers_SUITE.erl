@@ -14,7 +14,7 @@ What is wrong with a server is counted as what it is, and each request is in one
          a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1]).
 
 suite() ->
-    [{timetrap, {minutes, 2}}].
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [dropped_replies_are_failures, dropped_replies_close_an_http_connection, wrong_ids_are_wrong,
