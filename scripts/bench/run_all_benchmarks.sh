@@ -30,7 +30,7 @@ case $1 in
         run chaos all --short --json "$results"
         ;;
     standard)
-        run bench core_ops integration scaling stages growth --json "$results"
+        run bench core_ops integration memory scaling stages growth --json "$results"
         run bench stress network_real --duration 30 --json "$results"
         run chaos all --json "$results"
         ;;

@@ -14,7 +14,7 @@ command() ->
           #{name => workloads, nargs => list, required => false, default => [],
             help => {"[<workloads>...]",
                      ["names of workloads, or core_ops, stress, integration, network_real, "
-                      "scaling, stages and growth for theirs, or all; without one they are "
+                      "memory, scaling, stages and growth for theirs, or all; without one they are "
                       "listed"]}},
           #{name => duration, long => "-duration", type => {custom, fun seconds/1},
             help => "seconds of each workload, or part of it, instead of its own"},
@@ -124,6 +124,8 @@ measure(#{benchmark := integration} = Workload, Options) ->
     erlmcp_bench_integration:benchmark(Workload, Options);
 measure(#{benchmark := network_real} = Workload, Options) ->
     erlmcp_bench_network_real:run_workload(Workload, Options);
+measure(#{benchmark := memory} = Workload, Options) ->
+    erlmcp_bench_memory:run_workload(Workload, Options);
 measure(#{benchmark := scaling} = Workload, Options) ->
     erlmcp_bench_scaling:run(Workload, Options);
 measure(#{benchmark := stages} = Workload, Options) ->

@@ -15,6 +15,9 @@ for it. Pure.
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
                 ~"checks_percent", ~"growth_cpu_ratio", ~"growth_reductions_ratio",
+                ~"memory_state_bytes_per_item", ~"memory_rss_bytes_per_item",
+                ~"memory_left_bytes_per_item", ~"left_processes", ~"growth_ratio",
+                ~"opened_items_per_s", ~"notified_ms", ~"notified_cpu_us_per_item",
                 ~"connections", ~"bounded_by"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
@@ -36,6 +39,9 @@ said(#{benchmark := network_real, transport := Transport, connections := Connect
        duration_s := Seconds}) ->
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
      number(Seconds), " s"];
+said(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
+    ["memory: ", number(Count), " times what holds a ", atom_to_binary(Kind), " on ",
+     atom_to_binary(Transport)];
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
      number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"];

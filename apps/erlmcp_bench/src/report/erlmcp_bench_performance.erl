@@ -42,6 +42,7 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
     [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
      erlmcp_bench_request_page:sections(Workloads),
+     erlmcp_bench_memory_page:section(Workloads),
      ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
      ~"\n### All of it\n\n", everything(Workloads),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].

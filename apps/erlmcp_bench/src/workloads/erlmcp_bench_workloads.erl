@@ -9,7 +9,7 @@ was claimed, and are compared with nothing. Pure.
 
 -export_type([workload/0, benchmark/0, component/0, step/0, mark/0]).
 
--type benchmark() :: core_ops | stress | integration | network_real | scaling | stages
+-type benchmark() :: core_ops | stress | integration | network_real | memory | scaling | stages
                    | growth.
 -doc "A figure that was published: the field of a result that it would be, and its value.".
 -type mark() :: {Field :: binary(), number()}.
@@ -26,6 +26,7 @@ Beside `id` and `benchmark`:
   same for a while, to learn what the server carries, and then `load_percent` of that, each request
   when it is due; `held`: as many connections as there can be, each of which asks now and then;
   `opened`: connections that are opened as fast as they can be, and asked once;
+- memory has what it `holds`, and `connections` of that, each idle but for running calls;
 - `stages` are those of one request; `growth` says what there is more of (`grows`), and how much
   there is of it before (`base`).
 """.
@@ -36,6 +37,9 @@ Beside `id` and `benchmark`:
     steps => [step()],
     transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
+    holds => erlmcp_bench_holder:kind(),
+    %% fields of a result, and what they are to be at most
+    goals => [{binary(), pos_integer()}],
     load_percent => 1..100,
     varies => schedulers | nodes | connections | payload_bytes | offered_percent,
     points => [pos_integer(), ...],
@@ -69,13 +73,14 @@ quick() ->
                           {~"http_burst_100_1kib", #{duration_s => 3}},
                           {~"http1_sustained_2k_512b", #{duration_s => 3, connections => 200}},
                           {~"stdio_sequential_1k", #{duration_s => 2}},
-                          {~"connections_tcp", #{duration_s => 2, connections => 1_000}}],
+                          {~"connections_tcp", #{duration_s => 2, connections => 1_000}},
+                          {~"memory_connection_http", #{connections => 500}}],
         {ok, Workload} <- [find(Id)]].
 
 -doc "What they belong to, in the order in which all of them run.".
 -spec benchmarks() -> [benchmark(), ...].
 benchmarks() ->
-    [core_ops, stress, integration, network_real, scaling, stages, growth].
+    [core_ops, stress, integration, network_real, memory, scaling, stages, growth].
 
 -doc "The workloads of one of those.".
 -spec of_benchmark(benchmark()) -> [workload(), ...].
@@ -100,6 +105,12 @@ of_benchmark(stages) ->
 of_benchmark(growth) ->
     [growth(~"growth_tools", tools, 20), growth(~"growth_sessions", sessions, 128),
      growth(~"growth_connections", connections, 64)];
+of_benchmark(memory) ->
+    [memory(~"memory_connection_http", connection, http1, 19_000, {6_144, 12_288}),
+     memory(~"memory_connection_tcp", connection, tcp, 19_000, {6_144, 12_288}),
+     memory(~"memory_session", session, http1, 20_000, {3_072, none}),
+     memory(~"memory_stream", stream, http1, 19_000, {10_240, none}),
+     memory(~"memory_call", call, http1, 10_000, {none, none})];
 of_benchmark(network_real) ->
     [network(~"tcp_burst_100_1kib", tcp, burst, {100, 60, 1_024}, [throughput(50_000)]),
      network(~"tcp_sustained_10k_1kib", tcp, sustained, {10_000, 300, 1_024},
@@ -139,6 +150,12 @@ stages(Id, Transport) ->
 
 growth(Id, What, Base) ->
     #{id => Id, benchmark => growth, grows => What, base => Base, duration_s => 2, marks => []}.
+
+memory(Id, Holds, Transport, Count, {State, Rss}) ->
+    #{id => Id, benchmark => memory, holds => Holds, transport => Transport, connections => Count,
+      goals => [Goal || {_, Most} = Goal <- [{~"memory_state_bytes_per_item", State},
+                                             {~"memory_rss_bytes_per_item", Rss}], Most =/= none],
+      marks => []}.
 
 network(Id, Transport, Shape, {Connections, Seconds, Bytes}, Marks) ->
     Workload = #{id => Id, benchmark => network_real, transport => Transport, shape => Shape,

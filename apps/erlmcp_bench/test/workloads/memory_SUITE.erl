@@ -1,0 +1,42 @@
+-module(memory_SUITE).
+-moduledoc "What things cost that are held open: that it is measured, and that it is a page.".
+
+-export([suite/0, all/0]).
+-export([streams_are_held_told_and_gone/1, what_is_held_is_a_page/1]).
+
+suite() ->
+    [{timetrap, {minutes, 3}}].
+
+all() ->
+    [streams_are_held_told_and_gone, what_is_held_is_a_page].
+
+streams_are_held_told_and_gone(_) ->
+    {ok, [Result]} = erlmcp_bench_memory:run_workload(memory_stream, #{connections => 6}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"connections" := 6, ~"sample_count" := 6, ~"shortened" := true} = Result,
+    %% Each has a process, which hibernated before it was looked at, and none that is left.
+    #{~"hibernating_processes" := Hibernating, ~"left_processes" := Left,
+      ~"notified_count" := 6, ~"era" := ~"stateless"} = Result,
+    true = Hibernating >= 6 andalso Left =< 0.
+
+what_is_held_is_a_page(_) ->
+    Page = page(#{~"memory_state_bytes_per_item" => 4_010, ~"memory_rss_bytes_per_item" => 13_000,
+                  ~"memory_left_bytes_per_item" => 3, ~"growth_ratio" => 1.01,
+                  ~"opened_items_per_s" => 15_200}),
+    [_] = found(Page, "^\\| `memory_connection_http` \\| 19,000 \\| 4,010 "
+                      "\\| at most 6,144: reached \\| 13,000 "
+                      "\\| at most 12,288: \\*\\*not reached\\*\\* \\| 3 \\| 1.01 \\| 15,200 \\|$"),
+    [] = found(Page, "One change"),
+    [] = found(iolist_to_binary(erlmcp_bench_memory_page:section([])), "held").
+
+page(Figures) ->
+    Workload = #{~"workload_id" => ~"memory_connection_http", ~"benchmark" => ~"memory",
+                 ~"connections" => 19_000,
+                 ~"figures" => #{Name => #{~"median" => Value} || Name := Value <- Figures}},
+    iolist_to_binary(erlmcp_bench_memory_page:section([Workload])).
+
+found(Page, Regex) ->
+    case re:run(Page, Regex, [multiline, global, {capture, first, binary}]) of
+        {match, Found} -> Found;
+        nomatch -> []
+    end.
