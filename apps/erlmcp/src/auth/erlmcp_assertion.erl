@@ -49,8 +49,7 @@ client(#{client_id := Client, audience := Audience} = Options) ->
             ~"aud" => Audience,
             ~"iat" => Now,
             ~"exp" => Now + maps:get(seconds, Options, ?SECONDS),
-            ~"jti" => base64:encode(crypto:strong_rand_bytes(16),
-                                    #{mode => urlsafe, padding => false})
+            ~"jti" => erlmcp_base64url:encode(crypto:strong_rand_bytes(16))
         },
         {ok, sign(Key, header(Algorithm, Options), Payload)}
     end.

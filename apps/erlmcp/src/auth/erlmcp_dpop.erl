@@ -38,7 +38,7 @@ proof(Method, Url, Claims, #key{private = Private, public = Public}) ->
     Header = #{~"typ" => ~"dpop+jwt", ~"alg" => ~"ES256", ~"jwk" => Public},
     [Target | _] = binary:split(Url, [~"?", ~"#"]),
     Payload = maps:merge(claims(Claims), #{
-        ~"jti" => encode(crypto:strong_rand_bytes(16)),
+        ~"jti" => erlmcp_base64url:encode(crypto:strong_rand_bytes(16)),
         ~"htm" => Method,
         ~"htu" => Target,
         ~"iat" => erlang:system_time(second)
@@ -50,7 +50,7 @@ claims(Claims) ->
     maps:from_list([claim(Claim) || Claim <- maps:to_list(Claims)]).
 
 claim({nonce, Nonce}) -> {~"nonce", Nonce};
-claim({access_token, Token}) -> {~"ath", encode(crypto:hash(sha256, Token))}.
+claim({access_token, Token}) -> {~"ath", erlmcp_base64url:encode(crypto:hash(sha256, Token))}.
 
 -doc "The thumbprint of the key, as `jkt` and `dpop_jkt` have it.".
 -spec thumbprint(key()) -> binary().
@@ -88,6 +88,3 @@ is_whole(#key{private = Private}) ->
     Signed = jose_jws:sign(Private, ~"", #{~"alg" => ~"ES256"}),
     {Verified, _, _} = jose_jws:verify(jose_jwk:to_public(Private), Signed),
     Verified.
-
-encode(Bytes) ->
-    base64:encode(Bytes, #{mode => urlsafe, padding => false}).

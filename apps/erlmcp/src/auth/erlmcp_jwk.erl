@@ -8,7 +8,7 @@ secrets (`oct`), too short or too long ones, and those that are for something el
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 """.
 
--export([algorithms/0, fits/2, set/1, public/1, candidates/3, verifies/3, thumbprint/1, decode/1]).
+-export([algorithms/0, fits/2, set/1, public/1, candidates/3, verifies/3, thumbprint/1]).
 
 -export_type([key/0]).
 
@@ -148,19 +148,5 @@ thumbprint(#{jose := Key}) ->
     <<Thumbprint/binary>> = jose_jwk:thumbprint(Key),
     Thumbprint.
 
-decoded(Text) when is_binary(Text) -> decode(Text);
+decoded(Text) when is_binary(Text) -> erlmcp_base64url:decode(Text);
 decoded(_) -> error.
-
--doc "The bytes of base64url without padding, where these are the only way to write them.".
--spec decode(binary()) -> {ok, binary()} | error.
-decode(Text) ->
-    Options = #{mode => urlsafe, padding => false},
-    try base64:decode(Text, Options) of
-        Bytes ->
-            case base64:encode(Bytes, Options) of
-                Text -> {ok, Bytes};
-                _ -> error
-            end
-    catch
-        error:_ -> error
-    end.

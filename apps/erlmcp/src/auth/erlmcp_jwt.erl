@@ -39,7 +39,7 @@ read(Text) when byte_size(Text) =< ?BYTES ->
             andalso not is_map_key(~"b64", HeaderMap),
         {ok, Kid} ?= text(~"kid", HeaderMap),
         {ok, Type} ?= text(~"typ", HeaderMap),
-        {ok, <<_, _/binary>>} ?= erlmcp_jwk:decode(Signature),
+        {ok, <<_, _/binary>>} ?= erlmcp_base64url:decode(Signature),
         {ok, ClaimsMap} ?= object(Claims, ?CLAIMS_LIMITS),
         {ok, #{text => Text, header => HeaderMap, claims => ClaimsMap, algorithm => Algorithm,
                kid => Kid, type => media_type(Type)}}
@@ -51,7 +51,7 @@ read(_) ->
 
 object(Encoded, Limits) ->
     maybe
-        {ok, Json} ?= erlmcp_jwk:decode(Encoded),
+        {ok, Json} ?= erlmcp_base64url:decode(Encoded),
         {ok, #{} = Object} ?= erlmcp_json:decode(Json, Limits),
         {ok, Object}
     else

@@ -63,7 +63,7 @@ open(Session, Instance) ->
 -doc "An id that nobody can guess.".
 -spec new_id() -> binary().
 new_id() ->
-    base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}).
+    erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
 -doc "Takes a place for a session, with the row that its process makes its own.".
 -spec reserve(erlmcp_instance:session_id(), erlmcp_instance:session(),

@@ -35,7 +35,7 @@ returns.
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 start(#{task := #{ttl := Ttl}} = Call, #{principal := Principal} = Context, Instance) ->
     #{limits := #{task_ttl_ms := Max}} = Instance,
-    Id = base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe}),
+    Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
     Task = #{id => Id, version => 1, principal => Principal, owner => owner(Context),

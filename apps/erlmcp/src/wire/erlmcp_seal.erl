@@ -20,7 +20,7 @@ is 12 bytes that are never used twice with one key.
 -spec seal(Plain :: binary(), Bound :: binary(), Nonce :: <<_:96>>, key_ring()) -> binary().
 seal(Plain, Bound, Nonce, [Key | _]) ->
     {Cipher, Tag} = crypto:crypto_one_time_aead(aes_256_gcm, Key, Nonce, Plain, Bound, 16, true),
-    encode(<<Nonce/binary, Tag/binary, Cipher/binary>>).
+    erlmcp_base64url:encode(<<Nonce/binary, Tag/binary, Cipher/binary>>).
 
 -doc """
 The same with a nonce that is made of the value, so that a value sealed twice is the same text: for
@@ -35,7 +35,7 @@ seal(Plain, Bound, [Key | _] = Keys) ->
 -doc "The bytes of a seal, if one of the keys and `Bound` made it.".
 -spec open(Sealed :: binary(), Bound :: binary(), key_ring()) -> {ok, binary()} | error.
 open(Sealed, Bound, Keys) ->
-    case decode(Sealed) of
+    case erlmcp_base64url:decode(Sealed) of
         {ok, <<Nonce:12/binary, Tag:16/binary, Cipher/binary>>} ->
             open(Keys, Nonce, Tag, Cipher, Bound);
         _ ->
@@ -48,19 +48,4 @@ open([Key | Keys], Nonce, Tag, Cipher, Bound) ->
     case crypto:crypto_one_time_aead(aes_256_gcm, Key, Nonce, Cipher, Bound, Tag, false) of
         error -> open(Keys, Nonce, Tag, Cipher, Bound);
         Plain -> {ok, Plain}
-    end.
-
-encode(Bytes) ->
-    base64:encode(Bytes, #{mode => urlsafe, padding => false}).
-
-%% Only what encode/1 gives is taken: one text for each value.
-decode(Text) ->
-    try base64:decode(Text, #{mode => urlsafe, padding => false}) of
-        Bytes ->
-            case encode(Bytes) of
-                Text -> {ok, Bytes};
-                _ -> error
-            end
-    catch
-        error:_ -> error
     end.

@@ -259,7 +259,7 @@ mutated_claims_are_never_accepted(Config) ->
     {ok, _} = verify(Token, Handle),
     [Header, Claims, Signature] = binary:split(Token, ~".", [global]),
     Changed = fun(Encoded, Key, Value) ->
-        {ok, Json} = erlmcp_jwk:decode(Encoded),
+        {ok, Json} = erlmcp_base64url:decode(Encoded),
         part((json:decode(Json))#{Key => Value})
     end,
     Value = oneof([integer(), ~"root", ~"none", true, [], #{}, ~"HS256", ~"key-1"]),

@@ -426,7 +426,10 @@ hostile_folders_are_refused(Config) ->
     Refused = fun(Files, Spoil) ->
         Folder = folder(~"x", maps:merge(#{~"SKILL.md" => main(~"x", ~"")}, Files), Config),
         _ = Spoil(Folder),
-        refused([#{path => Folder}])
+        Place = refused([#{path => Folder}]),
+        %% A link to `/` is not left to whoever walks through the results.
+        _ = file:delete(filename:join(Folder, "a")),
+        Place
     end,
     In = fun filename:join/2,
     ~"a" = Refused(#{}, fun(Folder) -> ok = file:make_symlink(Secret, In(Folder, "a")) end),

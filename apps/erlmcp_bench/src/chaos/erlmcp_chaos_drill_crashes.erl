@@ -8,14 +8,11 @@ the server begins anew on the way.
 -behaviour(erlmcp_chaos_scenario).
 
 -export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
--export([sleeping/2]).
 
 -define(CRASHES, 50).
 -define(SHORT_CRASHES, 10).
 -define(PAUSE_MS, 100).
 -define(CALLERS, 4).
--define(CALL_MS, 100).
--define(LONGEST_MS, 60_000).
 
 -doc false.
 id() -> ~"drill_crashes".
@@ -39,15 +36,8 @@ run(Context) ->
         true -> ?SHORT_CRASHES;
         false -> ?CRASHES
     end,
-    maybe
-        {ok, Calling} ?= sleeping(?CALLERS, Context),
-        _ = erlmcp_chaos_context:inject(Context),
-        Killed = crashed(Crashes, Context),
-        _ = erlmcp_chaos_context:heal(Context),
-        _ = erlmcp_chaos_context:await_recovered(Context),
-        _ = erlmcp_load:stop(Calling),
-        ok = erlmcp_chaos_context:fact(Context, killed_count, Killed)
-    end.
+    erlmcp_chaos_victims:drill(?CALLERS, fun() -> ok end, fun() -> crashed(Crashes, Context) end,
+                               Context).
 
 crashed(0, _) ->
     0;
@@ -59,15 +49,3 @@ crashed(Left, Context) ->
         0 -> crashed(Left, Context);
         1 -> 1 + crashed(Left - 1, Context)
     end.
-
--doc "Calls beside the load that take a while, so that there are some to kill.".
--spec sleeping(Callers :: pos_integer(), erlmcp_chaos_scenario:context()) ->
-    {ok, erlmcp_load:load()} | {error, term()}.
-sleeping(Callers, #{target := Target} = Context) ->
-    erlmcp_load:start(#{
-        target => {http, erlmcp_bench_target:url(Target)}, connections => Callers,
-        requests => [{1, {~"tools/call", #{~"name" => ~"sleep",
-                                            ~"arguments" => #{ms => ?CALL_MS}}}}],
-        loop => {open, Callers * 1000 div ?CALL_MS, even}, warmup_ms => 0,
-        duration_ms => ?LONGEST_MS, timeout_ms => 10_000,
-        observer => erlmcp_chaos_context:observer(Context, fault)}).

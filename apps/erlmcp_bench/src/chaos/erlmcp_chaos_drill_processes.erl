@@ -32,16 +32,10 @@ setup(_) ->
 
 -doc false.
 run(Context) ->
-    maybe
-        {ok, Calling} ?= erlmcp_chaos_drill_crashes:sleeping(?CALLERS, Context),
-        ok ?= enough(Context, 100),
-        _ = erlmcp_chaos_context:inject(Context),
-        Killed = erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [?PROCESSES]),
-        _ = erlmcp_chaos_context:heal(Context),
-        _ = erlmcp_chaos_context:await_recovered(Context),
-        _ = erlmcp_load:stop(Calling),
-        ok = erlmcp_chaos_context:fact(Context, killed_count, Killed)
-    end.
+    Kill = fun() ->
+        erlmcp_chaos_context:call(Context, erlmcp_chaos_victims, kill, [?PROCESSES])
+    end,
+    erlmcp_chaos_victims:drill(?CALLERS, fun() -> enough(Context, 100) end, Kill, Context).
 
 %% Until there are so many connections and calls.
 enough(_, 0) ->

@@ -1,11 +1,14 @@
 -module(erlmcp_chaos_victims).
 -moduledoc """
-Processes of a server that are killed at random, and what a server needs that begins anew for it.
+Processes of a server that are killed at random, the drills that do so, and what a server needs
+that begins anew for it.
 """.
 
--export([setup/0, kill/1]).
+-export([setup/0, drill/4, kill/1]).
 
 -define(IP, {127, 0, 0, 1}).
+-define(CALL_MS, 100).
+-define(LONGEST_MS, 60_000).
 
 -doc """
 The setup of a scenario whose server begins anew: it is found on the same ports afterwards, and so
@@ -27,6 +30,34 @@ listening() ->
 port(Socket) ->
     {ok, Port} = inet:port(Socket),
     Port.
+
+-doc """
+A drill, beside so many callers whose calls take a while, so that there are some to kill. It begins
+when the first fun says `ok`; the second kills, and says how many.
+""".
+-spec drill(Callers :: pos_integer(), fun(() -> ok | {error, term()}),
+            Kill :: fun(() -> Killed :: non_neg_integer()),
+            erlmcp_chaos_scenario:context()) -> ok | {error, term()}.
+drill(Callers, Ready, Kill, Context) ->
+    maybe
+        {ok, Calling} ?= sleeping(Callers, Context),
+        ok ?= Ready(),
+        _ = erlmcp_chaos_context:inject(Context),
+        Killed = Kill(),
+        _ = erlmcp_chaos_context:heal(Context),
+        _ = erlmcp_chaos_context:await_recovered(Context),
+        _ = erlmcp_load:stop(Calling),
+        ok = erlmcp_chaos_context:fact(Context, killed_count, Killed)
+    end.
+
+sleeping(Callers, #{target := Target} = Context) ->
+    erlmcp_load:start(#{
+        target => {http, erlmcp_bench_target:url(Target)}, connections => Callers,
+        requests => [{1, {~"tools/call", #{~"name" => ~"sleep",
+                                            ~"arguments" => #{ms => ?CALL_MS}}}}],
+        loop => {open, Callers * 1000 div ?CALL_MS, even}, warmup_ms => 0,
+        duration_ms => ?LONGEST_MS, timeout_ms => 10_000,
+        observer => erlmcp_chaos_context:observer(Context, fault)}).
 
 -doc """
 In the server's node: kills so many of its processes, at once: of its calls, its connections and its

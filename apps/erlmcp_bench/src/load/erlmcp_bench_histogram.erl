@@ -8,7 +8,7 @@ The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power o
 256 microseconds are exact.
 """.
 
--export([new/0, record/2, count/1, mean/1, min/1, max/1, percentile/2]).
+-export([new/0, record/2, count/1, mean/1, max/1, percentile/2]).
 -export([merge/1, to_list/1, from_list/1, since/2]).
 
 -export_type([histogram/0, entries/0]).
@@ -16,8 +16,7 @@ The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power o
 -record(histogram, {
     %% Of each bucket, and behind them the sum of all times.
     counts :: counters:counters_ref(),
-    %% The shortest time, negated, and the longest.
-    extremes :: atomics:atomics_ref()
+    longest :: atomics:atomics_ref()
 }).
 
 -opaque histogram() :: #histogram{}.
@@ -35,9 +34,7 @@ The buckets are those of HdrHistogram (Gil Tene) with 128 steps for each power o
 -doc "A histogram of nothing.".
 -spec new() -> histogram().
 new() ->
-    Extremes = atomics:new(2, []),
-    ok = atomics:put(Extremes, 1, -?LONGEST - 1),
-    #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), extremes = Extremes}.
+    #histogram{counts = counters:new(?BUCKETS, [write_concurrency]), longest = atomics:new(1, [])}.
 
 -doc "Counts a time. Shorter than a microsecond counts as one, longer than an hour as one hour.".
 -spec record(histogram(), Us :: integer()) -> ok.
@@ -48,21 +45,17 @@ clipped(Us) when Us < 1 -> 1;
 clipped(Us) when Us > ?LONGEST -> ?LONGEST;
 clipped(Us) -> Us.
 
-add(#histogram{counts = Counts, extremes = Extremes}, Us, Count) ->
+add(#histogram{counts = Counts, longest = Longest}, Us, Count) ->
     ok = counters:add(Counts, bucket(Us), Count),
     ok = counters:add(Counts, ?SUM, Us * Count),
-    ok = raise(Extremes, 1, -Us),
-    raise(Extremes, 2, Us).
+    raise(Longest, Us, atomics:get(Longest, 1)).
 
-raise(Extremes, Index, Value) ->
-    raise(Extremes, Index, Value, atomics:get(Extremes, Index)).
-
-raise(_, _, Value, Known) when Known >= Value ->
+raise(_, Us, Known) when Known >= Us ->
     ok;
-raise(Extremes, Index, Value, Known) ->
-    case atomics:compare_exchange(Extremes, Index, Known, Value) of
+raise(Longest, Us, Known) ->
+    case atomics:compare_exchange(Longest, 1, Known, Us) of
         ok -> ok;
-        Other -> raise(Extremes, Index, Value, Other)
+        Other -> raise(Longest, Us, Other)
     end.
 
 %% The bucket of a time, from 1 on: below 256 itself, and then 128 for each power of two.
@@ -95,18 +88,10 @@ mean(#histogram{counts = Counts} = Histogram) ->
         Count -> counters:get(Counts, ?SUM) / Count
     end.
 
--doc "The shortest, exactly; 0 of none.".
--spec min(histogram()) -> non_neg_integer().
-min(#histogram{extremes = Extremes}) ->
-    case -atomics:get(Extremes, 1) of
-        Us when Us > ?LONGEST -> 0;
-        Us -> Us
-    end.
-
 -doc "The longest, exactly; 0 of none.".
 -spec max(histogram()) -> non_neg_integer().
-max(#histogram{extremes = Extremes}) ->
-    atomics:get(Extremes, 2).
+max(#histogram{longest = Longest}) ->
+    atomics:get(Longest, 1).
 
 -doc """
 The time that so many per cent of all are not longer than, too long by less than 1 %; 0 of none. 100
@@ -139,13 +124,12 @@ buckets(#histogram{counts = Counts}) ->
 -doc "A new one with the times of all of these.".
 -spec merge([histogram()]) -> histogram().
 merge(Histograms) ->
-    New = #histogram{counts = Counts, extremes = Extremes} = new(),
+    New = #histogram{counts = Counts, longest = Longest} = new(),
     lists:foreach(
         fun(#histogram{counts = From} = Histogram) ->
             [ok = counters:add(Counts, Bucket, Count) || {Bucket, Count} <- buckets(Histogram)],
             ok = counters:add(Counts, ?SUM, counters:get(From, ?SUM)),
-            [ok = raise(Extremes, Index, atomics:get(Histogram#histogram.extremes, Index))
-             || Index <- [1, 2]]
+            ok = raise(Longest, max(Histogram), atomics:get(Longest, 1))
         end, Histograms),
     New.
 

@@ -1,7 +1,7 @@
 -module(erlmcp_load_counts).
 -moduledoc "What all connections of a load count together.".
 
--export([new/0, add/3, get/2, all/1, names/0]).
+-export([new/0, add/3, all/1]).
 
 -export_type([counts/0, name/0]).
 
@@ -17,12 +17,6 @@ those that are open.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages
               | opened | open_failed | lost | connections | bytes_in | bytes_out.
 
--doc "All of them.".
--spec names() -> [name(), ...].
-names() ->
-    [sent, answered, refused, failed, wrong, unsent, late, strays, messages, opened, open_failed,
-     lost, connections, bytes_in, bytes_out].
-
 -doc "Nothing yet.".
 -spec new() -> counts().
 new() ->
@@ -33,15 +27,14 @@ new() ->
 add(Counts, Name, Number) ->
     counters:add(Counts, index(Name), Number).
 
--doc "How many there are.".
--spec get(counts(), name()) -> integer().
-get(Counts, Name) ->
-    counters:get(Counts, index(Name)).
-
 -doc "How many there are of each.".
 -spec all(counts()) -> #{name() => integer()}.
 all(Counts) ->
-    #{Name => get(Counts, Name) || Name <- names()}.
+    #{Name => counters:get(Counts, index(Name)) || Name <- names()}.
+
+names() ->
+    [sent, answered, refused, failed, wrong, unsent, late, strays, messages, opened, open_failed,
+     lost, connections, bytes_in, bytes_out].
 
 index(sent) -> 1;
 index(answered) -> 2;

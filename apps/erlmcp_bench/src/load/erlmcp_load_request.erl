@@ -4,7 +4,7 @@ The messages that a load is made of, prepared but for their ids, and what their 
 Pure.
 """.
 
--export([new/2, echo/1, expected/2]).
+-export([new/2, echo/1]).
 -export([initialize/1, initialized/1, goodbye/2, in_session/2]).
 
 -export_type([request/0, era/0]).
@@ -34,12 +34,9 @@ echo(PayloadBytes) ->
     {~"tools/call", #{~"name" => ~"echo",
                       ~"arguments" => #{~"text" => binary:copy(~"x", PayloadBytes)}}}.
 
--doc """
-What the result of a request must have, for all that this can say: of the tools `echo`, `add` and
-`large`, as servers that are measured have them, what they compute; of other methods the member that
-their result is for.
-""".
--spec expected(Method :: binary(), Params :: map()) -> erlmcp_load_reply:expectation().
+%% What the result must have, for all that this can say: of the tools `echo`, `add` and `large`, as
+%% servers that are measured have them, what they compute; of other methods the member that their
+%% result is for.
 expected(~"tools/call", #{~"name" := ~"echo", ~"arguments" := #{~"text" := Text}})
   when is_binary(Text) -> {text, Text};
 expected(~"tools/call", #{~"name" := ~"add", ~"arguments" := #{~"a" := A, ~"b" := B}})

@@ -4,7 +4,7 @@ Baselines: what a kind of machine measures when nothing is wrong, from at least 
 workload, with all their values. One file for each kind, as `bench/baselines/2-core-x86_64.json`.
 """.
 
--export([make/1, merged/2, write/2, read/1, fewest_runs/0, format_error/1]).
+-export([make/1, write/2, read/1, fewest_runs/0, format_error/1]).
 
 -export_type([baseline/0, reason/0]).
 
@@ -79,14 +79,6 @@ figure(Values) ->
     #{~"median" => erlmcp_bench_compare:median(Values), ~"min" => lists:min(Values),
       ~"max" => lists:max(Values), ~"values" => Values}.
 
--doc "A newer baseline with the workloads that only the older one has.".
--spec merged(Older :: baseline(), Newer :: baseline()) -> baseline().
-merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
-    Known = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
-    Kept = [Workload || Workload <- Older,
-                        not lists:member(erlmcp_bench_result:identity(Workload), Known)],
-    Baseline#{~"workloads" := erlmcp_bench_result:in_order(Kept ++ Newer)}.
-
 -doc """
 Writes a baseline into a folder, as the file of its kind. What that file knows of other workloads
 stays.
@@ -109,6 +101,13 @@ write(#{~"kind" := Kind} = Baseline, Folder) ->
 
 with_older({ok, Older}, Baseline) -> {ok, merged(Older, Baseline)};
 with_older({error, _} = Error, _) -> Error.
+
+%% A newer baseline with the workloads that only the older one has.
+merged(#{~"workloads" := Older}, #{~"workloads" := Newer} = Baseline) ->
+    Known = [erlmcp_bench_result:identity(Workload) || Workload <- Newer],
+    Kept = [Workload || Workload <- Older,
+                        not lists:member(erlmcp_bench_result:identity(Workload), Known)],
+    Baseline#{~"workloads" := erlmcp_bench_result:in_order(Kept ++ Newer)}.
 
 written(ok, _) -> ok;
 written({error, Posix}, File) -> {error, {Posix, File}}.

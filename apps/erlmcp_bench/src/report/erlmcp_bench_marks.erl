@@ -5,7 +5,7 @@ said to have come from. What the marks are stands with the workloads (`m:erlmcp_
 Pure.
 """.
 
--export([all/0, is_for/2, origin/2, compared/3, better/1]).
+-export([all/0, is_for/2, compared/3, better/1]).
 
 -export_type([mark/0, origin/0, verdict/0]).
 
@@ -52,8 +52,7 @@ is_for(#{name := Name, benchmark := Benchmark, field := Field, mark := Mark},
                             orelse binary:longest_common_prefix([Name, Id]) =:= byte_size(Name)
                 end.
 
--doc "Where the mark for a field of a result comes from.".
--spec origin(Result :: #{binary() => term()}, Field :: binary()) -> origin().
+%% Where the mark for a field of a result comes from.
 origin(#{~"benchmark" := ~"core_ops", ~"component" := Component}, _) ->
     component(Component);
 origin(#{~"benchmark" := ~"stress"}, ~"throughput_msg_per_s") ->

@@ -5,7 +5,7 @@ took; of all loads of a scenario together, or of one for a while. Pure.
 """.
 
 -export([none/0, of_mark/1, of_report/1, since/2, add/2]).
--export([ended/1, errors/1, error_percent/1, zone/1, histogram/1, total_us/1]).
+-export([ended/1, error_percent/1, zone/1, histogram/1, total_us/1]).
 
 -export_type([sums/0]).
 
@@ -74,8 +74,7 @@ bad(#{refused := Refused, failed := Failed, wrong := Wrong}) when
 ->
     Refused + Failed + Wrong.
 
--doc "How many were due and have no good answer.".
--spec errors(sums()) -> non_neg_integer().
+%% How many were due and have no good answer.
 errors(#{unsent := Unsent} = Sums) when is_integer(Unsent) ->
     bad(Sums) + Unsent.
 

@@ -35,7 +35,7 @@ authorization server says.
 -doc "A state: what comes back without it is not the answer to this login.".
 -spec state() -> binary().
 state() ->
-    base64:encode(crypto:strong_rand_bytes(24), #{mode => urlsafe, padding => false}).
+    erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
 -doc "A login at a place, by a client that the browser comes back to.".
 -spec pending(erlmcp_oauth_discovery:place(), Client :: {binary(), RedirectUri :: binary()},

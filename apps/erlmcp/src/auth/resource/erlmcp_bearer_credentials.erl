@@ -62,7 +62,7 @@ bound(Scheme, Token, Bindings, Request, Settings, Tables) ->
 certificate(false, _) ->
     ok;
 certificate({certificate, Thumbprint}, #{certificate := Der}) ->
-    case base64:encode(crypto:hash(sha256, Der), #{mode => urlsafe, padding => false}) of
+    case erlmcp_base64url:encode(crypto:hash(sha256, Der)) of
         Thumbprint -> ok;
         _ -> {error, erlmcp_bearer_failure:invalid(~"the token is bound to another certificate")}
     end;

@@ -40,5 +40,4 @@ is(Nonce, Known) ->
     byte_size(Nonce) =:= byte_size(Known) andalso crypto:hash_equals(Nonce, Known).
 
 nonce(Secret, Time) ->
-    base64:encode(crypto:macN(hmac, sha256, Secret, <<Time:64>>, 16),
-                  #{mode => urlsafe, padding => false}).
+    erlmcp_base64url:encode(crypto:macN(hmac, sha256, Secret, <<Time:64>>, 16)).

@@ -74,4 +74,4 @@ is_url(_, _) ->
     false.
 
 hash(Token) ->
-    base64:encode(crypto:hash(sha256, Token), #{mode => urlsafe, padding => false}).
+    erlmcp_base64url:encode(crypto:hash(sha256, Token)).
