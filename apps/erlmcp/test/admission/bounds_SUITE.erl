@@ -2,14 +2,15 @@
 -moduledoc """
 Every bound of `erlmcp_options:limits/0`, from one table: at the limit it succeeds, at the limit and
 one more it is refused with its code, its HTTP status and its `Retry-After`, and those that were in
-are not disturbed. On HTTP/1.1, HTTP/2 and TCP, in both eras. A limit that is neither here nor in
-`elsewhere/0` fails the suite.
+are not disturbed. On HTTP/1.1, HTTP/2, TCP and stdio, in both eras. A limit that is neither here
+nor in `elsewhere/0` fails the suite.
 """.
 
 -export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([every_limit_has_its_test/1]).
 -export([calls_are_bounded/1, waiting_is_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
+-export([stdio_is_bounded/1]).
 -export([principals_are_bounded/1, a_connection_that_is_refused_holds_no_place/1,
          tls_connections_are_refused_by_http/1,
          discovery_is_refused_as_unavailable/1, batches_are_refused_one_by_one/1,
@@ -18,14 +19,15 @@ are not disturbed. On HTTP/1.1, HTTP/2 and TCP, in both eras. A limit that is ne
 
 -import(bounds_client, [serve/3, stop/1, keep/2, open/3, open/4, close/1, send/3, send/4, reply/1,
                         call/3]).
--import(erlmcp_test_http, [running/0, finish/2, ended/1]).
+-import(erlmcp_test_http, [running/0, ended/1]).
 
 -define(TIMEOUT, 60_000).
 -define(STATELESS, ~"2026-07-28").
 -define(SESSION, ~"2025-11-25").
 
 all() ->
-    [every_limit_has_its_test, {group, http}, {group, http2}, {group, tcp}, {group, others}].
+    [every_limit_has_its_test, {group, http}, {group, http2}, {group, tcp}, stdio_is_bounded,
+     {group, others}].
 
 groups() ->
     Both = [calls_are_bounded, waiting_is_bounded, messages_are_bounded, sizes_are_bounded],
@@ -144,6 +146,7 @@ calls_are_bounded(Config) ->
 applies({calls_per_connection, _, _}, Config) ->
     case {transport(Config), era(Config)} of
         {tcp, _} -> true;
+        {stdio, _} -> true;
         {http, ?SESSION} -> true;
         {_, _} -> false
     end;
@@ -154,8 +157,18 @@ each(Row, Test, Config) ->
     try
         Test(Row, Config)
     catch
-        Class:Reason:Stack -> erlang:raise(Class, {Row, Reason}, Stack)
+        Class:Reason:Stack ->
+            erlang:raise(Class, {transport(Config), era(Config), Row, Reason}, Stack)
     end.
+
+%% One node for all of it: a server has its connection by itself, and there are no more.
+stdio_is_bounded(Config) ->
+    Node = bounds_stdio:start(),
+    [Case([{transport, stdio}, {node, Node}, {era, Era} | Config])
+     || Era <- [?STATELESS, ?SESSION],
+        Case <- [fun calls_are_bounded/1, fun waiting_is_bounded/1, fun messages_are_bounded/1,
+                 fun sizes_are_bounded/1]],
+    bounds_stdio:stop(Node).
 
 calls_are_bounded({Limit, Limits, Refusal}, Config) ->
     #{Limit := Most} = Limits,
@@ -178,8 +191,16 @@ calls_are_bounded({Limit, Limits, Refusal}, Config) ->
 
 wait(Client) ->
     Exchange = send(Client, ~"tools/call", #{name => ~"wait"}),
+    {Exchange, handler(Client)}.
+
+handler(#{server := {stdio, Node}}) ->
+    {bounds_stdio:running(Node), Node};
+handler(_) ->
     {Handler, _} = running(),
-    {Exchange, Handler}.
+    Handler.
+
+finish({Handler, Node}, Return) -> bounds_stdio:finish(Handler, Return, Node);
+finish(Handler, Return) -> erlmcp_test_http:finish(Handler, Return).
 
 waiting_is_bounded(Config) ->
     {_, Echo} = bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
@@ -193,13 +214,13 @@ waiting_is_bounded({_, Limits, Refusal, Details}, Config) ->
     {First, Handler} = wait(Client),
     Waiting = [begin
                    Exchange = send(Client, ~"tools/call", #{name => ~"echo"}),
-                   ok = until(fun() -> erlmcp_gate:held(gate(Server), waiting) =:= Count end),
+                   ok = until(fun() -> held(Server, waiting) =:= Count end),
                    Exchange
                end || Count <- [1, 2]],
     refused(Refusal, Details, call(Client, ~"tools/call", #{name => ~"echo"}), Client),
     finish(Handler, ~"first"),
     [#{message := #{~"result" := #{}}} = reply(Exchange) || Exchange <- [First | Waiting]],
-    ok = until(fun() -> erlmcp_gate:held(gate(Server), waiting) =:= 0 end),
+    ok = until(fun() -> held(Server, waiting) =:= 0 end),
     close(Client),
     stop(Server).
 
@@ -209,7 +230,7 @@ waiting_ends(Config) ->
     Client = open(Server, transport(Config), era(Config)),
     {First, Handler} = wait(Client),
     refused(backpressure_active, #{}, call(Client, ~"tools/call", #{name => ~"echo"}), Client),
-    0 = erlmcp_gate:held(gate(Server), waiting),
+    0 = held(Server, waiting),
     finish(Handler, ~"first"),
     #{message := #{~"result" := #{}}} = reply(First),
     #{message := #{~"result" := #{}}} = call(Client, ~"tools/call", #{name => ~"echo"}),
@@ -260,7 +281,7 @@ sizes_are_bounded({Limit, Most, Refusal}, Config) ->
     #{~"data" := #{~"refusal" := Number, ~"limit" := Most}} = Error,
     %% It could not be read, so nothing says that it is a session's.
     Status = case {transport(Config), Refusal} of
-        {tcp, _} -> none;
+        {Lines, _} when Lines =:= tcp; Lines =:= stdio -> none;
         {_, message_too_large} -> 413;
         {_, _} -> 400
     end,
@@ -305,7 +326,7 @@ connections_are_bounded({Limit, Limits, Refusal}, Config) ->
     [ok = served_on(Connection) || Connection <- In],
     [First | Rest] = In,
     ok = close(First),
-    ok = until(fun() -> erlmcp_gate:held(gate(Server), connections) < Most end),
+    ok = until(fun() -> held(Server, connections) < Most end),
     Next = keep(Server, Transport),
     ok = served_on(Next),
     [ok = close(Connection) || Connection <- [Next | Rest]],
@@ -368,9 +389,9 @@ a_connection_that_is_refused_holds_no_place(_) ->
                    #{status := 429} = call(Over, ~"tools/list", #{}),
                    Over
                end || _ <- lists:seq(1, 20)],
-    1 = erlmcp_gate:held(gate(Server), connections),
+    1 = held(Server, connections),
     ok = close(In),
-    ok = until(fun() -> erlmcp_gate:held(gate(Server), connections) =:= 0 end),
+    ok = until(fun() -> held(Server, connections) =:= 0 end),
     Next = keep(Server, http),
     ok = served_on(Next),
     [ok = over(Connection) || Connection <- Refused],
@@ -442,7 +463,7 @@ batches_are_refused_one_by_one(_) ->
          [~"a", ~"b"] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]),
          [1056] = [Code || #{~"id" := ~"c", ~"error" := #{~"code" := Code}} <- Answers],
          [#{~"error" := #{~"code" := 1056}}] = bounds_client:batch(Client, [Request(~"d")]),
-         0 = erlmcp_gate:held(gate(Server), in_flight),
+         0 = held(Server, in_flight),
          close(Client),
          stop(Server)
      end || Transport <- [http, tcp]].
@@ -464,12 +485,12 @@ places_come_back_whatever_ends_a_call(_) ->
               #{message := #{~"error" := _}} = call(Client, ~"tools/call", #{name => Name}),
               #{message := #{~"result" := _}} = call(Client, ~"tools/call", #{name => ~"echo"})
           end || Name <- [~"crash", ~"exit", ~"killed", ~"late"]],
-         0 = erlmcp_gate:held(gate(Server), in_flight),
+         0 = held(Server, in_flight),
          Waited = send(Client, ~"waited", ~"tools/call", #{name => ~"wait"}),
          {Cancelled, _} = running(),
          ok = bounds_client:cancel(Client, {Waited, ~"waited"}),
          _ = ended(Cancelled),
-         ok = until(fun() -> erlmcp_gate:held(gate(Server), in_flight) =:= 0 end),
+         ok = until(fun() -> held(Server, in_flight) =:= 0 end),
          close(Client),
          stop(Server)
      end || Transport <- [http, http2, tcp], Era <- [?STATELESS, ?SESSION]].
@@ -490,7 +511,7 @@ a_running_task_holds_no_place(_) ->
     %% Its change of status comes beside it.
     [_] = [Message || #{~"id" := ~"result", ~"result" := _} = Message <-
                           [maps:get(message, reply(Result)) || _ <- [status, result]]],
-    0 = erlmcp_gate:held(gate(Server), in_flight),
+    0 = held(Server, in_flight),
     close(Client),
     stop(Server).
 
@@ -569,7 +590,7 @@ refused(Refusal, Details, #{message := #{~"error" := Error}} = Reply, Client) ->
     true = Milliseconds > 0,
     Details = #{Key => maps:get(atom_to_binary(Key), Data) || Key := _ <- Details},
     {Status, RetryAfter} = case Client of
-        #{transport := tcp} -> {none, none};
+        #{transport := Lines} when Lines =:= tcp; Lines =:= stdio -> {none, none};
         %% To some clients another status means that the session is gone.
         #{session := _} -> {200, none};
         #{} -> {status(Refusal), (Milliseconds + 999) div 1000}
@@ -590,7 +611,11 @@ row(Refusal) ->
     Row.
 
 served(Limits, Config) ->
-    serve(transport(Config), Limits, definitions()).
+    Options = case transport(Config) of
+        stdio -> #{node => proplists:get_value(node, Config)};
+        _ -> definitions()
+    end,
+    serve(transport(Config), Limits, Options).
 
 definitions() ->
     Test = self(),
@@ -603,6 +628,9 @@ definitions() ->
 transport(Config) -> proplists:get_value(transport, Config).
 
 era(Config) -> proplists:get_value(era, Config).
+
+held({stdio, Node}, Key) -> bounds_stdio:held(Key, Node);
+held(Server, Key) -> erlmcp_gate:held(gate(Server), Key).
 
 gate(Server) ->
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Server),

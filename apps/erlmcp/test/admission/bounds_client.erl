@@ -1,8 +1,8 @@
 -module(bounds_client).
 -moduledoc """
 One client for the transports that have a bound to show, and for both eras: HTTP/1.1, where each
-request has a connection of its own, HTTP/2 and TCP, where they share one. What comes back is the
-same for all: the message, and what HTTP says beside it.
+request has a connection of its own, HTTP/2, TCP and stdio, where they share one. What comes back is
+the same for all: the message, and what HTTP says beside it.
 """.
 
 -export([serve/3, stop/1, connect/2, keep/2, open/3, open/4, close/1]).
@@ -10,18 +10,28 @@ same for all: the message, and what HTTP says beside it.
 
 -export_type([client/0, exchange/0, reply/0]).
 
--type transport() :: http | http2 | tcp.
--type client() :: #{server := pid(), transport := transport(), era := binary(), atom() => term()}.
+-type transport() :: http | http2 | tcp | stdio.
+-doc "On stdio the node in which it runs.".
+-type server() :: pid() | {stdio, bounds_stdio:node_()}.
+-type client() :: #{server := server(), transport := transport(), era := binary(),
+                    atom() => term()}.
 -type exchange() ::
-    {http | kept | tcp, gen_tcp:socket()} | {http2, pid(), reference()}.
+    {http | kept | tcp, gen_tcp:socket()} | {http2, pid(), reference()}
+    | {stdio, bounds_stdio:node_()}.
 -doc "`status` and `retry_after` are `none` where there is no HTTP.".
 -type reply() :: #{status := none | 100..599, retry_after := none | pos_integer(),
                    message := map() | none, headers => map()}.
 
 -define(TIMEOUT, 60_000).
 
--doc "A server with these limits and definitions, that listens on a transport.".
--spec serve(transport(), Limits :: map(), Options :: map()) -> pid().
+-doc """
+A server with these limits and definitions, that listens on a transport; on stdio it is that of a
+`node`, which has definitions of its own.
+""".
+-spec serve(transport(), Limits :: map(), Options :: map()) -> server().
+serve(stdio, Limits, #{node := Node}) ->
+    ok = bounds_stdio:serve(Limits, Node),
+    {stdio, Node};
 serve(Transport, Limits, Options) ->
     Listen = case Transport of
         tcp -> {tcp, maps:get(tcp, Options, #{})};
@@ -32,12 +42,18 @@ serve(Transport, Limits, Options) ->
     Server.
 
 -doc "Stops a server.".
--spec stop(pid()) -> ok.
+-spec stop(server()) -> ok.
+stop({stdio, Node}) ->
+    bounds_stdio:stop_server(Node);
 stop(Server) ->
     erlmcp:stop_server(Server).
 
--doc "A connection alone: of HTTP/1.1 and TCP a socket, of HTTP/2 gun's process.".
--spec connect(pid(), transport()) -> gen_tcp:socket() | pid().
+-doc """
+A connection alone: of HTTP/1.1 and TCP a socket, of HTTP/2 gun's process, of stdio its node.
+""".
+-spec connect(server(), transport()) -> gen_tcp:socket() | pid() | bounds_stdio:node_().
+connect({stdio, Node}, stdio) ->
+    Node;
 connect(Server, http2) ->
     #{port := Port} = listener(Server),
     {ok, Connection} = gun:open("127.0.0.1", Port, #{protocols => [http2], retry => 0}),
@@ -53,18 +69,18 @@ listener(Server) ->
     Listener.
 
 -doc "A stateless client that has one connection on every transport.".
--spec keep(pid(), transport()) -> client().
+-spec keep(server(), transport()) -> client().
 keep(Server, Transport) ->
     #{server => Server, transport => Transport, era => ~"2026-07-28", headers => #{},
       connection => connect(Server, Transport)}.
 
 -doc "A client of an era; its session is open.".
--spec open(pid(), transport(), Era :: binary()) -> client().
+-spec open(server(), transport(), Era :: binary()) -> client().
 open(Server, Transport, Era) ->
     open(Server, Transport, Era, #{}).
 
 -doc "The same with capabilities.".
--spec open(pid(), transport(), Era :: binary(), Capabilities :: map()) -> client().
+-spec open(server(), transport(), Era :: binary(), Capabilities :: map()) -> client().
 open(Server, Transport, Era, Capabilities) ->
     Client = #{server => Server, transport => Transport, era => Era, headers => #{}},
     initialized(case Transport of
@@ -83,13 +99,14 @@ initialized(#{era := Era} = Client, Capabilities) ->
         #{} -> Client#{session => none}
     end,
     case send(Session, none, ~"notifications/initialized", #{}) of
-        {tcp, _} -> ok;
+        {Lines, _} when Lines =:= tcp; Lines =:= stdio -> ok;
         Exchange -> #{status := 202} = reply(Exchange)
     end,
     Session.
 
--doc "The client goes away.".
+-doc "The client goes away; that of stdio goes with its server.".
 -spec close(client() | gen_tcp:socket() | pid()) -> ok.
+close(#{transport := stdio}) -> ok;
 close(#{connection := Connection}) -> close(Connection);
 close(#{}) -> ok;
 close(Connection) when is_pid(Connection) -> gun:close(Connection);
@@ -106,6 +123,10 @@ send(#{transport := tcp, connection := Socket} = Client, Id, Method, Params) ->
     {_, Body} = message(Client, Id, Method, Params),
     ok = erlmcp_test_line:send(Socket, Body),
     {tcp, Socket};
+send(#{transport := stdio, connection := Node} = Client, Id, Method, Params) ->
+    {_, Body} = message(Client, Id, Method, Params),
+    ok = bounds_stdio:send(Body, Node),
+    {stdio, Node};
 send(#{transport := http2, connection := Connection} = Client, Id, Method, Params) ->
     {Headers, Body} = message(Client, Id, Method, Params),
     {http2, Connection, gun:post(Connection, "/mcp", Headers, Body)};
@@ -136,6 +157,8 @@ message(#{era := Era, headers := Headers}, Id, Method, Params) ->
 -spec reply(exchange()) -> reply().
 reply({tcp, Socket}) ->
     #{status => none, retry_after => none, message => erlmcp_test_line:recv(Socket)};
+reply({stdio, Node}) ->
+    #{status => none, retry_after => none, message => bounds_stdio:recv(Node)};
 reply({http, Socket}) ->
     Reply = reply({kept, Socket}),
     ok = gen_tcp:close(Socket),
