@@ -5,7 +5,7 @@
 -export([a_request_takes_what_was_recorded/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 5}}].
 
 all() ->
     [a_request_takes_what_was_recorded].

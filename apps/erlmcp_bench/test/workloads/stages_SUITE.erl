@@ -6,7 +6,7 @@
          a_function_that_is_not_there_is_named/1]).
 
 suite() ->
-    [{timetrap, {minutes, 3}}].
+    [{timetrap, {minutes, 5}}].
 
 all() ->
     [every_stage_is_measured, stages_are_a_page, ten_times_as_much_is_compared,
