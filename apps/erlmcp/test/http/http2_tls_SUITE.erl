@@ -10,7 +10,8 @@
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
-         streams_of_a_connection_are_bounded/1, replies_are_written_together/1]).
+         streams_of_a_connection_are_bounded/1, windows_are_opened_again/1,
+         replies_are_written_together/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
@@ -29,7 +30,8 @@ groups() ->
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
-                streams_of_a_connection_are_bounded, replies_are_written_together]},
+                streams_of_a_connection_are_bounded, windows_are_opened_again,
+                replies_are_written_together]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -377,6 +379,27 @@ block(Headers) ->
             {~":path", ~"/mcp"} | Headers],
     {Block, _} = cow_hpack:encode(Head),
     Block.
+
+%% RFC 9113, 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the
+%% space available in either of the flow-control windows advertised by the receiver." So whoever has
+%% sent exactly as much as there was room for waits for more.
+windows_are_opened_again(Config) ->
+    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    Size = 65_535 div 15,
+    Whole = [Body, binary:copy(~" ", Size - byte_size(Body))],
+    Block = block([{~"content-length", integer_to_binary(Size)} | Headers]),
+    ok = gen_tcp:send(Socket, preface()),
+    [begin
+         ok = gen_tcp:send(Socket, [cow_http2:headers(Id, nofin, Block),
+                                    cow_http2:data(Id, fin, Whole)]),
+         {headers, Id, nofin, head_fin, _} = frame(Socket, headers)
+     end || Id <- lists:seq(1, 29, 2)],
+    ok = gen_tcp:send(Socket, cow_http2:headers(31, nofin, Block)),
+    {window_update, _} = frame(Socket, window_update),
+    ok = gen_tcp:send(Socket, cow_http2:data(31, fin, Whole)),
+    {headers, 31, nofin, head_fin, _} = frame(Socket, headers),
+    ok = gen_tcp:close(Socket).
 
 %% What is answered in one go is one write, whose cost is that of one.
 replies_are_written_together(Config) ->
