@@ -8,6 +8,8 @@ stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}`
 
 -export_type([body/0, progress/0]).
 
+%% Bytes of a body that a client of HTTP/2 may have on the way at first.
+-define(AHEAD, 65_535).
 %% Bytes of a refused body that are read so that the connection can go on.
 -define(FORGOTTEN, 1_000_000).
 
@@ -49,6 +51,11 @@ continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
         ~"100-continue" -> [{inform, 100, #{}}];
         _ -> []
     end;
+%% What came on the connection before has used up its window, and this is what opens it again.
+continue(#{version := 'HTTP/2', body_length := undefined}) ->
+    [{flow, ?AHEAD}];
+continue(#{version := 'HTTP/2', body_length := Length}) ->
+    [{flow, min(Length, ?AHEAD)}];
 continue(_) ->
     [].
 

@@ -360,7 +360,7 @@ hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transp
     _ = [self() ! Message || Message <- erlmcp_http_socket:unread(Transport, Socket, Buffer)],
     %% Over TLS, HTTP/2 is agreed on beforehand.
     Protocol = case Buffer of
-        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> cowboy_http2;
+        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> erlmcp_http2_writes;
         _ -> cowboy_http
     end,
     Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).

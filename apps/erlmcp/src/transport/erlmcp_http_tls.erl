@@ -20,7 +20,7 @@ shown(_) -> [].
 
 protocol(Socket, Options) ->
     case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> cowboy_http2;
+        {ok, ~"h2"} -> erlmcp_http2_writes;
         %% A connection without a place answers one request, whatever it is.
         _ when is_map_key(erlmcp_refused, Options) -> cowboy_http;
         _ -> erlmcp_http_plain

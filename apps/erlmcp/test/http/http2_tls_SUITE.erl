@@ -10,7 +10,8 @@
          reset_cancels_the_call/1, reset_while_streaming_cancels_the_call/1,
          listener_that_does_not_read_ends_alone/1,
          disconnect_cancels_all_calls/1, body_is_bounded/1, body_that_stops_is_408/1,
-         streams_of_a_connection_are_bounded/1]).
+         streams_of_a_connection_are_bounded/1, windows_are_opened_again/1,
+         replies_are_written_together/1]).
 -export([tls_url_is_https/1, alpn_prefers_http2/1]).
 
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
@@ -29,7 +30,8 @@ groups() ->
                 reset_cancels_the_call, reset_while_streaming_cancels_the_call,
                 listener_that_does_not_read_ends_alone,
                 disconnect_cancels_all_calls, body_is_bounded, body_that_stops_is_408,
-                streams_of_a_connection_are_bounded]},
+                streams_of_a_connection_are_bounded, windows_are_opened_again,
+                replies_are_written_together]},
      {alpn, [tls_url_is_https, alpn_prefers_http2]}].
 
 init_per_suite(Config) ->
@@ -345,10 +347,9 @@ body_that_stops_is_408(Config) ->
 streams_of_a_connection_are_bounded(Config) ->
     Server = start(#{calls_per_connection => 2}, Config),
     Socket = erlmcp_test_http:connect(Server),
-    ok = gen_tcp:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(#{})]),
+    ok = gen_tcp:send(Socket, preface()),
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
-    {Block, _} = cow_hpack:encode([{~":method", ~"POST"}, {~":scheme", ~"http"},
-                                   {~":authority", ~"localhost"}, {~":path", ~"/mcp"} | Headers]),
+    Block = block(Headers),
     [begin
          ok = gen_tcp:send(Socket, [cow_http2:headers(Id, nofin, Block),
                                     cow_http2:data(Id, fin, Body)]),
@@ -368,6 +369,58 @@ streams_of_a_connection_are_bounded(Config) ->
     {200, _, [#{~"result" := _}]} = answer(Connection, echo(Connection, ~"next")),
     gun:close(Connection),
     erlmcp_test_http:stop(Server).
+
+preface() ->
+    [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(#{})].
+
+%% Which says nothing of those before it, and is said again without a change.
+block(Headers) ->
+    Head = [{~":method", ~"POST"}, {~":scheme", ~"http"}, {~":authority", ~"localhost"},
+            {~":path", ~"/mcp"} | Headers],
+    {Block, _} = cow_hpack:encode(Head),
+    Block.
+
+%% RFC 9113, 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the
+%% space available in either of the flow-control windows advertised by the receiver." So whoever has
+%% sent exactly as much as there was room for waits for more.
+windows_are_opened_again(Config) ->
+    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    {Headers, Body} = message(~"tools/list", #{}, #{}),
+    Size = 65_535 div 15,
+    Whole = [Body, binary:copy(~" ", Size - byte_size(Body))],
+    Block = block([{~"content-length", integer_to_binary(Size)} | Headers]),
+    ok = gen_tcp:send(Socket, preface()),
+    [begin
+         ok = gen_tcp:send(Socket, [cow_http2:headers(Id, nofin, Block),
+                                    cow_http2:data(Id, fin, Whole)]),
+         {headers, Id, nofin, head_fin, _} = frame(Socket, headers)
+     end || Id <- lists:seq(1, 29, 2)],
+    ok = gen_tcp:send(Socket, cow_http2:headers(31, nofin, Block)),
+    {window_update, _} = frame(Socket, window_update),
+    ok = gen_tcp:send(Socket, cow_http2:data(31, fin, Whole)),
+    {headers, 31, nofin, head_fin, _} = frame(Socket, headers),
+    ok = gen_tcp:close(Socket).
+
+%% What is answered in one go is one write, whose cost is that of one.
+replies_are_written_together(Config) ->
+    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    {Headers, Body} = message(~"ping", #{}, #{}),
+    Block = block(Headers),
+    ok = gen_tcp:send(Socket, preface()),
+    {settings, _} = frame(Socket, settings),
+    {ok, Address} = inet:sockname(Socket),
+    [Server] = [Port || Port <- erlang:ports(), inet:peername(Port) =:= {ok, Address}],
+    {ok, [{send_cnt, Before}]} = inet:getstat(Server, [send_cnt]),
+    Ids = lists:seq(1, 99, 2),
+    ok = gen_tcp:send(Socket, [[cow_http2:headers(Id, nofin, Block),
+                                cow_http2:data(Id, fin, Body)] || Id <- Ids]),
+    Ids = lists:sort([begin
+                          {data, Id, fin, _} = frame(Socket, data),
+                          Id
+                      end || _ <- Ids]),
+    {ok, [{send_cnt, After}]} = inet:getstat(Server, [send_cnt]),
+    true = After - Before < length(Ids),
+    ok = gen_tcp:close(Socket).
 
 %% The next frame of a type.
 frame(Socket, Type) ->

@@ -1,0 +1,124 @@
+-module(erlmcp_http2_writes).
+-moduledoc """
+What an HTTP/2 connection says, written together: the transport that cowboy's process of such a
+connection is given. Cowboy writes each frame of its own, and each reply. Here what it has written
+waits until nothing more is to be done at once, for as long as the process has messages; then all of
+it is one write, and over TLS one record.
+
+Cowboy asks a transport for the names of its messages whenever it is about to wait for one: that is
+when its writes are made. What waits is bounded, and belongs to the process.
+""".
+
+-export([init/6]).
+-export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, sendfile/4, shutdown/2]).
+
+%% Writes, and bytes of them, that wait for others.
+-define(WRITES, 32).
+-define(BYTES, 16_384).
+
+-record(writes, {
+    socket :: erlmcp_http_socket:socket(),
+    transport :: module(),
+    messages :: {atom(), atom(), atom(), atom()},
+    %% the last first
+    waiting = [] :: [iodata()],
+    count = 0 :: non_neg_integer(),
+    bytes = 0 :: non_neg_integer()
+}).
+
+-doc "A connection that is HTTP/2 from here on.".
+-spec init(pid(), ranch:ref(), erlmcp_http_socket:socket(), module(), undefined, cowboy:opts()) ->
+    no_return().
+init(Parent, Ref, Socket, Transport, undefined, Options) ->
+    ok = keep(#writes{socket = Socket, transport = Transport, messages = Transport:messages()}),
+    cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
+
+-doc false.
+-spec name() -> atom().
+name() ->
+    #writes{transport = Transport} = kept(),
+    Transport:name().
+
+-doc false.
+-spec messages() -> {atom(), atom(), atom(), atom()}.
+messages() ->
+    case kept() of
+        #writes{count = 0, messages = Messages} ->
+            Messages;
+        #writes{messages = Messages} = Writes ->
+            case process_info(self(), message_queue_len) of
+                {message_queue_len, 0} -> ok = settle(written(Writes), Writes);
+                _ -> ok
+            end,
+            Messages
+    end.
+
+%% The process reads of it what it reads of any other end of its socket.
+settle(ok, _) ->
+    ok;
+settle({error, Reason}, #writes{socket = Socket, messages = {_, _, Error, _}}) ->
+    self() ! {Error, Socket, Reason},
+    ok.
+
+-doc false.
+-spec send(erlmcp_http_socket:socket(), iodata()) -> ok | {error, term()}.
+send(_, Data) ->
+    #writes{waiting = Waiting, count = Count, bytes = Bytes} = Writes = kept(),
+    More = Writes#writes{waiting = [Data | Waiting], count = Count + 1,
+                         bytes = Bytes + iolist_size(Data)},
+    case Data of
+        %% GOAWAY: calls that take their time to end may follow.
+        [<<_:24, 7, _/bits>> | _] -> written(More);
+        _ when More#writes.count =:= ?WRITES; More#writes.bytes >= ?BYTES -> written(More);
+        _ -> keep(More)
+    end.
+
+written(#writes{socket = Socket, transport = Transport, waiting = Waiting} = Writes) ->
+    ok = keep(Writes#writes{waiting = [], count = 0, bytes = 0}),
+    Transport:send(Socket, lists:reverse(Waiting)).
+
+-doc false.
+-spec sendfile(erlmcp_http_socket:socket(), file:name_all(), non_neg_integer(),
+               non_neg_integer()) -> {ok, non_neg_integer()} | {error, atom()}.
+sendfile(Socket, Name, Offset, Bytes) ->
+    #writes{transport = Transport} = Writes = kept(),
+    case written(Writes) of
+        ok -> Transport:sendfile(Socket, Name, Offset, Bytes);
+        {error, _} = Error -> Error
+    end.
+
+-doc false.
+-spec shutdown(erlmcp_http_socket:socket(), read | write | read_write) -> ok | {error, term()}.
+shutdown(Socket, How) ->
+    #writes{transport = Transport} = Writes = kept(),
+    case written(Writes) of
+        ok -> Transport:shutdown(Socket, How);
+        {error, _} = Error -> Error
+    end.
+
+-doc false.
+-spec peername(erlmcp_http_socket:socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
+peername(Socket) ->
+    #writes{transport = Transport} = kept(),
+    Transport:peername(Socket).
+
+-doc false.
+-spec sockname(erlmcp_http_socket:socket()) ->
+    {ok, {inet:ip_address(), inet:port_number()}} | {error, atom()}.
+sockname(Socket) ->
+    #writes{transport = Transport} = kept(),
+    Transport:sockname(Socket).
+
+-doc false.
+-spec setopts(erlmcp_http_socket:socket(), [term()]) -> ok | {error, atom()}.
+setopts(Socket, Options) ->
+    #writes{transport = Transport} = kept(),
+    Transport:setopts(Socket, Options).
+
+kept() ->
+    get(?MODULE).
+
+keep(Writes) ->
+    _ = put(?MODULE, Writes),
+    ok.
