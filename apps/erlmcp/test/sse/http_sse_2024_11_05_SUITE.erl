@@ -288,7 +288,8 @@ end_of_the_stream_ends_the_session(Config) ->
     {404, _, Refused} = post(Client, json:encode(request(3, ~"ping", #{}))),
     #{~"error" := #{~"code" := 1016}} = json:decode(Refused),
     [_] = sessions(Server),
-    3 = length(rounds_client:subscribers(Server)),
+    %% One row, for its three lists.
+    [_] = rounds_client:subscribers(Server),
     true = is_quiet(Other).
 
 %% A stream that ends as it should was closed; one that does not was lost. What was to be said is
