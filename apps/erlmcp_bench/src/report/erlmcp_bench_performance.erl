@@ -47,9 +47,6 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
      ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
      ~"\n### All of it\n\n",
      everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
-     ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
-     ~"\n### All of it\n\n",
-     everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
 environment(File, Workloads) ->
