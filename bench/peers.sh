@@ -63,8 +63,9 @@ await() { for _ in $(seq 300); do
         (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null && return; sleep 0.1
     done
     echo "nothing listens on port $1: see $WORK/$2.log" >&2; cat "$WORK/$2.log" >&2; exit 1; }
-erlang() { erl +sbwt none +sbwtdcpu none +sbwtdio none -noinput -pa "$libs"/*/ebin "$@"; }
-call() { erlang -run "$@" -run init stop; }
+# No function: what is started in the background is to be the node itself.
+node=(erl +sbwt none +sbwtdcpu none +sbwtdio none -noinput -pa "$libs"/*/ebin)
+call() { "${node[@]}" -run "$@" -run init stop; }
 
 # runs NAME: the last one that was started, in the background.
 runs() { started+=("$!"); last=$!; }
@@ -73,12 +74,12 @@ at() { printf '{%s, "%s", %s}.\n' "$1" "$2" "$last" >>"$WORK/servers"; }
 # Those that say their URL first.
 says() {
     for _ in $(seq 300); do
-        url=$(head -n 1 "$WORK/$1.log" 2>/dev/null)
-        [ -z "$url" ] || break
+        read -r url 2>/dev/null <"$WORK/$1.log" && break
         sleep 0.1
     done
-    [ -n "$url" ] || { echo "$1 did not start" >&2; exit 1; }
+    [ -n "${url:-}" ] || { echo "$1 did not start" >&2; exit 1; }
     at "$1" "$url"
+    url=''
 }
 # lines KIND NAME PROGRAM ARGUMENT...
 lines() {
@@ -98,7 +99,7 @@ start_erlmcp() {
     at erlmcp "http://127.0.0.1:$http/mcp"
     lines tcp erlmcp "127.0.0.1:$tcp" "$last"
     tls=$(free_port)
-    erlang -run bench_peers_server tls "$tls" "$WORK/certificate.pem" "$WORK/key.pem" \
+    "${node[@]}" -run bench_peers_server tls "$tls" "$WORK/certificate.pem" "$WORK/key.pem" \
         >"$WORK/erlmcp_tls.log" 2>&1 &
     runs
     await "$tls" erlmcp_tls
@@ -121,13 +122,13 @@ start_go() {
     lines stdio go_gogc_off env GOGC=off GOMEMLIMIT=4GiB "$go/server"
 }
 start_typescript() {
-    local node=("$typescript/node" "$typescript/server.mjs")
+    local server=("$typescript/node" "$typescript/server.mjs")
     export NODE_ENV=production
-    "${node[@]}" --http "$(nproc)" >"$WORK/typescript.log" 2>/dev/null & runs
+    "${server[@]}" --http "$(nproc)" >"$WORK/typescript.log" 2>/dev/null & runs
     says typescript
-    "${node[@]}" --http >"$WORK/typescript_sessions.log" 2>/dev/null & runs
+    "${server[@]}" --http >"$WORK/typescript_sessions.log" 2>/dev/null & runs
     says typescript_sessions
-    lines stdio typescript "${node[@]}"
+    lines stdio typescript "${server[@]}"
 }
 start_python() {
     local name port
@@ -161,8 +162,8 @@ for round in $(seq "$rounds"); do
     echo "round $round"
     : >"$WORK/servers"
     for server in $servers; do "start_$server"; done
-    erlang -run bench_peers measure "$WORK/servers" "$results" "$seconds" "${ERLMCP_BENCH:-}" ||
-        status=1
+    "${node[@]}" -run bench_peers measure "$WORK/servers" "$results" "$seconds" \
+        "${ERLMCP_BENCH:-}" || status=1
     stop
 done
 call bench_peers kept "$results" "$rounds"

@@ -118,7 +118,7 @@ fields(#{id := Id, connections := Connections} = Workload, Name) ->
         ++ [{against, Name} || Name =/= erlmcp]).
 
 said(#{~"workload_id" := Id, ~"throughput_msg_per_s" := Rate} = Result) ->
-    io:format("~-24ts ~-16ts ~8b/s ~8ts us ~8ts us p99~n",
+    io:format("~-24ts ~-17ts ~8b/s ~9ts us ~10ts us p99~n",
               [Id, maps:get(~"against", Result, ~"erlmcp"), round(Rate)
                | [case Result of
                       #{Field := Value} -> erlmcp_bench_text:number(Value);

@@ -43,7 +43,11 @@ wrk(#{connections := Connections, request := Request} = Workload, {Name, Url, Pi
     Answered = round((All - Sent + Connections) * (1 - Refused / All)),
     maps:merge(figures(Answered, LastedS, After - Before, OwnS * 1.0e6,
                        #{latency_p50_us => P50, latency_p99_us => P99}),
-               maps:from_list([{refused_percent, 100 * Refused / All} || Refused > 0])).
+               refused(Refused, All)).
+
+%% Answers that are no 2xx.
+refused(0, _) -> #{};
+refused(Refused, All) -> #{refused_percent => 100 * Refused / All}.
 
 %% An nginx says one thing at each path.
 url(nginx, Url, {echo, Bytes}) -> Url ++ integer_to_list(Bytes);
@@ -99,12 +103,13 @@ h2load(#{connections := Connections, streams := Streams, request := Request}, {N
     _ = line(Port, "finished in "),
     After = spent(Processes),
     Said = ended(Port),
-    {match, [Done, Failed, Errored, Timeout]} =
+    {match, Counts} =
         re:run(Said, "([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout",
                [{capture, all_but_first, list}]),
-    {match, [Good]} = re:run(Said, "status codes: ([0-9]+) 2xx", [{capture, all_but_first, list}]),
-    {Done, "0", "0", "0"} = {Good, Failed, Errored, Timeout},
-    figures(list_to_integer(Done), float(ceil(Seconds)), After - Before, 0, percentiles(Said)).
+    [Answered, Refused, Broken, Late] = [list_to_integer(Count) || Count <- Counts],
+    {0, 0} = {Broken, Late},
+    maps:merge(figures(Answered, float(ceil(Seconds)), After - Before, 0, percentiles(Said)),
+               refused(Refused, Answered + Refused)).
 
 percentiles(Said) ->
     Time = "([0-9.]+)(us|ms|s)",
