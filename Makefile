@@ -4,7 +4,7 @@ PORT ?= 8080
 SETS ?=
 env = . scripts/env.sh
 
-.PHONY: help run build test check conformance interop benchmark-quick shell clean
+.PHONY: help run build test check conformance interop benchmark-quick bench-peers shell clean
 
 help:
 	@echo 'make run          serve the everything example on http://127.0.0.1:$(PORT)/mcp (PORT=)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make conformance  the official suite, of servers and of clients (SETS=NAME: a part)'
 	@echo 'make interop      the official clients and servers only'
 	@echo 'make benchmark-quick  every benchmark, short; results in bench/results (2 minutes)'
+	@echo 'make bench-peers  beside the SDKs of other languages, for docs/performance.md (30 minutes)'
 	@echo 'make shell        an Erlang shell with everything loaded'
 	@echo 'make clean        remove what was built; the toolchain in the cache folder stays'
 
@@ -37,6 +38,9 @@ interop: build
 
 benchmark-quick: build
 	@$(env) && exec scripts/bench/run_all_benchmarks.sh quick
+
+bench-peers: build
+	@exec bench/peers.sh
 
 shell:
 	@$(env) && exec rebar3 shell

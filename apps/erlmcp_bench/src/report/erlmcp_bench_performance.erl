@@ -41,10 +41,12 @@ page(Baselines) ->
 machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
     Marked = [Mark#{here => here(Mark, Workloads)} || Mark <- erlmcp_bench_marks:all()],
     [~"\n## ", cell(Kind), ~"\n\n", environment(File, Workloads),
+     $\n, erlmcp_bench_peers:section(Workloads),
      erlmcp_bench_request_page:sections(Workloads),
      erlmcp_bench_memory_page:section(Workloads),
      ~"\n### Beside the marks\n\n", summary(Marked), marks(Marked),
-     ~"\n### All of it\n\n", everything(Workloads),
+     ~"\n### All of it\n\n",
+     everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
 environment(File, Workloads) ->

@@ -1,0 +1,166 @@
+-module(erlmcp_bench_goals).
+-moduledoc """
+The goals of the hot path, as data, and whether the workloads of a baseline reach them. A goal is
+beside what another server did in the same run, beside another figure of ours, or a number. Pure.
+""".
+
+-export([all/0, judged/2]).
+
+-export_type([goal/0, verdict/0]).
+
+-doc """
+`match` says in which workloads of ours the figure is; of several the best one counts. `beside` is
+what `at_least` or `at_most` are a multiple of: another server in the same workload, a workload of
+ours, or 1.
+""".
+-type goal() :: #{
+    what := binary(), match := match(), field := binary(),
+    is := {at_least | at_most, number()},
+    beside := {server, binary()} | {ours, match()} | none}.
+-type match() :: #{binary() => binary() | boolean()}.
+
+-doc "Figures are `none` where nothing was measured.".
+-type verdict() :: #{ours := number() | none, theirs := number() | none,
+                     ratio := float() | none, reached := boolean() | none}.
+
+-define(RATE, ~"throughput_msg_per_s").
+-define(CPU, ~"cpu_us_per_msg").
+-define(P50, ~"latency_p50_us").
+-define(P95, ~"latency_p95_us").
+-define(P99, ~"latency_p99_us").
+-define(KIB, 1_024).
+-define(REFUSED_PERCENT, 1).
+
+-doc "Every goal.".
+-spec all() -> [goal(), ...].
+all() -> beside_servers() ++ of_lines() ++ of_numbers() ++ of_state() ++ of_growth().
+
+beside_servers() ->
+    Echo = ~"echo, 64 connections",
+    Many = ~"echo, 1,000 connections",
+    Sessions = ~"echo in a session, 64 connections",
+    List = ~"`tools/list` of 20 tools",
+    [server(Echo, ~"peers_echo_64", ?RATE, {at_least, 1.3}, ~"rmcp"),
+     server(Echo, ~"peers_echo_64", ?CPU, {at_most, 0.75}, ~"rmcp"),
+     server(Echo, ~"peers_echo_64", ?RATE, {at_least, 1}, ~"rmcp_mimalloc"),
+     server(Echo, ~"peers_echo_64", ?RATE, {at_least, 0.4}, ~"nginx"),
+     server(Many, ~"peers_echo_1000", ?RATE, {at_least, 1.8}, ~"rmcp"),
+     server(Many, ~"peers_echo_1000", ?P99, {at_most, 0.2}, ~"rmcp"),
+     server(Sessions, ~"peers_session_64", ?RATE, {at_least, 1.5}, ~"rmcp"),
+     server(Sessions, ~"peers_session_64", ?RATE, {at_least, 1}, ~"rmcp_sessionless"),
+     server(List, ~"peers_list_64", ?RATE, {at_least, 2}, ~"rmcp"),
+     server(List, ~"peers_list_64", ?RATE, {at_least, 0.6}, ~"nginx"),
+     server(~"echo of 1 KiB", ~"peers_echo_1kib_64", ?RATE, {at_least, 1.2}, ~"rmcp"),
+     server(~"a tool that sleeps 5 ms, 1,000 connections", ~"peers_sleep_1000", ?RATE,
+            {at_least, 1.2}, ~"rmcp"),
+     ours(~"quick calls beside slow ones", ~"peers_quick_beside_slow", ?P99, {at_most, 2},
+          ~"peers_quick_alone"),
+     server(~"HTTP/2, 100 connections of 10 streams", ~"peers_http2_100", ?RATE, {at_least, 0.4},
+            ~"nginx"),
+     ours(~"TLS 1.3, 64 connections", ~"peers_tls_64", ?RATE, {at_least, 0.6},
+          ~"peers_echo_64")].
+
+of_lines() ->
+    [server(~"stdio, 64 in flight", ~"peers_stdio_64", ?RATE, {at_least, 1}, ~"rmcp"),
+     server(~"stdio, one in flight", ~"peers_stdio_1", ?P50, {at_most, 1}, ~"rmcp")].
+
+of_numbers() ->
+    [number(Id, #{~"workload_id" => Id}, Field, Is)
+     || {Id, Field, Is} <- [{~"tcp_sustained_10k_1kib", ?RATE, {at_least, 100_000}},
+                            {~"tcp_sustained_10k_1kib", ?P99, {at_most, 15_800}},
+                            {~"http_sustained_5k_1kib", ?RATE, {at_least, 25_000}},
+                            {~"http_sustained_5k_1kib", ?P99, {at_most, 32_000}}]]
+    ++ [number(~"stress, uncapped", #{~"benchmark" => ~"stress"}, ?RATE, {at_least, 372_000})]
+    %% Twice the marks.
+    ++ [number(<<"core operations: ", Of/binary>>, #{~"component" => Of}, Field,
+               case erlmcp_bench_marks:better(Field) of
+                   more -> {at_least, 2 * Mark};
+                   less -> {at_most, Mark / 2}
+               end)
+        || {Component, Marks} <- erlmcp_bench_workloads:components(),
+           Of <- [atom_to_binary(Component)], Of =/= ~"encode", {Field, Mark} <- Marks]
+    ++ [number(~"core operations: encode", #{~"component" => ~"encode"}, ?RATE,
+               {at_least, 3_700_000}),
+        number(~"`hundredfold`, scaled", #{~"workload_id" => ~"hundredfold"}, ?RATE,
+               {at_least, 62_500}),
+        number(~"`hundredfold`, scaled", #{~"workload_id" => ~"hundredfold"}, ?P95,
+               {at_most, 50_000})].
+
+of_state() ->
+    %% Where fewer were wanted, that says nothing.
+    [number(~"connections that are held",
+            #{~"workload_id" => ~"connections_http", ~"shortened" => false}, ~"held_connections",
+            {at_least, 20_000})]
+    ++ [number(What, #{~"workload_id" => Id}, Field, Is)
+     || {What, Id, Field, Is} <-
+            [{~"connections that are opened", ~"connections_http", ~"opened_connections_per_s",
+              {at_least, 15_000}},
+             {~"an idle connection", ~"memory_connection_http", ~"memory_state_bytes_per_item",
+              {at_most, 6 * ?KIB}},
+             {~"an idle connection", ~"memory_connection_http", ~"memory_rss_bytes_per_item",
+              {at_most, 12 * ?KIB}},
+             {~"an idle session", ~"memory_session", ~"memory_state_bytes_per_item",
+              {at_most, 3 * ?KIB}},
+             {~"an idle `subscriptions/listen`", ~"memory_stream",
+              ~"memory_state_bytes_per_item", {at_most, 10 * ?KIB}}]].
+
+of_growth() ->
+    [number(<<"ten times the ", What/binary>>, #{~"workload_id" => <<"growth_", What/binary>>},
+            ~"growth_cpu_ratio", {at_most, 1.1})
+     || What <- [~"tools", ~"sessions", ~"connections"]]
+    ++ [number(~"the checks, of a request's CPU time", #{~"workload_id" => ~"stages_http1_echo"},
+               ~"checks_percent", {at_most, 25})].
+
+server(What, Id, Field, Is, Name) ->
+    #{what => What, match => #{~"workload_id" => Id}, field => Field, is => Is,
+      beside => {server, Name}}.
+
+ours(What, Id, Field, Is, Other) ->
+    #{what => What, match => #{~"workload_id" => Id}, field => Field, is => Is,
+      beside => {ours, #{~"workload_id" => Other}}}.
+
+number(What, Match, Field, Is) ->
+    #{what => What, match => Match, field => Field, is => Is, beside => none}.
+
+-doc """
+What the workloads say of a goal. It is not reached where more than a hundredth of our answers were
+refusals.
+""".
+-spec judged(goal(), Workloads :: [#{binary() => term()}]) -> verdict().
+judged(#{match := Match, field := Field, is := {How, Factor}, beside := Beside}, Workloads) ->
+    Best = case How of
+        at_least -> fun lists:max/1;
+        at_most -> fun lists:min/1
+    end,
+    Figure = fun(Of, Server) ->
+        case medians(Of, Server, Field, Workloads) of
+            [] -> none;
+            Medians -> Best(Medians)
+        end
+    end,
+    Ours = Figure(Match, none),
+    Theirs = case Beside of
+        {server, Name} -> Figure(Match, Name);
+        {ours, Other} -> Figure(Other, none);
+        none -> none
+    end,
+    Refused = lists:max([0 | medians(Match, none, ~"refused_percent", Workloads)]),
+    Ratio = case Beside of
+        none -> ratio(Ours, 1);
+        _ -> ratio(Ours, Theirs)
+    end,
+    #{ours => Ours, theirs => Theirs, ratio => Ratio,
+      reached => reached(How, Factor, Ratio, Refused)}.
+
+medians(Match, Server, Field, Workloads) ->
+    [Median || #{~"figures" := #{Field := #{~"median" := Median}}} = Workload <- Workloads,
+               maps:with(maps:keys(Match), Workload) =:= Match,
+               maps:get(~"against", Workload, none) =:= Server].
+
+ratio(Ours, Theirs) when Ours =:= none; Theirs =:= none -> none;
+ratio(Ours, Theirs) -> Ours / Theirs.
+
+reached(_, _, none, _) -> none;
+reached(_, _, _, Refused) when Refused > ?REFUSED_PERCENT -> false;
+reached(at_least, Factor, Ratio, _) -> Ratio >= Factor;
+reached(at_most, Factor, Ratio, _) -> Ratio =< Factor.

@@ -1,0 +1,129 @@
+-module(erlmcp_bench_peers).
+-moduledoc """
+What `docs/performance.md` says of erlmcp beside the servers of other SDKs: the goals
+(`m:erlmcp_bench_goals`), and all that `bench/peers.sh` measured. Pure.
+""".
+
+-export([section/1, servers/0, is_of_peers/1]).
+
+%% Of a server in a workload.
+-define(SHOWN, [{~"throughput_msg_per_s", ~"requests/s"}, {~"cpu_us_per_msg", ~"CPU µs/request"},
+                {~"latency_p50_us", ~"p50 µs"}, {~"latency_p99_us", ~"p99 µs"},
+                {~"refused_percent", ~"refused %"}]).
+
+%% In the order of the page.
+-define(WORKLOADS,
+        [{~"peers_echo_64", ~"echo of 5 bytes, HTTP/1.1, 64 connections"},
+         {~"peers_echo_1000", ~"the same, 1,000 connections"},
+         {~"peers_session_64", ~"the same in 2025-11-25, 64 connections and sessions"},
+         {~"peers_list_64", ~"`tools/list` of 20 tools, 64 connections"},
+         {~"peers_echo_1kib_64", ~"echo of 1 KiB, 64 connections"},
+         {~"peers_sleep_1000", ~"a tool that sleeps 5 ms, 1,000 connections"},
+         {~"peers_quick_alone", ~"echo, 1,000 a second on 16 connections"},
+         {~"peers_quick_beside_slow",
+          ~"the same, while 64 connections call a tool that sleeps 5 ms"},
+         {~"peers_tls_64", ~"echo, TLS 1.3, 64 connections"},
+         {~"peers_http2_100", ~"echo, HTTP/2 in the clear, 100 connections of 10 streams"},
+         {~"peers_stdio_1", ~"echo on stdio, one in flight"},
+         {~"peers_stdio_64", ~"echo on stdio, 64 in flight"},
+         {~"peers_tcp_1", ~"echo on one TCP connection, one in flight"},
+         {~"peers_tcp_64", ~"echo on one TCP connection, 64 in flight"}]).
+
+-doc "The servers that are measured, by the name in `against`: what they are, and how they run.".
+-spec servers() -> [{Name :: binary(), Is :: binary()}].
+servers() ->
+    [{~"rmcp", <<"the Rust SDK 3.9.0: `lto = \"fat\"`, one codegen unit, tokio with a thread a "
+                 "core, hyper, JSON answers">>},
+     {~"rmcp_mimalloc", ~"the same with mimalloc as its allocator"},
+     {~"rmcp_sessionless", ~"rmcp without sessions in the older revisions"},
+     {~"go", ~"the Go SDK 1.8.0, JSON answers"},
+     {~"go_gogc_off", ~"the same with `GOGC=off` and `GOMEMLIMIT=4GiB`"},
+     {~"typescript", <<"the TypeScript SDK 2.4.0 on Node 22: its low-level server, JSON answers, "
+                       "`node:cluster` with a process a core (one for sessions and stdio)">>},
+     {~"python", <<"the Python SDK 2.3.0: its low-level server, JSON answers, uvicorn with uvloop "
+                   "and httptools, a worker a core (one for sessions and stdio)">>},
+     {~"nginx", <<"nginx, which says `return 200` with the bytes that ours answers: what the "
+                  "machine and the generator are good for">>}].
+
+-doc "Whether a workload stands in this section, and needs not be shown elsewhere.".
+-spec is_of_peers(#{binary() => term()}) -> boolean().
+is_of_peers(Workload) -> maps:get(~"benchmark", Workload, none) =:= ~"peers".
+
+-doc "The section for the workloads of a baseline, as Markdown.".
+-spec section(Workloads :: [#{binary() => term()}]) -> iodata().
+section(Workloads) ->
+    Judged = [{Goal, erlmcp_bench_goals:judged(Goal, Workloads)}
+              || Goal <- erlmcp_bench_goals:all()],
+    [~"### Beside the SDKs\n\n", summary([Verdict || {_, Verdict} <- Judged]), goals(Judged),
+     case lists:filter(fun is_of_peers/1, Workloads) of
+         [] -> ~"\nNo server of another SDK was measured beside ours.\n";
+         Measured -> [~"\n", said(), ~"\n", measured(Measured)]
+     end].
+
+summary(Verdicts) ->
+    [Reached, Missed, Unknown] = [length([found || #{reached := Of} <- Verdicts, Of =:= Is])
+                                  || Is <- [true, false, none]],
+    io_lib:format("What erlmcp is to do with all its checks on. Of ~b goals ~b are reached, ~b are "
+                  "not, and ~b have\nno figure here. `make bench-peers` measures those beside "
+                  "other servers.\n\n", [length(Verdicts), Reached, Missed, Unknown]).
+
+goals(Judged) ->
+    [~"| what | of | goal | ours | beside it | ratio | |\n",
+     ~"| --- | --- | --- | ---: | ---: | ---: | --- |\n",
+     [[~"| ", lists:join(~" | ", [What, [$`, Field, $`], goal(Goal), number(Ours), number(Theirs),
+                                  ratio(Goal, Verdict), word(Reached)]), ~" |\n"]
+      || {#{what := What, field := Field} = Goal,
+          #{ours := Ours, theirs := Theirs, reached := Reached} = Verdict} <- Judged]].
+
+goal(#{is := {How, Factor}, beside := Beside}) ->
+    Words = case How of
+        at_least -> ~"at least ";
+        at_most -> ~"at most "
+    end,
+    [Words, number(Factor),
+     case Beside of
+         {server, Name} -> [~" × ", Name];
+         {ours, #{~"workload_id" := Id}} -> [~" × `", Id, $`];
+         none -> []
+     end].
+
+ratio(#{beside := none}, _) -> [];
+ratio(_, #{ratio := Ratio}) -> number(Ratio).
+
+number(none) -> [];
+number(Number) -> erlmcp_bench_text:number(Number).
+
+word(true) -> ~"reached";
+word(false) -> ~"**not reached**";
+word(none) -> ~"not measured".
+
+%% What was measured.
+
+said() ->
+    [~"The servers have the same 20 tools and get the same requests from the same generators,\n",
+     ~"in turn, in several rounds: wrk on HTTP/1.1 and TLS, h2load on HTTP/2, a program of ours\n",
+     ~"on stdio and TCP, all on the server's own cores. Where nothing else is said requests\n",
+     ~"are of 2026-07-28, and each waits for the answer to the one before it. An answer is\n",
+     ~"looked at before its server is measured, and then the status and the size of all. What is\n",
+     ~"counted begins when the connections were in use for a second; wrk's percentiles are of\n",
+     ~"the whole time. Requests that a server refused are no requests here.\n\n",
+     [[~"- `", Name, ~"`: ", Is, ~"\n"] || {Name, Is} <- servers()]].
+
+measured(Measured) ->
+    Order = [undefined | [Name || {Name, _} <- servers()]],
+    [~"| request | server", [[~" | ", Title] || {_, Title} <- ?SHOWN], ~" |\n| --- | ---",
+     [~" | ---:" || _ <- ?SHOWN], ~" |\n",
+     [[~"| ", Said, ~" | ", server(Name),
+       [[~" | ", figure(Field, Figures)] || {Field, _} <- ?SHOWN], ~" |\n"]
+      || {Id, Said} <- ?WORKLOADS, Name <- Order,
+         #{~"workload_id" := Of, ~"figures" := Figures} = Workload <- Measured, Of =:= Id,
+         maps:get(~"against", Workload, undefined) =:= Name]].
+
+server(undefined) -> ~"**erlmcp**";
+server(Name) -> Name.
+
+figure(Field, Figures) ->
+    case Figures of
+        #{Field := #{~"median" := Median}} -> number(Median);
+        #{} -> []
+    end.

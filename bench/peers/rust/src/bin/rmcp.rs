@@ -1,0 +1,5 @@
+//! With the system's allocator.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    erlmcp_bench_peers::main()
+}
