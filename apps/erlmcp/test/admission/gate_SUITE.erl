@@ -389,7 +389,7 @@ flows_take_turns(_) ->
         begin
             Numbered = lists:enumerate(Given),
             Flows = lists:foldl(fun({Number, Flow}, Flows) ->
-                                    erlmcp_flows:add(Flow, Number, {Flow, Number}, Flows)
+                                    erlmcp_flows:add(Flow, Number, {Flow, Number}, 0, Flows)
                                 end, erlmcp_flows:new(), Numbered),
             Served = serve(Flows),
             %% All of them, each flow in its order, and no flow twice where another one waits.
@@ -555,16 +555,19 @@ without_a_queue_nobody_waits(_) ->
 
 patience_is_short_in_a_long_queue(_) ->
     New = erlmcp_patience:began(0, erlmcp_patience:new(1000)),
-    1000 = erlmcp_patience:allowed(1000, New),
+    1000 = erlmcp_patience:allowed(250, 0, 1, New),
     Turned = lists:foldl(fun erlmcp_patience:turned/2, New, lists:seq(10, 2000, 10)),
-    50 = erlmcp_patience:allowed(2001, Turned),
+    100 = erlmcp_patience:allowed(2001, 0, 1, Turned),
+    %% A flow in which nobody always waited may wait for a round of turns more, if that is short.
+    150 = erlmcp_patience:allowed(2001, 1900, 5, Turned),
+    200 = erlmcp_patience:allowed(2001, 1900, 5_000, Turned),
     %% A turn may take longer than that.
-    300 = erlmcp_patience:allowed(2300, Turned),
+    [300 = erlmcp_patience:allowed(2300, Since, 1, Turned) || Since <- [0, 2200]],
     100 = erlmcp_patience:needed(10, Turned),
     0 = erlmcp_patience:needed(0, Turned),
     0 = erlmcp_patience:needed(10, New),
     %% It is new again when it was empty.
-    1000 = erlmcp_patience:allowed(3000, erlmcp_patience:began(2500, Turned)).
+    1000 = erlmcp_patience:allowed(2750, 2500, 1, erlmcp_patience:began(2500, Turned)).
 
 %% The state of the server.
 
