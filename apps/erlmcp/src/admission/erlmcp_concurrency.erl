@@ -5,12 +5,14 @@ limit. Samples in, limit out. Pure.
 
 Each window the limit follows the gradient, what a wait should be by what it was:
 
-    gradient = max(0.5, min(2.0, wanted / waited))
-    limit = 0.5 * limit + 0.5 * (gradient * limit + sqrt(limit))
+    gradient = max(0.25, min(2.0, wanted / waited))
+    limit = gradient * limit + sqrt(limit)
 
-The square root lets some calls queue, so that the machine never runs out of them. A limit that was
-not reached, and of which less than half is used, does not grow; none is cut for a few calls that
-had to wait. This is the rule of Netflix's concurrency-limits (`Gradient2Limit`,
+A higher limit is gone half of the way to, each time. A lower one is taken at once: until it is, all
+calls wait for those that are too many, and those that come find their places in the queue. The
+square root lets some calls queue, so that the machine never runs out of them. A limit that was not
+reached, and of which less than half is used, does not grow; none is cut for a few calls that had to
+wait. This is the rule of Netflix's concurrency-limits (`Gradient2Limit`,
 github.com/Netflix/concurrency-limits; the square root is its `GradientLimit`'s), with a gradient
 that may also be above one, as in Envoy's adaptive concurrency filter: a limit that is far too low
 doubles within two windows.
@@ -49,8 +51,8 @@ the bounds of a tool are for.
 
 -doc """
 What was seen since the last update: how many calls started, the nanoseconds that they waited for a
-scheduler together, and whether the limit was reached; what part of the node's work is theirs of late;
-and, at one moment, how many were in flight and how many processes were ready to run.
+scheduler together, and whether the limit was reached; what part of the node's work is theirs of
+late; and, at one moment, how many were in flight and how many processes were ready to run.
 """.
 -type window() :: #{
     started := non_neg_integer(), waited := non_neg_integer(), pressed := boolean(),
@@ -87,7 +89,7 @@ update(#{started := 0}, Concurrency) ->
 update(#{in_flight := InFlight, ready := Ready, pressed := Pressed} = Window,
        #concurrency{limit = Limit, idle = Idle, bounds = #{min := Min, max := Max}} = Known) ->
     Follows = gradient(Window, Min) * Limit + math:sqrt(Limit),
-    Next = case between(Min, Max, smooth(?SMOOTHING, Limit, Follows)) of
+    Next = case between(Min, Max, min(Follows, smooth(?SMOOTHING, Limit, Follows))) of
         More when More > Limit, not Pressed, 2 * InFlight < Limit + Idle -> Limit;
         Less when Less < Limit, InFlight < Min -> Limit;
         Other -> Other
@@ -99,7 +101,7 @@ idle(Now, Before) ->
     max(Now, (Now + Before) div 2).
 
 gradient(#{started := Started, waited := Waited, ready := Ready, part := Part}, Min) ->
-    case max(0.5, min(2.0, ?WANTED * Started / max(Waited, 1))) of
+    case max(0.25, min(2.0, ?WANTED * Started / max(Waited, 1))) of
         Cut when Cut < 1.0, ?IS_FEW(Ready, Min) -> 1.0;
         Cut when Cut < ?OTHERS, Part < 0.5 -> ?OTHERS;
         Gradient -> Gradient

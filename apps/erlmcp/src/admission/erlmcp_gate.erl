@@ -301,8 +301,8 @@ leave({Books, Id, _}) ->
     erlmcp_gate_books:leave(Id, Books).
 
 -doc """
-The calling process had a place for a request, and ran that and nothing else. Of one in sixteen it is
-counted what work it was.
+The calling process had a place for a request, and ran that and nothing else. Of one in sixteen it
+is counted what work it was.
 """.
 -spec ran(ticket()) -> ok.
 ran({Books, _, _}) ->
@@ -352,8 +352,8 @@ limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
     erlmcp_gate_books:limit(min(Limit, bounded(Most)), Books).
 
 -doc """
-Changes for how many waiting requests there is room, beside the bounds of the queue; `none` leaves it
-at those. One tenant may have as many as there is room left for.
+Changes for how many waiting requests there is room, beside the bounds of the queue; `none` leaves
+it at those. One tenant may have as many as there is room left for, and ten in any case.
 """.
 -spec room(gate(), pos_integer() | none) -> ok.
 room(#{books := Books}, none) ->

@@ -40,7 +40,7 @@ back once, by who takes that away.
 -define(WAITING_BYTES, 34).
 -define(WORDS, 40).
 
-%% So many requests of a tenant may wait in any case.
+%% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
 
 -doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".

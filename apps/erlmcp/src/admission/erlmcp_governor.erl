@@ -7,12 +7,13 @@ scheduler, and sets the gate's limit, up to the bound `in_flight`.
 Where all calls wait for something else, none begins and nothing is seen of the machine. So it
 starts a process of its own each time, and sees how long that waits.
 
-It also says how many requests may wait for a place. Where somebody always waited, for the quarter of
-the longest wait (`m:erlmcp_patience`), there is room for no more than will have a place in the tenth
-part of it: those behind them would be refused when their time is over, by the queue, which costs
-more than to refuse them when they come. A tenant gets of that room as much as is left of it (`erlmcp_gate:room/2`): a flood takes half,
-and leaves the other half to the others. These are the dynamic thresholds of Choudhury and Hahne
-("Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
+It also says for how many requests there is room to wait. Where somebody always waited, for the
+quarter of the longest wait (`m:erlmcp_patience`), no more than will have a place in a tenth of it:
+those behind them would be refused when their time is over, by the queue, which costs more than to
+refuse them when they come. A tenant may have as many of them as there is room left for
+(`erlmcp_gate:room/2`): a flood takes half, and the other half is for the others. These are the
+dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
+Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
 """.
 
 -behaviour(gen_server).
@@ -147,7 +148,8 @@ govern(Own, Seen, #governor{gate = Gate, concurrency = Concurrency, sums = Befor
     Sums = sums(Gate),
     Added = maps:merge_with(fun(_, Now, Then) -> Now - Then end, Sums, Before),
     #{started := Started, waited := Waited, pressed := Pressed} = Added,
-    Late = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end, Governor#governor.late),
+    Late = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end,
+                    Governor#governor.late),
     Window = Seen#{started => 1 + Started, waited => Own + Waited, pressed => Pressed > 0,
                    part => part(Late)},
     Next = erlmcp_concurrency:update(Window, Concurrency),
@@ -161,9 +163,9 @@ part(#{done := Done}) when Done < 1.0e-3 -> 1.0;
 part(#{started := Started, done := Done, worked := Worked, reductions := All}) ->
     min(1.0, Started * (Worked / Done) / max(1.0, All)).
 
-%% Where few places are enough there is often somebody who finds none. That the queue never was empty
-%% says that they are not enough. Then it is over when nobody has looked for a place in vain for as
-%% long: those who come after a moment of quiet are no fewer.
+%% Where places are enough there is still often somebody who finds none. That the queue never was
+%% empty says that they are not enough. Then it is over when nobody has looked for a place in vain
+%% for as long: those who come after a moment of quiet are no fewer.
 room(#{pressed := true} = Window, Now, Governor) ->
     Took = Now - Governor#governor.at,
     overload(Window, max(1, Took), Governor#governor{pressed = Now, at = Now});

@@ -43,7 +43,7 @@ new(Longest) ->
 longest(#{longest := Longest}) ->
     Longest.
 
--doc "How long a queue is not empty until it is one that stays, where one may wait so long at most.".
+-doc "How long a queue is not empty until it is one that stays, by the longest time.".
 -spec lasting(Longest :: pos_integer()) -> pos_integer().
 lasting(Longest) ->
     max(1, Longest div ?LASTING).

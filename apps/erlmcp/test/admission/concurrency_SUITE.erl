@@ -105,7 +105,7 @@ a_few_calls_that_waited_cut_nothing(_) ->
     Waited = #{started => 5, waited => 1000 * ?MS, pressed => true, part => 1.0, in_flight => 9,
                ready => 9},
     [100, 100] = limits([Waited], new(10, 1000, 100)),
-    [100, 80] = limits([Waited#{in_flight => 10, ready => 10}], new(10, 1000, 100)).
+    [100, 35] = limits([Waited#{in_flight => 10, ready => 10}], new(10, 1000, 100)).
 
 %% What waits for a scheduler are not the calls; fewer of them would change nothing.
 calls_are_not_cut_for_the_load_of_others(_) ->
@@ -169,7 +169,8 @@ run(Windows, Load, Seen, #{now := Now} = Machine) ->
     #{ends := Ends, starts := Starts} = Later,
     #{refused := RefusedBefore} = Seen,
     #{refused := Refused} = Arrived,
-    Window = #{started => Started, waited => round(Waited), pressed => Refused > RefusedBefore, part => 1.0,
+    Window = #{started => Started, waited => round(Waited), pressed => Refused > RefusedBefore,
+               part => 1.0,
                in_flight => gb_sets:size(Ends), ready => queue:len(Starts)},
     run(Windows - 1, Load, Arrived#{started := Before + Started, waited := Sum + Waited},
         Later#{now := Now + ?WINDOW,
