@@ -80,6 +80,12 @@ func closed(connections []*connection, length time.Duration) *tally {
 // distances or, as independent callers would have it, exponential ones.
 func open(connections []*connection, rate float64, length time.Duration, constant bool) *tally {
 	t := new(tally)
+	openInto(t, connections, rate, length, constant)
+	return t
+}
+
+func openInto(t *tally, connections []*connection, rate float64, length time.Duration,
+	constant bool) {
 	due := make(chan time.Time, 1<<20)
 	var group sync.WaitGroup
 	for _, c := range connections {
@@ -114,5 +120,4 @@ func open(connections []*connection, rate float64, length time.Duration, constan
 	}
 	close(due)
 	group.Wait()
-	return t
 }

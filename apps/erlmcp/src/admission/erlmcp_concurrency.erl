@@ -5,12 +5,14 @@ limit. Samples in, limit out. Pure.
 
 Each window the limit follows the gradient, what a wait should be by what it was:
 
-    gradient = max(0.5, min(2.0, wanted / waited))
-    limit = 0.5 * limit + 0.5 * (gradient * limit + sqrt(limit))
+    gradient = max(0.25, min(2.0, wanted / waited))
+    limit = gradient * limit + sqrt(limit)
 
-The square root lets some calls queue, so that the machine never runs out of them. A limit that was
-not reached, and of which less than half is used, does not grow; none is cut for a few calls that
-had to wait. This is the rule of Netflix's concurrency-limits (`Gradient2Limit`,
+A higher limit is gone half of the way to, each time. A lower one is taken at once: until it is, all
+calls wait for those that are too many, and those that come find their places in the queue. The
+square root lets some calls queue, so that the machine never runs out of them. A limit that was not
+reached, and of which less than half is used, does not grow; none is cut for a few calls that had to
+wait. This is the rule of Netflix's concurrency-limits (`Gradient2Limit`,
 github.com/Netflix/concurrency-limits; the square root is its `GradientLimit`'s), with a gradient
 that may also be above one, as in Envoy's adaptive concurrency filter: a limit that is far too low
 doubles within two windows.
@@ -29,9 +31,11 @@ A wait says that there are too many calls only where they are what waits. So bes
 at one moment of each window, how many processes are ready to run:
 
 - Where they are few, the machine had no time for the node, and fewer calls would not give it any.
-- Where less than half of them can be calls, the connections are the load, which read, answer and
-  refuse, as they are with tools that cost no more than a refusal does: the limit is not cut then
-  but grows, so that the machine does not come to do nothing but refuse.
+- Where calls did less than half of the work, in reductions, the connections are the load, which
+  read, answer and refuse, as they are with tools that cost no more than a refusal does; or what
+  else there is in the node. Fewer calls would wait as long: the limit is not cut then but grows,
+  so that the machine does not come to do nothing but refuse. How many are ready says nothing of
+  that: a refusal is a short turn, and of a call that computes each turn is a long one.
 - Calls in flight that are not ready wait for something else, and burden nobody. They are let in
   beside those that the limit is for.
 
@@ -47,20 +51,18 @@ the bounds of a tool are for.
 
 -doc """
 What was seen since the last update: how many calls started, the nanoseconds that they waited for a
-scheduler together, and whether the limit was reached; and, at one moment of it, how many were in
-flight and how many processes were ready to run.
+scheduler together, and whether the limit was reached; what part of the node's work is theirs of
+late; and, at one moment, how many were in flight and how many processes were ready to run.
 """.
 -type window() :: #{
     started := non_neg_integer(), waited := non_neg_integer(), pressed := boolean(),
-    in_flight := non_neg_integer(), ready := non_neg_integer()
+    part := float(), in_flight := non_neg_integer(), ready := non_neg_integer()
 }.
 -record(concurrency, {
     %% of calls that run or are ready to
     limit :: float(),
     %% calls in flight beside them
     idle = 0 :: non_neg_integer(),
-    %% the smoothed share that calls can have in what waits for a scheduler, once many did
-    share = unknown :: unknown | float(),
     bounds :: bounds()
 }).
 -opaque concurrency() :: #concurrency{}.
@@ -69,7 +71,6 @@ flight and how many processes were ready to run.
 %% is another one's turn: there are ten for each scheduler then.
 -define(WANTED, 500_000).
 -define(SMOOTHING, 0.5).
--define(SHARE_SMOOTHING, 0.3).
 %% How fast the limit grows where others are the load.
 -define(OTHERS, 1.25).
 
@@ -86,29 +87,23 @@ new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
 update(#{started := 0}, Concurrency) ->
     Concurrency;
 update(#{in_flight := InFlight, ready := Ready, pressed := Pressed} = Window,
-       #concurrency{limit = Limit, idle = Idle, share = Before, bounds = Bounds} = Known) ->
-    #{min := Min, max := Max} = Bounds,
-    Share = share(Window, Min, Before),
-    Follows = gradient(Window, Min, Share) * Limit + math:sqrt(Limit),
-    Next = case between(Min, Max, smooth(?SMOOTHING, Limit, Follows)) of
+       #concurrency{limit = Limit, idle = Idle, bounds = #{min := Min, max := Max}} = Known) ->
+    Follows = gradient(Window, Min) * Limit + math:sqrt(Limit),
+    Next = case between(Min, Max, min(Follows, smooth(?SMOOTHING, Limit, Follows))) of
         More when More > Limit, not Pressed, 2 * InFlight < Limit + Idle -> Limit;
         Less when Less < Limit, InFlight < Min -> Limit;
         Other -> Other
     end,
-    Known#concurrency{limit = Next, idle = idle(max(0, InFlight - Ready), Idle), share = Share}.
+    Known#concurrency{limit = Next, idle = idle(max(0, InFlight - Ready), Idle)}.
 
 %% What wakes for a moment sleeps again.
 idle(Now, Before) ->
     max(Now, (Now + Before) div 2).
 
-share(#{ready := Ready}, Min, Before) when ?IS_FEW(Ready, Min) -> Before;
-share(#{in_flight := InFlight, ready := Ready}, _, unknown) -> min(1.0, InFlight / Ready);
-share(Window, Min, Before) -> smooth(?SHARE_SMOOTHING, Before, share(Window, Min, unknown)).
-
-gradient(#{started := Started, waited := Waited, ready := Ready}, Min, Share) ->
-    case max(0.5, min(2.0, ?WANTED * Started / max(Waited, 1))) of
+gradient(#{started := Started, waited := Waited, ready := Ready, part := Part}, Min) ->
+    case max(0.25, min(2.0, ?WANTED * Started / max(Waited, 1))) of
         Cut when Cut < 1.0, ?IS_FEW(Ready, Min) -> 1.0;
-        Cut when Cut < ?OTHERS, Share < 0.5 -> ?OTHERS;
+        Cut when Cut < ?OTHERS, Part < 0.5 -> ?OTHERS;
         Gradient -> Gradient
     end.
 

@@ -12,8 +12,8 @@ anonymous client. A bound that is `infinity` costs nothing.
 """.
 
 -export([new/1]).
--export([connect/2, joined/2, enter/2, await/2, hold/2, take/2, hand_over/2, leave/1]).
--export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1, pressed/1,
+-export([connect/2, joined/2, enter/2, await/2, hold/2, take/2, ran/1, hand_over/2, leave/1]).
+-export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1, work/1, pressed/1,
          network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
@@ -64,6 +64,8 @@ No bound of what is held is more than 268,435,455.
 
 %% When who was refused for want of memory or processor time may come again.
 -define(RETRY_MS, 1000).
+%% Of one request in so many it is counted what work it was: to ask costs more than to leave.
+-define(SAMPLED, 16).
 
 -doc "A gate with these bounds. Its tables belong to the calling process.".
 -spec new(bounds()) -> gate().
@@ -299,6 +301,22 @@ leave({Books, Id, _}) ->
     erlmcp_gate_books:leave(Id, Books).
 
 -doc """
+The calling process had a place for a request, and ran that and nothing else. Of one in sixteen it
+is counted what work it was.
+""".
+-spec ran(ticket()) -> ok.
+ran({Books, _, _}) ->
+    case erlang:phash2(self(), ?SAMPLED) of
+        0 ->
+            {reductions, Reductions} = process_info(self(), reductions),
+            erlmcp_gate_books:worked(Reductions, Books);
+        _ ->
+            ok
+    end;
+ran(free) ->
+    ok.
+
+-doc """
 Whether a request could enter now, as far as the state of the server goes and not its bounds: for
 who wants to refuse before it has read it. Other messages enter in any state.
 """.
@@ -334,8 +352,8 @@ limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
     erlmcp_gate_books:limit(min(Limit, bounded(Most)), Books).
 
 -doc """
-Changes how many requests of one tenant may wait, to no more than the bound `queue_per_principal`;
-`none` leaves it at that.
+Changes for how many waiting requests there is room, beside the bounds of the queue; `none` leaves
+it at those. One tenant may have as many as there is room left for, and ten in any case.
 """.
 -spec room(gate(), pos_integer() | none) -> ok.
 room(#{books := Books}, none) ->
@@ -360,6 +378,11 @@ had a place before they did.
 -spec waits(gate()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 waits(#{books := Books}) ->
     erlmcp_gate_books:waits(Books).
+
+-doc "How many requests were counted that ran, and their reductions together.".
+-spec work(gate()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
+work(#{books := Books}) ->
+    erlmcp_gate_books:work(Books).
 
 -doc "How many requests have found no place in flight when they came.".
 -spec pressed(gate()) -> non_neg_integer().

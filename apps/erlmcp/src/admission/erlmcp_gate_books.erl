@@ -11,7 +11,7 @@ back once, by who takes that away.
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, take_place/1, give/2]).
 -export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
 -export([put_queue/2, queue/1, nobody_waits/1]).
--export([started/2, waits/1, found_none/1, pressed/1]).
+-export([started/2, waits/1, worked/2, work/1, found_none/1, pressed/1]).
 -export([sweep/2, turn/1, astray/3, correct/3]).
 
 -export_type([books/0, shares/0, want/0, key/0]).
@@ -40,6 +40,9 @@ back once, by who takes that away.
 -define(WAITING_BYTES, 34).
 -define(WORDS, 40).
 
+%% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
+-define(LEAST_ROOM, 10).
+
 -doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".
 -spec new(Accounts :: pos_integer()) -> books().
 new(Most) ->
@@ -48,7 +51,7 @@ new(Most) ->
     ok = atomics:put(Words, ?ROOM, erlmcp_account:most()),
     #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
       processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
-      waits => counters:new(3, [write_concurrency]),
+      waits => counters:new(5, [write_concurrency]),
       %% Zero is before all that a rate counts.
       epoch => erlang:monotonic_time(nanosecond) - 1}.
 
@@ -78,12 +81,15 @@ limit(Limit, #{words := Words} = Books) ->
     ok = atomics:put(Words, ?LIMIT, min(Limit, erlmcp_account:most())),
     tell_queue(Books).
 
--doc "How many requests of one tenant may wait, beside the bound on them.".
+-doc """
+How many requests of one tenant may wait, beside the bound on them: as many as the room for all has
+left. So one tenant gets half of it at most, two get a third each, and what is left is another's.
+""".
 -spec room(books()) -> pos_integer().
 room(#{words := Words}) ->
-    atomics:get(Words, ?ROOM).
+    max(?LEAST_ROOM, atomics:get(Words, ?ROOM) - erlmcp_account:held(Words, ?WAITING)).
 
--doc "From now on so many may.".
+-doc "From now on there is room for so many.".
 -spec room(pos_integer(), books()) -> ok.
 room(Room, #{words := Words}) ->
     atomics:put(Words, ?ROOM, min(Room, erlmcp_account:most())).
@@ -283,6 +289,17 @@ started(Since, #{waits := Waits} = Books) ->
 -spec waits(books()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
 waits(#{waits := Waits}) ->
     {counters:get(Waits, 1), counters:get(Waits, 2)}.
+
+-doc "A request's process has used so many reductions, when it is over.".
+-spec worked(Reductions :: non_neg_integer(), books()) -> ok.
+worked(Reductions, #{waits := Waits}) ->
+    ok = counters:add(Waits, 4, 1),
+    counters:add(Waits, 5, Reductions).
+
+-doc "How many have been told of, and how many reductions they used together.".
+-spec work(books()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
+work(#{waits := Waits}) ->
+    {counters:get(Waits, 4), counters:get(Waits, 5)}.
 
 -doc "A request found no place in flight.".
 -spec found_none(books()) -> ok.

@@ -52,6 +52,8 @@ wait_in(Queue, Flow, Id, Milliseconds) ->
 
 -doc false.
 init(#{books := Books, bounds := #{queue_ms := Longest}}) ->
+    %% A place that is free is given away before a flood is read and refused.
+    _ = process_flag(priority, high),
     ok = erlmcp_gate_books:put_queue(self(), Books),
     {ok, #queue{books = Books, patience = erlmcp_patience:new(Longest)}}.
 
@@ -91,7 +93,7 @@ come(Reference, {Flow, Id} = Key, Pid, Deadline, Now, #queue{flows = Flows} = Qu
                 0 -> erlmcp_patience:began(Now, Patience);
                 _ -> Patience
             end,
-            Queue#queue{flows = erlmcp_flows:add(Flow, Id, Waiting, Flows), patience = Began}
+            Queue#queue{flows = erlmcp_flows:add(Flow, Id, Waiting, Now, Flows), patience = Began}
     end.
 
 %% As long as there are places, and some who want them.
@@ -111,8 +113,9 @@ turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Que
         none ->
             ok = erlmcp_gate_books:give(Place, Books),
             Queue;
-        {{_, Id} = Key, {_, Arrived, _, _} = Waiting} ->
-            Allowed = erlmcp_patience:allowed(Now, Patience),
+        {{Flow, Id} = Key, {_, Arrived, _, _} = Waiting} ->
+            Allowed = erlmcp_patience:allowed(Now, erlmcp_flows:since(Flow, Flows),
+                                              erlmcp_flows:round(Flows), Patience),
             case Now - Arrived > Allowed andalso erlmcp_flows:length(Flows) > 1 of
                 true ->
                     turn(Place, Now, refuse(Key, Queue));

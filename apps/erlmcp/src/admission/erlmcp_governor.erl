@@ -7,11 +7,13 @@ scheduler, and sets the gate's limit, up to the bound `in_flight`.
 Where all calls wait for something else, none begins and nothing is seen of the machine. So it
 starts a process of its own each time, and sees how long that waits.
 
-It also says how many requests of one tenant may wait for a place. Where for a second no moment was
-without requests that found none, no more wait than will have one in the twentieth part of the
-longest wait: those behind them would be refused when their time is over, by the queue, which costs
-more than to refuse them when they come. A queue for each tenant, and not one for all, since a flood
-must not take the others' turns.
+It also says for how many requests there is room to wait. Where somebody always waited, for the
+quarter of the longest wait (`m:erlmcp_patience`), no more than will have a place in a tenth of it:
+those behind them would be refused when their time is over, by the queue, which costs more than to
+refuse them when they come. A tenant may have as many of them as there is room left for
+(`erlmcp_gate:room/2`): a flood takes half, and the other half is for the others. These are the
+dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
+Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
 """.
 
 -behaviour(gen_server).
@@ -30,11 +32,12 @@ must not take the others' turns.
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 
-%% Milliseconds after which an overload is a lasting one; what part of the longest wait is for it.
--define(LASTING, 1000).
--define(PART, 20).
-%% So many of a tenant may wait in any case: what comes in one burst of a few callers.
--define(ROOM, 10).
+%% For what part of the longest wait there is room in a lasting overload.
+-define(PART, 10).
+%% So many may wait in any case: what comes in one burst of a few callers.
+-define(ROOM, 60).
+%% How much is left after a window of what was seen of the calls' work before.
+-define(KEPT, 0.9).
 
 -record(governor, {
     gate :: erlmcp_gate:gate(),
@@ -43,12 +46,20 @@ must not take the others' turns.
     sums :: sums(),
     %% what was in flight and ready at the looks since then
     looks = [] :: [{Ready :: non_neg_integer(), InFlight :: non_neg_integer()}],
-    %% milliseconds: when that was, and since when every window has had requests without a place
+    %% sums of late: what a window adds is less with each that follows
+    late = #{started => 0.0, done => 0.0, worked => 0.0, reductions => 0.0} :: late(),
+    %% milliseconds: when the last window ended, when nobody waited the last time, and when somebody
+    %% found no place
     at :: integer(),
-    pressed_since = none :: none | integer()
+    emptied :: integer(),
+    pressed :: integer(),
+    lasting = false :: boolean()
 }).
--type sums() :: {Started :: non_neg_integer(), Waited :: non_neg_integer(),
-                 Pressed :: non_neg_integer()}.
+-type sums() :: #{
+    started := non_neg_integer(), waited := non_neg_integer(), pressed := non_neg_integer(),
+    done := non_neg_integer(), worked := non_neg_integer(), reductions := non_neg_integer()
+}.
+-type late() :: #{started := float(), done := float(), worked := float(), reductions := float()}.
 
 -doc "Starts it.".
 -spec start_link(erlmcp_gate:gate()) -> gen_server:start_ret().
@@ -66,8 +77,9 @@ init(#{bounds := #{in_flight := Bound}} = Gate) ->
           first => max(?FIRST, ?FIRST_OF_SCHEDULER * Schedulers)}),
     ok = erlmcp_gate:limit(Gate, erlmcp_concurrency:limit(Concurrency)),
     look_after(?LOOK),
+    Now = now_ms(),
     {ok, #governor{gate = Gate, concurrency = Concurrency, sums = sums(Gate),
-                   at = now_ms()}}.
+                   at = Now, emptied = Now, pressed = Now}}.
 
 %% More than a node has processes.
 most(infinity) -> 1 bsl 27;
@@ -84,18 +96,24 @@ handle_cast(_, Governor) ->
 -doc false.
 handle_info(look, #governor{gate = Gate, sums = Sums, looks = Looks} = Governor) ->
     InFlight = erlmcp_gate:held(Gate, in_flight),
+    Seen = emptied(erlmcp_gate:held(Gate, waiting), Governor),
     case sums(Gate) of
-        Sums when InFlight =:= 0 ->
+        %% Nothing began or came in vain either; the rest is not the gate's.
+        #{reductions := Reductions} = New
+                when InFlight =:= 0, New =:= Sums#{reductions := Reductions} ->
             look_after(?QUIET),
-            {noreply, Governor#governor{looks = []}};
+            {noreply, Seen#governor{looks = [], sums = New}};
         _ ->
-            looked([{erlang:statistics(total_run_queue_lengths), InFlight} | Looks], Governor)
+            looked([{erlang:statistics(total_run_queue_lengths), InFlight} | Looks], Seen)
     end;
 handle_info({probed, Waited, Seen}, Governor) ->
     look_after(?LOOK),
     {noreply, govern(Waited, Seen, Governor)};
 handle_info(_, Governor) ->
     {noreply, Governor}.
+
+emptied(0, Governor) -> Governor#governor{emptied = now_ms()};
+emptied(_, Governor) -> Governor.
 
 %% The look in the middle: one of them may be just after the machine had no time for the node, when
 %% all that came meanwhile is ready at once.
@@ -109,7 +127,10 @@ looked(Looks, Governor) ->
 
 sums(Gate) ->
     {Started, Waited} = erlmcp_gate:waits(Gate),
-    {Started, Waited, erlmcp_gate:pressed(Gate)}.
+    {Done, Worked} = erlmcp_gate:work(Gate),
+    {Reductions, _} = erlang:statistics(reductions),
+    #{started => Started, waited => Waited, pressed => erlmcp_gate:pressed(Gate), done => Done,
+      worked => Worked, reductions => Reductions}.
 
 look_after(Milliseconds) ->
     _ = erlang:send_after(Milliseconds, self(), look),
@@ -124,29 +145,55 @@ probe(Seen) ->
     ok.
 
 govern(Own, Seen, #governor{gate = Gate, concurrency = Concurrency, sums = Before} = Governor) ->
-    {StartedBefore, WaitedBefore, PressedBefore} = Before,
-    {Started, Waited, Pressed} = Sums = sums(Gate),
-    Window = Seen#{started => 1 + Started - StartedBefore, waited => Own + Waited - WaitedBefore,
-                   pressed => Pressed > PressedBefore},
+    Sums = sums(Gate),
+    Added = maps:merge_with(fun(_, Now, Then) -> Now - Then end, Sums, Before),
+    #{started := Started, waited := Waited, pressed := Pressed} = Added,
+    Late = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end,
+                    Governor#governor.late),
+    Window = Seen#{started => 1 + Started, waited => Own + Waited, pressed => Pressed > 0,
+                   part => part(Late)},
     Next = erlmcp_concurrency:update(Window, Concurrency),
     Limit = erlmcp_concurrency:limit(Next),
     _ = Limit =:= erlmcp_concurrency:limit(Concurrency) orelse erlmcp_gate:limit(Gate, Limit),
-    room(Window, now_ms(), Governor#governor{concurrency = Next, sums = Sums}).
+    room(Window, now_ms(), Governor#governor{concurrency = Next, sums = Sums, late = Late}).
 
-room(#{pressed := false}, Now, #governor{pressed_since = none} = Governor) ->
-    Governor#governor{at = Now};
-room(#{pressed := false}, Now, #governor{gate = Gate} = Governor) ->
-    ok = erlmcp_gate:room(Gate, none),
-    Governor#governor{at = Now, pressed_since = none};
-room(_, Now, #governor{at = At, pressed_since = none} = Governor) ->
-    Governor#governor{at = Now, pressed_since = At};
-room(_, Now, #governor{pressed_since = Since} = Governor) when Now - Since < ?LASTING ->
-    Governor#governor{at = Now};
-room(#{started := Started}, Now, #governor{gate = Gate, at = At} = Governor) ->
-    #{bounds := #{queue_ms := Longest}} = Gate,
-    Served = Started * Longest div (?PART * max(1, Now - At)),
-    ok = erlmcp_gate:room(Gate, max(?ROOM, Served)),
+%% What part of the node's work is that of the calls, if those that began are as those were that are
+%% over. While that is not known of any, they are what computes.
+part(#{done := Done}) when Done < 1.0e-3 -> 1.0;
+part(#{started := Started, done := Done, worked := Worked, reductions := All}) ->
+    min(1.0, Started * (Worked / Done) / max(1.0, All)).
+
+%% Where places are enough there is still often somebody who finds none. That the queue never was
+%% empty says that they are not enough. Then it is over when nobody has looked for a place in vain
+%% for as long: those who come after a moment of quiet are no fewer.
+room(#{pressed := true} = Window, Now, Governor) ->
+    Took = Now - Governor#governor.at,
+    overload(Window, max(1, Took), Governor#governor{pressed = Now, at = Now});
+room(_, Now, #governor{lasting = true, pressed = Pressed, gate = Gate} = Governor) ->
+    case Now - Pressed > lasting(Gate) of
+        true ->
+            ok = erlmcp_gate:room(Gate, none),
+            Governor#governor{at = Now, lasting = false};
+        false ->
+            Governor#governor{at = Now}
+    end;
+room(_, Now, Governor) ->
     Governor#governor{at = Now}.
+
+overload(#{started := Started}, Took, #governor{gate = Gate, at = Now} = Governor) ->
+    #governor{emptied = Emptied} = Governor,
+    case Governor#governor.lasting orelse Now - Emptied > lasting(Gate) of
+        true ->
+            #{bounds := #{queue_ms := Longest}} = Gate,
+            Served = Started * Longest div (?PART * Took),
+            ok = erlmcp_gate:room(Gate, max(?ROOM, Served)),
+            Governor#governor{lasting = true};
+        false ->
+            Governor
+    end.
+
+lasting(#{bounds := #{queue_ms := Longest}}) ->
+    erlmcp_patience:lasting(Longest).
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

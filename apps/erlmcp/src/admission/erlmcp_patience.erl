@@ -3,12 +3,16 @@
 How long it does good to wait in a queue. Pure; times are milliseconds of whatever clock.
 
 As long as the queue was empty of late, everybody may wait the longest time. A queue that has not
-been empty for that long only makes everything late: then one may wait for a twentieth of it, or for
-as long as one turn takes. That is "controlled delay", as in Ben Maurer, "Fail at Scale" (ACM Queue
-13.8, 2015).
+been empty for a quarter of that only makes everything late: then one may wait for a tenth, or
+for as long as one turn takes. That is "controlled delay", as in Ben Maurer, "Fail at Scale" (ACM
+Queue 13.8, 2015).
+
+The queue is one of many flows that take turns, and the flow whose requests always wait is the one
+that asks for too much. So a flow of which nobody waited of late has more time in a queue that
+stays: a round of turns more, but a fifth of the longest time at most, since so may all of many do.
 """.
 
--export([new/1, began/2, turned/2, allowed/2, needed/2, longest/1]).
+-export([new/1, began/2, turned/2, allowed/4, needed/2, longest/1, lasting/1]).
 
 -export_type([patience/0]).
 
@@ -20,8 +24,12 @@ as long as one turn takes. That is "controlled delay", as in Ben Maurer, "Fail a
     distance := number()
 }.
 
-%% What part of the longest time is allowed in a queue that stays.
--define(STANDING, 20).
+%% What part of the longest time makes a queue one that stays.
+-define(LASTING, 4).
+%% What part of the longest time is allowed in a queue that stays, and at most to a flow that does
+%% not.
+-define(STANDING, 10).
+-define(ROUND, 5).
 %% The weight of the newest turn in their usual distance.
 -define(WEIGHT, 0.125).
 
@@ -35,6 +43,11 @@ new(Longest) ->
 longest(#{longest := Longest}) ->
     Longest.
 
+-doc "How long a queue is not empty until it is one that stays, by the longest time.".
+-spec lasting(Longest :: pos_integer()) -> pos_integer().
+lasting(Longest) ->
+    max(1, Longest div ?LASTING).
+
 -doc "Somebody begins to wait, where nobody did.".
 -spec began(Now :: integer(), patience()) -> patience().
 began(Now, Patience) ->
@@ -47,12 +60,20 @@ turned(Now, #{turn := Turn, distance := 0} = Patience) ->
 turned(Now, #{turn := Turn, distance := Distance} = Patience) ->
     Patience#{turn := Now, distance := Distance + ?WEIGHT * (Now - Turn - Distance)}.
 
--doc "How long those may have waited whose turn it is.".
--spec allowed(Now :: integer(), patience()) -> pos_integer().
-allowed(Now, #{longest := Longest, empty := Empty}) when Now - Empty =< Longest ->
-    Longest;
-allowed(Now, #{longest := Longest, turn := Turn}) ->
-    max(max(1, Longest div ?STANDING), Now - Turn).
+-doc """
+How long those may have waited whose turn it is, where somebody of their flow always waited since
+then, and so many turns are a round.
+""".
+-spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), patience()) ->
+    pos_integer().
+allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} = Patience) ->
+    Lasting = lasting(Longest),
+    Standing = max(max(1, Longest div ?STANDING), Now - Turn),
+    case {Now - Empty > Lasting, Now - Since > Lasting} of
+        {true, true} -> Standing;
+        {true, false} -> max(Standing, min(Longest div ?ROUND, Standing + needed(Round, Patience)));
+        {false, _} -> Longest
+    end.
 
 -doc "How long so many turns take, as far as that is known.".
 -spec needed(Turns :: non_neg_integer(), patience()) -> non_neg_integer().

@@ -95,7 +95,10 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
-            {ok, _} -> admitted(Call, Owner, Instance);
+            {ok, Granted} ->
+                Answer = admitted(Call, Owner, Instance),
+                ok = erlmcp_gate:ran(Granted),
+                Answer;
             {refuse, Refusal} ->
                 answer({error, erlmcp_answers:refused(Refusal, Instance)}, Id, Revision)
         end

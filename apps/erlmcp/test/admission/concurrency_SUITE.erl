@@ -97,44 +97,47 @@ an_unused_limit_does_not_grow(_) ->
                 end), 200).
 
 a_limit_that_is_too_low_doubles_within_two_windows(_) ->
-    Short = #{started => 1000, waited => 0, pressed => true, in_flight => 100, ready => 100},
+    Short = #{started => 1000, waited => 0, pressed => true, part => 1.0, in_flight => 100,
+              ready => 100},
     true = lists:last(limits([Short, Short], new(10, 1000, 100))) > 200.
 
 a_few_calls_that_waited_cut_nothing(_) ->
-    Waited = #{started => 5, waited => 1000 * ?MS, pressed => true, in_flight => 9, ready => 9},
+    Waited = #{started => 5, waited => 1000 * ?MS, pressed => true, part => 1.0, in_flight => 9,
+               ready => 9},
     [100, 100] = limits([Waited], new(10, 1000, 100)),
-    [100, 80] = limits([Waited#{in_flight => 10, ready => 10}], new(10, 1000, 100)).
+    [100, 35] = limits([Waited#{in_flight => 10, ready => 10}], new(10, 1000, 100)).
 
 %% What waits for a scheduler are not the calls; fewer of them would change nothing.
 calls_are_not_cut_for_the_load_of_others(_) ->
-    Flood = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, in_flight => 40,
-              ready => 400},
-    Own = Flood#{ready => 40},
+    Flood = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, part => 0.3,
+              in_flight => 40, ready => 400},
+    Own = Flood#{ready => 40, part => 0.9},
+    %% Many that are ready for a short turn are no load.
+    Readers = Flood#{part => 0.6},
     Last = fun(Windows) -> lists:last(limits(Windows, new(4, 1000, 40))) end,
     true = Last(lists:duplicate(20, Flood)) > 60,
-    true = Last(lists:duplicate(20, Own)) < 10,
-    %% One such window may be a burst.
-    true = Last([Own, Flood]) < Last([Own]).
+    [true = Last(lists:duplicate(20, Window)) < 10 || Window <- [Own, Readers]].
 
 %% The machine was others' for a while; nothing waits in the node.
 calls_are_not_cut_where_few_are_ready(_) ->
-    Paused = #{started => 5, waited => 1000 * ?MS, pressed => false, in_flight => 90, ready => 3},
+    Paused = #{started => 5, waited => 1000 * ?MS, pressed => false, part => 1.0, in_flight => 90,
+               ready => 3},
     true = lists:last(limits(lists:duplicate(20, Paused), new(8, 1000, 100))) >= 100.
 
 %% Those that sleep are beside those that burn.
 sleeping_calls_are_let_in_beside_burning_ones(_) ->
-    Both = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, in_flight => 500,
-             ready => 40},
+    Both = #{started => 100, waited => 100 * 50 * ?MS, pressed => true, part => 0.9,
+             in_flight => 500, ready => 40},
     Limit = lists:last(limits(lists:duplicate(20, Both), new(8, 1000, 100))),
     true = Limit >= 460 + 8,
     true = Limit < 460 + 20.
 
 window() ->
-    ?LET({Started, Waited, Pressed, InFlight, Ready},
-         {oneof([0, integer(1, 100_000)]), integer(0, 1 bsl 50), boolean(), integer(0, 10_000),
-          integer(0, 10_000)},
-         #{started => Started, waited => Waited, pressed => Pressed, in_flight => InFlight,
-           ready => Ready}).
+    ?LET({Started, Waited, Pressed, Part, InFlight, Ready},
+         {oneof([0, integer(1, 100_000)]), integer(0, 1 bsl 50), boolean(), float(0.0, 1.0),
+          integer(0, 10_000), integer(0, 10_000)},
+         #{started => Started, waited => Waited, pressed => Pressed, part => Part,
+           in_flight => InFlight, ready => Ready}).
 
 new(Min, Max, First) ->
     erlmcp_concurrency:new(#{min => Min, max => Max, first => First}).
@@ -167,6 +170,7 @@ run(Windows, Load, Seen, #{now := Now} = Machine) ->
     #{refused := RefusedBefore} = Seen,
     #{refused := Refused} = Arrived,
     Window = #{started => Started, waited => round(Waited), pressed => Refused > RefusedBefore,
+               part => 1.0,
                in_flight => gb_sets:size(Ends), ready => queue:len(Starts)},
     run(Windows - 1, Load, Arrived#{started := Before + Started, waited := Sum + Waited},
         Later#{now := Now + ?WINDOW,

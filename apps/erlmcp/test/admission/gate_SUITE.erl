@@ -12,9 +12,11 @@ holders are killed, who has which turn in its queue, and how its books are set r
 -export([never_more_than_the_limit/1, killed_holders_hold_nothing/1,
          accounts_are_closed_when_idle/1, idle_accounts_are_exact/1, what_was_lost_is_found/1,
          tickets_are_handed_over/1, generations_are_counted_apart/1]).
--export([flows_take_turns/1, places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
+-export([flows_take_turns/1, flows_have_equal_shares/1, who_asks_for_little_waits_little/1,
+         those_that_stay_have_their_turns/1, ended_flows_are_forgotten/1,
+         places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
          one_that_left_waits_no_longer/1, a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1,
-         a_higher_limit_is_used/1, without_a_queue_nobody_waits/1,
+         a_higher_limit_is_used/1, who_floods_leaves_room/1, without_a_queue_nobody_waits/1,
          patience_is_short_in_a_long_queue/1]).
 -export([nobody_enters_when_it_drains/1, the_limit_can_be_lower/1]).
 
@@ -27,9 +29,12 @@ all() ->
      never_more_than_the_limit, killed_holders_hold_nothing, accounts_are_closed_when_idle,
      idle_accounts_are_exact, what_was_lost_is_found, tickets_are_handed_over,
      generations_are_counted_apart,
-     flows_take_turns, places_go_to_those_that_wait, a_dead_one_waits_no_longer,
+     flows_take_turns, flows_have_equal_shares, who_asks_for_little_waits_little,
+     those_that_stay_have_their_turns, ended_flows_are_forgotten,
+     places_go_to_those_that_wait, a_dead_one_waits_no_longer,
      one_that_left_waits_no_longer, a_wait_has_an_end, a_wait_in_vain_is_refused_now,
-     a_higher_limit_is_used, without_a_queue_nobody_waits, patience_is_short_in_a_long_queue,
+     a_higher_limit_is_used, who_floods_leaves_room, without_a_queue_nobody_waits,
+     patience_is_short_in_a_long_queue,
      nobody_enters_when_it_drains, the_limit_can_be_lower].
 
 init_per_testcase(_, Config) ->
@@ -389,7 +394,7 @@ flows_take_turns(_) ->
         begin
             Numbered = lists:enumerate(Given),
             Flows = lists:foldl(fun({Number, Flow}, Flows) ->
-                                    erlmcp_flows:add(Flow, Number, {Flow, Number}, Flows)
+                                    erlmcp_flows:add(Flow, Number, {Flow, Number}, 0, Flows)
                                 end, erlmcp_flows:new(), Numbered),
             Served = serve(Flows),
             %% All of them, each flow in its order, and no flow twice where another one waits.
@@ -420,6 +425,77 @@ fair([{Flow, _} | Served]) ->
             Waiting = lists:usort([Other || {Other, _} <- Rest, Other =/= Flow]),
             Waiting -- [Other || {Other, _} <- Between] =:= [] andalso fair(Served)
     end.
+
+%% Whether a flow has many that wait, or one at a time that comes as soon as the last had its turn.
+flows_have_equal_shares(_) ->
+    ok = erlmcp_test_property:holds(?FORALL({Many, OneByOne, Rounds},
+                                            {range(1, 6), range(1, 6), range(1, 40)},
+        begin
+            Names = [{Kind, N} || {Kind, Most} <- [{many, Many}, {one, OneByOne}],
+                                  N <- lists:seq(1, Most)],
+            Filled = lists:foldl(fun come/2, {1, erlmcp_flows:new()},
+                                 Names ++ [Name || {many, _} = Name <- Names,
+                                                   _ <- lists:seq(1, Rounds)]),
+            Turns = turns(Rounds * length(Names), Filled),
+            [Rounds] =:= lists:usort([length([T || T <- Turns, T =:= Name]) || Name <- Names])
+        end), 100).
+
+turns(0, _) ->
+    [];
+turns(Left, Waiting) ->
+    case turn(Waiting) of
+        {{one, _} = Flow, Next} -> [Flow | turns(Left - 1, come(Flow, Next))];
+        {Flow, Next} -> [Flow | turns(Left - 1, Next)]
+    end.
+
+come(Flow, {Number, Flows}) ->
+    {Number + 1, erlmcp_flows:add(Flow, Number, none, 0, Flows)}.
+
+turn({Number, Flows}) ->
+    {{Flow, _} = Key, none} = erlmcp_flows:next(Flows),
+    {ok, none, Rest} = erlmcp_flows:take(Key, Flows),
+    {Flow, {Number, erlmcp_flows:served(Key, Rest)}}.
+
+%% Of some floods and some others that ask for less than their share at random times: one of the
+%% others waits for those of its like, and for a turn of each flow at most, however long the floods'
+%% queues are.
+who_asks_for_little_waits_little(_) ->
+    ok = erlmcp_test_property:holds(?FORALL({Floods, Others, Seed},
+                                            {range(1, 5), range(1, 9), integer(1, inf)},
+        begin
+            _ = rand:seed(exsss, Seed),
+            Flooded = lists:foldl(fun come/2, {1, erlmcp_flows:new()},
+                                  [{flood, N rem Floods} || N <- lists:seq(1, 600)]),
+            Waits = waits(300, Floods, Others, #{}, Flooded),
+            ?WHENFAIL(ct:log("~p", [Waits]), lists:all(fun(Turns) -> Turns =< Floods + Others end,
+                                                       Waits))
+        end), 50).
+
+%% In each turn each of them asks with half the chance of its share, if it does not wait.
+waits(0, _, _, _, _) ->
+    [];
+waits(Left, Floods, Others, Since, Waiting) ->
+    Coming = [Flow || N <- lists:seq(1, Others), Flow <- [{other, N}],
+                      not is_map_key(Flow, Since), rand:uniform(2 * (Floods + Others)) =:= 1],
+    {Flow, Next} = turn(lists:foldl(fun come/2, Waiting, Coming)),
+    Asked = maps:merge(Since, #{Other => Left || Other <- Coming}),
+    case Asked of
+        #{Flow := At} -> [At - Left | waits(Left - 1, Floods, Others, maps:remove(Flow, Asked),
+                                            Next)];
+        #{} -> waits(Left - 1, Floods, Others, Asked, Next)
+    end.
+
+%% Others that nobody knew before come in each turn, and are due at once.
+those_that_stay_have_their_turns(_) ->
+    Stays = lists:foldl(fun come/2, {1, erlmcp_flows:new()}, lists:duplicate(100, stays)),
+    {Turns, _} = lists:mapfoldl(fun(N, Waiting) -> turn(come({new, N}, Waiting)) end, Stays,
+                                lists:seq(1, 400)),
+    true = length([stays || stays <- Turns]) >= 400 div 20.
+
+ended_flows_are_forgotten(_) ->
+    {_, Flows} = lists:foldl(fun(N, Waiting) -> element(2, turn(come(N, Waiting))) end,
+                             {1, erlmcp_flows:new()}, lists:seq(1, 10_000)),
+    true = erts_debug:flat_size(Flows) < 1_000.
 
 places_go_to_those_that_wait(_) ->
     Gate = queued(#{}),
@@ -545,6 +621,27 @@ a_higher_limit_is_used(_) ->
     3 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Keeper, Queue | Waiting]).
 
+%% Each has as many as the room for all has left, and ten in any case.
+who_floods_leaves_room(_) ->
+    Gate = queued(#{}),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:room(Gate, 60),
+    [30, 15, 10, 10, 10] = [enter_all(Gate, Flow) || Flow <- [ada, bob, eve, joe, sue]],
+    0 = enter_all(Gate, ada),
+    ok = erlmcp_gate:room(Gate, none),
+    25 = enter_all(Gate, ada).
+
+%% How many may, until one is refused.
+enter_all(Gate, Flow) ->
+    case erlmcp_gate:enter(Gate, request(Flow)) of
+        {ok, _} ->
+            1 + enter_all(Gate, Flow);
+        {refuse, Refusal} ->
+            true = lists:member(erlmcp_refusal:name(Refusal),
+                                [queue_tenant_cap_exceeded, queue_cap_exceeded]),
+            0
+    end.
+
 without_a_queue_nobody_waits(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
@@ -555,16 +652,19 @@ without_a_queue_nobody_waits(_) ->
 
 patience_is_short_in_a_long_queue(_) ->
     New = erlmcp_patience:began(0, erlmcp_patience:new(1000)),
-    1000 = erlmcp_patience:allowed(1000, New),
+    1000 = erlmcp_patience:allowed(250, 0, 1, New),
     Turned = lists:foldl(fun erlmcp_patience:turned/2, New, lists:seq(10, 2000, 10)),
-    50 = erlmcp_patience:allowed(2001, Turned),
+    100 = erlmcp_patience:allowed(2001, 0, 1, Turned),
+    %% A flow in which nobody always waited may wait for a round of turns more, if that is short.
+    150 = erlmcp_patience:allowed(2001, 1900, 5, Turned),
+    200 = erlmcp_patience:allowed(2001, 1900, 5_000, Turned),
     %% A turn may take longer than that.
-    300 = erlmcp_patience:allowed(2300, Turned),
+    [300 = erlmcp_patience:allowed(2300, Since, 1, Turned) || Since <- [0, 2200]],
     100 = erlmcp_patience:needed(10, Turned),
     0 = erlmcp_patience:needed(0, Turned),
     0 = erlmcp_patience:needed(10, New),
     %% It is new again when it was empty.
-    1000 = erlmcp_patience:allowed(3000, erlmcp_patience:began(2500, Turned)).
+    1000 = erlmcp_patience:allowed(2750, 2500, 1, erlmcp_patience:began(2500, Turned)).
 
 %% The state of the server.
 

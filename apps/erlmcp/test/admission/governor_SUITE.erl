@@ -6,11 +6,13 @@ what is seen of this machine is drowned by thousands of them.
 
 -export([all/0]).
 -export([a_limit_begins_within_its_bound/1, short_waits_let_more_in/1, long_waits_let_fewer_in/1,
-         calls_that_sleep_make_room/1, few_of_a_flood_wait_in_a_lasting_overload/1]).
+         calls_of_little_work_are_not_cut/1, calls_that_sleep_make_room/1,
+         few_of_a_flood_wait_in_a_lasting_overload/1]).
 
 all() ->
     [a_limit_begins_within_its_bound, short_waits_let_more_in, long_waits_let_fewer_in,
-     calls_that_sleep_make_room, few_of_a_flood_wait_in_a_lasting_overload].
+     calls_of_little_work_are_not_cut, calls_that_sleep_make_room,
+     few_of_a_flood_wait_in_a_lasting_overload].
 
 a_limit_begins_within_its_bound(_) ->
     Gate = governed(#{in_flight => 3}),
@@ -33,6 +35,20 @@ long_waits_let_fewer_in(_) ->
     until(fun() -> waited(1_000_000_000, Gate), erlmcp_gate:limit(Gate) < First end),
     lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
 
+%% They wait as long, but for what others do: each of those that are over took ten reductions.
+calls_of_little_work_are_not_cut(_) ->
+    #{books := Books} = Gate = governed(#{in_flight => 10_000}),
+    First = erlmcp_gate:limit(Gate),
+    Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, First)],
+    _ = [enter(Gate) || _ <- Burning],
+    until(fun() ->
+        waited(1_000_000_000, Gate),
+        _ = [erlmcp_gate_books:worked(10, Books) || _ <- lists:seq(1, 1000)],
+        ok = erlmcp_gate_books:found_none(Books),
+        erlmcp_gate:limit(Gate) > 3 * First
+    end),
+    lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
+
 calls_that_sleep_make_room(_) ->
     Gate = governed(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
@@ -45,8 +61,8 @@ few_of_a_flood_wait_in_a_lasting_overload(_) ->
     {ok, _} = enter(Gate),
     {error, Observed} = flood(Gate, 10_000),
     true = Observed < 10_000,
-    %% Others have their turns.
-    {ok, _} = erlmcp_gate:enter(Gate, request(another)),
+    %% There is room for others.
+    [{ok, _} = erlmcp_gate:enter(Gate, request(another)) || _ <- lists:seq(1, 10)],
     %% When nobody comes any more for whom there is no place, as many may wait again as before.
     #{books := Books} = Gate,
     until(fun() -> erlmcp_gate_books:room(Books) >= 50_000 end),
