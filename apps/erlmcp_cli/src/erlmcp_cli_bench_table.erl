@@ -24,8 +24,8 @@ for it. Pure.
 -doc "What there is to be measured.".
 -spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
 workloads(Workloads) ->
-    Width = lists:max([string:length(Id) || #{id := Id} <- Workloads]),
-    [[string:pad(Id, Width), "  ", said(Workload), $\n] || #{id := Id} = Workload <- Workloads].
+    [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, said(Workload)]
+                                                    || #{id := Id} = Workload <- Workloads])].
 
 said(#{benchmark := core_ops, operations := Operations, workers := Workers}) ->
     ["core_ops: ", number(Operations), " operations of each component, ", number(Workers),
@@ -110,18 +110,9 @@ grouped(Digits) ->
 
 %% Rows of a name, cells, which are columns, and what stands below.
 aligned(Rows) ->
-    Widths = [lists:max([string:length(Text) || Text <- Column])
-              || Column <- columns([[Name | Cells] || {Name, Cells, _} <- Rows])],
-    [[line([Name | Cells], Widths), [["    ", Line, $\n] || Line <- Below]]
-     || {Name, Cells, Below} <- Rows].
-
-columns([[] | _]) -> [];
-columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
-
-line([Name | Cells], [Width | Widths]) ->
-    [string:pad(Name, Width),
-     [["  ", string:pad(Cell, Columns, leading)] || {Cell, Columns} <- lists:zip(Cells, Widths)],
-     $\n].
+    Lines = erlmcp_cli_table:lines([[Name | Cells] || {Name, Cells, _} <- Rows], right),
+    [[Line, $\n, [["    ", Fact, $\n] || Fact <- Below]]
+     || {Line, {_, _, Below}} <- lists:zip(Lines, Rows)].
 
 -doc "What failed, in a line.".
 -spec failure(erlmcp_bench_run:failure()) -> unicode:chardata().

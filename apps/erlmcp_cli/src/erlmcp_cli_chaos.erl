@@ -95,14 +95,8 @@ exit_of(Outcomes) ->
 table(Outcomes) ->
     Head = ["scenario", "code", "detected", "recovered", "sent, answered, refused, failed",
             "lost", "verdict"],
-    Rows = [Head | [row(Outcome) || Outcome <- Outcomes]],
-    Widths = [lists:max([string:length(Cell) || Cell <- Column]) || Column <- columns(Rows)],
-    [[string:trim(lists:join("  ", [string:pad(Cell, Width)
-                                    || {Cell, Width} <- lists:zip(Row, Widths)]), trailing), $\n]
-     || Row <- Rows].
-
-columns([[] | _]) -> [];
-columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
+    [[Line, $\n]
+     || Line <- erlmcp_cli_table:lines([Head | [row(Outcome) || Outcome <- Outcomes]])].
 
 row(#{scenario := Id, status := not_run}) ->
     [Id, "", "", "", "", "", "not run"];

@@ -55,24 +55,16 @@ outcome(Regressions) ->
 table(Findings) ->
     Rows = [{Workload, [Figure, known(Finding), came(Finding), change(Finding), title(Verdict)]}
             || #{workload := Workload, figure := Figure, verdict := Verdict} = Finding <- Findings],
-    Head = ["", "baseline, spread", "now", "change", ""],
-    Widths = [lists:max([string:length(Cell) || Cell <- Column])
-              || Column <- columns([Head | [Cells || {_, Cells} <- Rows]])],
-    [line(Head, Widths) | lines(Rows, Widths, none)].
+    {Workloads, Cells} = lists:unzip(Rows),
+    Titles = ["", "baseline, spread", "now", "change", ""],
+    [Head | Lines] = [["  ", Line, $\n] || Line <- erlmcp_cli_table:lines([Titles | Cells])],
+    [Head | below(lists:zip(Workloads, Lines), none)].
 
-columns([[] | _]) -> [];
-columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
-
-lines([{Workload, Cells} | Rows], Widths, Above) ->
-    [[[visible(erlmcp_bench_result:label(Workload)), $\n] || Workload =/= Above],
-     line(Cells, Widths) | lines(Rows, Widths, Workload)];
-lines([], _, _) ->
+below([{Workload, Line} | Lines], Above) ->
+    [[[visible(erlmcp_bench_result:label(Workload)), $\n] || Workload =/= Above], Line
+     | below(Lines, Workload)];
+below([], _) ->
     [].
-
-line(Cells, Widths) ->
-    ["  ", string:trim(lists:join("  ", [string:pad(Cell, Width)
-                                         || {Cell, Width} <- lists:zip(Cells, Widths)]), trailing),
-     $\n].
 
 known(#{baseline := Median, spread := Spread}) -> [number(Median), " +- ", number(Spread)].
 

@@ -125,10 +125,7 @@ allowed(#{allows := Allows}) -> Allows.
 
 %% What raises it stands below, since a command is long.
 table(Checks) ->
-    Names = widest([title(Name) || #{name := Name} <- Checks]),
-    Values = widest([value(Check) || Check <- Checks]),
-    [[string:pad(title(Name), Names), "  ", string:pad(value(Check), Values), "  ",
-      allowed(Check), $\n, lists:duplicate(Names + 2, $\s), "more: ", Raise, $\n]
-     || #{name := Name, raise := Raise} = Check <- Checks].
-
-widest(Texts) -> lists:max([string:length(Text) || Text <- Texts]).
+    Rows = [[title(Name), value(Check), allowed(Check)] || #{name := Name} = Check <- Checks],
+    Widest = lists:max([string:length(Title) || [Title | _] <- Rows]),
+    [[Line, $\n, lists:duplicate(Widest + 2, $\s), "more: ", Raise, $\n]
+     || {Line, #{raise := Raise}} <- lists:zip(erlmcp_cli_table:lines(Rows), Checks)].

@@ -143,9 +143,4 @@ number(Number) when abs(Number) >= 1 -> float_to_list(Number, [{decimals, 1}]);
 number(Number) -> float_to_list(float(Number), [{decimals, 3}, compact]).
 
 table(Rows) ->
-    Widths = lists:foldl(
-        fun(Row, Widest) -> [max(string:length(Cell), Width)
-                             || {Cell, Width} <- lists:zip(Row, Widest)]
-        end, [0 || _ <- hd(Rows)], Rows),
-    [[string:trim([[string:pad(Cell, Width), "  "] || {Cell, Width} <- lists:zip(Row, Widths)],
-                  trailing), $\n] || Row <- Rows].
+    [[Line, $\n] || Line <- erlmcp_cli_table:lines(Rows)].

@@ -47,9 +47,8 @@ field(Name, Item) ->
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
 table(Rows) ->
-    Width = lists:max([string:length(Left) || {Left, _} <- Rows]),
-    [["  ", string:trim([string:pad(Left, Width), "  ", Right], trailing), $\n]
-     || {Left, Right} <- Rows].
+    [["  ", Line, $\n]
+     || Line <- erlmcp_cli_table:lines([[Left, Right] || {Left, Right} <- Rows])].
 
 -doc "The content of a `tools/call` result, one item after the other.".
 -spec result(map()) -> unicode:chardata().

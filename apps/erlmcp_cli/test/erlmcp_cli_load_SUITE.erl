@@ -39,7 +39,8 @@ end_per_suite(Config) ->
 
 examples(_) ->
     case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_cli_load_mix);
+        {module, _} -> lists:foreach(fun ct_doctest:module/1,
+                                     [erlmcp_cli_load_mix, erlmcp_cli_table]);
         {error, _} -> {skip, "no ct_doctest before OTP 29"}
     end.
 
