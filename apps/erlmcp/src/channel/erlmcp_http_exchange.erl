@@ -77,14 +77,24 @@ request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline
             erlmcp_http_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
         Own = Authorization ++ session(X) ++ headers(X),
         ok ?= sendable(Own),
-        {ok, Lease} ?= erlmcp_http_pool:checkout(Pool, lane(Kind), Deadline),
         Sent = case Method of
             post -> Body;
             _ -> ~""
         end,
-        Loan = erlmcp_http_loan:request(Lease, {Method, Path},
-                                        {accepting(Method, Own ++ Constant), Sent}),
+        {ok, Loan} ?= lent({Pool, lane(Kind), Deadline}, {Method, Path},
+                           {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
         {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
+    end.
+
+%% A server may have closed the connection that is free.
+lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
+    maybe
+        {ok, Lease} ?= erlmcp_http_pool:checkout(Pool, Lane, Deadline),
+        ended ?= erlmcp_http_loan:request(Lease, Asked, Content),
+        case Left of
+            0 -> {error, {closed, unprocessed}};
+            _ -> lent(From, Asked, Content, Left - 1)
+        end
     end.
 
 lane(stream) -> stream;
@@ -122,20 +132,21 @@ received(_, #exchange{loan = none}) ->
 received(Message, #exchange{loan = Loan} = X) ->
     case erlmcp_http_loan:received(Message, Loan) of
         {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
-        {head, IsFin, Status, Fields, Next} ->
-            response(IsFin, Status, Fields, X#exchange{loan = Next});
+        {head, IsFin, Status, Fields, Data, Next} ->
+            response({IsFin, Data}, Status, Fields, X#exchange{loan = Next});
         {broken, Reason, Left} -> broken(Reason, X, release(Left, X));
-        nothing -> {[], X};
+        {more, Next} -> {[], X#exchange{loan = Next}};
         other -> other
     end.
 
-response(IsFin, Status, Fields, #exchange{route = #{authorizer := Authorizer}} = X) ->
+response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
+    #{authorizer := Authorizer} = Route,
     ok = erlmcp_http_authorization:noticed(Authorizer, Fields),
     case erlmcp_http_answer:kind(Status, Fields, awaited(X)) of
-        json -> accepted(IsFin, Fields, X, {body, json, ~""});
-        events -> accepted(IsFin, Fields, X, {events, reader(X)});
-        taken -> body(IsFin, ~"", X, {body, taken, ~""});
-        refused -> body(IsFin, ~"", X, {body, {refused, Status, Fields}, ~""});
+        json -> accepted(Begun, Fields, X, {body, json, ~""});
+        events -> accepted(Begun, Fields, X, {events, reader(X)});
+        taken -> body(IsFin, Data, X, {body, taken, ~""});
+        refused -> body(IsFin, Data, X, {body, {refused, Status, Fields}, ~""});
         {error, Reason} when IsFin =:= fin -> failed(Reason, reusable, X);
         {error, Reason} -> failed(Reason, cut, X)
     end.
@@ -147,13 +158,13 @@ awaited(_) -> response.
 reader(#exchange{route = #{limits := #{message_bytes := Max}}}) ->
     erlmcp_sse_reader:new(Max).
 
-accepted(IsFin, Fields, #exchange{resumption = Resumption} = X, At) ->
+accepted({IsFin, Data}, Fields, #exchange{resumption = Resumption} = X, At) ->
     Begun = X#exchange{at = At, resumption = erlmcp_http_resumption:begun(Resumption)},
-    case IsFin of
-        nofin ->
+    case {IsFin, Data} of
+        {nofin, ~""} ->
             {[{headers, Fields}], Begun};
-        fin ->
-            {Events, Next} = data(fin, ~"", Begun),
+        _ ->
+            {Events, Next} = data(IsFin, Data, Begun),
             {[{headers, Fields} | Events], Next}
     end.
 

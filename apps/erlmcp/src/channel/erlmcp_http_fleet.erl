@@ -1,7 +1,7 @@
 -module(erlmcp_http_fleet).
 -moduledoc """
 The connections of a pool, from their opening to their end. A value of the pool's process, which
-owns gun's processes and shows this module what they say.
+owns gun's processes and the sockets, and shows this module what they say.
 
 A connection is `opening` until it may be used (HTTP/2: until the server's settings came, for they
 say how many streams it allows), then `open`, `draining` when nobody may take it any more but some
@@ -17,7 +17,7 @@ still hold it, and `closing` while HTTP/2 says goodbye.
     id :: integer(),
     place :: erlmcp_http_slots:place(),
     stage = opening :: opening | open | draining | closing,
-    protocol = http :: http | http2,
+    protocol = http :: erlmcp_http_slots:protocol(),
     seats = 0 :: non_neg_integer(),
     %% What is left to try, why the first of them failed, and until when.
     ways :: [erlmcp_http_opening:way()],
@@ -34,7 +34,7 @@ still hold it, and `closing` while HTTP/2 says goodbye.
     connect_timeout :: pos_integer(),
     %% What the server spoke last.
     protocol :: http | http2 | unknown,
-    connections = #{} :: #{Gun :: pid() => #connection{}}
+    connections = #{} :: #{erlmcp_http_slots:connection() => #connection{}}
 }).
 
 -opaque fleet() :: #fleet{}.
@@ -146,6 +146,22 @@ reached; `other` for a message that is none of a connection's.
     {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
 received({gun_up, Gun, http}, Fleet) ->
     known(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
+received({socket_up, Opener, Socket}, #fleet{connections = Connections} = Fleet) ->
+    case maps:take(Opener, Connections) of
+        {Connection, Rest} -> joined(Socket, Connection, Fleet#fleet{connections = Rest});
+        error -> ok = erlmcp_http_plain_socket:close(Socket), other
+    end;
+received({tcp_passive, Socket}, Fleet) ->
+    known(Socket, Fleet, fun(_) ->
+        _ = erlmcp_http_plain_socket:read_on(Socket),
+        {changed, Fleet}
+    end);
+%% Nobody has asked for anything.
+received({tcp, Socket, _}, Fleet) ->
+    known(Socket, Fleet, fun(_) ->
+        ok = erlmcp_http_plain_socket:close(Socket),
+        {changed, Fleet}
+    end);
 received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
     known(Gun, Fleet, fun
         (#connection{stage = opening} = Connection) ->
@@ -155,6 +171,9 @@ received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
     end);
 received({gun_down, Gun, _, Why, _}, Fleet) ->
     known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, Why, Fleet) end);
+%% Who has a socket is told of its end so, and who is linked to it by the signal.
+received({tcp_closed, Socket}, Fleet) ->
+    known(Socket, Fleet, fun(Connection) -> gone(Socket, Connection, closed, Fleet) end);
 received({'EXIT', Gun, Reason}, Fleet) ->
     known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, why(Reason), Fleet) end);
 received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
@@ -180,12 +199,21 @@ seats(Settings) ->
         Count -> min(Count, ?MOST_STREAMS)
     end.
 
+joined(Socket, Connection, Fleet) ->
+    case erlmcp_http_plain_socket:read_on(Socket) of
+        ok -> opened(Socket, Connection, plain, 1, Fleet);
+        {error, _} -> {failed, closed, remove(Socket, put(Socket, Connection, Fleet))}
+    end.
+
 opened(Gun, #connection{id = Id, place = Place} = Connection, Protocol, Seats, Fleet) ->
     cancel(Connection),
     ok = erlmcp_http_slots:publish(Place, Id, Gun, Seats, Protocol, Fleet#fleet.slots),
     Opened = Connection#connection{stage = open, protocol = Protocol, seats = Seats,
                                    timer = none, since = now_ms()},
-    {opened, put(Gun, Opened, Fleet#fleet{protocol = Protocol})}.
+    {opened, put(Gun, Opened, Fleet#fleet{protocol = spoken(Protocol)})}.
+
+spoken(plain) -> http;
+spoken(Protocol) -> Protocol.
 
 rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
     ok = erlmcp_http_slots:rate(Place, Id, Seats, Fleet#fleet.slots),
@@ -217,7 +245,7 @@ why(killed) -> killed;
 why(_) -> crashed.
 
 -doc "Nobody takes this connection any more, and it ends when nobody holds it.".
--spec drain(Gun :: pid(), fleet()) -> fleet().
+-spec drain(erlmcp_http_slots:connection(), fleet()) -> fleet().
 drain(Gun, #fleet{connections = Connections} = Fleet) ->
     case Connections of
         #{Gun := #connection{stage = Stage} = Connection} when Stage =:= open;
@@ -234,8 +262,8 @@ drain(Gun, #connection{id = Id, place = Place} = Connection, #fleet{slots = Slot
         _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
     end.
 
-close(Gun, #connection{protocol = http}, Fleet) ->
-    true = exit(Gun, shutdown),
+close(Gun, #connection{protocol = Protocol}, Fleet) when Protocol =/= http2 ->
+    ok = cut(Gun),
     remove(Gun, Fleet);
 close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
     ok = gun:shutdown(Gun),
@@ -281,7 +309,7 @@ tend(Gun, #connection{stage = closing, since = Since}, _, Now, Fleet) ->
 tend(Gun, #connection{id = Id, place = Place} = Connection, {0, Dead}, _, Fleet) when Dead > 0 ->
     ok = erlmcp_http_slots:withdraw(Place, Id, Fleet#fleet.slots),
     case erlmcp_http_slots:held(Id, Fleet#fleet.slots) of
-        Dead -> true = exit(Gun, shutdown), remove(Gun, Fleet);
+        Dead -> ok = cut(Gun), remove(Gun, Fleet);
         _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
     end;
 tend(Gun, #connection{seats = Seats} = Connection, {_, Dead}, _, Fleet) when Dead * 2 > Seats ->
@@ -305,7 +333,13 @@ tend(_, #connection{place = Place}, {Living, Dead}, _, Fleet) ->
 -doc "Ends all connections at once.".
 -spec stop(fleet()) -> ok.
 stop(#fleet{connections = Connections}) ->
-    lists:foreach(fun(Gun) -> exit(Gun, shutdown) end, maps:keys(Connections)).
+    lists:foreach(fun cut/1, maps:keys(Connections)).
+
+cut(Socket) when is_port(Socket) ->
+    erlmcp_http_plain_socket:close(Socket);
+cut(Gun) ->
+    true = exit(Gun, shutdown),
+    ok.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

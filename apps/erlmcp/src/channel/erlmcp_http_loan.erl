@@ -1,120 +1,68 @@
 -module(erlmcp_http_loan).
 -moduledoc """
 One request on a connection that the pool lent, until the connection is given back. A value of the
-process that sent it, which is told by gun, and shows this module what it is told.
+process that sent it, which is told what comes, and shows this module what it is told.
+
+What is common to both kinds of connections: gun's (`m:erlmcp_http_gun_loan`) and the sockets of
+HTTP/1.1 in the clear (`m:erlmcp_http_plain_loan`).
 """.
 
--export([request/3, received/2, next/2, drained/1, give_back/2]).
+-export([request/3, received/2, drained/1, next/2, give_back/2]).
 
--export_type([loan/0, left/0]).
+-export_type([loan/0, asked/0, news/1, left/0]).
 
--record(loan, {
-    lease :: erlmcp_http_pool:lease(),
-    connection :: pid(),
-    monitor :: reference(),
-    stream :: gun:stream_ref(),
-    %% Messages of gun's that were read and not yet allowed again.
-    unread = 0 :: non_neg_integer(),
-    %% Whether the server ends the connection with the response.
-    closes = false :: boolean()
-}).
-
--opaque loan() :: #loan{}.
+-opaque loan() :: {module(), term()}.
+-type asked() :: {post | get | delete, Path :: binary()}.
 -doc """
 In what state the connection is left: the response has ended (`reusable`) or goes on (`cut`), the
 server broke it off (`reset`), or the connection is of no use (`broken`).
 """.
 -type left() :: reusable | cut | reset | broken.
+-doc """
+What a message means: the beginning of the response, with as much of the body as came with it; a
+part of the body; that the response was broken off, after which the loan is to be given back in the
+state that is named. `unprocessed` is the reason if the server never took the request. `more` is for
+what is of no interest, `other` for a message that is none of this request's.
+""".
+-type news(Loan) ::
+    {head, fin | nofin, 100..999, erlmcp_http_answer:fields(), Data :: binary(), Loan}
+    | {data, fin | nofin, binary(), Loan}
+    | {broken, unprocessed | term(), left()}
+    | {more, Loan}
+    | other.
 
-%% gun sends so many messages ahead of those that were read.
--define(FLOW, 16).
-%% What gun would look for in each header, by a search that it prepares each time, is not there.
--define(OPTIONS, #{flow => ?FLOW, invalid_request_headers => ignore}).
 %% Milliseconds for the end of a stream whose answer has come.
 -define(DRAIN, 20).
 
--doc "Sends a request on the connection.".
--spec request(erlmcp_http_pool:lease(), {post | get | delete, Path :: binary()},
-              {[{binary(), iodata()}], Body :: binary()}) -> loan().
-request(Lease, {Method, Path}, {Headers, Body}) ->
-    Connection = erlmcp_http_pool:connection(Lease),
-    Monitor = monitor(process, Connection),
-    Stream = gun:request(Connection, name(Method), Path, Headers, Body, ?OPTIONS),
-    #loan{lease = Lease, connection = Connection, monitor = Monitor, stream = Stream}.
+-doc "Sends a request on the connection; `ended` if that ended before, and is given back.".
+-spec request(erlmcp_http_pool:lease(), asked(), {[{binary(), iodata()}], Body :: binary()}) ->
+    {ok, loan()} | ended.
+request(Lease, Asked, Content) ->
+    case erlmcp_http_pool:protocol(Lease) of
+        plain ->
+            case erlmcp_http_plain_loan:request(Lease, Asked, Content) of
+                {ok, Loan} -> {ok, {erlmcp_http_plain_loan, Loan}};
+                ended -> ended
+            end;
+        _ ->
+            {ok, {erlmcp_http_gun_loan, erlmcp_http_gun_loan:request(Lease, Asked, Content)}}
+    end.
 
-name(post) -> ~"POST";
-name(get) -> ~"GET";
-name(delete) -> ~"DELETE".
-
--doc """
-What a message means: the beginning of the response, a part of its body, or that it was broken off,
-after which the loan is to be given back in the state that is named. `unprocessed` is the reason if
-the server never took the request. `nothing` is for what is of no interest, `other` for a message
-that is none of this request's.
-""".
--spec received(Message :: term(), loan()) ->
-    {head, fin | nofin, 100..999, erlmcp_http_answer:fields(), loan()}
-    | {data, fin | nofin, binary(), loan()}
-    | {broken, unprocessed | term(), left()}
-    | nothing
-    | other.
-received({gun_data, Connection, Stream, IsFin, Data},
-         #loan{connection = Connection, stream = Stream} = Loan) ->
-    {data, IsFin, Data, allowed(IsFin, Loan)};
-received({gun_response, Connection, Stream, IsFin, Status, Headers},
-         #loan{connection = Connection, stream = Stream} = Loan) ->
-    Fields = erlmcp_http_answer:fields(Headers),
-    {head, IsFin, Status, Fields, Loan#loan{closes = erlmcp_http_answer:closes(Fields)}};
-received({gun_trailers, Connection, Stream, _},
-         #loan{connection = Connection, stream = Stream} = Loan) ->
-    {data, fin, ~"", Loan};
-received({gun_inform, Connection, Stream, _, _},
-         #loan{connection = Connection, stream = Stream}) ->
-    nothing;
-received({gun_push, Connection, Stream, Pushed, _, _, _},
-         #loan{connection = Connection, stream = Stream}) ->
-    ok = gun:cancel(Connection, Pushed),
-    nothing;
-received({gun_error, Connection, Stream, Reason},
-         #loan{connection = Connection, stream = Stream}) ->
-    broken(Reason);
-%% The connection reports its streams' ends itself; what it says of itself comes before.
-received({gun_error, Connection, _}, #loan{connection = Connection}) ->
-    nothing;
-received({'DOWN', Monitor, process, _, Reason}, #loan{monitor = Monitor}) ->
-    broken(down(Reason));
-received(_, _) ->
-    other.
-
-allowed(nofin, #loan{unread = Unread, connection = Connection, stream = Stream} = Loan)
-  when Unread + 1 >= ?FLOW div 2 ->
-    ok = gun:update_flow(Connection, Stream, Unread + 1),
-    Loan#loan{unread = 0};
-allowed(_, #loan{unread = Unread} = Loan) ->
-    Loan#loan{unread = Unread + 1}.
-
-%% gun tells a stream of its end before it ends itself: one that was told nothing was never begun.
-down(noproc) -> unprocessed;
-down({shutdown, _}) -> unprocessed;
-down(Reason) -> Reason.
-
-%% With HTTP/2 a stream may fail alone.
-broken({stream_error, refused_stream, _}) -> {broken, unprocessed, reset};
-broken({stream_error, _, _} = Reason) -> {broken, Reason, reset};
-broken({goaway, _, _}) -> {broken, unprocessed, broken};
-broken(closing) -> {broken, unprocessed, broken};
-broken(Reason) -> {broken, Reason, broken}.
+-doc "What a message means.".
+-spec received(Message :: term(), loan()) -> news(loan()).
+received(Message, {Module, Loan}) ->
+    case Module:received(Message, Loan) of
+        {head, IsFin, Status, Fields, Data, Next} ->
+            {head, IsFin, Status, Fields, Data, {Module, Next}};
+        {data, IsFin, Data, Next} -> {data, IsFin, Data, {Module, Next}};
+        {more, Next} -> {more, {Module, Next}};
+        Other -> Other
+    end.
 
 -doc "The next message of this request's, of all in the mailbox.".
 -spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
-next(#loan{connection = Connection, stream = Stream, monitor = Monitor}, Deadline) ->
-    receive
-        Message when element(2, Message) =:= Connection, element(3, Message) =:= Stream;
-                     element(2, Message) =:= Monitor ->
-            {ok, Message}
-    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
-        timeout
-    end.
+next({Module, Loan}, Deadline) ->
+    Module:next(Loan, Deadline).
 
 -doc """
 In what state a stream is whose answer has come. A connection of HTTP/1.1 is free only when it has
@@ -129,6 +77,8 @@ drained(Loan, Until) ->
         {ok, Message} ->
             case received(Message, Loan) of
                 {data, fin, _, _} -> reusable;
+                {data, nofin, _, Next} -> drained(Next, Until);
+                {more, Next} -> drained(Next, Until);
                 {broken, _, Left} -> Left;
                 _ -> drained(Loan, Until)
             end;
@@ -138,21 +88,5 @@ drained(Loan, Until) ->
 
 -doc "Gives the connection back, once; nothing more comes of the request.".
 -spec give_back(left(), loan()) -> ok.
-give_back(cut, #loan{connection = Connection, stream = Stream} = Loan) ->
-    ok = gun:cancel(Connection, Stream),
-    ok = give_back(reset, Loan),
-    gun:flush(Stream);
-give_back(Left, #loan{lease = Lease, monitor = Monitor} = Loan) ->
-    true = demonitor(Monitor, [flush]),
-    erlmcp_http_pool:give_back(Lease, usable(Left, Loan)).
-
-usable(_, #loan{closes = true}) ->
-    broken;
-usable(reset, #loan{lease = Lease}) ->
-    %% HTTP/2 has other streams beside this one.
-    case erlmcp_http_pool:protocol(Lease) of
-        http -> broken;
-        http2 -> reusable
-    end;
-usable(Left, _) ->
-    Left.
+give_back(Left, {Module, Loan}) ->
+    Module:give_back(Left, Loan).

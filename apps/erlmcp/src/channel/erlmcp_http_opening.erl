@@ -1,8 +1,9 @@
 -module(erlmcp_http_opening).
 -moduledoc """
-How a connection to an origin is opened: the options of gun, and the ways to try one after the
-other. A host's name may stand for addresses of both families, and gun looks in one at a time.
-`localhost` is both loopback addresses, whatever the system has under that name (RFC 6761, 6.3).
+How a connection to an origin is opened: by gun, but for HTTP/1.1 in the clear, which needs a socket
+alone (`m:erlmcp_http_plain_socket`); and the ways to try one after the other. A host's name may
+stand for addresses of both families, and one is looked for at a time. `localhost` is both loopback
+addresses, whatever the system has under that name (RFC 6761, 6.3).
 """.
 
 -export([new/1, protocols/1, ways/1, open/2]).
@@ -79,17 +80,23 @@ ways(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
 ways(_) -> [inet, inet6].
 
 -doc """
-Begins to open a connection, linked to the calling process, which gun tells of its fate:
-`gun_up`, and for HTTP/2 then the server's settings (`gun_notify`), or its exit.
+Begins to open a connection, linked to the calling process, which is told of its fate: `gun_up`, and
+for HTTP/2 then the server's settings (`gun_notify`), or `socket_up`; or the exit of who opens it.
 """.
 -spec open(opening(), way()) -> {ok, pid()} | {error, term()}.
-open(#{host := Host, port := Port, gun := Options} = Opening, Way) ->
+open(#{host := Host} = Opening, Way) ->
     maybe
         {ok, Transport} ?= transport(Opening),
         Tcp = [Way, {buffer, ?BUFFER}, {send_timeout, 15_000}, {send_timeout_close, true},
                {nodelay, true}, {keepalive, true}],
-        gun:open(address(Host, Way), Port, maps:merge(Options#{tcp_opts => Tcp}, Transport))
+        opened(address(Host, Way), Opening, Tcp, Transport)
     end.
+
+opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
+    #{port := Port, gun := #{connect_timeout := Timeout}} = Opening,
+    erlmcp_http_plain_socket:open(Address, Port, Tcp, Timeout);
+opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
+    gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
 
 address("localhost", inet) -> {127, 0, 0, 1};
 address("localhost", inet6) -> {0, 0, 0, 0, 0, 0, 0, 1};

@@ -12,15 +12,17 @@ time.
 A server that cannot be reached is left alone for a growing pause (`m:erlmcp_http_pause`), and who
 asks meanwhile is told why at once.
 
-Who has a lease monitors its connection: gun does not answer what is sent to a connection that has
-just ended. A lease is given back `broken` when what was begun on an HTTP/1.1 connection is not
-over, when its server said that it closes it, and when gun says of an HTTP/2 connection that it
-takes no more streams. One whose holder dies is found within a second.
+Who has a lease of one of gun's monitors its connection: gun does not answer what is sent to a
+connection that has just ended; a socket is taken and given back with its lease
+(`m:erlmcp_http_plain_socket`). A lease is given back `broken` when what was begun on an HTTP/1.1
+connection is not over, when its server said that it closes it, and when gun says of an HTTP/2
+connection that it takes no more streams. One whose holder dies is found within a second.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, give_back/2, info/1]).
+-export([start_link/1, handle/1, checkout/3, connection/1, protocol/1, owner/1, give_back/2]).
+-export([info/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2, terminate/2,
          format_status/1]).
 
@@ -133,15 +135,20 @@ refused(Slots) ->
             wait
     end.
 
--doc "Gun's process, for `gun:request/6` and its like.".
--spec connection(lease()) -> pid().
+-doc "Gun's process, for `gun:request/6` and its like; or the socket.".
+-spec connection(lease()) -> erlmcp_http_slots:connection().
 connection({Lease, _}) ->
     erlmcp_http_slots:connection(Lease).
 
 -doc "What is spoken on the connection.".
--spec protocol(lease()) -> http | http2.
+-spec protocol(lease()) -> erlmcp_http_slots:protocol().
 protocol({Lease, _}) ->
     erlmcp_http_slots:protocol(Lease).
+
+-doc "The pool's process, whose a socket is that nobody has.".
+-spec owner(lease()) -> pid().
+owner({_, {Pool, _, _}}) ->
+    Pool.
 
 -doc "Gives a lease back, once.".
 -spec give_back(lease(), reusable | broken) -> ok.

@@ -16,9 +16,12 @@ is counted beside them says where to look first, and is set right by the pool's 
 -export([kind/2, used/2, open/1, busy/1]).
 -export([wait/3, waiting/2, refuse/3, admit/1, refused/2]).
 
--export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0]).
+-export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0, connection/0, protocol/0]).
 
 -type kind() :: call | stream.
+-doc "Gun's process; of HTTP/1.1 in the clear, which is `plain`, the socket.".
+-type connection() :: pid() | inet:socket().
+-type protocol() :: plain | http | http2.
 -type place() :: pos_integer().
 -type seat() :: {Connection :: integer(), pos_integer()}.
 -type row() :: {seat(), Holder :: pid() | orphan, kind(), place()}.
@@ -30,7 +33,7 @@ is counted beside them says where to look first, and is set right by the pool's 
     calls :: pos_integer(),
     streams :: pos_integer()
 }).
--record(lease, {seat :: seat(), place :: place(), gun :: pid(), protocol :: http | http2}).
+-record(lease, {seat :: seat(), place :: place(), gun :: connection(), protocol :: protocol()}).
 
 -opaque slots() :: #slots{}.
 -opaque lease() :: #lease{}.
@@ -90,7 +93,7 @@ least(Place, Last, #slots{numbers = Numbers} = Slots, Tried, Best) ->
 take(Place, Pid, Kind, #slots{connections = Connections} = Slots) ->
     case ets:lookup(Connections, Place) of
         [{Place, Id, Gun, Seats, Protocol}] when Seats > 0 ->
-            case is_process_alive(Gun) of
+            case is_alive(Gun) of
                 true -> sit(erlang:phash2(Pid, Seats), Seats, Seats, {Place, Id, Gun, Protocol},
                             Pid, Kind, Slots);
                 false -> none
@@ -98,6 +101,9 @@ take(Place, Pid, Kind, #slots{connections = Connections} = Slots) ->
         _ ->
             none
     end.
+
+is_alive(Socket) when is_port(Socket) -> erlang:port_info(Socket, id) =/= undefined;
+is_alive(Gun) -> is_process_alive(Gun).
 
 sit(_, 0, _, _, _, _, _) ->
     none;
@@ -126,13 +132,13 @@ vacate(Seat, Place, #slots{leases = Leases, numbers = Numbers}) ->
         [] -> ok
     end.
 
--doc "Gun's process of a lease.".
--spec connection(lease()) -> pid().
+-doc "The connection of a lease.".
+-spec connection(lease()) -> connection().
 connection(#lease{gun = Gun}) ->
     Gun.
 
 -doc "What the connection of a lease speaks.".
--spec protocol(lease()) -> http | http2.
+-spec protocol(lease()) -> protocol().
 protocol(#lease{protocol = Protocol}) ->
     Protocol.
 
@@ -155,7 +161,8 @@ release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
     end.
 
 -doc "A place has this connection from now on.".
--spec publish(place(), integer(), pid(), Seats :: non_neg_integer(), http | http2, slots()) -> ok.
+-spec publish(place(), integer(), connection(), Seats :: non_neg_integer(), protocol(), slots()) ->
+    ok.
 publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
     ok = atomics:put(Numbers, load(Place), 0),
     ok = atomics:put(Numbers, used_at(Place), ?NEVER),

@@ -7,35 +7,46 @@ sockets that answer byte by byte what a case says.
 -compile(nowarn_missing_spec_documented).
 
 -include_lib("stdlib/include/assert.hrl").
+-include_lib("public_key/include/public_key.hrl").
 
 -export([all/0, groups/0, suite/0]).
 -export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
 -export([answers_with_json/1, answers_with_events/1, session/1, session_stream/1,
          aborts_alone/1]).
--export([headers/1, options/1, refusals/1, odd_answers/1, ends_early/1, redirects/1,
-         sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1, reuses/1,
-         closes/1, aborts/1, batch/1, unprocessed/1]).
+-export([headers/1, options/1, framings/1, refusals/1, odd_answers/1, ends_early/1,
+         redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1,
+         reuses/1, closes/1, aborts/1, batch/1, unprocessed/1]).
 
 all() ->
-    [{group, http}, {group, http2}, {group, scripted}].
+    [{group, http}, {group, http2}, {group, tls}, {group, scripted}].
 
 groups() ->
     Both = [answers_with_json, answers_with_events, session, session_stream, aborts_alone],
-    [{http, Both}, {http2, Both},
-     {scripted, [headers, options, refusals, odd_answers, ends_early, redirects, sessions_lost,
-                 taken, resumes, resumes_with_pauses, large, flood, reuses, closes, aborts, batch,
-                 unprocessed]}].
+    [{http, Both}, {http2, Both}, {tls, Both},
+     {scripted, [headers, options, framings, refusals, odd_answers, ends_early, redirects,
+                 sessions_lost, taken, resumes, resumes_with_pauses, large, flood, reuses, closes,
+                 aborts, batch, unprocessed]}].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp, gun], Config).
+    erlmcp_test_applications:start([erlmcp, ssl, gun], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 init_per_group(scripted, Config) -> Config;
+init_per_group(tls, Config) ->
+    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
+    Names = #'Extension'{extnID = ?'id-ce-subjectAltName', critical = false,
+                         extnValue = [{iPAddress, <<127, 0, 0, 1>>}]},
+    Chain = #{root => Made, intermediates => [], peer => Made},
+    #{server_config := Server, client_config := Client} = public_key:pkix_test_data(
+        #{server_chain => Chain#{peer => [{extensions, [Names]} | Made]},
+          client_chain => Chain}),
+    [{protocols, [http]}, {server_tls, Server},
+     {client_tls, [{cacerts, proplists:get_value(cacerts, Client)}]} | Config];
 init_per_group(Protocol, Config) -> [{protocols, [Protocol]} | Config].
 
 end_per_group(_, _) ->
@@ -79,7 +90,7 @@ session_stream(Config) ->
         Session = initialize(Channel),
         {ok, X} = erlmcp_http_channel:send(outgoing(#{kind => stream, id => none, message => ~"",
                                                       session => Session}), Channel),
-        {[{headers, #{~"content-type" := ~"text/event-stream"}}], Open} = next(X),
+        {[{headers, #{~"content-type" := ~"text/event-stream"}} | _], Open} = next(X),
         _ = erlmcp_http_channel:abort(Open)
     end).
 
@@ -309,13 +320,13 @@ flood(_) ->
     Peer = peer([stream([Flood])]),
     with_channel(url(Peer), #{}, fun(Channel) ->
         {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
-        {_, Open} = next(X),
+        {[{headers, _} | First], Open} = next(X),
         ok = quiet(0),
         {messages, Messages} = process_info(self(), messages),
-        Waiting = length([Data || Data <- Messages, element(1, Data) =:= gun_data]),
+        Waiting = length([Data || Data <- Messages, element(1, Data) =:= tcp]),
         ?assert(Waiting =< 16, Waiting),
         All = events(Open),
-        ?assertEqual(200_001, length(All))
+        ?assertEqual(200_001, length(First ++ All))
     end).
 
 %% Awaits that no message comes for a while.
@@ -325,6 +336,52 @@ quiet(Had) ->
         {message_queue_len, Had} -> ok;
         {message_queue_len, More} -> quiet(More)
     end.
+
+%% However a response says where it ends, and in however many pieces it comes, it is read; and the
+%% connection goes on serving if that was its end (RFC 9112, 6.3 and 9.3).
+framings(_) ->
+    Type = {"Content-Type", "application/json"},
+    Chunks = {"Transfer-Encoding", "chunked"},
+    Body = iolist_to_binary(result(1)),
+    Bytes = [<<C>> || <<C>> <= Body],
+    Chunked = fun(Parts, End) ->
+        [head(200, [Type, Chunks]), [[integer_to_binary(byte_size(Part), 16), Extension, ~"\r\n",
+                                      Part, ~"\r\n"] || {Part, Extension} <- Parts], End]
+    end,
+    Size = integer_to_list(byte_size(Body)),
+    Kept = [json(200, Body),
+            [head(103, [{"Link", "</x>"}]), head(100, []), json(200, Body)],
+            [head(200, [Type, {"Content-Length", Size}, {"Connection", "keep-alive"}]), Body],
+            Chunked([{Body, ~""}], ~"0\r\n\r\n"),
+            Chunked([{Byte, ~""} || Byte <- Bytes], ~"0\r\n\r\n"),
+            Chunked([{Body, ~";a=b"}], ~"0;c\r\nx-trailer: y\r\nz: \r\n\r\n")],
+    Closed = [[head(200, [Type]), Body],
+              [head(200, [Type, {"Transfer-Encoding", "identity"}]), Body],
+              [~"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\n\r\n", Body]],
+    Left = [[~"HTTP/1.0 200 OK\r\ncontent-type: application/json\r\ncontent-length: ", Size,
+             ~"\r\n\r\n", Body],
+            [json(200, Body), ~"HTTP/1.1 200 OK\r\n"],
+            [Chunked([{Body, ~""}], ~"0\r\n\r\n"), ~"x"],
+            [head(200, [Type, {"Content-Length", Size}, Chunks]),
+             integer_to_binary(byte_size(Body), 16), ~"\r\n", Body, ~"\r\n0\r\n\r\n"]],
+    ?assertEqual([], [{Answer, Got}
+                      || {Expected, Answers} <- [
+                             {[1, 1], Kept ++ [{pieces, Answer} || Answer <- Kept]},
+                             {[1, 2], [{Answer, close} || Answer <- Closed]
+                                      ++ [{{pieces, Answer}, close} || Answer <- Closed] ++ Left}],
+                         Answer <- Answers,
+                         Got <- [framed(Answer)], Got =/= Expected]).
+
+%% The connections of two requests, of which the first is answered so.
+framed(Answer) ->
+    Peer = peer([Answer, json(200, result(1))]),
+    with_channel(url(Peer), #{}, fun(Channel) ->
+        [begin
+             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             [{headers, _}, {message, {response, 1, {ok, _}}}] = events(X)
+         end || _ <- [1, 2]]
+    end),
+    [Connection || #{connection := Connection} <- asked(Peer)].
 
 %% A connection serves the next request when the one before was read to its end.
 reuses(_) ->
@@ -384,8 +441,18 @@ unprocessed(_) ->
 
 %% A server, and a channel to it.
 with_server(Config, Fun) ->
-    Server = #{url := Url} = erlmcp_test_http:start(erlmcp_test_http:definitions(self())),
-    with_channel(Url, #{protocols => protocols(Config)}, Fun),
+    Definitions = erlmcp_test_http:definitions(self()),
+    Protocols = #{protocols => protocols(Config)},
+    {Listen, Scheme, Options} = case proplists:get_value(server_tls, Config) of
+        undefined ->
+            {#{}, ~"http", Protocols};
+        Own ->
+            {#{listen => [{http, #{tls => Own}}]}, ~"https",
+             Protocols#{tls => proplists:get_value(client_tls, Config)}}
+    end,
+    Server = #{port := Port} = erlmcp_test_http:start(maps:merge(Definitions, Listen)),
+    Url = <<Scheme/binary, "://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
+    with_channel(Url, Options, Fun),
     erlmcp_test_http:stop(Server).
 
 with_channel(Url, Options, Fun) ->
@@ -523,7 +590,7 @@ head(Status, Headers) ->
 peer(Answers) ->
     Test = self(),
     {ok, Listen} = gen_tcp:listen(0, [binary, {active, false}, {ip, {127, 0, 0, 1}},
-                                      {reuseaddr, true}]),
+                                      {nodelay, true}, {reuseaddr, true}]),
     {ok, Port} = inet:port(Listen),
     Pid = spawn_link(fun() -> connections(Listen, Test, 1, Answers) end),
     ok = gen_tcp:controlling_process(Listen, Pid),
@@ -547,15 +614,21 @@ served(Socket, Test, Number, Answers) ->
             [Answer | Left] = Answers,
             case Answer of
                 {Bytes, close} ->
-                    ok = gen_tcp:send(Socket, Bytes),
+                    ok = said(Socket, Bytes),
                     Left;
                 Bytes ->
-                    _ = gen_tcp:send(Socket, Bytes),
+                    _ = said(Socket, Bytes),
                     served(Socket, Test, Number, Left)
             end;
         closed ->
             Answers
     end.
+
+said(Socket, {pieces, Bytes}) ->
+    lists:foreach(fun(Byte) -> ok = gen_tcp:send(Socket, [Byte]) end,
+                  binary_to_list(iolist_to_binary(Bytes)));
+said(Socket, Bytes) ->
+    gen_tcp:send(Socket, Bytes).
 
 read_request(Socket) ->
     ok = inet:setopts(Socket, [{packet, line}]),

@@ -106,7 +106,7 @@ refusal(Handle, Kind, Ms) ->
     {error, Reason} = erlmcp_http_pool:checkout(Handle, Kind, in(Ms)),
     Reason.
 
-gun(Lease) ->
+connection(Lease) ->
     erlmcp_http_pool:connection(Lease).
 
 reusable(Lease) ->
@@ -143,13 +143,32 @@ await(Handle, Expected, Deadline) ->
             await(Handle, Expected, Deadline)
     end.
 
+%% A request and its response, by which the lease is given back.
 exchange(Lease) ->
-    Gun = gun(Lease),
     {Headers, Body} = erlmcp_test_http:message(~"ping", #{}, #{}),
-    Stream = gun:post(Gun, "/mcp", Headers, Body),
-    {response, _, Status, _} = gun:await(Gun, Stream, ?TIMEOUT),
-    {ok, _} = gun:await_body(Gun, Stream, ?TIMEOUT),
+    {ok, Loan} = asked(Lease, {post, ~"/mcp"}, {Headers, iolist_to_binary(Body)}),
+    {Status, _} = response(Loan, none, ~""),
     Status.
+
+asked(Lease, Asked, {Headers, Body}) ->
+    erlmcp_http_loan:request(Lease, Asked, {[{~"host", ~"127.0.0.1"} | Headers], Body}).
+
+response(Loan, Status, Held) ->
+    {ok, Message} = erlmcp_http_loan:next(Loan, in(?TIMEOUT)),
+    case erlmcp_http_loan:received(Message, Loan) of
+        {head, IsFin, Said, _, Data, Next} -> response(IsFin, Next, Said, Data);
+        {data, IsFin, Data, Next} -> response(IsFin, Next, Status, <<Held/binary, Data/binary>>);
+        {more, Next} -> response(Next, Status, Held);
+        {broken, Reason, Left} ->
+            ok = erlmcp_http_loan:give_back(Left, Loan),
+            {broken, Reason}
+    end.
+
+response(nofin, Loan, Status, Body) ->
+    response(Loan, Status, Body);
+response(fin, Loan, Status, Body) ->
+    ok = erlmcp_http_loan:give_back(reusable, Loan),
+    {Status, Body}.
 
 an_exchange_is_carried(Config) ->
     {_, Handle} = start(Config),
@@ -157,18 +176,16 @@ an_exchange_is_carried(Config) ->
     Lease = take(Handle),
     #{open := 1, busy := 1} = erlmcp_http_pool:info(Handle),
     true = is_integer(exchange(Lease)),
-    reusable(Lease),
     #{open := 1, busy := 0} = erlmcp_http_pool:info(Handle),
     Again = take(Handle),
-    {Gun, Gun} = {gun(Lease), gun(Again)},
-    true = is_integer(exchange(Again)),
-    reusable(Again).
+    {Connection, Connection} = {connection(Lease), connection(Again)},
+    true = is_integer(exchange(Again)).
 
 idle_connections_are_closed(Config) ->
     {_, Handle} = start(#{}, #{idle_ms => 100}, Config),
     Leases = [take(Handle) || _ <- lists:seq(1, 3)],
     [reusable(Lease) || Lease <- Leases],
-    [_ = erlmcp_test_http:ended(gun(Lease)) || Lease <- Leases],
+    [_ = erlmcp_test_http:ended(connection(Lease)) || Lease <- Leases],
     await(Handle, #{open => 0, busy => 0}),
     %% And there is another when one is needed.
     true = is_integer(exchange(take(Handle))).
@@ -182,7 +199,7 @@ stopped_pool_leaves_nothing(Config) ->
     unlink(Pool),
     exit(Pool, shutdown),
     _ = erlmcp_test_http:ended(Pool),
-    _ = erlmcp_test_http:ended(gun(Lease)),
+    _ = erlmcp_test_http:ended(connection(Lease)),
     {connect, stopped} = refusal(Handle, call, ?TIMEOUT),
     {connect, stopped} = refusal(Handle, stream, ?TIMEOUT),
     #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_http_pool:info(Handle),
@@ -193,8 +210,8 @@ broken_connection_is_not_taken_again(Config) ->
     Lease = take(Handle),
     ok = erlmcp_http_pool:give_back(Lease, broken),
     Next = take(Handle),
-    true = gun(Lease) =/= gun(Next),
-    _ = erlmcp_test_http:ended(gun(Lease)),
+    true = connection(Lease) =/= connection(Next),
+    _ = erlmcp_test_http:ended(connection(Lease)),
     reusable(Next).
 
 %% At the limit, and one more.
@@ -204,7 +221,7 @@ connections_are_bounded(Config) ->
     timeout = refusal(Handle, call, 100),
     #{open := 3, busy := 3, waiting := 0} = erlmcp_http_pool:info(Handle),
     reusable(First),
-    true = gun(First) =:= gun(take(Handle)).
+    true = connection(First) =:= connection(take(Handle)).
 
 no_connection_is_shared_while_busy(Config) ->
     {_, Handle} = start(#{}, #{connections => 4}, Config),
@@ -213,9 +230,9 @@ no_connection_is_shared_while_busy(Config) ->
     Workers = [spawn_monitor(fun() ->
         [begin
              Lease = take(Handle),
-             true = ets:insert_new(Held, {gun(Lease), self()}),
+             true = ets:insert_new(Held, {connection(Lease), self()}),
              erlang:yield(),
-             true = ets:delete(Held, gun(Lease)),
+             true = ets:delete(Held, connection(Lease)),
              reusable(Lease)
          end || _ <- lists:seq(1, 500)],
         Test ! over
@@ -273,13 +290,13 @@ streams_are_bounded_and_leave_calls_alone(Config) ->
     {_, Handle} = start(#{}, #{connections => 1, streams => 2}, Config),
     Call = take(Handle),
     Streams = [One, _] = [take(Handle, stream) || _ <- [1, 2]],
-    3 = length(lists:usort([gun(Lease) || Lease <- [Call | Streams]])),
+    3 = length(lists:usort([connection(Lease) || Lease <- [Call | Streams]])),
     {overload, 2} = refusal(Handle, stream, ?TIMEOUT),
     reusable(Call),
     Call2 = take(Handle),
-    true = gun(Call) =:= gun(Call2),
+    true = connection(Call) =:= connection(Call2),
     reusable(One),
-    true = gun(One) =:= gun(take(Handle, stream)).
+    true = connection(One) =:= connection(take(Handle, stream)).
 
 killed_holder_ends_its_connection(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
@@ -288,8 +305,8 @@ killed_holder_ends_its_connection(Config) ->
     ok = killed(Taker),
     %% Its exchange may be in the middle.
     Next = take(Handle),
-    true = gun(Lease) =/= gun(Next),
-    _ = erlmcp_test_http:ended(gun(Lease)),
+    true = connection(Lease) =/= connection(Next),
+    _ = erlmcp_test_http:ended(connection(Lease)),
     reusable(Next),
     #{open := 1, busy := 0} = erlmcp_http_pool:info(Handle).
 
@@ -300,10 +317,10 @@ connection_closed_by_the_server_is_not_taken(_) ->
     {ok, Socket} = gen_tcp:accept(Listener, ?TIMEOUT),
     reusable(Lease),
     ok = gen_tcp:close(Socket),
-    _ = erlmcp_test_http:ended(gun(Lease)),
+    _ = erlmcp_test_http:ended(connection(Lease)),
+    await(Handle, #{open => 0}),
     Next = take(Handle),
-    true = gun(Lease) =/= gun(Next),
-    true = is_process_alive(gun(Next)),
+    true = connection(Lease) =/= connection(Next),
     {ok, _} = gen_tcp:accept(Listener, ?TIMEOUT).
 
 %% A server that keeps no connection is one that works.
@@ -313,20 +330,18 @@ answer_that_closes_is_not_a_failure(_) ->
     [begin
          Lease = take(Handle),
          {ok, Socket} = gen_tcp:accept(Listener, ?TIMEOUT),
-         Stream = gun:get(gun(Lease), "/"),
+         {ok, Loan} = asked(Lease, {get, ~"/"}, {[], ~""}),
          {ok, _} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
          ok = gen_tcp:send(Socket, ~"HTTP/1.0 200 OK\r\n\r\nhello"),
          ok = gen_tcp:close(Socket),
-         {response, nofin, 200, _} = gun:await(gun(Lease), Stream, ?TIMEOUT),
-         {ok, ~"hello"} = gun:await_body(gun(Lease), Stream, ?TIMEOUT),
-         ok = erlmcp_http_pool:give_back(Lease, broken)
+         {200, ~"hello"} = response(Loan, none, ~"")
      end || _ <- lists:seq(1, 5)],
     #{ejected := 0} = erlmcp_http_pool:info(Handle).
 
 streams_share_a_connection(Config) ->
     {_, Handle} = start(Config),
     Leases = [take(Handle, Kind) || _ <- lists:seq(1, 40), Kind <- [call, stream]],
-    [_] = lists:usort([gun(Lease) || Lease <- Leases]),
+    [_] = lists:usort([connection(Lease) || Lease <- Leases]),
     #{open := 1, busy := 80} = erlmcp_http_pool:info(Handle),
     [reusable(Lease) || Lease <- Leases],
     #{busy := 0} = erlmcp_http_pool:info(Handle).
@@ -336,7 +351,7 @@ streams_share_a_connection(Config) ->
 servers_limit_is_kept(Config) ->
     {_, Handle} = start(#{calls_per_connection => 3}, #{connections => 2}, Config),
     Leases = [take(Handle) || _ <- lists:seq(1, 6)],
-    PerConnection = maps:groups_from_list(fun gun/1, Leases),
+    PerConnection = maps:groups_from_list(fun connection/1, Leases),
     [3, 3] = [length(Group) || _ := Group <- PerConnection],
     timeout = refusal(Handle, call, 100),
     reusable(hd(Leases)),
@@ -358,9 +373,8 @@ killed_holder_leaves_the_others(Config) ->
     ok = killed(Taker),
     %% It keeps its seat, for its stream still runs.
     #{open := 1, busy := 2} = erlmcp_http_pool:info(Handle),
+    Alone = monitor(process, connection(Lease)),
     true = is_integer(exchange(Lease)),
-    Alone = monitor(process, gun(Lease)),
-    reusable(Lease),
     %% With the last of the others the connection ends, and with it the stream.
     receive {'DOWN', Alone, process, _, _} -> ok after ?TIMEOUT -> error(still_open) end,
     await(Handle, #{open => 0, busy => 0}).
@@ -370,7 +384,7 @@ holders_that_die_do_not_use_it_up(Config) ->
     Stays = take(Handle),
     Takers = [taker(Handle, call) || _ <- [1, 2, 3]],
     Leases = [begin {ok, Lease} = told(Taker), Lease end || Taker <- Takers],
-    [Gun] = lists:usort([gun(Lease) || Lease <- [Stays | Leases]]),
+    [Gun] = lists:usort([connection(Lease) || Lease <- [Stays | Leases]]),
     [ok = killed(Taker) || Taker <- Takers],
     await(Handle, #{open => 0}),
     reusable(Stays),
@@ -442,21 +456,48 @@ pauses_grow(_) ->
 
 %% Headers without an end cost the connection, not the memory.
 endless_headers_are_bounded(_) ->
-    {Listener, Port} = listener(),
-    Handle = pool({http, ~"127.0.0.1", Port}, #{}),
-    Lease = take(Handle),
-    {ok, Socket} = gen_tcp:accept(Listener, ?TIMEOUT),
-    _ = gun:get(gun(Lease), "/"),
-    Monitor = monitor(process, gun(Lease)),
-    ok = gen_tcp:send(Socket, ~"HTTP/1.1 200 OK\r\n"),
-    Line = [~"x: ", binary:copy(~"y", 10_000), ~"\r\n"],
-    true = flood(Socket, Line, 0) < 512 * 1024 * 1024,
-    receive {'DOWN', Monitor, process, _, _} -> ok after ?TIMEOUT -> error(still_open) end,
-    ok = erlmcp_http_pool:give_back(Lease, broken).
+    {Server, Roots} = certificates([{iPAddress, <<127, 0, 0, 1>>}]),
+    [begin
+         {Flood, Port} = flooding(Scheme, Server),
+         Handle = pool({Scheme, ~"127.0.0.1", Port}, Options),
+         Lease = take(Handle),
+         {ok, Loan} = asked(Lease, {get, ~"/"}, {[], ~""}),
+         {broken, _} = response(Loan, none, ~""),
+         _ = erlmcp_test_http:ended(connection(Lease)),
+         {sent, Sent} = erlmcp_test_http:ended(Flood),
+         true = Sent < 512 * 1024 * 1024
+     end || {Scheme, Options} <- [{http, #{}}, {https, #{protocols => [http],
+                                                         tls => [{cacerts, Roots}]}}]].
 
-flood(Socket, Line, Sent) ->
-    case gen_tcp:send(Socket, Line) of
-        ok -> flood(Socket, Line, Sent + iolist_size(Line));
+%% A process that serves one connection: a response whose head does not end.
+flooding(Scheme, Server) ->
+    {Module, Own} = case Scheme of
+        http -> {gen_tcp, []};
+        https -> {ssl, Server}
+    end,
+    Test = self(),
+    Pid = spawn(fun() ->
+        {ok, Listener} = Module:listen(0, [{ip, {127, 0, 0, 1}}, binary, {active, false} | Own]),
+        {ok, {_, Port}} = case Module of
+            gen_tcp -> inet:sockname(Listener);
+            ssl -> ssl:sockname(Listener)
+        end,
+        Test ! {self(), Port},
+        {ok, Accepted} = case Module of
+            gen_tcp -> gen_tcp:accept(Listener, ?TIMEOUT);
+            ssl -> {ok, Begun} = ssl:transport_accept(Listener, ?TIMEOUT),
+                   ssl:handshake(Begun, ?TIMEOUT)
+        end,
+        {ok, _} = Module:recv(Accepted, 0, ?TIMEOUT),
+        ok = Module:send(Accepted, ~"HTTP/1.1 200 OK\r\n"),
+        Line = [~"x: ", binary:copy(~"y", 10_000), ~"\r\n"],
+        exit({sent, flood(Module, Accepted, Line, 0)})
+    end),
+    receive {Pid, Port} -> {Pid, Port} after ?TIMEOUT -> error(not_listening) end.
+
+flood(Module, Socket, Line, Sent) ->
+    case Module:send(Socket, Line) of
+        ok -> flood(Module, Socket, Line, Sent + iolist_size(Line));
         {error, _} -> Sent
     end.
 
@@ -508,8 +549,7 @@ own_roots_are_trusted(Config) ->
     [begin
          Handle = pool({https, Host, Port}, #{tls => [{cacerts, Roots}]}),
          Lease = take(Handle),
-         true = is_integer(exchange(Lease)),
-         reusable(Lease)
+         true = is_integer(exchange(Lease))
      end || Host <- [~"localhost", ~"127.0.0.1", {127, 0, 0, 1}]].
 
 wrong_host_is_refused(Config) ->
@@ -529,7 +569,7 @@ alpn_chooses(Config) ->
     {Port, Roots} = secure(named, Config),
     [begin
          Handle = pool({https, ~"localhost", Port}, Options#{tls => [{cacerts, Roots}]}),
-         {Protocol, #{protocol := Protocol}} = {Protocol, gun:info(gun(take(Handle)))}
+         {Protocol, #{protocol := Protocol}} = {Protocol, gun:info(connection(take(Handle)))}
      end || {Options, Protocol} <- [{#{}, http2}, {#{protocols => [http]}, http},
                                     {#{protocols => [http2]}, http2}]].
 

@@ -202,11 +202,14 @@ finish(Pid, Return) ->
     ok.
 
 -doc "Awaits the end of a process.".
--spec ended(pid()) -> Reason :: term().
+-spec ended(pid() | port()) -> Reason :: term().
 ended(Pid) ->
-    Monitor = monitor(process, Pid),
+    Monitor = case is_pid(Pid) of
+        true -> monitor(process, Pid);
+        false -> monitor(port, Pid)
+    end,
     receive
-        {'DOWN', Monitor, process, Pid, Reason} -> Reason
+        {'DOWN', Monitor, _, Pid, Reason} -> Reason
     after ?TIMEOUT ->
         error({still_alive, Pid})
     end.
