@@ -55,8 +55,8 @@ run(Call, Given, Owner, Instance) ->
     end.
 
 %% A client of a stateless revision that has asked for neither progress nor logs is told nothing.
-reporting(#{revision := '2026-07-28', log_level := undefined, progress_token := undefined} = Context,
-          Owner, _) when not is_map_key(task, Context) ->
+reporting(#{revision := '2026-07-28', log_level := undefined,
+            progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
     Context#{owner => Owner};
 reporting(Context, Owner, #{limits := Limits}) ->
     erlmcp_call:before_progress(Context#{owner => Owner, unread => erlmcp_unread:new(Limits)}).
