@@ -136,17 +136,26 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case erlmcp_json:decode(Bytes, Limits) of
-        {ok, Json} ->
-            admit(Json, byte_size(Bytes), Stream);
-        {error, Reason} ->
+message(Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance, identity := Identity} = Config,
+    case erlmcp_http_door:ask(Bytes, Headers, Flow, Instance) of
+        {refuse, Reply} -> perform([Reply], #{}, Stream);
+        Asked -> decoded(Asked, Bytes, Identity#{headers => Headers}, Stream)
+    end.
+
+decoded(Asked, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+    case {erlmcp_json:decode(Bytes, Limits), Asked} of
+        {{ok, Json}, unread} ->
+            admit(Json, byte_size(Bytes), Envelope, Stream);
+        {{ok, Json}, {ok, Admitted}} ->
+            handle(Json, Admitted, Envelope, Stream);
+        {{error, Reason}, _} ->
+            _ = [ok = erlmcp_entrance:forgo(Admitted) || {ok, Admitted} <- [Asked]],
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
-    #{instance := Instance, identity := Identity} = Config,
-    Envelope = Identity#{headers => Headers},
+admit(Json, Bytes, #{headers := Headers} = Envelope, #stream{flow = Flow} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Envelope, Stream);
