@@ -111,11 +111,10 @@ run(Call, Owner, Instance) ->
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
-admitted(#{id := Id, context := #{revision := Revision} = Context} = Call, Owner, Instance) ->
+admitted(#{id := Id, context := Context} = Call, Owner, Instance) ->
     {Outcome, Answer} =
         try
-            Given = bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance),
-            {Given, answer(Given, Id, Revision)}
+            bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance)
         catch
             error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
             throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
@@ -135,22 +134,26 @@ outcome(Call, Context, Owner, Instance) ->
     erlmcp_rounds:run(Call, Context, Owner, Instance).
 
 %% What is too large is told in the log, where who can mend it looks; it need not be its caller.
-bounded({ok, Result}, Id, #{method := Method} = Context, #{key := Key, limits := Limits}) ->
-    #{reply_bytes := Max} = Limits,
-    case erlmcp_reply:bounded(message(Result, Id), Max) of
+bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
+        #{key := Key, limits := #{reply_bytes := Max}}) ->
+    Message = message(Result, Id),
+    case erlmcp_reply:bounded(Message, Max) of
         ok ->
-            {ok, Result};
+            {Outcome, encoded(Message, Id)};
         {too_large, Size} ->
             Told = #{what => reply_too_large, method => Method, target => target(Context)},
             Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}),
             ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
-            {error, erlmcp_reply:too_large(Size, Max, #{incident => Incident})}
+            refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision)
     end;
-bounded({error, Refusal}, _, _, #{limits := #{reply_bytes := Max}}) ->
+bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
     case byte_size(erlmcp_refusal:message(Refusal)) of
-        Size when Size > Max -> {error, erlmcp_reply:too_large(Size, Max, #{})};
-        _ -> {error, Refusal}
+        Size when Size > Max -> refused(erlmcp_reply:too_large(Size, Max, #{}), Id, Revision);
+        _ -> refused(Refusal, Id, Revision)
     end.
+
+refused(Refusal, Id, Revision) ->
+    {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
 
 %% Of a task its result is kept alone.
 message(Result, task) -> Result;
@@ -158,13 +161,14 @@ message(Result, Id) -> erlmcp_message:result(Id, Result).
 
 %% In one binary already here: what is wrong with a result shows while its call can still fail.
 %% Nobody waits for the answer of a task; its keeper stores what it is.
-answer({ok, Result}, task, _) ->
-    Bytes = iolist_to_binary(Result),
+encoded(Message, task) ->
+    Bytes = iolist_to_binary(Message),
     {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
+encoded(Message, _) ->
+    {reply, 200, iolist_to_binary(Message)}.
+
 answer({error, Refusal}, task, _) ->
     {reply, error, Refusal};
-answer({ok, Result}, Id, _) ->
-    {reply, 200, iolist_to_binary(erlmcp_message:result(Id, Result))};
 answer({error, Refusal}, Id, Revision) ->
     {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal, Revision),
     {reply, Status, iolist_to_binary(Bytes)}.
@@ -179,7 +183,7 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
                                             method => Method, target => Target}),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
-    {{error, Refusal}, answer({error, Refusal}, Id, Revision)}.
+    refused(Refusal, Id, Revision).
 
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).

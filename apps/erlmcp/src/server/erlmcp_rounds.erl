@@ -33,34 +33,47 @@ run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
     Reporting = reporting(Context, Owner, Instance),
     go_on(?ROUNDS, Continue, Call, Reporting, Instance);
-run(#{input := Input} = Call, Given, Owner, Instance) ->
+run(#{input := #{state := _} = Input} = Call, Given, Owner, Instance) ->
     Context = reporting(Given, Owner, Instance),
     maybe
-        ok ?= arguments(Call, Context, Instance),
-        {ok, Brought, Unasked} ?= brought(Input, Call),
-        round(?ROUNDS, Call#{input := #{responses => Unasked}}, maps:merge(Context, Brought),
-              Instance)
+        ok ?= timed(Call, Context, Instance, fun(_) -> arguments(Call, Context) end),
+        {ok, Brought} ?= brought(Input, Call),
+        round(?ROUNDS, Call#{input := #{responses => #{}}}, maps:merge(Context, Brought), Instance)
+    end;
+run(Call, Given, Owner, Instance) ->
+    Context = reporting(Given, Owner, Instance),
+    %% One deadline for both: a timer costs as much as most arguments do.
+    Called = timed(Call, Context, Instance, fun(Deadline) ->
+        maybe
+            ok ?= arguments(Call, Context),
+            {returned, handle(Call, Context, Deadline)}
+        end
+    end),
+    case Called of
+        {returned, Return} -> returned(Return, ?ROUNDS, Call, Context, Instance);
+        Unfit -> Unfit
     end.
 
+%% A client of a stateless revision that has asked for neither progress nor logs is told nothing.
+reporting(#{revision := '2026-07-28', log_level := undefined,
+            progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
+    Context#{owner => Owner};
 reporting(Context, Owner, #{limits := Limits}) ->
     erlmcp_call:before_progress(Context#{owner => Owner, unread => erlmcp_unread:new(Limits)}).
 
-arguments(#{definition := #{input_validator := Validator}, arguments := Arguments} = Call, Context,
-          Instance) ->
-    timed(Call, Context, Instance, fun(_) ->
-        erlmcp_tool_schema:check_arguments(Arguments, Validator, Context)
-    end);
-arguments(_, _, _) ->
+arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
+    erlmcp_tool_schema:check_arguments(Arguments, Validator, Context);
+arguments(_, _) ->
     ok.
 
 round(0, _, _, _) ->
     error({bad_return, input_required, too_many_rounds});
-round(Left, #{definition := #{handler := Handler}, arguments := Arguments} = Call, Context,
-      Instance) ->
-    Return = timed(Call, Context, Instance, fun(Deadline) ->
-        Handler(Arguments, Context#{deadline => Deadline})
-    end),
+round(Left, Call, Context, Instance) ->
+    Return = timed(Call, Context, Instance, fun(Deadline) -> handle(Call, Context, Deadline) end),
     returned(Return, Left, Call, Context, Instance).
+
+handle(#{definition := #{handler := Handler}, arguments := Arguments}, Context, Deadline) ->
+    Handler(Arguments, Context#{deadline => Deadline}).
 
 returned({input_required, #{} = Requests}, Left, #{kind := Kind} = Call, Context, Instance) when
     map_size(Requests) > 0, Kind =/= completion
@@ -141,7 +154,7 @@ sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
     Plain = term_to_binary({Expires, Asked, State}, [{compressed, 1}]),
     erlmcp_seal:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys).
 
-%% What a client brought back, for the handler, and the answers that it brought unasked.
+%% What a client brought back, for the handler.
 brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
     maybe
         {ok, Plain} ?= erlmcp_seal:open(Sealed, bound(Call), Keys),
@@ -149,15 +162,13 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
         {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
-        {ok, with_state(State, #{input => Answers}), #{}}
+        {ok, with_state(State, #{input => Answers})}
     else
         {error, _} = Error ->
             Error;
         _ ->
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
-    end;
-brought(#{responses := Responses}, _) ->
-    {ok, #{}, Responses}.
+    end.
 
 %% What a state is good for: this request, with these arguments, of this client.
 bound(#{arguments := Arguments, context := Context}) ->

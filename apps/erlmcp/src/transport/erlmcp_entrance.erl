@@ -9,7 +9,7 @@ like others: those that may not enter are refused in its answer.
 """.
 
 -export([connect/3, leave/1]).
--export([flow/2, enter/4, effects/2, forgo/1]).
+-export([flow/2, enter/4, enter_unread/3, effects/2, forgo/1]).
 
 -export_type([flow/0, admitted/0]).
 
@@ -79,8 +79,17 @@ whole(Json, Bytes, Flow, Instance) ->
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
 
-one(Json, Bytes, Flow, #{gate := Gate} = Instance) ->
-    case erlmcp_gate:enter(Gate, #{flow => Flow, kind => kind(Json), bytes => Bytes}) of
+-doc "The same for a request of so many bytes, before it is decoded.".
+-spec enter_unread(Bytes :: non_neg_integer(), flow(), erlmcp_instance:instance()) ->
+    {ok, admitted()} | {refuse, erlmcp_refusal:refusal()}.
+enter_unread(Bytes, Flow, Instance) ->
+    place(request, Bytes, Flow, Instance).
+
+one(Json, Bytes, Flow, Instance) ->
+    place(kind(Json), Bytes, Flow, Instance).
+
+place(Kind, Bytes, Flow, #{gate := Gate} = Instance) ->
+    case erlmcp_gate:enter(Gate, #{flow => Flow, kind => Kind, bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->

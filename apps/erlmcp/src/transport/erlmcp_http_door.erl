@@ -4,7 +4,7 @@ What HTTP has of its own at a server's gate: requests that are refused on their 
 of their bodies is read; principals that come with a request and not with a connection; statuses.
 """.
 
--export([knock/4, told/2, refused/5]).
+-export([knock/4, told/2, ask/4, refused/5]).
 
 %% Principals of one connection that are counted. Who has more is a proxy.
 -define(PRINCIPALS, 100).
@@ -73,6 +73,29 @@ unavailable(Refusal) ->
         429 -> erlmcp_refusal:with_status(503, Refusal);
         _ -> Refusal
     end.
+
+-doc """
+Asks for a place for a request before it is read, where requests find none: its head says that it is
+a stateless request, and its id stands where clients write it. What cannot be told so is `unread`.
+""".
+-spec ask(binary(), Headers :: #{binary() => binary()}, erlmcp_entrance:flow(),
+          erlmcp_instance:instance()) ->
+    unread | {ok, erlmcp_entrance:admitted()} | {refuse, erlmcp_reply:reply()}.
+ask(Bytes, #{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Flow,
+    #{gate := Gate} = Instance) when
+    Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers)
+->
+    maybe
+        true ?= erlmcp_gate:is_pressed(Gate),
+        {ok, Id} ?= erlmcp_message:first_id(Bytes),
+        {refuse, Refusal} ?= erlmcp_entrance:enter_unread(byte_size(Bytes), Flow, Instance),
+        {refuse, erlmcp_reply:refuse(Id, Refusal)}
+    else
+        {ok, _} = Entered -> Entered;
+        _ -> unread
+    end;
+ask(_, _, _, _) ->
+    unread.
 
 -doc """
 The answer to a message that may not enter. A session's client is told under 200, as of any other

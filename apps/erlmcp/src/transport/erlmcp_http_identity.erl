@@ -14,7 +14,7 @@ Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
 
 -behaviour(cowboy_stream).
 
--export([config/1]).
+-export([config/1, unasked/2]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -export_type([config/0]).
@@ -58,6 +58,26 @@ config(Options) ->
       auth => Auth, scopes => Scopes, implied => maps:get(implied_scopes, Options, #{}),
       metadata => erlmcp_http_metadata:new(Auth, maps:get(protected_resource, Options, #{}), Scopes,
                                            [Path | lists:sublist(SsePaths, 1)])}.
+
+-doc """
+Who comes with a head, where that is known and the same for all that have it, as the configuration
+of the next handler: a listener that asks nobody, and a head that is not refused.
+""".
+-spec unasked(cowboy_req:req(), cowboy:opts()) -> {ok, erlmcp_http_stream:config()} | unknown.
+unasked(#{headers := Headers} = Request, #{erlmcp_identity := #{auth := none} = Asked} = Options) ->
+    #{erlmcp := #{instance := #{limits := Limits}}} = Options,
+    #{scopes := Needed} = Asked,
+    #{scopes := Scopes} = Identity = erlmcp_auth:anonymous(),
+    maybe
+        ok ?= from_here(Request, Asked, maps:get(~"origin", Headers, undefined)),
+        ok ?= erlmcp_scope:check(Needed, Scopes),
+        ok = erlmcp_heap:bound_connection(Limits),
+        {ok, with_identity(Identity, Request, Options)}
+    else
+        {error, _} -> unknown
+    end;
+unasked(_, _) ->
+    unknown.
 
 -doc false.
 init(StreamId, #{path := Path, method := Method} = Request, Options) ->
@@ -171,11 +191,14 @@ forgotten({ended, Commands}) -> {Commands, #refused{body = none}}.
 
 %% The next handler has the identity with its configuration, and how a request of it is refused that
 %% lacks scopes.
-enter(StreamId, Identity, Request, #{erlmcp := Config} = Options) ->
-    Insufficient = fun(Needed) -> insufficient(Needed, Identity, Request, Options) end,
+enter(StreamId, Identity, Request, Options) ->
     Extra = #{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Identity]},
-    Known = Config#{identity => Identity, insufficient => Insufficient},
+    Known = with_identity(Identity, Request, Options),
     passed(cowboy_stream:init(StreamId, Request, Options#{erlmcp := Known}), Extra).
+
+with_identity(Identity, Request, #{erlmcp := Config} = Options) ->
+    Insufficient = fun(Needed) -> insufficient(Needed, Identity, Request, Options) end,
+    Config#{identity => Identity, insufficient => Insufficient}.
 
 passed({Commands, Next}, Extra) when map_size(Extra) =:= 0 ->
     {Commands, #entered{next = Next, extra = Extra}};

@@ -28,6 +28,9 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 %% The process has nothing to do and hibernates, and this is what it does when it wakes.
 -type rest() :: {idle, fun(() -> rest() | no_return())}.
 
+%% What a head comes to: of itself, or as a request for the stream handlers.
+-type request() :: erlmcp_http_ready:ready() | map().
+
 -record(plain, {
     parent :: pid(),
     ref :: ranch:ref(),
@@ -38,13 +41,13 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     %% what all requests of the connection have in common
     request :: map(),
     %% of the last request, whose head the next one's often is
-    head = none :: none | {Head :: binary(), map(), Length :: non_neg_integer()},
+    head = none :: none | {Head :: binary(), Length :: non_neg_integer(), request()},
     buffer = <<>> :: binary(),
     %% milliseconds: when the first byte of an unfinished request came
     since = none :: none | integer(),
     children = cowboy_children:init() :: term(),
     number = ?FIRST :: pos_integer(),
-    stream = none :: none | {cowboy_stream:streamid(), Handler :: term()},
+    stream = none :: none | {cowboy_stream:streamid(), cowboy_stream | erlmcp_http_ready, term()},
     %% of the answer: nothing, its head (with its length, or in chunks), all
     sent = nothing :: nothing | length | chunks | all,
     closing = false :: boolean()
@@ -110,7 +113,7 @@ loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
 go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Plain);
 go_on(Plain) -> loop(Plain).
 
-patience(#plain{stream = {_, _}}) -> infinity;
+patience(#plain{stream = {_, _, _}}) -> infinity;
 patience(#plain{since = none, idle_ms = Idle}) -> Idle;
 patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
 
@@ -157,7 +160,7 @@ arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
             loop(Plain#plain{buffer = Behind})
     end.
 
-next(#plain{buffer = Buffer, head = {Head, Request, Length}} = Plain) ->
+next(#plain{buffer = Buffer, head = {Head, Length, Request}} = Plain) ->
     Size = byte_size(Head),
     case Buffer of
         <<Head:Size/binary, "\r\n\r\n", Body:Length/binary, Rest/binary>> ->
@@ -178,13 +181,19 @@ read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
                     Request = Common#{headers => Headers, host => Host,
                                       port => port(Port, Common), has_body => Length > 0,
                                       body_length => Length},
-                    request(Request, Body, Plain#plain{buffer = Rest,
-                                                       head = {Head, Request, Length}});
+                    Ready = ready(Request, Options),
+                    request(Ready, Body, Plain#plain{buffer = Rest, head = {Head, Length, Ready}});
                 _ ->
                     unfinished(Plain)
             end;
         more -> unfinished(Plain);
         other -> hand_over(Plain)
+    end.
+
+ready(Request, Options) ->
+    case erlmcp_http_ready:new(Request, Options) of
+        none -> Request;
+        Ready -> Ready
     end.
 
 port(undefined, #{scheme := ~"http"}) -> 80;
@@ -194,24 +203,29 @@ port(Port, _) -> Port.
 unfinished(#plain{since = none} = Plain) -> loop(Plain#plain{since = now_ms()});
 unfinished(Plain) -> loop(Plain).
 
-request(Request, Body, #plain{number = Id, options = Options} = Plain) ->
+request(#{} = Request, Body, #plain{number = Id, options = Options} = Plain) ->
     Asked = Request#{streamid => Id, body => Body},
+    begin_stream(cowboy_stream, [Id, Asked, Options], Plain);
+request(Ready, Body, #plain{number = Id} = Plain) ->
+    begin_stream(erlmcp_http_ready, [Id, Body, Ready], Plain).
+
+begin_stream(Module, [Id, Asked, Known] = Arguments, #plain{options = Options} = Plain) ->
     Begun = Plain#plain{number = Id + 1, since = none, sent = nothing},
-    try cowboy_stream:init(Id, Asked, Options) of
+    try Module:init(Id, Asked, Known) of
         {Commands, Handler} ->
-            go_on(commands(Commands, Begun#plain{stream = {Id, Handler}}))
+            go_on(commands(Commands, Begun#plain{stream = {Id, Module, Handler}}))
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(init, [Id, Asked, Options], Class, Reason, Stacktrace, Options),
+            ok = failed(init, Arguments, Class, Reason, Stacktrace, Options),
             _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Begun),
             ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Begun)
     end.
 
 %% What is told to the stream.
 
-told(Id, Message, #plain{stream = {Id, Handler}, options = Options} = Plain) ->
-    try cowboy_stream:info(Id, Message, Handler) of
-        {Commands, Next} -> commands(Commands, Plain#plain{stream = {Id, Next}})
+told(Id, Message, #plain{stream = {Id, Module, Handler}, options = Options} = Plain) ->
+    try Module:info(Id, Message, Handler) of
+        {Commands, Next} -> commands(Commands, Plain#plain{stream = {Id, Module, Next}})
     catch
         Class:Reason:Stacktrace ->
             ok = failed(info, [Id, Message, Handler], Class, Reason, Stacktrace, Options),
@@ -235,7 +249,7 @@ commands([{response, Status, Headers, Body} | Commands], #plain{sent = nothing} 
     commands(Commands, sent(Status, Headers, Body, Plain));
 commands([stop | _], Plain) ->
     stopped(normal, Plain);
-commands([{spawn, Pid, Shutdown} | Commands], #plain{stream = {Id, _}} = Plain) ->
+commands([{spawn, Pid, Shutdown} | Commands], #plain{stream = {Id, _, _}} = Plain) ->
     Children = cowboy_children:up(Plain#plain.children, Pid, Id, Shutdown),
     commands(Commands, Plain#plain{children = Children});
 commands([{headers, Status, Headers} | Commands], #plain{sent = nothing} = Plain) ->
@@ -296,7 +310,7 @@ stopped(Reason, #plain{sent = nothing} = Plain) ->
 stopped(Reason, #plain{sent = chunks} = Plain) ->
     ok = chunk(fin, <<>>, 0, Plain),
     stopped(Reason, Plain#plain{sent = all});
-stopped(Reason, #plain{stream = {Id, _}, children = Children, closing = Closing} = Plain) ->
+stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closing} = Plain) ->
     ok = terminate_stream(Reason, Plain),
     Rested = Plain#plain{stream = none, children = cowboy_children:shutdown(Children, Id)},
     %% What has a length and less than that can only be cut.
@@ -307,8 +321,8 @@ stopped(Reason, #plain{stream = {Id, _}, children = Children, closing = Closing}
 
 terminate_stream(_, #plain{stream = none}) ->
     ok;
-terminate_stream(Reason, #plain{stream = {Id, Handler}, options = Options}) ->
-    try cowboy_stream:terminate(Id, Reason, Handler) of
+terminate_stream(Reason, #plain{stream = {Id, Module, Handler}, options = Options}) ->
+    try Module:terminate(Id, Reason, Handler) of
         _ -> ok
     catch
         Class:Why:Stacktrace ->

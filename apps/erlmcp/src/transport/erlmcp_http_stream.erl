@@ -12,10 +12,10 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 -behaviour(cowboy_stream).
 
--export([config/2]).
+-export([config/2, new/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
--export_type([config/0]).
+-export_type([config/0, stream/0]).
 
 -type config() :: #{
     instance := erlmcp_instance:instance(),
@@ -54,6 +54,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     unsaid = [] :: [fun(() -> ok)]
 }).
 
+-opaque stream() :: #stream{}.
+
 -doc "What the streams of a listener share.".
 -spec config(map(), erlmcp_instance:instance()) -> config().
 config(Options, #{limits := Limits} = Instance) ->
@@ -63,11 +65,34 @@ config(Options, #{limits := Limits} = Instance) ->
       path => Path, plain => erlmcp_http_plain_head:patterns(Path),
       message_bytes => Max, receive_timeout_ms => Timeout}.
 
+-doc "What the head of a POST request comes to, of whichever request; or its refusal.".
+-spec new(cowboy_req:req(), config()) -> {ok, stream()} | {error, erlmcp_refusal:refusal()}.
+new(#{method := ~"POST", peer := {Ip, _}} = Request, #{path := Path} = Config) ->
+    maybe
+        {ok, {post, Accept}} ?= erlmcp_http_request:check(Request, Path, Config),
+        #stream{principal = Principal} = Stream = stream(none, Request, Config),
+        {ok, Stream#stream{accept = Accept, flow = erlmcp_entrance:flow(Principal, Ip)}}
+    end.
+
+-doc "Serves a request with that head, whose body is here.".
+-spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->
+    {cowboy_stream:commands(), stream()}.
+serve(StreamId, Body, Request, #stream{accept = Accept, principal = Principal} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    case erlmcp_http_door:knock({post, Accept}, Request, Principal, Instance) of
+        ok ->
+            message(Body, Stream#stream{owner = {self(), {self(), StreamId}}});
+        {refuse, Refusal, Headers} ->
+            {erlmcp_http_response:refuse(Refusal, undefined, Headers), Stream}
+    end.
+
+stream(StreamId, #{headers := Headers}, #{identity := #{principal := Principal}} = Config) ->
+    #stream{owner = {self(), {self(), StreamId}}, config = Config, headers = Headers,
+            principal = Principal}.
+
 -doc false.
-init(StreamId, #{headers := Headers} = Request, #{erlmcp := Config}) ->
-    #{path := Path, identity := #{principal := Principal}} = Config,
-    Owner = {self(), {self(), StreamId}},
-    Stream = #stream{owner = Owner, config = Config, headers = Headers, principal = Principal},
+init(StreamId, Request, #{erlmcp := #{path := Path} = Config}) ->
+    #stream{owner = Owner} = Stream = stream(StreamId, Request, Config),
     case erlmcp_http_request:check(Request, Path, Config) of
         {ok, Asked} ->
             enter(Asked, Request, Stream);
@@ -111,17 +136,26 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case erlmcp_json:decode(Bytes, Limits) of
-        {ok, Json} ->
-            admit(Json, byte_size(Bytes), Stream);
-        {error, Reason} ->
+message(Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance, identity := Identity} = Config,
+    case erlmcp_http_door:ask(Bytes, Headers, Flow, Instance) of
+        {refuse, Reply} -> perform([Reply], #{}, Stream);
+        Asked -> decoded(Asked, Bytes, Identity#{headers => Headers}, Stream)
+    end.
+
+decoded(Asked, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+    case {erlmcp_json:decode(Bytes, Limits), Asked} of
+        {{ok, Json}, unread} ->
+            admit(Json, byte_size(Bytes), Envelope, Stream);
+        {{ok, Json}, {ok, Admitted}} ->
+            handle(Json, Admitted, Envelope, Stream);
+        {{error, Reason}, _} ->
+            _ = [ok = erlmcp_entrance:forgo(Admitted) || {ok, Admitted} <- [Asked]],
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
-    #{instance := Instance, identity := Identity} = Config,
-    Envelope = Identity#{headers => Headers},
+admit(Json, Bytes, #{headers := Headers} = Envelope, #stream{flow = Flow} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Envelope, Stream);

@@ -16,6 +16,7 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 -behaviour(cowboy_stream).
 
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
+-export([in_pieces/1, ended/2]).
 
 %% Bytes that cowboy is given at once.
 -define(PIECE, 65_536).
@@ -72,17 +73,19 @@ cut(Limit, #unread{key = Key} = Unread) ->
      Unread#unread{waiting = queue:new()}}.
 
 -doc false.
-terminate(StreamId, Reason, #unread{next = Next} = Unread) ->
+terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
     ok = counted(StreamId, 0),
     _ = untimed(Unread),
-    case Reason of
-        {socket_error, timeout, _} ->
-            #unread{key = Key, limits = #{send_timeout_ms := Limit}} = Unread,
-            erlmcp_slow_consumer:cut(Key, Limit);
-        _ ->
-            ok
-    end,
+    ok = ended(Reason, #{key => Key, limits => Limits}),
     cowboy_stream:terminate(StreamId, Reason, Next).
+
+-doc "A stream is over, maybe because its client took nothing of a piece for too long.".
+-spec ended(cowboy_stream:reason(), #{key := reference(), limits := erlmcp_options:limits(),
+                                      atom() => term()}) -> ok.
+ended({socket_error, timeout, _}, #{key := Key, limits := #{send_timeout_ms := Limit}}) ->
+    erlmcp_slow_consumer:cut(Key, Limit);
+ended(_, _) ->
+    ok.
 
 -doc false.
 early_error(StreamId, Reason, Request, Response, Options) ->
@@ -92,7 +95,7 @@ early_error(StreamId, Reason, Request, Response, Options) ->
 said(Commands, _, #unread{version = Version} = Unread) when Version =/= 'HTTP/2' ->
     %% A piece waits for the socket, and there is no other stream that would wait with it. What is
     %% not the last has another behind it, soon: a comment at least.
-    {lists:append([ending(Command) || Command <- Commands]), Unread};
+    {in_pieces(Commands), Unread};
 said(Commands, StreamId, #unread{size = Before} = Unread) ->
     case sorted(lists:append([pieces(Command) || Command <- Commands]), Unread, []) of
         {Now, #unread{size = Size} = Kept} when Size > Before ->
@@ -103,6 +106,13 @@ said(Commands, StreamId, #unread{size = Before} = Unread) ->
         {Now, Kept} ->
             {Now, Kept}
     end.
+
+-doc "What is said on HTTP/1.1, as the connection is to have it.".
+-spec in_pieces(cowboy_stream:commands()) -> cowboy_stream:commands().
+in_pieces([{response, _, _, <<Body/binary>>}, stop] = Commands) when byte_size(Body) =< ?PIECE ->
+    Commands;
+in_pieces(Commands) ->
+    lists:append([ending(Command) || Command <- Commands]).
 
 ending({data, nofin, _} = Command) -> [Command];
 ending(Command) -> pieces(Command).

@@ -7,7 +7,7 @@ as iodata ready for the wire.
 Source: specification, "Base protocol / Messages", of each revision.
 """.
 
--export([parse/1]).
+-export([parse/1, first_id/1]).
 -export([result/2, error/2, notification/2, request/3, batch/1]).
 
 -export_type([id/0, message/0]).
@@ -19,6 +19,9 @@ Source: specification, "Base protocol / Messages", of each revision.
     | {response, id(), {ok, term()} | {error, term()}}
     | {batch, [term(), ...]}
     | {invalid, id() | undefined, erlmcp_refusal:refusal()}.
+
+%% Digits of an id that is looked for: such a number is a small one.
+-define(FIRST_ID, 15).
 
 -doc """
 The message that a decoded JSON value is. What is no message is `invalid`, with the id where one
@@ -56,6 +59,20 @@ parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->
     {invalid, Id, not_a_message(Message)};
 parse(Message) ->
     {invalid, undefined, not_a_message(Message)}.
+
+-doc """
+The id of a request whose bytes begin with it, as those of most clients do: for who does not want to
+read the rest. Nothing is said of the rest.
+""".
+-spec first_id(binary()) -> {ok, id()} | unseen.
+first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);
+first_id(_) -> unseen.
+
+first_id(<<$0, C, _/binary>>, 0, 0) when C =/= $, -> unseen;
+first_id(<<C, Rest/binary>>, Digits, Id) when C >= $0, C =< $9, Digits < ?FIRST_ID ->
+    first_id(Rest, Digits + 1, Id * 10 + C - $0);
+first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id};
+first_id(_, _, _) -> unseen.
 
 wrong_params() ->
     erlmcp_refusal:new(field_type_mismatch, ~"params: expected an object", #{code => -32602}).

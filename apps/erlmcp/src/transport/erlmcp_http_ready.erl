@@ -1,0 +1,50 @@
+-module(erlmcp_http_ready).
+-moduledoc """
+Plain requests that have a head in common: what it comes to is found out once, and each of them is
+served from there. To the connection it is a stream as cowboy's are, without the handlers that stand
+before `m:erlmcp_http_stream`, whose answer would be the same each time.
+
+There is none where a listener asks who comes, since that may be another with the same head, nor
+where it has HTTP+SSE, and none for a head that is refused.
+""".
+
+-export([new/2, init/3, info/3, terminate/3]).
+
+-export_type([ready/0, state/0]).
+
+-opaque ready() :: {cowboy_req:req(), erlmcp_instance:instance(), erlmcp_http_stream:stream()}.
+-opaque state() :: {erlmcp_instance:instance(), erlmcp_http_stream:stream()}.
+
+-doc "What the head of a request comes to, for the calling process, its connection's.".
+-spec new(cowboy_req:req(), cowboy:opts()) -> ready() | none.
+new(Request, #{stream_handlers := [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
+               erlmcp := #{instance := Instance}} = Options) ->
+    maybe
+        {ok, Config} ?= erlmcp_http_identity:unasked(Request, Options),
+        {ok, Stream} ?= erlmcp_http_stream:new(Request, Config),
+        {Request, Instance, Stream}
+    else
+        _ -> none
+    end;
+new(_, _) ->
+    none.
+
+-doc "A request with that head, and this body.".
+-spec init(cowboy_stream:streamid(), binary(), ready()) -> {cowboy_stream:commands(), state()}.
+init(StreamId, Body, {Request, Instance, Stream}) ->
+    said(erlmcp_http_stream:serve(StreamId, Body, Request, Stream), Instance).
+
+-doc "What the stream is told.".
+-spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
+info(StreamId, Message, {Instance, Stream}) ->
+    said(erlmcp_http_stream:info(StreamId, Message, Stream), Instance).
+
+said({Commands, Stream}, Instance) ->
+    {erlmcp_http_unread:in_pieces(Commands), {Instance, Stream}}.
+
+-doc "The stream is over.".
+-spec terminate(cowboy_stream:streamid(), cowboy_stream:reason(), state()) -> ok.
+terminate(StreamId, Reason, {Instance, Stream}) ->
+    ok = erlmcp_http_unread:ended(Reason, Instance),
+    _ = erlmcp_http_stream:terminate(StreamId, Reason, Stream),
+    ok.
