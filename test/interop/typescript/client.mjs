@@ -489,8 +489,9 @@ async function visit(target, mode) {
     await check('closes', async () => {
         const start = Date.now();
         await client.close();
-        // The client closes stdin and waits 2 s before it kills.
-        assert.ok(Date.now() - start < 1900, `after ${Date.now() - start} ms`);
+        // The client closes stdin, waits 2 s, asks the program to end, and kills it 2 s later. How
+        // soon it ends by itself is a suite's; here the machine may be busy with the other peers.
+        assert.ok(Date.now() - start < 3900, `after ${Date.now() - start} ms`);
     });
 }
 

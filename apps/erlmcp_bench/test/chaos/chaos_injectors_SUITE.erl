@@ -12,6 +12,8 @@ said.
          a_proxy_adds_latency/1]).
 -export([kept/1]).
 
+-define(WAIT, 60_000).
+
 suite() ->
     [{timetrap, {minutes, 4}}].
 
@@ -86,7 +88,7 @@ a_namespace_has_a_link(_) ->
         {ok, Target} = erlmcp_bench_target:start(#{host => Host, prefix => Prefix}),
         Url = erlmcp_bench_target:url(Target),
         {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
-        {ok, _} = echo(Client),
+        {ok, _} = echo(Client, ?WAIT),
         ok = erlmcp_chaos_namespaces:down(Link),
         {error, _} = echo(Client),
         ok = erlmcp_chaos_namespaces:up(Link),
@@ -101,7 +103,10 @@ a_namespace_has_a_link(_) ->
     end).
 
 echo(Client) ->
-    erlmcp_client:call_tool(Client, ~"echo", #{text => ~"there"}, #{timeout => 1_000}).
+    echo(Client, 1_000).
+
+echo(Client, Milliseconds) ->
+    erlmcp_client:call_tool(Client, ~"echo", #{text => ~"there"}, #{timeout => Milliseconds}).
 
 network({A, B, C, _}) -> io_lib:format("~b.~b.~b.", [A, B, C]).
 
@@ -160,9 +165,9 @@ a_proxy_adds_latency(_) ->
                 erlmcp_chaos_toxiproxy:proxy(Toxiproxy, erlmcp_bench_target:address(http, Target)),
             Url = iolist_to_binary(io_lib:format("http://~s:~b/mcp", [inet:ntoa(Ip), Port])),
             {ok, Client} = erlmcp_client:start_link({http, Url, #{}}),
-            {ok, _} = echo(Client),
+            {ok, _} = echo(Client, ?WAIT),
             ok = erlmcp_chaos_toxiproxy:add(Toxiproxy, Proxy, {latency, 300}),
-            {Us, {ok, _}} = timer:tc(fun() -> echo(Client) end),
+            {Us, {ok, _}} = timer:tc(fun() -> echo(Client, ?WAIT) end),
             true = Us >= 300_000,
             ok = erlmcp_chaos_toxiproxy:remove(Toxiproxy, Proxy),
             ok = erlmcp_client:stop(Client),
