@@ -53,8 +53,9 @@ complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """
-A result object with these members. For a stateless revision it also has `resultType` and the
-server's identity, given encoded, in `_meta`. A value may be `{encoded, Json}` already.
+A result object with these members. Their names are the protocol's, which go as they are. For a
+stateless revision it also has `resultType` and the server's identity, given encoded, in `_meta`. A
+value may be `{encoded, Json}` already.
 """.
 -spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(),
              ServerMeta :: iodata()) -> iodata().
@@ -65,14 +66,14 @@ object(Members, Revision, ServerMeta) ->
 -spec object(complete | task, [{binary(), term() | {encoded, iodata()}}],
              erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Type, Members, Revision, ServerMeta) ->
-    Fields = [[json:encode(Key), $:, value(Value)] || {Key, Value} <- Members],
-    case erlmcp_revision:era(Revision) of
-        stateless ->
-            [type(Type), ServerMeta,
-             [[$,, Field] || Field <- Fields], $}];
-        session ->
-            [${, lists:join($,, Fields), $}]
+    case {erlmcp_revision:era(Revision), Members} of
+        {stateless, _} -> [type(Type), ServerMeta | more(Members)];
+        {session, [{Name, Value} | More]} -> [~"{\"", Name, ~"\":", value(Value) | more(More)];
+        {session, []} -> ~"{}"
     end.
+
+more([]) -> [$}];
+more([{Name, Value} | More]) -> [~",\"", Name, ~"\":", value(Value) | more(More)].
 
 type(complete) -> ~"{\"resultType\":\"complete\",\"_meta\":";
 type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
@@ -97,14 +98,14 @@ missing_resource(Uri, Revision) ->
                          status => 400, data => #{~"uri" => Uri}}).
 
 tool({error, Text}, _, _) when is_binary(Text) ->
-    [{~"content", [erlmcp_content:text(Text)]}, {~"isError", true}];
+    [{~"content", alone(Text)}, {~"isError", true}];
 tool({error, [_ | _] = Content}, _, Context) ->
     [{~"content", content(Content, Context)}, {~"isError", true}];
 tool({structured, Value}, Definition, Context) ->
     structured(Value, Definition, Context);
 tool(Text, Definition, Context) when is_binary(Text) ->
     ok = promised(none, Definition, Context),
-    [{~"content", [erlmcp_content:text(Text)]}];
+    [{~"content", alone(Text)}];
 tool(Content, Definition, Context) when is_list(Content) ->
     ok = promised(none, Definition, Context),
     [{~"content", content(Content, Context)}];
@@ -123,11 +124,15 @@ promised(Content, Definition, #{revision := Revision}) ->
 structured(Value, Definition, #{revision := Revision} = Context) ->
     Text = iolist_to_binary(json:encode(Value)),
     ok = promised(Text, Definition, Context),
-    Content = {~"content", [erlmcp_content:text(Text)]},
+    Content = {~"content", alone(Text)},
     case erlmcp_revision:structured(Value, Revision) of
         true -> [Content, {~"structuredContent", Value}];
         false -> [Content]
     end.
+
+%% One text, the content of most results: `[erlmcp_content:text(Text)]`, encoded.
+alone(Text) ->
+    {encoded, [~"[{\"type\":\"text\",\"text\":", json:encode(Text), ~"}]"]}.
 
 content(Items, #{revision := Revision}) ->
     [item(Item, Revision) || Item <- Items].
