@@ -121,11 +121,11 @@ the processes that work by the clock.
 -spec worked() -> non_neg_integer().
 worked() ->
     {All, _} = erlang:statistics(exact_reductions),
-    All - lists:sum([Reductions
-                     || Pid <- processes(),
-                        {Module, init, 1} <- [proc_lib:translate_initial_call(Pid)],
-                        lists:member(Module, ?BY_THE_CLOCK),
-                        {reductions, Reductions} <- [process_info(Pid, reductions)]]).
+    All - trunc(lists:sum([Reductions
+                           || Pid <- processes(),
+                              {Module, init, 1} <- [proc_lib:translate_initial_call(Pid)],
+                              lists:member(Module, ?BY_THE_CLOCK),
+                              {reductions, Reductions} <- [process_info(Pid, reductions)]])).
 
 -doc "Sends so many bytes at once to a port of this machine, as often as it can; says how often.".
 -spec send(inet:port_number(), Bytes :: pos_integer(), Milliseconds :: pos_integer()) ->

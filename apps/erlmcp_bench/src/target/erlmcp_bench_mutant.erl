@@ -25,7 +25,7 @@ place(_) -> {erlmcp_message, result, 2}.
 install(Mutant) ->
     {Module, Function, Arity} = place(Mutant),
     ok = begin_counting(),
-    erlmcp_bench_wrapping:around(Module, [{{Function, Arity}, {?MODULE, broken, Mutant}}]).
+    ok = erlmcp_bench_wrapping:around(Module, [{{Function, Arity}, {?MODULE, broken, Mutant}}]).
 
 %% What counts and what leaks belongs to the node, not to who breaks it.
 begin_counting() ->
