@@ -21,7 +21,9 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 -define(EXPIRED, {auth_expired, 401, ~"invalid_token"}).
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 
--include("every_issuer.hrl").
+-define(PEER, issuer).
+-define(PEER_MODULE, erlmcp_test_issuer).
+-include("every_case.hrl").
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->

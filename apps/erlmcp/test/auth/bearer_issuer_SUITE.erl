@@ -20,7 +20,9 @@ changes its keys. HTTP to it is real.
 -define(EXPIRED, {auth_expired, 401, ~"invalid_token"}).
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 
--include("every_issuer.hrl").
+-define(PEER, issuer).
+-define(PEER_MODULE, erlmcp_test_issuer).
+-include("every_case.hrl").
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->

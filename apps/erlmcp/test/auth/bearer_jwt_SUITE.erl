@@ -21,7 +21,9 @@ or none.
 -define(UNAVAILABLE, {dependency_unavailable, 503, none}).
 -define(HS_CLAIMS, [~"iss", ~"sub", ~"aud", ~"exp", ~"nbf", ~"iat"]).
 
--include("every_issuer.hrl").
+-define(PEER, issuer).
+-define(PEER_MODULE, erlmcp_test_issuer).
+-include("every_case.hrl").
 
 %% A listener's, with these options beside or in place of a source of JWTs.
 handle(Options, Config) ->

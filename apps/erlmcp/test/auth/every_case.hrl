@@ -1,4 +1,5 @@
-%% What the suites of bearer tokens share: every case has an authorization server of its own.
+%% What the suites of tokens share: every case has a server of its own, of the module ?PEER_MODULE,
+%% in the configuration as ?PEER.
 
 all() ->
     [Name || {Name, 1} <- ?MODULE:module_info(exports),
@@ -11,9 +12,9 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 init_per_testcase(_, Config) ->
-    [{issuer, erlmcp_test_issuer:start()} | Config].
+    [{?PEER, ?PEER_MODULE:start()} | Config].
 
 end_per_testcase(_, Config) ->
-    erlmcp_test_issuer:stop(issuer(Config)).
+    ?PEER_MODULE:stop(?PEER(Config)).
 
-issuer(Config) -> proplists:get_value(issuer, Config).
+?PEER(Config) -> proplists:get_value(?PEER, Config).

@@ -15,23 +15,9 @@ followed without a bound.
 
 -define(BODY_BYTES, 1_048_576).
 
-all() ->
-    [Name || {Name, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Name, [module_info, init_per_suite, end_per_suite])].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_testcase(_, Config) ->
-    [{peer, oauth_peer:start()} | Config].
-
-end_per_testcase(_, Config) ->
-    oauth_peer:stop(peer(Config)).
-
-peer(Config) -> proplists:get_value(peer, Config).
+-define(PEER, peer).
+-define(PEER_MODULE, oauth_peer).
+-include("every_case.hrl").
 
 settings() -> settings(10_000).
 

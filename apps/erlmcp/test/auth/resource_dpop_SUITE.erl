@@ -17,7 +17,9 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 
 -define(URL, ~"https://mcp.example/mcp").
 
--include("every_issuer.hrl").
+-define(PEER, issuer).
+-define(PEER_MODULE, erlmcp_test_issuer).
+-include("every_case.hrl").
 
 %% Keys that are given: nobody waits, and no process is needed.
 handle(Options, Config) ->

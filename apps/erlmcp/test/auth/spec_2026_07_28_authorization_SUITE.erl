@@ -37,23 +37,9 @@ server on real sockets. Each case quotes what it proves.
 -define(ROOT_PRM, ~"/.well-known/oauth-protected-resource").
 -define(METADATA, ~"/.well-known/oauth-authorization-server").
 
-all() ->
-    [Name || {Name, 1} <- ?MODULE:module_info(exports),
-             not lists:member(Name, [module_info, init_per_suite, end_per_suite])].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([gun, jose, cowboy, inets], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_testcase(_, Config) ->
-    [{peer, oauth_peer:start()} | Config].
-
-end_per_testcase(_, Config) ->
-    oauth_peer:stop(peer(Config)).
-
-peer(Config) -> proplists:get_value(peer, Config).
+-define(PEER, peer).
+-define(PEER_MODULE, oauth_peer).
+-include("every_case.hrl").
 
 started(Options, Peer) ->
     {ok, Authorizer} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
