@@ -29,6 +29,8 @@ ran, garbage was collected and ports were at work, and reductions.
 %% None of its processes waits for another, and no other thread is woken.
 -define(FLAGS, ["+S", "1:1"]).
 -define(TIMEOUT_MS, 30_000).
+%% Requests of which some were under way at either end.
+-define(FEWEST, 100).
 %% What takes less may have been too short; loads are stopped before the longest.
 -define(SHORT_MS, 10_000).
 -define(LONGEST_MS, 3_600_000).
@@ -73,9 +75,9 @@ node_of(Target, Function) ->
 since(Before, After) ->
     #{Name => Later - map_get(Name, Before) || Name := Later <- After}.
 
-%% In hundredths of a second, so that a short time may have none.
+%% Processor time is told in hundredths of a second, so that a short time may have none.
 told(Count, #{cpu_us := Cpu, awake_ns := Awake} = Taken, More)
-  when Count > 0, Cpu > 0, Awake > 0 ->
+  when Count >= ?FEWEST, Cpu > 0, Awake > 0 ->
     {ok, maps:merge(shares(Count, Taken), More)};
 told(_, _, _) ->
     nothing.
@@ -123,7 +125,7 @@ metered(Unit, Functions, #{measure_ms := Milliseconds} = Plan) ->
             {Earlier, Before} = readings(Target, Load),
             receive after Time -> ok end,
             case readings(Target, Load) of
-                {Earlier, _} ->
+                {Later, _} when Later - Earlier < ?FEWEST ->
                     nothing;
                 {Later, After} ->
                     {ok, #{Function => per_request(Unit, Entries, map_get(Function, Before),
@@ -173,7 +175,7 @@ under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
         Measured
     end.
 
-%% On a busy machine nothing may happen in a short time.
+%% On a busy machine little may happen in a short time.
 long_enough(Milliseconds, Measure) ->
     case Measure(Milliseconds) of
         {ok, _} = Measured -> Measured;
