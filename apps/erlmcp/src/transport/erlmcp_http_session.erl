@@ -1,13 +1,15 @@
 -module(erlmcp_http_session).
 -moduledoc """
 The requests that name an HTTP session and carry no message: GET, for the session's stream, and
-DELETE, its end. What they answer is cowboy's commands.
+DELETE, its end, whose answers are cowboy's commands. And what a session's messages ask of it at
+once: what it watches, and places for the calls of a batch.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
 """.
 
 -export([find/3, get/4, delete/3, gone/0]).
+-export([watch/2, batched/3]).
 
 -type found() :: {Id :: binary(), pid(), erlmcp_engine:session()} | unknown.
 
@@ -62,3 +64,39 @@ delete(Id, Principal, Instance) ->
 -spec gone() -> erlmcp_refusal:refusal().
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
+
+-doc "The session watches a resource, or does so no longer: the answer.".
+-spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()},
+            {Id :: binary(), pid(), erlmcp_engine:session()}) -> erlmcp_reply:reply().
+watch({subscribe, Id, Uri}, {_, Pid, Session}) ->
+    watched(erlmcp_session:subscribe(Pid, Uri), Id, Session);
+watch({unsubscribe, Id, Uri}, {_, Pid, Session}) ->
+    watched(erlmcp_session:unsubscribe(Pid, Uri), Id, Session).
+
+watched(ok, Id, _) ->
+    erlmcp_reply:result(Id, ~"{}");
+watched({error, Refusal}, Id, #{revision := Revision}) ->
+    erlmcp_reply:refuse(Id, Refusal, Revision).
+
+-doc """
+An item of a session's batch: its calls count like others, and what is neither a call nor an answer
+is done.
+""".
+-spec batched(erlmcp_engine:effect(), {Id :: binary(), pid(), erlmcp_engine:session()},
+              erlmcp_instance:instance()) -> erlmcp_engine:effect().
+batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
+    case erlmcp_session:take_calls(SessionId, 1, Instance) of
+        ok ->
+            Item;
+        {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
+            erlmcp_reply:refuse(Id, Refusal, Revision)
+    end;
+batched({Watching, _, _} = Watch, Session, _) when
+    Watching =:= subscribe; Watching =:= unsubscribe
+->
+    watch(Watch, Session);
+batched({listen, #{id := Id}}, _, _) ->
+    erlmcp_batch:refuse_listen(Id);
+batched(Item, _, _) ->
+    Item.

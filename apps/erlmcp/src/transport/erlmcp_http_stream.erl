@@ -217,10 +217,10 @@ perform([accepted], _, Stream) ->
 perform([{response, Id, Outcome} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
     ok = erlmcp_session:response(Pid, Id, Outcome),
     perform(Effects, Headers, Stream);
-perform([{subscribe, Id, Uri}], _, #stream{session = {_, Pid, _}} = Stream) ->
-    {subscribed(erlmcp_session:subscribe(Pid, Uri), Id, Stream), Stream};
-perform([{unsubscribe, Id, Uri}], _, #stream{session = {_, Pid, _}} = Stream) ->
-    {subscribed(erlmcp_session:unsubscribe(Pid, Uri), Id, Stream), Stream};
+perform([{Watching, _, _} = Watch], _, #stream{session = Session} = Stream) when
+    Watching =:= subscribe; Watching =:= unsubscribe
+->
+    perform([erlmcp_http_session:watch(Watch, Session)], #{}, Stream);
 perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
     Refusal = erlmcp_refusal:new(invalid_header, ~"Accept: expected text/event-stream",
                                  #{status => 406}),
@@ -249,39 +249,14 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
             ok = erlmcp_call:leave(Call),
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
     end;
-perform([{batch, Items}], _, #stream{session = {_, Pid, _}, owner = Owner} = Stream) ->
-    #stream{config = #{calls := Known}} = Stream,
-    Ready = [batched(Item, Stream) || Item <- Items],
+perform([{batch, Items}], _, #stream{session = {_, Pid, _} = Session, owner = Owner} = Stream) ->
+    #stream{config = #{instance := Instance, calls := Known}} = Stream,
+    Ready = [erlmcp_http_session:batched(Item, Session, Instance) || Item <- Items],
     _ = erlmcp_batch:start(Ready, Known, Owner, of_calls(Stream)),
     {[], Stream#stream{call = {session, Pid}}}.
 
 of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
-
-%% The calls of a batch count like others; what is neither a call nor an answer is done at once.
-batched({call, #{id := Id} = Call} = Item, #stream{session = {SessionId, _, Session}} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
-    case erlmcp_session:take_calls(SessionId, 1, Instance) of
-        ok -> Item;
-        {error, Refusal} ->
-            ok = erlmcp_call:leave(Call),
-            erlmcp_reply:refuse(Id, Refusal, map_get(revision, Session))
-    end;
-batched({subscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
-    reply(erlmcp_session:subscribe(Pid, Uri), Id, Revision);
-batched({unsubscribe, Id, Uri}, #stream{session = {_, Pid, #{revision := Revision}}}) ->
-    reply(erlmcp_session:unsubscribe(Pid, Uri), Id, Revision);
-batched({listen, #{id := Id}}, _) ->
-    erlmcp_batch:refuse_listen(Id);
-batched(Item, _) ->
-    Item.
-
-subscribed(Result, Id, #stream{session = {_, _, #{revision := Revision}}} = Stream) ->
-    {reply, Status, Bytes} = reply(Result, Id, Revision),
-    answer(Status, #{}, Bytes, Stream).
-
-reply(ok, Id, _) -> erlmcp_reply:result(Id, ~"{}");
-reply({error, Refusal}, Id, Revision) -> erlmcp_reply:refuse(Id, Refusal, Revision).
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},

@@ -484,7 +484,7 @@ kept_events_are_bounded_in_number(_) ->
 
 kept_events_are_bounded_in_bytes(_) ->
     %% A log message of this kind is 90 bytes and its text.
-    Text = binary:copy(~"x", 60_000),
+    Text = binary:copy(~"x", 10_000),
     bounded(#{stored_bytes => 31_000}, [Text, Text, Text]).
 
 bounded(Limits, Texts) ->
