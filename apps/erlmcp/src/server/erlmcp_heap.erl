@@ -1,10 +1,13 @@
 -module(erlmcp_heap).
 -moduledoc "How much memory the processes of a server start with, and may have.".
 
--export([first_words/0, max_of_call/1, bound_connection/1]).
+-export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1]).
 
 %% Words. One small request fits without a collection; see the ratio of bench/echo.sh without it.
 -define(FIRST, 987).
+%% Words of a connection that has many calls at once: what one message leaves is a part of it, and
+%% what the calls need is not copied for every few of them.
+-define(BUSY, 16_000).
 %% Bytes of a connection's memory beside several messages.
 -define(SPARE, 16_000_000).
 
@@ -34,6 +37,15 @@ bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := U
             _ = process_flag(max_heap_size, max_heap(Words)),
             ok
     end.
+
+-doc "Whether the calling process, a connection's, has so much to do that a larger heap pays.".
+-spec busy_connection(boolean()) -> ok.
+busy_connection(Busy) ->
+    _ = process_flag(min_heap_size, case Busy of
+        true -> ?BUSY;
+        false -> ?FIRST
+    end),
+    ok.
 
 -if(?OTP_RELEASE >= 28).
 max_heap(Words) ->

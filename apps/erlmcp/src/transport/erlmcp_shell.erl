@@ -25,6 +25,8 @@ deadlines. When the channel is lost, its calls are ended.
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
+%% As many of them at once mean that its client does not wait for each answer.
+-define(MANY, 16).
 %% Milliseconds without a message after which the process hibernates.
 -define(IDLE, 5000).
 
@@ -35,7 +37,8 @@ deadlines. When the channel is lost, its calls are ended.
     connection :: erlmcp_connection:connection(),
     receive_timeout :: timeout(),
     timer :: undefined | reference(),
-    input = open :: open | ended
+    input = open :: open | ended,
+    busy = false :: boolean()
 }).
 
 -doc """
@@ -53,8 +56,14 @@ loop(Shell) ->
     receive
         Message -> handle(Message, Shell)
     after ?IDLE ->
-        proc_lib:hibernate(?MODULE, resume, [Shell])
+        proc_lib:hibernate(?MODULE, resume, [busy(false, Shell)])
     end.
+
+busy(Busy, #shell{busy = Busy} = Shell) ->
+    Shell;
+busy(Busy, Shell) ->
+    ok = erlmcp_heap:busy_connection(Busy),
+    Shell#shell{busy = Busy}.
 
 -doc false.
 -spec resume(#shell{}) -> ok.
@@ -64,7 +73,10 @@ resume(Shell) ->
 handle(Message, Shell) ->
     case gather(Message, [], Shell, ?GATHER) of
         {lost, Next} -> stop(Next);
-        {Out, Next} -> written(write(Out, Next), Next)
+        {Out, Left, Next} when Left =< ?GATHER - ?MANY ->
+            written(write(Out, Next), busy(true, Next));
+        {Out, _, Next} ->
+            written(write(Out, Next), Next)
     end.
 
 %% What is in the mailbox already is handled before anything is written.
@@ -80,10 +92,10 @@ gather(Message, Out, Shell, Left) ->
             receive
                 More -> gather(More, [Out, Bytes], Next, Left - 1)
             after 0 ->
-                {[Out, Bytes], Next}
+                {[Out, Bytes], Left, Next}
             end;
         {Bytes, Next} ->
-            {[Out, Bytes], Next}
+            {[Out, Bytes], Left, Next}
     end.
 
 step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
