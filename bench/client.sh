@@ -16,6 +16,11 @@
 #   ERLMCP_BENCH     the transports to measure (default: http1 http2 stdio tcp)
 #   ERLMCP_CLIENTS   the clients (default: erlmcp go typescript python)
 #
+# `socket` and `gun` are clients too, if they are asked for, and are not held against ours: what is
+# beneath it, the same request in a loop on a bare socket (HTTP/1.1), and by gun, which is what
+# HTTP/2 and TLS go by here. `ERLMCP_BENCH="http1 http2" ERLMCP_CLIENTS="erlmcp gun socket go"
+# bench/client.sh` shows what of a call is ours.
+#
 # A client is started as `CLIENT TARGET ERA CALLERS SECONDS`; it warms up for 1.5 seconds, and
 # prints the number of calls, the seconds they took together, the microseconds of CPU time, and the
 # median and 99th percentile of a call's microseconds.
@@ -32,7 +37,7 @@ scripts/build.sh >&2
 peers=$(scripts/peers.sh go typescript python2)
 work=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
-erlc -o "$work" bench/client/bench_client.erl
+erlc -o "$work" bench/client/bench_client.erl bench/client/bench_floor.erl
 # The client's imports are looked up from where it lies.
 ln -s "$peers/typescript/node_modules" "$work/node_modules"
 cp bench/client/client.mjs "$work/"
@@ -56,8 +61,9 @@ await "$tcp_port"
 # target TRANSPORT CLIENT: nothing where the client has no such transport.
 target() {
     case $1-$2 in
+        stdio-socket | stdio-gun) ;;
         http1-*) echo "http://127.0.0.1:$http_port/mcp" ;;
-        http2-erlmcp | http2-go) echo "h2+http://127.0.0.1:$http_port/mcp" ;;
+        http2-erlmcp | http2-go | http2-gun) echo "h2+http://127.0.0.1:$http_port/mcp" ;;
         stdio-*) echo "$work/server" ;;
         tcp-erlmcp) echo "tcp://127.0.0.1:$tcp_port" ;;
     esac
@@ -66,15 +72,17 @@ target() {
 # measure CLIENT TARGET ERA CALLERS
 measure() {
     case $1 in
-        # As bin/erlmcp starts it: a scheduler that waits busily is time of no call's.
-        erlmcp) set -- env "ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib" erl +sbwt none \
-            +sbwtdcpu none +sbwtdio none -noinput -pa "$work" \
-            -eval "bench_client:main([\"$2\", \"$3\", \"$4\", \"$seconds\"]), halt()." ;;
+        erlmcp) set -- node "bench_client:main([\"$2\", \"$3\", \"$4\", \"$seconds\"])" ;;
+        socket | gun)
+            set -- node "bench_floor:main([\"$1\", \"$2\", \"$3\", \"$4\", \"$seconds\"])" ;;
         go) set -- "$work/client" "$2" "$3" "$4" "$seconds" ;;
         typescript) set -- "$peers/bin/node" "$work/client.mjs" "$2" "$3" "$4" "$seconds" ;;
         python) set -- "$peers/python2/bin/python" bench/client/client.py "$2" "$3" "$4" \
             "$seconds" ;;
     esac
+    # As bin/erlmcp starts it: a scheduler that waits busily is time of no call's.
+    [ "$1" != node ] || set -- env "ERL_LIBS=${REBAR_BASE_DIR:-_build}/default/lib" erl \
+        +sbwt none +sbwtdcpu none +sbwtdio none -noinput -pa "$work" -eval "$2, halt()."
     timeout 120 "$@" 2>"$work/err" || { cat "$work/err" >&2; return 1; }
 }
 
@@ -114,7 +122,7 @@ awk '
         for (i = 1; i <= n; i++) {
             split(order[i], part, " ")
             r[order[i]] = median(rate[order[i]]); c[order[i]] = median(cpu[order[i]])
-            if (part[2] != "erlmcp") {
+            if (part[2] !~ /^(erlmcp|socket|gun)$/) {
                 if (r[order[i]] > best[part[1]]) best[part[1]] = r[order[i]]
                 if (!(part[1] in least) || c[order[i]] < least[part[1]])
                     least[part[1]] = c[order[i]]

@@ -1,7 +1,7 @@
 -module(bench_client).
 -moduledoc "This project's client, as `bench/client.sh` measures it, which says what is printed.".
 
--export([main/1]).
+-export([main/1, measure/3]).
 
 -define(WARM_UP, 1500).
 
@@ -13,18 +13,28 @@ main([Target, Era, Callers, Seconds]) ->
                 capabilities => #{}},
     {ok, Client} = erlmcp_client:start_link(target(Target, list_to_integer(Callers), Options)),
     {ok, _} = erlmcp_client:server(Client),
+    ok = measure(Callers, Seconds, fun() -> fun() -> call(Client) end end),
+    erlmcp_client:stop(Client).
+
+call(Client) ->
+    {ok, #{~"content" := [#{~"text" := ~"hello"}]}} =
+        erlmcp_client:call_tool(Client, ~"echo", #{~"text" => ~"hello"}),
+    ok.
+
+-doc "Measures what each of the callers makes for itself, a call; and prints what came of it.".
+-spec measure(Callers :: string(), Seconds :: string(), fun(() -> fun(() -> ok))) -> ok.
+measure(Callers, Seconds, Make) ->
     Number = list_to_integer(Callers),
-    _ = run(Client, Number, ?WARM_UP),
+    _ = run(Make, Number, ?WARM_UP),
     Start = erlang:monotonic_time(microsecond),
     Before = cpu(),
-    Took = run(Client, Number, round(list_to_float(Seconds) * 1000)),
+    Took = run(Make, Number, round(list_to_float(Seconds) * 1000)),
     Spent = cpu() - Before,
     Wall = (erlang:monotonic_time(microsecond) - Start) / 1.0e6,
     Count = length(Took),
     Sorted = lists:sort(Took),
     io:format("~b ~.3f ~b ~b ~b~n", [Count, Wall, Spent, lists:nth(Count div 2 + 1, Sorted),
-                                     lists:nth(Count * 99 div 100 + 1, Sorted)]),
-    erlmcp_client:stop(Client).
+                                     lists:nth(Count * 99 div 100 + 1, Sorted)]).
 
 target("tcp://" ++ Address, _, Options) ->
     [Host, Port] = string:split(Address, ":"),
@@ -44,18 +54,17 @@ cpu() ->
     10_000 * lists:sum([binary_to_integer(lists:nth(N, Fields)) || N <- [12, 13]]).
 
 %% The microseconds that each of the calls took.
-run(Client, Callers, Milliseconds) ->
+run(Make, Callers, Milliseconds) ->
     Now = erlang:monotonic_time(microsecond),
     End = Now + 1000 * Milliseconds,
-    Running = [spawn_monitor(fun() -> exit({took, calls(Client, Now, End, [])}) end)
+    Running = [spawn_monitor(fun() -> exit({took, calls(Make(), Now, End, [])}) end)
                || _ <- lists:seq(1, Callers)],
     lists:append([receive {'DOWN', Monitor, process, Pid, {took, Took}} -> Took end
                   || {Pid, Monitor} <- Running]).
 
 calls(_, Start, End, Took) when Start >= End ->
     Took;
-calls(Client, Start, End, Took) ->
-    {ok, #{~"content" := [#{~"text" := ~"hello"}]}} =
-        erlmcp_client:call_tool(Client, ~"echo", #{~"text" => ~"hello"}),
+calls(Call, Start, End, Took) ->
+    ok = Call(),
     Now = erlang:monotonic_time(microsecond),
-    calls(Client, Now, End, [Now - Start | Took]).
+    calls(Call, Now, End, [Now - Start | Took]).
