@@ -18,8 +18,9 @@
 # measured, and their status and size are checked while it is. Connections are in use for a second
 # before what they do counts. CPU time is what the system says of the server's processes.
 #
-# With three rounds or more the medians go into bench/baselines, and docs/performance.md is made of
-# it; the table is printed in any case.
+# The results are in bench/results/peers, and a table of them is printed. Those of three rounds or
+# more go into bench/baselines, of which docs/performance.md is made. They have to be of one commit:
+# nothing may be committed or changed meanwhile.
 #
 #   ERLMCP_BENCH     the workloads of bench/peers/bench_peers.erl to measure (default: all)
 #   ERLMCP_SERVERS   the servers to measure (default: erlmcp rmcp go typescript python nginx)
@@ -154,7 +155,8 @@ start_nginx() {
     at nginx "http://127.0.0.1:$port/"
 }
 
-results=$WORK/results
+results=bench/results/peers
+rm -rf "$results"
 echo "$rounds rounds, $seconds s a measurement; $(nproc) cores;" \
     "load before: $(cut -d ' ' -f 1 /proc/loadavg)"
 status=0

@@ -44,7 +44,7 @@ end
 
 function request()
     sent = sent + 1
-    if began == 0 and sent % 16 == 0 and now() >= from then
+    if began == 0 and now() >= from then
         began, cpu, before = now(), os.clock(), sent
     end
     if alone then return alone end

@@ -215,7 +215,7 @@ is_asleep(Pid) ->
     end.
 
 -doc false.
--spec publish() -> ok.
+-spec publish() -> ok | {error, term()}.
 publish() ->
     erlmcp:add(erlmcp_bench_host:server(), tool,
                #{name => ~"published", handler => fun(_, _) -> ~"done" end}).
