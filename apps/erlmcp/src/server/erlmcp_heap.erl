@@ -3,7 +3,7 @@
 
 -export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1]).
 
-%% Words. One small request fits without a collection; see the ratio of bench/echo.sh without it.
+%% Words. One small request fits without a collection; see what bench/peers.sh says without it.
 -define(FIRST, 987).
 %% Words of a connection that has many calls at once: what one message leaves is a part of it, and
 %% what the calls need is not copied for every few of them.
