@@ -20,7 +20,8 @@ import (
 // Kept-alive connections of an open loop: as many requests may be at the server at once.
 const callers = 1000
 
-var arguments = map[string]string{"echo": `{"text":"hello"}`, "burn": `{}`, "sleep": `{}`}
+var arguments = map[string]string{"echo": `{"text":"hello"}`, "burn": `{}`, "burn10": `{}`,
+	"sleep": `{}`}
 
 func main() {
 	log.SetFlags(0)
@@ -90,6 +91,10 @@ func overload(address, pid, tool string, length time.Duration) {
 	}
 	hangUp(connections)
 	fmt.Printf("  CPU time of the server: a result %.0f us, a refusal %.0f us\n", result, refusal)
+	part := refusal / result
+	left := func(times float64) float64 { return max(0, (1-times*part)/(1-part)) }
+	fmt.Printf("  what such refusals leave of the peak: 2x %.2f, 5x %.2f, 10x %.2f\n",
+		left(2), left(5), left(10))
 }
 
 // What a principal that floods leaves to nine others, which ask for half of what there is.

@@ -1,7 +1,7 @@
 -module(overload_server).
 -moduledoc """
-The server of `bench/overload.sh` and `bench/slow.sh`: tools that cost almost nothing, 2 ms of CPU
-time, or 20 ms of waiting, and one with a large answer. A bearer token is its bearer's name.
+The server of `bench/overload.sh` and `bench/slow.sh`: tools that cost almost nothing, 2 or 10 ms of
+CPU time, or 20 ms of waiting, and one with a large answer. A bearer token is its bearer's name.
 """.
 
 -export([main/1]).
@@ -16,6 +16,7 @@ main([Port]) ->
         name => ~"overload", version => ~"1.0.0",
         tools => [tool(~"echo", fun(#{~"text" := Text}, _) -> Text end),
                   tool(~"burn", fun(_, _) -> burn(Turns), ~"done" end),
+                  tool(~"burn10", fun(_, _) -> burn(5 * Turns), ~"done" end),
                   tool(~"sleep", fun(_, _) -> timer:sleep(20), ~"done" end),
                   tool(~"large", fun(_, _) -> Large end)],
         listen => [{http, #{port => list_to_integer(Port), authenticate => fun authenticate/1}}]}),

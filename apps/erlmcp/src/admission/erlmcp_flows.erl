@@ -116,8 +116,12 @@ length(#{waiting := Waiting}) ->
 -doc "How many turns there are at most until one that comes to this flow now has its own.".
 -spec ahead(Flow :: term(), flows()) -> non_neg_integer().
 ahead(Flow, #{flows := Known} = Flows) ->
-    {Own, _, _} = maps:get(Flow, Known, {0, none, none}),
-    min(?MODULE:length(Flows), (Own + 1) * map_size(Known)).
+    case maps:get(Flow, Known, none) of
+        none ->
+            min(?MODULE:length(Flows), map_size(Known));
+        {Own, _, _} when is_integer(Own) ->
+            min(?MODULE:length(Flows), (Own + 1) * map_size(Known))
+    end.
 
 -doc "How many turns there are until each flow had one.".
 -spec round(flows()) -> non_neg_integer().

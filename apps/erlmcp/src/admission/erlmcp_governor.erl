@@ -8,12 +8,13 @@ Where all calls wait for something else, none begins and nothing is seen of the 
 starts a process of its own each time, and sees how long that waits.
 
 It also says for how many requests there is room to wait. Where somebody always waited, for the
-quarter of the longest wait (`m:erlmcp_patience`), no more than will have a place in a tenth of it:
-those behind them would be refused when their time is over, by the queue, which costs more than to
-refuse them when they come. A tenant may have as many of them as there is room left for
-(`erlmcp_gate:room/2`): a flood takes half, and the other half is for the others. These are the
-dynamic thresholds of Choudhury and Hahne ("Dynamic Queue Length Thresholds for Shared-Memory Packet
-Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
+quarter of the longest wait (`m:erlmcp_patience`), no more than will have a place in two fifths of
+it, and when that has lasted for the longest wait, in a tenth: those behind them would be refused
+when their time is over, by the queue, which costs more than to refuse them when they come. A tenant
+may have as many of them as there is room left for (`erlmcp_gate:room/2`): a flood takes half, and
+the other half is for the others. These are the dynamic thresholds of Choudhury and Hahne ("Dynamic
+Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transactions on Networking 6.2,
+1998).
 """.
 
 -behaviour(gen_server).
@@ -32,7 +33,9 @@ Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
 -define(FIRST, 100).
 -define(FIRST_OF_SCHEDULER, 20).
 
-%% For what part of the longest wait there is room in a lasting overload.
+%% Of how many parts of the longest wait there is room for one, in an overload that may be a burst,
+%% and in one that lasts.
+-define(FIRST_PART, 2.5).
 -define(PART, 10).
 %% So many may wait in any case: what comes in one burst of a few callers.
 -define(ROOM, 60).
@@ -53,7 +56,8 @@ Switches", IEEE/ACM Transactions on Networking 6.2, 1998).
     at :: integer(),
     emptied :: integer(),
     pressed :: integer(),
-    lasting = false :: boolean()
+    %% since when there is an overload
+    overload = none :: none | integer()
 }).
 -type sums() :: #{
     started := non_neg_integer(), waited := non_neg_integer(), pressed := non_neg_integer(),
@@ -169,28 +173,30 @@ part(#{started := Started, done := Done, worked := Worked, reductions := All}) -
 room(#{pressed := true} = Window, Now, Governor) ->
     Took = Now - Governor#governor.at,
     overload(Window, max(1, Took), Governor#governor{pressed = Now, at = Now});
-room(_, Now, #governor{lasting = true, pressed = Pressed, gate = Gate} = Governor) ->
+room(_, Now, #governor{overload = none} = Governor) ->
+    Governor#governor{at = Now};
+room(_, Now, #governor{pressed = Pressed, gate = Gate} = Governor) ->
     case Now - Pressed > lasting(Gate) of
         true ->
             ok = erlmcp_gate:room(Gate, none),
-            Governor#governor{at = Now, lasting = false};
+            Governor#governor{at = Now, overload = none};
         false ->
             Governor#governor{at = Now}
-    end;
-room(_, Now, Governor) ->
-    Governor#governor{at = Now}.
-
-overload(#{started := Started}, Took, #governor{gate = Gate, at = Now} = Governor) ->
-    #governor{emptied = Emptied} = Governor,
-    case Governor#governor.lasting orelse Now - Emptied > lasting(Gate) of
-        true ->
-            #{bounds := #{queue_ms := Longest}} = Gate,
-            Served = Started * Longest div (?PART * Took),
-            ok = erlmcp_gate:room(Gate, max(?ROOM, Served)),
-            Governor#governor{lasting = true};
-        false ->
-            Governor
     end.
+
+overload(Window, Took, #governor{overload = none, gate = Gate, at = Now} = Governor) ->
+    case Now - Governor#governor.emptied > lasting(Gate) of
+        true -> overload(Window, Took, Governor#governor{overload = Now});
+        false -> Governor
+    end;
+overload(#{started := Started}, Took, #governor{overload = Since, at = Now} = Governor) ->
+    #governor{gate = #{bounds := #{queue_ms := Longest}} = Gate} = Governor,
+    Part = case Now - Since > Longest of
+        true -> ?PART;
+        false -> ?FIRST_PART
+    end,
+    ok = erlmcp_gate:room(Gate, max(?ROOM, trunc(Started * Longest / (Part * Took)))),
+    Governor.
 
 lasting(#{bounds := #{queue_ms := Longest}}) ->
     erlmcp_patience:lasting(Longest).

@@ -66,7 +66,8 @@ then, and so many turns are a round.
 """.
 -spec allowed(Now :: integer(), Since :: integer(), Round :: non_neg_integer(), patience()) ->
     pos_integer().
-allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} = Patience) ->
+allowed(Now, Since, Round, #{longest := Longest, empty := Empty, turn := Turn} = Patience)
+        when is_integer(Now - Turn), is_integer(Longest) ->
     Lasting = lasting(Longest),
     Standing = max(max(1, Longest div ?STANDING), Now - Turn),
     case {Now - Empty > Lasting, Now - Since > Lasting} of
