@@ -26,7 +26,7 @@ deadlines. When the channel is lost, its calls are ended.
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
 %% Milliseconds without a message after which the process hibernates.
--define(IDLE, 5000).
+-define(IDLE, 1000).
 
 -record(shell, {
     module :: module(),
