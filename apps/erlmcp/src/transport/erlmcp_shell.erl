@@ -28,7 +28,7 @@ deadlines. When the channel is lost, its calls are ended.
 %% As many of them at once mean that its client does not wait for each answer.
 -define(MANY, 16).
 %% Milliseconds without a message after which the process hibernates.
--define(IDLE, 5000).
+-define(IDLE, 1000).
 
 -record(shell, {
     module :: module(),

@@ -9,7 +9,8 @@ over TLS.
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
-         a_connection_that_is_to_close_does/1, what_is_read_is_what_stands_there/1]).
+         idle_connections_hibernate/1, a_connection_that_is_to_close_does/1,
+         what_is_read_is_what_stands_there/1]).
 
 -include_lib("proper/include/proper.hrl").
 
@@ -29,7 +30,7 @@ all() ->
 groups() ->
     Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
                    portions_are_put_together, slow_ones_are_waited_for, idle_connections_end,
-                   a_connection_that_is_to_close_does],
+                   idle_connections_hibernate, a_connection_that_is_to_close_does],
     [{clear, Connections}, {tls, Connections}].
 
 init_per_suite(Config) ->
@@ -178,6 +179,40 @@ idle_connections_end(Config) ->
          closed(Socket)
      end || Requests <- [0, 1]],
     erlmcp_test_http:stop(Server).
+
+%% What hibernates has forgotten what it was in, and still serves, leaves the server's gate, and
+%% ends when its time is over.
+idle_connections_hibernate(Config) ->
+    Short = started(#{receive_timeout_ms => 1_500}, Config),
+    Forgotten = connect(Short),
+    write(Forgotten, request()),
+    #{status := 200} = response(Forgotten),
+    #{pid := Supervisor} = Server = server(Config),
+    Socket = connect(Server),
+    write(Socket, request()),
+    #{status := 200} = response(Socket),
+    [Pid] = connections(Supervisor),
+    hibernated(Pid),
+    write(Socket, request()),
+    #{status := 200} = response(Socket),
+    Monitor = monitor(process, Pid),
+    {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Supervisor),
+    1 = erlmcp_gate:held(Gate, connections),
+    ok = close(Socket),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    0 = erlmcp_gate:held(Gate, connections),
+    closed(Forgotten),
+    erlmcp_test_http:stop(Short).
+
+connections(Supervisor) ->
+    [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    ranch:procs(Ref, connections).
+
+hibernated(Pid) ->
+    case process_info(Pid, current_function) of
+        {current_function, {erlang, hibernate, 3}} -> ok;
+        {current_function, _} -> receive after 20 -> hibernated(Pid) end
+    end.
 
 a_connection_that_is_to_close_does(Config) ->
     Socket = connect(server(Config)),

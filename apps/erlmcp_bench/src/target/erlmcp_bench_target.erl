@@ -28,7 +28,8 @@ with `call/4`.
     prepare => {module(), atom(), [term()]}}.
 
 %% As bin/erlmcp starts a server.
--define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none"]).
+-define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
+                "+MHsmbcs", "256", "+MHlmbcs", "256"]).
 -define(BOOT_MS, 60_000).
 -define(CALL_MS, 60_000).
 
