@@ -51,13 +51,15 @@ folder. The file of the servers has `{Name, Url, Pid}`, and of those on lines `{
 Arguments}` and `{{tcp, Name}, Arguments}`, for `bench/peers/rust/src/bin/lines.rs`.
 """.
 -spec measure([string()]) -> no_return().
-measure([File, Folder, Seconds, Only]) ->
+measure([File, Folder, Lasting, Only]) ->
+    Seconds = list_to_float(Lasting),
     {ok, _} = application:ensure_all_started(ssl),
     {ok, Terms} = file:consult(File),
     Servers = #{element(1, Term) => Term || Term <- Terms},
     Wanted = string:lexemes(Only, " "),
-    _ = [warmed(Server) || {Name, _, _} = Server <- Terms, Name =/= nginx, Name =/= erlmcp_tls],
-    Outcomes = [measured(Workload, Name, Server, Folder, list_to_float(Seconds), 2)
+    _ = [warmed(Server, Seconds) || {Name, _, _} = Server <- Terms,
+                                    Name =/= nginx, Name =/= erlmcp_tls],
+    Outcomes = [measured(Workload, Name, Server, Folder, Seconds, 2)
                 || #{id := Id, servers := Named} = Workload <- workloads(),
                    Wanted =:= [] orelse lists:member(atom_to_list(Id), Wanted),
                    {Name, Key} <- [named(One) || One <- Named],
@@ -72,15 +74,15 @@ keyed(#{how := lines, transport := Transport}, Servers) ->
 keyed(_, Servers) ->
     Servers.
 
-%% Code that is compiled while it runs, and memory that is taken once. Where it fails the server is
-%% measured all the same.
-warmed({Name, _, _} = Server) ->
+%% Code that is compiled while it runs (Node wants 10,000 requests), and memory that is taken once.
+%% Where it fails the server is measured all the same.
+warmed({Name, _, _} = Server, Seconds) ->
     Era = case lists:member(Name, [rmcp_sessionless, typescript_sessions, python_sessions]) of
               true -> session;
               false -> stateless
           end,
     Workload = #{how => wrk, connections => 64, request => {echo, 5}, era => Era},
-    tried(fun() -> figures(Workload, Server, 1.0) end, [~"warm-up of ", atom_to_list(Name)]).
+    tried(fun() -> figures(Workload, Server, Seconds) end, [~"warm-up of ", atom_to_list(Name)]).
 
 measured(#{id := Id} = Workload, Name, Server, Folder, Seconds, Tries) ->
     case tried(fun() -> figures(Workload, Server, Seconds) end,
