@@ -285,7 +285,7 @@ too_large_bodies(Config) ->
               flood(Socket, iolist_to_binary(chunk(spaces())), Size)
            end}]).
 
-%% What gun keeps of a head that does not end has its bound, and so has the time.
+%% What is kept of a head that does not end has its bound, and so has the time.
 too_large_heads(Config) ->
     Size = 209_715_200,
     each(Config, #{timeout => 10_000}, is({closed}),
