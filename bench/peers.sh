@@ -163,6 +163,8 @@ status=0
 for round in $(seq "$rounds"); do
     echo "round $round"
     : >"$WORK/servers"
+    # What a server of the round before said is not taken for this one's.
+    rm -f "$WORK"/*.log
     for server in $servers; do "start_$server"; done
     "${node[@]}" -run bench_peers measure "$WORK/servers" "$results" "$seconds" \
         "${ERLMCP_BENCH:-}" || status=1
