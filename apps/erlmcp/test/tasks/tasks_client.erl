@@ -6,7 +6,7 @@ tasks. The clients are those of `m:rounds_client`.
 
 -export([start/1, start/2, definitions/1, open/4]).
 -export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
-         sweep/1]).
+         waited_for/3, sweep/1]).
 
 -define(TIMEOUT, 30_000).
 -define(EXTENSION, #{~"io.modelcontextprotocol/tasks" => #{}}).
@@ -176,6 +176,15 @@ counts(Server) ->
 keeper(Server, Id) ->
     {ok, Keeper} = erlmcp_tasks:keeper(Id, instance(Server)),
     Keeper.
+
+-doc "Awaits that so many requests wait for the result of a task.".
+-spec waited_for(erlmcp_test_http:server(), Id :: binary(), Count :: pos_integer()) -> ok.
+waited_for(Server, Id, Count) ->
+    Fields = tuple_to_list(sys:get_state(keeper(Server, Id))),
+    case [Pid || Pids <- Fields, is_list(Pids), Pid <- Pids, is_pid(Pid)] of
+        Waiting when length(Waiting) =:= Count -> ok;
+        _ -> receive after 10 -> waited_for(Server, Id, Count) end
+    end.
 
 -doc "Has the server look now for what it looks for every few seconds.".
 -spec sweep(erlmcp_test_http:server()) -> ok.
