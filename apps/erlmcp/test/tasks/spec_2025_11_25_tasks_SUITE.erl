@@ -3,7 +3,8 @@
 Specification 2025-11-25, "Tasks", over HTTP and TCP: task-augmented tool calls in a session.
 """.
 
--export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([init_per_group/2, end_per_group/2,
          init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared_with_tools/1, tools_say_their_support/1,
          call_becomes_a_task/1, ttl_is_the_servers_to_override/1, wrong_task_is_refused/1,
