@@ -3,7 +3,7 @@
 # and the same requests: over HTTP/1.1 and TLS (wrk), HTTP/2 (h2load), stdio and TCP (`lines` of
 # bench/peers/rust). In turn, in several rounds; servers are started anew for each.
 #
-#   bench/peers.sh [SECONDS [ROUNDS]]     default: 4 seconds a measurement, 3 rounds: 25 minutes
+#   bench/peers.sh [SECONDS [ROUNDS]]     default: 4 seconds a measurement, 3 rounds
 #
 # The servers of bench/peers are built into the user's cache the first time, at the versions locked
 # there, with their fastest settings:
