@@ -200,7 +200,9 @@ The same of who waits, with what it holds as long as it does. Who comes later ha
 """.
 -spec queue(Held :: shares(), Waits :: shares(), books()) -> erlmcp_ledger:id().
 queue(Held, Waits, #{ledger := Ledger}) ->
-    Id = erlang:unique_integer([monotonic]),
+    %% The integers of other modifiers are others, but not other numbers; those of `write/2` begin
+    %% far below zero.
+    Id = erlang:unique_integer([monotonic, positive]),
     ok = erlmcp_ledger:write(Id, Held, Waits, Ledger),
     Id.
 

@@ -11,7 +11,8 @@ holders are killed, who has which turn in its queue, and how its books are set r
          a_refusal_takes_nothing/1, tools_have_bounds/1, networks_are_addresses/1]).
 -export([never_more_than_the_limit/1, killed_holders_hold_nothing/1,
          accounts_are_closed_when_idle/1, idle_accounts_are_exact/1, what_was_lost_is_found/1,
-         tickets_are_handed_over/1, generations_are_counted_apart/1]).
+         tickets_are_handed_over/1, tickets_have_their_own_rows/1,
+         generations_are_counted_apart/1]).
 -export([flows_take_turns/1, flows_have_equal_shares/1, who_asks_for_little_waits_little/1,
          those_that_stay_have_their_turns/1, ended_flows_are_forgotten/1,
          places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
@@ -28,7 +29,7 @@ all() ->
      a_refusal_takes_nothing, tools_have_bounds, networks_are_addresses,
      never_more_than_the_limit, killed_holders_hold_nothing, accounts_are_closed_when_idle,
      idle_accounts_are_exact, what_was_lost_is_found, tickets_are_handed_over,
-     generations_are_counted_apart,
+     tickets_have_their_own_rows, generations_are_counted_apart,
      flows_take_turns, flows_have_equal_shares, who_asks_for_little_waits_little,
      those_that_stay_have_their_turns, ended_flows_are_forgotten,
      places_go_to_those_that_wait, a_dead_one_waits_no_longer,
@@ -373,6 +374,14 @@ tickets_are_handed_over(_) ->
     ok = rounds(Keeper, 1),
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Keeper, Queue]).
+
+%% Those of connections and of who waits are numbered in two ways, which may not meet.
+tickets_have_their_own_rows(_) ->
+    #{books := Books} = Gate = queued(#{}),
+    Numbers = [{erlmcp_gate_books:write([], Books), erlmcp_gate_books:queue([], [], Books)}
+               || _ <- lists:seq(1, 1000)],
+    true = lists:all(fun({Holds, Waits}) -> Holds < 0 andalso Waits > 0 end, Numbers),
+    [] = erlmcp_gate:calls(Gate).
 
 generations_are_counted_apart(_) ->
     Words = atomics:new(1, []),
