@@ -296,7 +296,7 @@ parsed(Bytes, Headers) ->
             Headers
     end.
 
-%% A head that is known but for the session's id, whatever stands in its place, is what is read there.
+%% A head that is known but for the session's id is what is read, whatever stands in the id's place.
 what_is_known_is_what_is_read(_) ->
     Patterns = erlmcp_http_plain_head:patterns(~"/mcp"),
     Named = fun(Id) -> request([[~"Mcp-Session-Id: ", Id], ~"X-Mine: 1"]) end,
