@@ -41,7 +41,7 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     %% what all requests of the connection have in common
     request :: map(),
     %% of the last request, whose head the next one's often is
-    head = none :: none | {Head :: binary(), Length :: non_neg_integer(), request()},
+    head = none :: none | {erlmcp_http_plain_head:kept(), Length :: non_neg_integer(), request()},
     buffer = <<>> :: binary(),
     %% milliseconds: when the first byte of an unfinished request came
     since = none :: none | integer(),
@@ -161,10 +161,10 @@ arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
     end.
 
 next(#plain{buffer = Buffer, head = {Head, Length, Request}} = Plain) ->
-    Size = byte_size(Head),
-    case Buffer of
-        <<Head:Size/binary, "\r\n\r\n", Body:Length/binary, Rest/binary>> ->
-            request(Request, Body, Plain#plain{buffer = Rest});
+    case erlmcp_http_plain_head:again(Buffer, Head) of
+        {Session, <<Body:Length/binary, Rest/binary>>} ->
+            Asked = erlmcp_http_ready:in_session(Session, Request),
+            request(Asked, Body, Plain#plain{buffer = Rest});
         _ ->
             read(Plain)
     end;
@@ -182,7 +182,8 @@ read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
                                       port => port(Port, Common), has_body => Length > 0,
                                       body_length => Length},
                     Ready = ready(Request, Options),
-                    request(Ready, Body, Plain#plain{buffer = Rest, head = {Head, Length, Ready}});
+                    Kept = erlmcp_http_plain_head:kept(Head, Headers),
+                    request(Ready, Body, Plain#plain{buffer = Rest, head = {Kept, Length, Ready}});
                 _ ->
                     unfinished(Plain)
             end;

@@ -7,9 +7,9 @@ letter is no error: it is for the parser that knows all of HTTP. Pure.
 Source: RFC 9110 and RFC 9112.
 """.
 
--export([patterns/1, read/2]).
+-export([patterns/1, read/2, kept/2, again/2]).
 
--export_type([patterns/0, head/0]).
+-export_type([patterns/0, head/0, kept/0]).
 
 -doc "What is looked for: made once, for a listener's path.".
 -opaque patterns() :: #{line := binary(), head_end := term(), line_end := term(),
@@ -17,6 +17,9 @@ Source: RFC 9110 and RFC 9112.
 
 -type head() :: #{headers := #{binary() => binary()}, host := binary(),
                   port := undefined | inet:port_number(), length := non_neg_integer()}.
+
+-doc "A head that was read, for the next one: whole, or what stands around its session's id.".
+-opaque kept() :: binary() | {Before :: binary(), Id :: binary(), Behind :: binary()}.
 
 %% Beside the lines, what a head may be in all; names, values and their number as cowboy has them.
 -define(HEAD, 16_384).
@@ -55,6 +58,53 @@ read(Bytes, #{line := Line, head_end := HeadEnd} = Patterns) ->
         nomatch when byte_size(Bytes) =< ?HEAD -> beginning(Bytes, Line);
         _ -> other
     end.
+
+-doc """
+A head that was read, to be compared with the next one on its connection. The requests of a client
+with several sessions differ in the ids alone.
+""".
+-spec kept(Head :: binary(), Headers :: #{binary() => binary()}) -> kept().
+kept(Head, #{~"mcp-session-id" := Id}) when Id =/= <<>> ->
+    case binary:matches(Head, Id) of
+        [{At, Size}] ->
+            <<Before:At/binary, _:Size/binary, Behind/binary>> = Head,
+            {Before, Id, <<Behind/binary, "\r\n\r\n">>};
+        _ ->
+            <<Head/binary, "\r\n\r\n">>
+    end;
+kept(Head, _) ->
+    <<Head/binary, "\r\n\r\n">>.
+
+-doc """
+Whether these bytes begin with that head again, or with the same one of another session, which is
+named; and the bytes behind it.
+""".
+-spec again(binary(), kept()) -> {same | Session :: binary(), Behind :: binary()} | other.
+again(Bytes, {Before, Id, Behind}) ->
+    First = byte_size(Before),
+    Size = byte_size(Id),
+    Last = byte_size(Behind),
+    case Bytes of
+        <<Before:First/binary, Id:Size/binary, Behind:Last/binary, Rest/binary>> ->
+            {same, Rest};
+        <<Before:First/binary, Other:Size/binary, Behind:Last/binary, Rest/binary>> ->
+            case is_visible(Other) of
+                true -> {Other, Rest};
+                false -> other
+            end;
+        _ ->
+            other
+    end;
+again(Bytes, Head) ->
+    Size = byte_size(Head),
+    case Bytes of
+        <<Head:Size/binary, Rest/binary>> -> {same, Rest};
+        _ -> other
+    end.
+
+%% With nothing in it that ends a value, or is not of the value where it stands around it.
+is_visible(<<C, Rest/binary>>) when C > $\s, C < 127 -> is_visible(Rest);
+is_visible(Rest) -> Rest =:= <<>>.
 
 %% As far as it is there, it is the line of a plain request.
 beginning(Bytes, Line) ->

@@ -8,7 +8,7 @@ There is none where a listener asks who comes, since that may be another with th
 where it has HTTP+SSE, and none for a head that is refused.
 """.
 
--export([new/2, init/3, info/3, terminate/3]).
+-export([new/2, in_session/2, init/3, info/3, terminate/3]).
 
 -export_type([ready/0, state/0]).
 
@@ -28,6 +28,17 @@ new(Request, #{stream_handlers := [erlmcp_http_unread, erlmcp_http_identity, erl
     end;
 new(_, _) ->
     none.
+
+-doc "What the same head comes to that names another session, be it ready or a request.".
+-spec in_session(same | Id :: binary(), ready() | Request) -> ready() | Request when
+    Request :: map().
+in_session(same, Asked) ->
+    Asked;
+in_session(Id, {Request, Instance, Stream}) ->
+    #{headers := Headers} = Other = in_session(Id, Request),
+    {Other, Instance, erlmcp_http_stream:with_headers(Headers, Stream)};
+in_session(Id, #{headers := Headers} = Request) ->
+    Request#{headers := Headers#{~"mcp-session-id" := Id}}.
 
 -doc "A request with that head, and this body.".
 -spec init(cowboy_stream:streamid(), binary(), ready()) -> {cowboy_stream:commands(), state()}.

@@ -12,7 +12,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 -behaviour(cowboy_stream).
 
--export([config/2, new/2, serve/4]).
+-export([config/2, new/2, with_headers/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -export_type([config/0, stream/0]).
@@ -73,6 +73,11 @@ new(#{method := ~"POST", peer := {Ip, _}} = Request, #{path := Path} = Config) -
         #stream{principal = Principal} = Stream = stream(none, Request, Config),
         {ok, Stream#stream{accept = Accept, flow = erlmcp_entrance:flow(Principal, Ip)}}
     end.
+
+-doc "The same with other headers, which come to the same.".
+-spec with_headers(#{binary() => binary()}, stream()) -> stream().
+with_headers(Headers, Stream) ->
+    Stream#stream{headers = Headers}.
 
 -doc "Serves a request with that head, whose body is here.".
 -spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->

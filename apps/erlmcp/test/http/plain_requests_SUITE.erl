@@ -10,7 +10,8 @@ over TLS.
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
          idle_connections_hibernate/1, a_connection_that_is_to_close_does/1,
-         what_is_read_is_what_stands_there/1]).
+         sessions_share_a_connection/1, what_is_read_is_what_stands_there/1,
+         what_is_known_is_what_is_read/1]).
 
 -include_lib("proper/include/proper.hrl").
 
@@ -25,12 +26,16 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [{group, clear}, {group, tls}, what_is_read_is_what_stands_there].
+    [{group, clear}, {group, tls} | pure()].
+
+pure() ->
+    [what_is_read_is_what_stands_there, what_is_known_is_what_is_read].
 
 groups() ->
     Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
                    portions_are_put_together, slow_ones_are_waited_for, idle_connections_end,
-                   idle_connections_hibernate, a_connection_that_is_to_close_does],
+                   idle_connections_hibernate, a_connection_that_is_to_close_does,
+                   sessions_share_a_connection],
     [{clear, Connections}, {tls, Connections}].
 
 init_per_suite(Config) ->
@@ -45,19 +50,21 @@ init_per_group(tls, Config) -> [{listener, #{tls => erlmcp_test_http:shown()}} |
 end_per_group(_, _) ->
     ok.
 
-init_per_testcase(what_is_read_is_what_stands_there, Config) ->
-    Config;
-init_per_testcase(_, Config) ->
-    [{server, started(#{}, Config)} | Config].
+init_per_testcase(Case, Config) ->
+    case lists:member(Case, pure()) of
+        true -> Config;
+        false -> [{server, started(#{}, Config)} | Config]
+    end.
 
 started(Limits, Config) ->
     start((definitions(self()))#{limits => Limits,
                                  listen => [{http, proplists:get_value(listener, Config)}]}).
 
-end_per_testcase(what_is_read_is_what_stands_there, _) ->
-    ok;
-end_per_testcase(_, Config) ->
-    erlmcp_test_http:stop(server(Config)).
+end_per_testcase(Case, Config) ->
+    case lists:member(Case, pure()) of
+        true -> ok;
+        false -> erlmcp_test_http:stop(server(Config))
+    end.
 
 server(Config) -> proplists:get_value(server, Config).
 
@@ -221,6 +228,31 @@ a_connection_that_is_to_close_does(Config) ->
     #{status := 200, headers := #{~"connection" := ~"close"}} = response(Socket),
     closed(Socket).
 
+%% Their requests have heads that differ in the session's id alone.
+sessions_share_a_connection(Config) ->
+    #{pid := Pid} = Server = server(Config),
+    [One, Other, Ended] = [erlmcp_test_http:initialize(Server, ~"2025-11-25") || _ <- [1, 2, 3]],
+    #{status := 204} = erlmcp_test_http:delete(Server, Ended),
+    Socket = connect(Server),
+    Asked = fun({Id, _} = Session, Method, Params) ->
+        {Headers, Body} = message(Method, Params, #{session => Session, id => Id}),
+        ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+        response(Socket)
+    end,
+    [{Session, Status} = {Session, map_get(status, Asked(Session, ~"ping", #{}))}
+     || _ <- [1, 2],
+        {Session, Status} <- [{One, 200}, {Other, 200}, {One, 200}, {Ended, 404}, {Other, 200}]],
+    %% What one asks for is not done for the other.
+    Uri = #{~"uri" => ~"test://text"},
+    #{status := 200} = Asked(One, ~"ping", #{}),
+    #{status := 200} = Asked(Other, ~"resources/subscribe", Uri),
+    #{status := 200} = Asked(One, ~"resources/unsubscribe", Uri),
+    {Stream, {200, _}} = erlmcp_test_http:get_stream(Server, Other),
+    ok = erlmcp:resource_updated(Pid, ~"test://text"),
+    {event, #{~"method" := ~"notifications/resources/updated"}} = erlmcp_test_http:event(Stream),
+    close(Stream),
+    close(Socket).
+
 %% Where one byte of a plain request is another, or missing, or too many: what is taken for plain is
 %% what OTP's own parser reads in it, and no byte is lost.
 what_is_read_is_what_stands_there(_) ->
@@ -263,3 +295,28 @@ parsed(Bytes, Headers) ->
         {ok, http_eoh, _} ->
             Headers
     end.
+
+%% A head that is known but for the session's id is what is read, whatever stands in the id's place.
+what_is_known_is_what_is_read(_) ->
+    Patterns = erlmcp_http_plain_head:patterns(~"/mcp"),
+    Named = fun(Id) -> request([[~"Mcp-Session-Id: ", Id], ~"X-Mine: 1"]) end,
+    {ok, #{headers := Headers}, Head, _} =
+        erlmcp_http_plain_head:read(Named(~"12345678"), Patterns),
+    Known = erlmcp_http_plain_head:kept(Head, Headers),
+    {same, _} = erlmcp_http_plain_head:again(Named(~"12345678"), Known),
+    {~"87654321", _} = erlmcp_http_plain_head:again(Named(~"87654321"), Known),
+    true = proper:quickcheck(
+        ?FORALL({Id, Rest},
+                {vector(8, frequency([{9, oneof("abcXYZ09-_")}, {1, byte()},
+                                      {1, oneof("\r\n: \t,;")}])), binary()},
+                begin
+                    Bytes = <<(Named(list_to_binary(Id)))/binary, Rest/binary>>,
+                    case erlmcp_http_plain_head:again(Bytes, Known) of
+                        {Session, Behind} ->
+                            {ok, #{headers := Read}, _, Behind} =
+                                erlmcp_http_plain_head:read(Bytes, Patterns),
+                            Read =:= Headers#{~"mcp-session-id" := Session};
+                        other -> true
+                    end
+                end),
+        [{numtests, 1000}, {to_file, user}]).
