@@ -53,12 +53,12 @@ address({_, Transport, Options} = Id) ->
 init(Given) ->
     {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
        workers := Workers, on_event := OnEvent, listen := Listen}, Catalog} = Given(),
-    Own = erlmcp_instance:new(Key, Limits, Mounts, TaskStore),
-    case erlmcp_registry:register(Id, Own) of
+    case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
     end,
-    #{zones := Zones, gate := Gate} = Instance = erlmcp_shared:put(Key, Own),
+    #{zones := Zones, gate := Gate} = Instance =
+        erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
     #{zone_requests := Least} = Limits,
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),

@@ -1,7 +1,7 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the guards of the node's memory and of its processor time do. The tables of the node's clients and
+the guards of the node's memory and of its processor time do. The tables of the node's servers and
 of who is told of events are its own.
 """.
 
@@ -18,6 +18,7 @@ start_link() ->
 -doc false.
 init([]) ->
     ok = erlmcp_event:open(),
+    ok = erlmcp_registry:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},

@@ -1,33 +1,69 @@
 -module(erlmcp_registry).
 -moduledoc """
-The node's running servers, by pid and by the `id` of their options. One process that remembers
-them and forgets those that end, and tells those that wait for an `id` when its server is ready.
-Asked when a server starts or is changed, never by a request.
+The node's running servers, by pid and by the `id` of their options: a table that everybody reads,
+so that who looks a server up waits for nobody. What a server is stands in `m:erlmcp_shared`; the
+table has its key.
+
+The process writes who starts and forgets who ends. The table is the application's supervisor's:
+when the process begins anew, the servers that run are known as before.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/0, register/2, whereis/1, watch/1, ready/1]).
+-export([open/0, start_link/0, register/2, whereis/1, watch/1, ready/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--doc "Starts the registry.".
+%% The rows are `{{pid, Pid}, {Pid, Key}, Id}` and `{{id, Id}, {Pid, Key}}` of a server, and
+%% `{{watcher, Pid, Id}}`.
+-define(SERVER, 2).
+
+-doc "Makes the table; it belongs to the calling process.".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, public, {read_concurrency, true}]),
+    ok.
+
+-doc "Starts the process that writes the table.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "Makes the calling process, a server's supervisor, known by this id.".
--spec register(Id :: term(), erlmcp_instance:instance()) ->
+-doc """
+Makes the calling process, a server's supervisor, known by this id. It is found as soon as its
+instance is shared under its key.
+""".
+-spec register(Id :: term(), Key :: reference()) ->
     ok | {error, {already_started, pid()} | {not_started, erlmcp}}.
-register(Id, Instance) ->
+register(Id, Key) ->
     case erlang:whereis(?MODULE) of
         undefined -> {error, {not_started, erlmcp}};
-        Pid -> gen_server:call(Pid, {register, Id, self(), Instance})
+        Pid -> gen_server:call(Pid, {register, Id, Key})
     end.
 
 -doc "The supervisor and the instance of a server, by its id or pid.".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 whereis(Server) ->
-    gen_server:call(?MODULE, {whereis, Server}).
+    maybe
+        {Pid, Key} ?= found(Server),
+        %% One that was killed is in the table until that is heard.
+        true ?= is_process_alive(Pid),
+        {ok, Instance} ?= erlmcp_shared:find(Key),
+        {ok, Pid, Instance}
+    else
+        _ -> error
+    end.
+
+%% A pid before an id: the id may be any term.
+found(Pid) when is_pid(Pid) ->
+    case row({pid, Pid}) of
+        none -> row({id, Pid});
+        Found -> Found
+    end;
+found(Id) ->
+    row({id, Id}).
+
+row(Key) ->
+    ets:lookup_element(?MODULE, Key, ?SERVER, none).
 
 -doc """
 The same, and from now on the calling process is sent `{erlmcp_ready, Server}` whenever a server
@@ -35,54 +71,55 @@ with this id is ready.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
-    gen_server:call(?MODULE, {watch, Server}).
+    %% In this order: what is published in between is told, what was before is found.
+    ok = gen_server:call(?MODULE, {watch, Server}),
+    ?MODULE:whereis(Server).
 
 -doc "The server of this instance has published its catalog.".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
-    gen_server:cast(?MODULE, {ready, Key}).
+    Ready = ets:select(?MODULE, [{{{pid, '_'}, {'_', Key}, '$1'}, [], ['$1']}]),
+    Watchers = ets:select(?MODULE, [{{{watcher, '$1', '$2'}}, [], [{{'$1', '$2'}}]}]),
+    _ = [Watcher ! {erlmcp_ready, Server} || {Watcher, Server} <- Watchers,
+                                             lists:member(Server, Ready)],
+    ok.
 
 -doc false.
 init([]) ->
-    {ok, #{servers => #{}, watchers => #{}}}.
+    %% Those whom the process before this one knew.
+    Known = ets:select(?MODULE, [{{{pid, '$1'}, '_', '_'}, [], ['$1']},
+                                 {{{watcher, '$1', '_'}}, [], ['$1']}]),
+    lists:foreach(fun(Pid) -> monitor(process, Pid) end, Known),
+    {ok, none}.
 
 -doc false.
-handle_call({register, Id, Pid, Instance}, _, #{servers := Servers} = State) ->
-    %% A supervisor starts a server anew before it is heard here that it ended.
-    case [P || {I, P} := _ <- Servers, I =:= Id, is_process_alive(P)] of
-        [Running] ->
-            {reply, {error, {already_started, Running}}, State};
-        [] ->
+handle_call({register, Id, Key}, {Pid, _}, State) ->
+    maybe
+        %% A supervisor starts a server anew before it is heard here that it ended.
+        {Running, _} ?= row({id, Id}),
+        true ?= is_process_alive(Running),
+        {reply, {error, {already_started, Running}}, State}
+    else
+        _ ->
             _ = monitor(process, Pid),
-            {reply, ok, State#{servers := Servers#{{Id, Pid} => Instance}}}
+            true = ets:insert(?MODULE, [{{pid, Pid}, {Pid, Key}, Id}, {{id, Id}, {Pid, Key}}]),
+            {reply, ok, State}
     end;
-handle_call({whereis, Server}, _, #{servers := Servers} = State) ->
-    {reply, found(Server, Servers), State};
-handle_call({watch, Server}, {Watcher, _}, #{servers := Servers, watchers := Watchers} = State) ->
-    Known = is_map_key({Watcher, Server}, Watchers),
-    _ = [monitor(process, Watcher) || not Known],
-    {reply, found(Server, Servers), State#{watchers := Watchers#{{Watcher, Server} => []}}}.
-
-found(Server, Servers) ->
-    %% A pid before an id: the id may be any term.
-    Found = [{P, Instance} || {_, P} := Instance <- Servers, P =:= Server]
-        ++ [{P, Instance} || {I, P} := Instance <- Servers, I =:= Server, is_process_alive(P)],
-    case Found of
-        [{Pid, Instance} | _] -> {ok, Pid, Instance};
-        [] -> error
-    end.
+handle_call({watch, Server}, {Watcher, _}, State) ->
+    _ = ets:insert_new(?MODULE, {{watcher, Watcher, Server}})
+        andalso monitor(process, Watcher),
+    {reply, ok, State}.
 
 -doc false.
-handle_cast({ready, Key}, #{servers := Servers, watchers := Watchers} = State) ->
-    Ready = [Id || {Id, _} := #{key := K} <- Servers, K =:= Key],
-    _ = [Watcher ! {erlmcp_ready, Server}
-         || {Watcher, Server} := _ <- Watchers, lists:member(Server, Ready)],
+handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info({'DOWN', _, process, Pid, _}, #{servers := Servers, watchers := Watchers} = State) ->
-    {noreply, State#{servers := #{Key => Instance
-                                  || {_, P} = Key := Instance <- Servers, P =/= Pid},
-                     watchers := #{Key => [] || {P, _} = Key := _ <- Watchers, P =/= Pid}}};
+handle_info({'DOWN', _, process, Pid, _}, State) ->
+    %% The id may be that of another server already.
+    _ = [true = ets:delete_object(?MODULE, {{id, Id}, Server})
+         || {_, Server, Id} <- ets:take(?MODULE, {pid, Pid})],
+    true = ets:match_delete(?MODULE, {{watcher, Pid, '_'}}),
+    {noreply, State};
 handle_info(_, State) ->
     {noreply, State}.

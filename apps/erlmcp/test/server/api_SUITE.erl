@@ -159,32 +159,44 @@ the_application_must_run(_) ->
     {error, {not_started, erlmcp}} = erlmcp:start_server(options(#{})),
     ok = application:start(erlmcp).
 
-%% The registry hears of a server's end after it.
 servers_that_end_while_asked_are_not_found(_) ->
     Tool = #{name => ~"added", handler => fun(_, _) -> ~"" end},
-    [{error, not_found} = said_before_it_is_heard_that_it_ended(start(#{}), Ask)
-     || Ask <- [fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
-                fun(Server) -> erlmcp:add(Server, tool, Tool) end]].
+    [begin
+         Server = start(#{}),
+         true = erlang:suspend_process(Server),
+         {error, not_found} = said_by_one_that_waits(
+             fun() -> Ask(Server) end,
+             fun() -> ended(Server) end)
+     end || Ask <- [fun erlmcp:listeners/1, fun erlmcp:stop_server/1,
+                    fun(Server) -> erlmcp:add(Server, tool, Tool) end]].
 
-%% A supervisor starts a server anew as soon as it has ended.
+%% A supervisor starts a server anew as soon as it has ended; the registry hears of that later.
 ids_are_free_before_it_is_heard_that_they_are(_) ->
     Id = #{id => ?FUNCTION_NAME},
-    Start = fun(_) -> erlmcp:start_server(options(Id)) end,
-    {ok, _} = said_before_it_is_heard_that_it_ended(start(Id), Start).
-
-said_before_it_is_heard_that_it_ended(Server, Ask) ->
+    Server = start(Id),
     ok = sys:suspend(erlmcp_registry),
-    {Asking, Asked} = spawn_monitor(fun() -> exit({said, Ask(Server)}) end),
+    {ok, _} = said_by_one_that_waits(
+        fun() -> erlmcp:start_server(options(Id)) end,
+        fun() ->
+            ok = ended(Server),
+            ok = sys:resume(erlmcp_registry)
+        end).
+
+ended(Server) ->
+    Monitor = monitor(process, Server),
+    exit(Server, kill),
+    down(Monitor).
+
+%% What a process says that waits, once something has happened.
+said_by_one_that_waits(Ask, Happen) ->
+    {Asking, Asked} = spawn_monitor(fun() -> exit({said, Ask()}) end),
     await(fun() ->
         case process_info(Asking, status) of
             {status, waiting} -> {ok, waiting};
             _ -> again
         end
     end),
-    Ended = monitor(process, Server),
-    exit(Server, kill),
-    down(Ended),
-    ok = sys:resume(erlmcp_registry),
+    ok = Happen(),
     receive
         {'DOWN', Asked, process, _, {said, Said}} -> Said;
         {'DOWN', Asked, process, _, Reason} -> error(Reason)

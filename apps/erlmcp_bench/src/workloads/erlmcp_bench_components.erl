@@ -70,7 +70,9 @@ served(Component, Workers, Do) ->
 work(registry, _, Instance) ->
     Session = session(Instance),
     Ids = list_to_tuple([erlmcp_session:new_id() || _ <- lists:seq(1, ?CONNECTIONS)]),
-    Owner = self(),
+    %% A session's process waits most of the time, and so does this one. To ask whether a process
+    %% lives that has much to do is to wait for it.
+    Owner = spawn_link(fun() -> receive stop -> ok end end),
     Put = fun(Id) -> erlmcp_instance:put_session(Id, Owner, Session, Instance) end,
     ok = lists:foreach(Put, tuple_to_list(Ids)),
     #{prepare => fun(Number) -> {Number, none} end,
