@@ -19,6 +19,9 @@ type tally struct {
 	offered, unsent, lost   atomic.Int64
 	codes                   [2048]atomic.Int64
 	failure                 atomic.Value
+	// the accepted of those that were due after this time
+	settles time.Time
+	settled histogram
 }
 
 func (t *tally) answered(due time.Time, code int, err error) {
@@ -28,6 +31,9 @@ func (t *tally) answered(due time.Time, code int, err error) {
 		t.failure.CompareAndSwap(nil, err.Error())
 	case code == 0:
 		t.accepted.add(time.Since(due))
+		if due.After(t.settles) {
+			t.settled.add(time.Since(due))
+		}
 	default:
 		t.refused.add(time.Since(due))
 		t.codes[code&2047].Add(1)

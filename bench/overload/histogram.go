@@ -24,6 +24,12 @@ func (h *histogram) add(took time.Duration) {
 	h.counts[shift*buckets+int(value>>shift)].Add(1)
 }
 
+func (h *histogram) addAll(other *histogram) {
+	for i := range h.counts {
+		h.counts[i].Add(other.counts[i].Load())
+	}
+}
+
 func (h *histogram) count() (sum int64) {
 	for i := range h.counts {
 		sum += h.counts[i].Load()

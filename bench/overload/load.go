@@ -36,112 +36,12 @@ func main() {
 	length := time.Duration(seconds * float64(time.Second))
 	switch os.Args[1] {
 	case "overload":
-		overload(address, pid, os.Args[4], length)
+		overload(newTarget(address, pid, os.Args[4]), length)
 	case "fairness":
-		fairness(address, os.Args[4], length)
+		fairness(newTarget(address, pid, os.Args[4]), length)
 	case "slow":
 		besideSlow(address, pid, length)
 	}
-}
-
-// peak is the most answers a second of closed loops of more and more callers.
-func peak(address, tool string, length time.Duration) float64 {
-	best := 0.0
-	for number := 4; number <= callers; number *= 3 {
-		connections := dial(number, address, "", tool, arguments[tool])
-		_ = closed(connections, length/8)
-		start := time.Now()
-		t := closed(connections, length/4)
-		rate := float64(t.accepted.count()) / time.Since(start).Seconds()
-		hangUp(connections)
-		fmt.Printf("  closed loop, %3d callers: %7.0f/s   p99 %s\n", number, rate,
-			ms(t.accepted.quantile(0.99)))
-		best = max(best, rate)
-	}
-	return best
-}
-
-func overload(address, pid, tool string, length time.Duration) {
-	fmt.Printf("%s\n", tool)
-	best := peak(address, tool, length)
-	fmt.Printf("  peak: %.0f/s\n", best)
-	fmt.Printf("%6s %9s %9s %6s %9s %9s %9s %6s %6s %7s %13s %6s %6s  %s\n", "", "offered/s",
-		"answers/s", "share", "p50 ms", "p99 ms", "ref. p99", "unsent", "lost", "late ms",
-		"memory MiB", "server", "load", "refused by code")
-	connections := dial(callers, address, "", tool, arguments[tool])
-	_ = open(connections, best/10, length/10, false)
-	var result, refusal float64
-	for _, times := range []float64{0.8, 2, 5, 10} {
-		measured := watch(pid)
-		t := open(connections, best*times, length, false)
-		took := measured()
-		fmt.Printf("%5.1fx %9.0f %9.0f %6.2f %9s %9s %9s %6d %6d %7s %s  %s\n", times,
-			float64(t.offered.Load())/length.Seconds(), rate(t, length), rate(t, length)/best,
-			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
-			ms(t.refused.quantile(0.99)), t.unsent.Load(), t.lost.Load(),
-			ms(t.late.quantile(0.99)), took, t.byCode())
-		said(t)
-		spent, accepted := took.server.Seconds()*1e6, float64(t.accepted.count())
-		if times < 1 {
-			result = spent / accepted
-		} else if refused := float64(t.refused.count()); refused > 0 {
-			refusal = (spent - accepted*result) / refused
-		}
-		time.Sleep(length / 10)
-	}
-	hangUp(connections)
-	fmt.Printf("  CPU time of the server: a result %.0f us, a refusal %.0f us\n", result, refusal)
-	part := refusal / result
-	left := func(times float64) float64 { return max(0, (1-times*part)/(1-part)) }
-	fmt.Printf("  what such refusals leave of the peak: 2x %.2f, 5x %.2f, 10x %.2f\n",
-		left(2), left(5), left(10))
-}
-
-// What a principal that floods leaves to nine others, which ask for half of what there is.
-func fairness(address, tool string, length time.Duration) {
-	fmt.Printf("%s\n", tool)
-	best := peak(address, tool, length)
-	others := func() *tally {
-		// Each by its own clock: whoever is next of one flow's connections is often of the
-		// principal that was last.
-		t := new(tally)
-		var group sync.WaitGroup
-		for principal := range 9 {
-			group.Go(func() {
-				connections := dial(callers/20, address, "quiet-"+strconv.Itoa(principal), tool,
-					arguments[tool])
-				openInto(t, connections, best/18, length, false)
-				hangUp(connections)
-			})
-		}
-		group.Wait()
-		return t
-	}
-	fmt.Printf("  peak: %.0f/s; the others ask for half of it\n", best)
-	fmt.Printf("%24s %9s %9s %9s %9s %6s  %s\n", "", "offered/s", "answers/s", "p50 ms",
-		"p99 ms", "lost", "refused by code")
-	line := func(name string, t *tally) {
-		fmt.Printf("%24s %9.0f %9.0f %9s %9s %6d  %s\n", name,
-			float64(t.offered.Load())/length.Seconds(), rate(t, length),
-			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
-			t.lost.Load()+t.unsent.Load(), t.byCode())
-		said(t)
-	}
-	quiet := others()
-	line("nine others, quiet", quiet)
-	var group sync.WaitGroup
-	var flood *tally
-	group.Go(func() {
-		connections := dial(callers/2, address, "flood", tool, arguments[tool])
-		flood = open(connections, best*10, length, false)
-		hangUp(connections)
-	})
-	beside := others()
-	group.Wait()
-	line("nine others, beside it", beside)
-	line("the flood, 10x", flood)
-	fmt.Printf("  p99 of the others: %.2f times the quiet one\n",
-		float64(beside.accepted.quantile(0.99))/float64(quiet.accepted.quantile(0.99)))
 }
 
 func besideSlow(address, pid string, length time.Duration) {
@@ -157,7 +57,7 @@ func besideSlow(address, pid string, length time.Duration) {
 		said(t)
 		return t
 	}
-	fmt.Printf("%20s %9s %9s %9s %9s %6s %13s %6s %6s  %s\n", "good callers", "offered/s",
+	fmt.Printf("%20s %9s %9s %9s %9s %6s %14s %6s %6s  %s\n", "good callers", "offered/s",
 		"answers/s", "p50 ms", "p99 ms", "lost", "memory MiB", "server", "load",
 		"refused by code")
 	_ = closed(good, length/10)
@@ -195,6 +95,10 @@ func rate(t *tally, length time.Duration) float64 {
 	return float64(t.accepted.count()) / length.Seconds()
 }
 
+func us(took time.Duration) string {
+	return strconv.FormatFloat(float64(took)/1e3, 'f', 0, 64)
+}
+
 func ms(took time.Duration) string {
 	return strconv.FormatFloat(float64(took)/1e6, 'f', 1, 64)
 }
@@ -206,7 +110,7 @@ type used struct {
 }
 
 func (u used) String() string {
-	return fmt.Sprintf("%13s %6.2f %6.2f", fmt.Sprintf("%d %d %d", u.before, u.most, u.after),
+	return fmt.Sprintf("%14s %6.2f %6.2f", fmt.Sprintf("%d %d %d", u.before, u.most, u.after),
 		u.server.Seconds()/u.wall.Seconds(), u.own.Seconds()/u.wall.Seconds())
 }
 
