@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log"
 	"time"
 )
 
@@ -40,28 +41,53 @@ func (to *target) measured(load func() *tally) stretch {
 	return stretch{t, used, float64(t.accepted.count()) / used.wall.Seconds()}
 }
 
-// find looks how many callers have the most results in a closed loop. It is about their number: what
-// they had is not used, since the most of several short loops is more than what is there for long.
+// find looks how many callers of a closed loop keep the server busy: the fewest that have, within
+// three percent, as many results as any number of them, of those that are not refused. For who
+// asks again at once when it is refused is overload and not capacity. It is about their number:
+// what they had is not used, since the most of several short loops is more than what is there for
+// long.
 func (to *target) find(length time.Duration) {
+	rates := make(map[int]float64)
 	best := 0.0
 	for number := 4; number <= callers; number *= 3 {
 		connections := to.dial(number, "")
 		_ = closed(connections, length/8)
 		s := to.measured(func() *tally { return closed(connections, length/8) })
 		hangUp(connections)
-		fmt.Printf("  closed loop, %3d callers: %7.0f/s   CPU time %s us   p99 %s ms\n", number,
-			s.rate, us(s.each()), ms(s.accepted.quantile(0.99)))
-		if s.rate > best {
-			best, to.callers = s.rate, number
+		fmt.Printf("  closed loop, %3d callers: %7.0f/s   CPU time %s us   p99 %s ms   refused %s\n",
+			number, s.rate, us(s.each()), ms(s.accepted.quantile(0.99)), s.byCode())
+		if number == 4 || 100*s.refused.count() <= s.accepted.count() {
+			rates[number] = s.rate
+			best = max(best, s.rate)
+		}
+	}
+	to.callers = callers
+	for number, rate := range rates {
+		if rate >= 0.97*best {
+			to.callers = min(to.callers, number)
 		}
 	}
 }
 
-// capacity is what the server carries now: a closed loop of that many callers, when what was before
-// it is over.
-func (to *target) capacity(length time.Duration) stretch {
-	connections := to.dial(to.callers, "")
-	defer hangUp(connections)
-	_ = closed(connections, length/4)
-	return to.measured(func() *tally { return closed(connections, length) })
+// open opens the connections of all that follows. Of ten times what is carried each is asked less
+// than once a second, as by a client that waits for as long as a refusal says, a second mostly.
+// With fewer an open loop would not be one: who is answered late would be asked less.
+func (to *target) open(token string, length time.Duration) []*connection {
+	first := to.dial(to.callers, token)
+	carried := to.capacity(first, length).rate
+	hangUp(first)
+	connections := to.dial(max(callers, min(most, int(15*carried))), token)
+	for _, c := range connections {
+		if err := c.open(); err != nil {
+			log.Fatal(err)
+		}
+	}
+	return connections
+}
+
+// capacity is what the server carries now, when what was before it is over: a closed loop of those
+// callers, each of whom takes of the connections the one that was used least lately.
+func (to *target) capacity(connections []*connection, length time.Duration) stretch {
+	_ = closedOver(connections, to.callers, length/4)
+	return to.measured(func() *tally { return closedOver(connections, to.callers, length) })
 }

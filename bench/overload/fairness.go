@@ -7,12 +7,17 @@ import (
 	"time"
 )
 
+// The connections of the principal that floods, and of each of the others.
+const flooding, quiet = 500, 50
+
 // fairness has half of the quiet time before the flood and half after it, so that a machine that
 // becomes slower or faster meanwhile does so to both.
 func fairness(to *target, length time.Duration) {
 	fmt.Printf("%s\n", to.tool)
 	to.find(length)
-	carried := to.capacity(length / 3).rate
+	callers := to.dial(to.callers, "")
+	carried := to.capacity(callers, length/3).rate
+	hangUp(callers)
 	fmt.Printf("  capacity: %.0f/s; the others ask for half of it\n", carried)
 	fmt.Printf("%24s %9s %9s %9s %9s %6s  %s\n", "", "offered/s", "answers/s", "p50 ms",
 		"p99 ms", "lost", "refused by code")
@@ -29,7 +34,7 @@ func fairness(to *target, length time.Duration) {
 	var group sync.WaitGroup
 	var flood *tally
 	group.Go(func() {
-		connections := to.dial(callers/2, "flood")
+		connections := to.dial(flooding, "flood")
 		flood = open(connections, carried*10, length, false)
 		hangUp(connections)
 	})
@@ -45,9 +50,10 @@ func fairness(to *target, length time.Duration) {
 	before, under := alone.accepted.quantile(0.99), beside.accepted.quantile(0.99)
 	settled := beside.settled.quantile(0.99)
 	times := func(p99 time.Duration) float64 { return float64(p99) / float64(before) }
-	fmt.Printf("  p99 of the others: quiet %s ms, beside the flood %s ms, %.2f times that\n", ms(before),
-		ms(under), times(under))
-	fmt.Printf("  without the flood's first second: %s ms, %.2f times\n", ms(settled), times(settled))
+	fmt.Printf("  p99 of the others: quiet %s ms, beside the flood %s ms, %.2f times that\n",
+		ms(before), ms(under), times(under))
+	fmt.Printf("  without the flood's first second: %s ms, %.2f times\n", ms(settled),
+		times(settled))
 }
 
 // others asks as nine principals.
@@ -57,7 +63,7 @@ func others(to *target, t *tally, rate float64, length time.Duration) {
 	var group sync.WaitGroup
 	for principal := range 9 {
 		group.Go(func() {
-			connections := to.dial(callers/20, "quiet-"+strconv.Itoa(principal))
+			connections := to.dial(quiet, "quiet-"+strconv.Itoa(principal))
 			openInto(t, connections, rate/9, length, false)
 			hangUp(connections)
 		})

@@ -63,15 +63,27 @@ func dial(number int, address, token, tool, arguments string) []*connection {
 
 // closed lets each connection ask again as soon as it is answered.
 func closed(connections []*connection, length time.Duration) *tally {
+	return closedOver(connections, len(connections), length)
+}
+
+// closedOver lets so many callers ask again as soon as they are answered, each time on the
+// connection that was used least lately.
+func closedOver(connections []*connection, callers int, length time.Duration) *tally {
 	t := new(tally)
 	end := time.Now().Add(length)
-	var group sync.WaitGroup
+	free := make(chan *connection, len(connections))
 	for _, c := range connections {
+		free <- c
+	}
+	var group sync.WaitGroup
+	for range callers {
 		group.Go(func() {
 			for now := time.Now(); now.Before(end); now = time.Now() {
+				c := <-free
 				t.offered.Add(1)
 				code, err := c.ask()
 				t.answered(now, code, err)
+				free <- c
 				if err != nil {
 					time.Sleep(10 * time.Millisecond)
 				}

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// Kept-alive connections of an open loop: as many requests may be at the server at once.
-const callers = 1000
+// Kept-alive connections of an open loop, at least and at most: as many requests may be at the
+// server at once.
+const callers, most = 1000, 10_000
 
 var arguments = map[string]string{"echo": `{"text":"hello"}`, "burn": `{}`, "burn10": `{}`,
 	"sleep": `{}`}

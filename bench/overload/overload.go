@@ -9,15 +9,15 @@ import (
 func overload(to *target, length time.Duration) {
 	fmt.Printf("%s\n", to.tool)
 	to.find(length)
-	fmt.Printf("  capacity: closed loops of %d callers\n", to.callers)
+	connections := to.open("", length/10)
+	defer hangUp(connections)
+	fmt.Printf("  capacity: closed loops of %d callers over %d connections\n", to.callers,
+		len(connections))
 	fmt.Printf("%9s %9s %9s %6s %8s %9s %9s %9s %6s %6s %7s %14s %6s %6s  %s\n", "", "offered/s",
 		"results/s", "share", "CPU us", "p50 ms", "p99 ms", "ref. p99", "unsent", "lost", "late ms",
 		"memory MiB", "server", "load", "refused by code")
-	connections := to.dial(callers, "")
-	defer hangUp(connections)
-	before := to.capacity(length / 3)
+	before := to.capacity(connections, length/3)
 	capacityLine(before)
-	_ = open(connections, before.rate/10, length/10, false)
 	var light time.Duration
 	var result, refusal float64
 	for _, times := range []float64{0.8, 2, 5, 10} {
@@ -26,7 +26,7 @@ func overload(to *target, length time.Duration) {
 		})
 		// By the time in which requests came: the last answers come after it.
 		s.rate = rate(s.tally, length)
-		after := to.capacity(length / 3)
+		after := to.capacity(connections, length/3)
 		carried := (before.rate + after.rate) / 2
 		offered := float64(s.offered.Load()) / length.Seconds()
 		p99 := s.accepted.quantile(0.99)

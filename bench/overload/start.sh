@@ -7,7 +7,7 @@ trap 'kill $(jobs -p) 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
 erlc -o "$work" bench/overload/overload_server.erl
 sources=("$PWD"/bench/overload/*.go)
 (cd test/interop/go && CGO_ENABLED=0 go build -mod=readonly -o "$work/load" "${sources[@]}")
-# 3,000 connections on each side.
+# Some 10,000 connections on each side.
 ulimit -n 16384 2>/dev/null || ulimit -n "$(ulimit -Hn)"
 
 cores=$(nproc)
