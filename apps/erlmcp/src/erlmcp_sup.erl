@@ -1,8 +1,8 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the guards of the node's memory and of its processor time do. The tables of the node's servers and
-of who is told of events are its own.
+the guards of the node's memory and of its processor time do, and who watches quick calls. The
+tables of the node's servers and of who is told of events are its own.
 """.
 
 -behaviour(supervisor).
@@ -21,6 +21,7 @@ init([]) ->
     ok = erlmcp_registry:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
+           #{id => quick_watch, start => {erlmcp_quick_watch, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},
            #{id => processor_guard, start => {erlmcp_processor_guard, start_link, []}}]}}.

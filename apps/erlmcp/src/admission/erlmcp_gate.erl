@@ -12,7 +12,8 @@ anonymous client. A bound that is `infinity` costs nothing.
 """.
 
 -export([new/1]).
--export([connect/2, joined/2, enter/2, await/2, hold/2, take/2, ran/1, hand_over/2, leave/1]).
+-export([connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1, hand_over/2,
+         leave/1]).
 -export([state/1, is_pressed/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1]).
 -export([work/1, pressed/1, network/1]).
 
@@ -214,6 +215,11 @@ queued(#{flow := Flow, bytes := Bytes}, Held, Bounds, Books) ->
             ok = erlmcp_gate_books:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new(Full)}
     end.
+
+-doc "Whether a request had its place when it entered, and so need not wait for one.".
+-spec has_place(ticket()) -> boolean().
+has_place({_, _, {waits, _}}) -> false;
+has_place(_) -> true.
 
 -doc """
 Waits until a request has its place, at most so many milliseconds; in the process of its call,

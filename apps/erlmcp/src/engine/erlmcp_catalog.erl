@@ -31,7 +31,8 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
                    erlmcp_definition:definition()) -> erlmcp_middleware:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
-                       {ok, [erlmcp_middleware:middleware()]} | {error, atom(), binary()})
+                       {ok, [erlmcp_middleware:middleware()]} | {error, atom(), binary()}),
+    quick => fun(() -> Mark :: term())
 }.
 -opaque catalog() :: #{
     identity := #{binary() => term()},
@@ -91,7 +92,8 @@ insert(Kind, Source, Metaschemas, Catalog) ->
 
 keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog) ->
     maybe
-        {ok, Wrapped} ?= wrapped(Kind, erlmcp_entries:next(Entries), Definition, Catalog),
+        {ok, Wrapped} ?= wrapped(Kind, erlmcp_entries:next(Entries), marked(Definition, Catalog),
+                                 Catalog),
         {ok, Next} ?= erlmcp_entries:add(Kind, Wrapped, Entries),
         Needed = erlmcp_definition:extensions(Kind, Definition),
         {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
@@ -117,6 +119,11 @@ wrapped(Kind, Place, #{handler := _} = Definition, #{settings := Settings}) ->
     end;
 wrapped(_, _, Definition, _) ->
     {ok, Definition}.
+
+marked(#{quick := true} = Definition, #{settings := #{quick := Mark}}) ->
+    Definition#{quick := Mark()};
+marked(Definition, _) ->
+    maps:remove(quick, Definition).
 
 %% A skill that lies in another one shares its files with it.
 keep_files([], Catalog) ->

@@ -35,7 +35,7 @@ a skill has its `contents`, encoded, in place of a handler.
 -type type() ::
     name | text | object | objects | schema | uri_template | handler | completions | texts
     | milliseconds | size | scope | scopes | visibility | middleware | cache | ui
-    | task_support | task_start | count | rates | breaker | label.
+    | task_support | task_start | count | rates | breaker | label | flag.
 
 -doc "The fields of a kind: name, name on the wire (if it is sent), type, and whether required.".
 -spec fields(kind()) -> [{atom(), binary() | hidden, type(), required | optional}].
@@ -64,9 +64,9 @@ annotations() ->
     {annotations, ~"annotations", object, optional}.
 
 common() ->
-    [{handler, hidden, handler, required}, {middleware, hidden, middleware, optional},
-     {cache, hidden, cache, optional}, {max_calls, hidden, count, optional},
-     {rates, hidden, rates, optional},
+    [{handler, hidden, handler, required}, {quick, hidden, flag, optional},
+     {middleware, hidden, middleware, optional}, {cache, hidden, cache, optional},
+     {max_calls, hidden, count, optional}, {rates, hidden, rates, optional},
      {breaker, hidden, breaker, optional},
      {workers, hidden, label, optional}, {title, ~"title", text, optional},
      {description, ~"description", text, optional}, {icons, ~"icons", objects, optional},
@@ -87,6 +87,7 @@ compile(Kind, Source, Metaschemas) when is_map(Source) ->
         ok ?= known(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
+        ok ?= quick(Kind, Source),
         {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
@@ -161,6 +162,15 @@ private(Kind, #{visible := _, cache_scope := public} = Source) ->
 private(_, _) ->
     ok.
 
+%% What waits for others is not quick.
+quick(Kind, #{quick := true} = Source) when
+    is_map_key(workers, Source); is_map_key(breaker, Source); is_map_key(cache, Source);
+    is_map_key(task, Source)
+->
+    bad(Kind, Source, quick, ~"a definition without workers, breaker, cache and task");
+quick(_, _) ->
+    ok.
+
 bad(Kind, Source, Field, Expected) ->
     {error, {bad_definition, Kind, key(Kind, Source), Field, Expected}}.
 
@@ -200,6 +210,7 @@ is_a(rates, Value) when is_map(Value) ->
 is_a(rates, _) -> false;
 is_a(breaker, Value) -> is_atom(Value) orelse is_map(Value);
 is_a(label, Value) -> is_atom(Value);
+is_a(flag, Value) -> is_boolean(Value);
 is_a(task_support, Value) -> lists:member(Value, [forbidden, optional, required]);
 is_a(task_start, Value) -> Value =:= at_once orelse Value =:= on_return.
 
@@ -227,7 +238,8 @@ expected(task_start) -> ~"at_once or on_return";
 expected(count) -> ~"a positive integer";
 expected(rates) -> ~"a map of second, minute or day to calls, 1 or more";
 expected(breaker) -> ~"a name, or a map of options";
-expected(label) -> ~"a name, an atom".
+expected(label) -> ~"a name, an atom";
+expected(flag) -> ~"true or false".
 
 %% As a client reads it: keys are binaries, and what JSON cannot say is refused here.
 wire(Kind, Source, Fields) ->

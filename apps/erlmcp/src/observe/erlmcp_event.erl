@@ -53,6 +53,8 @@ table() ->
      {processors_ok, [waited, limit], ~"it waits for less than half of the bound again"},
      {incident, [incident, what, method, target],
       ~"a handler crashed, or gave too much; the log has the rest under the id"},
+     {not_quick, [method, target, why, limit],
+      ~"a handler that is said to be `quick` used more than `limit` `reductions`, or milliseconds"},
      {slow_consumer, [limit], ~"a client was cut that does not read; `limit` is what it passed"},
      {breaker_opened, [target, opens_in_ms],
       ~"too many calls failed in a row, the last of `target`: no call goes there for a while"},

@@ -14,6 +14,8 @@ it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to i
 - The owner of a session's call on HTTP is the session, which outlives the connections of its
   client. A call that has reported nothing answers the connection that waits for it,
   `{Tag, {answer, Status, Bytes}}`; one that has answers the session, which has its stream.
+- A quick call (`m:erlmcp_quick`) has no process of its own; its owner is `{self(), quick}`, and
+  what it reports is kept for who runs it (`said/0`).
 - The owner of a task's call is the task's keeper. The call answers with a result or a refusal as
   such. It sends `{Tag, {status, Text}}` beside what others send, and asks for input with
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
@@ -21,13 +23,16 @@ it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to i
 
 -export([start/2, start/3, start/4, place/1, take_over/1, leave/1]).
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
--export([report/2]).
--export([timed_out/3, died/4, within/3]).
+-export([report/2, said/0]).
+-export([timeout/2, answered/3, timed_out/3, died/4, within/3]).
 
 -export_type([owner/0, message/0]).
 
 %% In the `_meta` of a notification: how many before it were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
+
+%% What a quick call says is kept here, of its process.
+-define(SAID, erlmcp_said).
 
 -type owner() :: {pid(), Tag :: term()}.
 -type message() ::
@@ -108,13 +113,25 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
 run(Call, Owner, Instance) ->
     admitted(Call, Owner, Instance).
 
+-doc "Milliseconds that a call may run.".
+-spec timeout(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> non_neg_integer().
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
-admitted(#{id := Id, context := Context} = Call, Owner, Instance) ->
+admitted(#{context := Context} = Call, Owner, Instance) ->
+    answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end).
+
+-doc """
+The answer of a call to what a fun gives: with the bounds of answers, an incident where it fails,
+and counted. An `exit(shutdown)` goes through.
+""".
+-spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
+               fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
+    {reply, erlmcp_reply:status() | ok | error, term()}.
+answered(#{id := Id, context := Context}, Instance, Run) ->
     {Outcome, Answer} =
         try
-            bounded(outcome(Call, Context, Owner, Instance), Id, Context, Instance)
+            bounded(Run(), Id, Context, Instance)
         catch
             error:Reason:Stack -> crashed(error, Reason, Stack, Id, Context, Instance);
             throw:Reason:Stack -> crashed(throw, Reason, Stack, Id, Context, Instance);
@@ -352,6 +369,20 @@ report({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
     ok = erlmcp_session:mark_reported(Marks),
     Pid ! {Tag, Message},
     ok;
+report({Pid, quick}, Message) when Pid =:= self() ->
+    _ = put(?SAID, case get(?SAID) of
+        undefined -> [Message];
+        Said -> [Message | Said]
+    end),
+    ok;
 report({Pid, Tag}, Message) ->
     Pid ! {Tag, Message},
     ok.
+
+-doc "What a quick call in this process has reported, in its order. It is given once.".
+-spec said() -> [message()].
+said() ->
+    case erase(?SAID) of
+        undefined -> [];
+        Said -> lists:reverse(Said)
+    end.

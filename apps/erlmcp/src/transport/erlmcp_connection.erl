@@ -176,9 +176,18 @@ effects([], Out, Connection) ->
 effects([{reply, _, Bytes} | Effects], Out, Connection) ->
     effects(Effects, [framed(Bytes, Connection) | Out], Connection);
 effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
-    case erlmcp_calls:start(Call, Calls) of
-        {ok, Started} -> effects(Effects, Out, Connection#{calls := Started});
-        {reply, _, Bytes} -> effects(Effects, [framed(Bytes, Connection) | Out], Connection)
+    maybe
+        start ?= quick(Call, Connection),
+        {ok, Started} ?= erlmcp_calls:start(Call, Calls),
+        effects(Effects, Out, Connection#{calls := Started})
+    else
+        {{reply, _, Bytes}, Said} ->
+            %% What it says beside notifications is for HTTP.
+            Notified = [framed(Notification, Connection)
+                        || {notification, Notification, _} <- Said],
+            effects(Effects, [framed(Bytes, Connection), Notified | Out], Connection);
+        {reply, _, Bytes} ->
+            effects(Effects, [framed(Bytes, Connection) | Out], Connection)
     end;
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
@@ -205,6 +214,16 @@ effects([{cancel, Id} | Effects], Out, #{calls := Calls, watched := Watched} = C
     effects(Effects, Out, Connection#{calls := erlmcp_calls:cancel(Id, Calls), watched := Rest});
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
+
+%% Where no other call runs: if it does not come to its end, its connection ends with it. A session
+%% of HTTP+SSE has its stream to serve, too.
+quick(_, #{framing := events}) ->
+    start;
+quick(Call, #{instance := Instance} = Connection) ->
+    case busy(Connection) of
+        false -> erlmcp_quick:run(Call, erlmcp_instance:of_calls(Instance));
+        true -> start
+    end.
 
 subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
     #{session := {Topics, Closed}} = Watched,

@@ -73,7 +73,9 @@ init(Parent, Ref, Socket, Transport, undefined, #{request_timeout := Idle} = Opt
         #{erlmcp := #{path := Path}} = Options,
         loop(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                     options = Options, idle_ms = Idle,
+                    %% erlmcp_alone: it is served before the next one is looked at
                     request = #{ref => Ref, pid => self(), peer => Peer, sock => Sock,
+                                erlmcp_alone => true,
                                 cert => Certificate, method => ~"POST", scheme => Scheme,
                                 path => Path, qs => <<>>, version => 'HTTP/1.1'}})
     else

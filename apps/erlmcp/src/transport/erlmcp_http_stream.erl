@@ -1,8 +1,9 @@
 -module(erlmcp_http_stream).
 -moduledoc """
 One HTTP request, as a cowboy stream handler: it lives in the connection's process, so that what
-needs no user code is answered without another. A call runs in a process of its own; its answer is
-JSON, or a stream if the handler reports something before it.
+needs no user code is answered without another. A call runs in a process of its own, but for one
+that is quick (`m:erlmcp_quick`) on a connection that has one request at a time; its answer is JSON,
+or a stream if the handler reports something before it.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -38,6 +39,8 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     headers :: #{binary() => binary()},
     principal :: erlmcp_auth:principal(),
     flow :: undefined | erlmcp_entrance:flow(),
+    %% whether its connection has no other request meanwhile
+    alone :: boolean(),
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
     body = none :: none | erlmcp_http_body:body(),
@@ -91,9 +94,10 @@ serve(StreamId, Body, Request, #stream{accept = Accept, principal = Principal} =
             {erlmcp_http_response:refuse(Refusal, undefined, Headers), Stream}
     end.
 
-stream(StreamId, #{headers := Headers}, #{identity := #{principal := Principal}} = Config) ->
+stream(StreamId, #{headers := Headers} = Request, Config) ->
+    #{identity := #{principal := Principal}} = Config,
     #stream{owner = {self(), {self(), StreamId}}, config = Config, headers = Headers,
-            principal = Principal}.
+            principal = Principal, alone = is_map_key(erlmcp_alone, Request)}.
 
 -doc false.
 init(StreamId, Request, #{erlmcp := #{path := Path} = Config}) ->
@@ -237,14 +241,33 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
     perform(Effects, Headers, Stream);
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
-perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
-        #stream{session = none, owner = {_, Tag}, config = Config} = Stream) ->
-    #{calls := Known} = Config,
+perform([{call, Call}], Headers, #stream{alone = true, config = #{calls := Known}} = Stream) ->
+    case erlmcp_quick:run(Call, Known) of
+        {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
+        start -> start(Call, Stream)
+    end;
+perform([{call, Call}], _, Stream) ->
+    start(Call, Stream);
+perform([{batch, Items}], _, #stream{session = {_, Pid, _} = Session, owner = Owner} = Stream) ->
+    #stream{config = #{instance := Instance, calls := Known}} = Stream,
+    Ready = [erlmcp_http_session:batched(Item, Session, Instance) || Item <- Items],
+    _ = erlmcp_batch:start(Ready, Known, Owner, of_calls(Stream)),
+    {[], Stream#stream{call = {session, Pid}}}.
+
+%% A quick call is over. Who is told of nothing has no session.
+ran([_ | _] = Said, Reply, #{id := Id}, _, #stream{session = {_, Pid, _}} = Stream) ->
+    ok = erlmcp_quick:tell(Said, Reply, Id, Stream#stream.owner, of_calls(Stream)),
+    {[], Stream#stream{call = {session, Pid}}};
+ran(_, Reply, _, Headers, Stream) ->
+    perform([Reply], Headers, Stream).
+
+start(#{id := Id, context := #{revision := Revision}} = Call,
+      #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
     {[{spawn, Pid, ?SHUTDOWN}],
      Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
-perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
-        #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
+start(#{id := Id, context := #{revision := Revision}} = Call,
+      #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
     #stream{config = #{instance := Instance, calls := Known}} = Stream,
     case erlmcp_session:take_calls(SessionId, 1, Instance) of
         ok ->
@@ -253,12 +276,7 @@ perform([{call, #{id := Id, context := #{revision := Revision}} = Call}], _,
         {error, Refusal} ->
             ok = erlmcp_call:leave(Call),
             perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
-    end;
-perform([{batch, Items}], _, #stream{session = {_, Pid, _} = Session, owner = Owner} = Stream) ->
-    #stream{config = #{instance := Instance, calls := Known}} = Stream,
-    Ready = [erlmcp_http_session:batched(Item, Session, Instance) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, Known, Owner, of_calls(Stream)),
-    {[], Stream#stream{call = {session, Pid}}}.
+    end.
 
 of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
     #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.

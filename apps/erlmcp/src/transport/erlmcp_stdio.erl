@@ -49,7 +49,8 @@ stop_node_with(Pid, Key) ->
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
         {'DOWN', Monitor, process, Pid, shutdown} -> ok;
         {'DOWN', Monitor, process, Pid, killed} ->
-            ok = erlmcp_slow_consumer:cut(Key, unread_bytes),
+            _ = erlmcp_quick_watch:has_ended(Pid)
+                orelse erlmcp_slow_consumer:cut(Key, unread_bytes),
             init:stop(1);
         {'DOWN', Monitor, process, Pid, _} -> init:stop(1)
     end.

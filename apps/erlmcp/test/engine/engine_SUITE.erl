@@ -607,7 +607,12 @@ source(Kind, N) ->
 
 
 %% What only some may see is in no shared cache; what is said of tasks is said of a tool that has
-%% them.
+%% them; what waits for others is not quick.
+consistent(#{quick := true} = Source) when
+    is_map_key(workers, Source); is_map_key(breaker, Source); is_map_key(cache, Source);
+    is_map_key(task, Source)
+->
+    consistent(maps:without([workers, breaker, cache, task], Source));
 consistent(#{visible := _, cache_scope := public} = Source) ->
     consistent(Source#{cache_scope := private});
 consistent(#{task := _} = Source) ->
@@ -631,6 +636,7 @@ value(_, object) -> engine_json:object();
 value(_, objects) -> resize(3, list(engine_json:object()));
 value(_, milliseconds) -> non_neg_integer();
 value(_, size) -> non_neg_integer();
+value(_, flag) -> boolean();
 value(_, scope) -> oneof([public, private]);
 value(_, middleware) ->
     list(exactly(fun(Arguments, Context, Next) -> Next(Arguments, Context) end));

@@ -447,6 +447,8 @@ bad_definitions(Kind) ->
                                          #{type => [object]}]]
         ++ [{Field, Good#{Field => Value}}
             || Kind =:= tool, {Field, Value} <- [{task_starts, on_return}, {task_timeout_ms, 1}]]
+        %% What waits for others is not quick.
+        ++ [{quick, Good#{quick => true, breaker => #{}}}]
         %% What only some may see is in no shared cache.
         ++ [{cache_scope, Good#{visible => fun(_) -> true end, cache_scope => public}}
             || {cache_scope, _, _, _} <- Fields].
@@ -465,6 +467,7 @@ wrong(completions) -> [[], undefined, #{a => []}, #{~"a" => ~"text"}, #{~"a" => 
                        #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
+wrong(flag) -> [yes, 1, ~"true", undefined];
 wrong(scope) -> [everybody, ~"public", undefined];
 wrong(visibility) -> [true, undefined, all, fun() -> true end, fun(_, _) -> true end];
 wrong(middleware) -> [fun(_, _, _) -> ok end, [fun(_, _) -> ok end], [log], undefined];
