@@ -33,6 +33,8 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 
 %% What a number may be written with. Reading an integer takes time quadratic in its digits.
 -define(NUMBER_BYTES, 400).
+%% Bytes of a message that is worth reading twice, if it turns out to be wrong.
+-define(PLAIN, 65_536).
 
 %% An open array or object: how much deeper it may go, how many members objects may still bring,
 %% and what stands in it so far, the last first.
@@ -69,7 +71,15 @@ message is an `unexpected_end`.
 -spec decode(binary(), limits()) -> {ok, json_term()} | {error, decode_error()}.
 decode(Binary, #{message_bytes := Limit}) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
+decode(Binary, #{depth := Depth, members := Most}) when byte_size(Binary) =< ?PLAIN ->
+    case erlmcp_json_plain:decode(Binary, Depth, Most) of
+        {ok, _} = Decoded -> Decoded;
+        other -> read(Binary, Depth, Most)
+    end;
 decode(Binary, #{depth := Depth, members := Most}) ->
+    read(Binary, Depth, Most).
+
+read(Binary, Depth, Most) ->
     Decoders = #{
         array_start => fun open/1,
         array_push => fun push/2,

@@ -12,12 +12,13 @@ and one beyond, and no bytes that crash it.
 -export([all/0]).
 -export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
-         never_crashes/1, round_trip/1, limits_at_and_beyond/1]).
+         never_crashes/1, round_trip/1, limits_at_and_beyond/1,
+         quickly_or_not/1, each_byte_of_strings/1]).
 
 all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
-     limits_at_and_beyond].
+     limits_at_and_beyond, quickly_or_not, each_byte_of_strings].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
@@ -248,6 +249,48 @@ limits_at_and_beyond(_Config) ->
                               decode(Text, At#{members := Members - 1}))
                   end),
           1000).
+
+%% A message is read by `m:erlmcp_json_plain` first, but for those of more than 65,536 bytes.
+quickly_or_not(_Config) ->
+    Around = binary:copy(~" ", 65_536),
+    Limits = #{depth => 3, members => 4},
+    check(?FORALL(Text, oneof([fragments(), broken_json(), json_fragments()]),
+                  case {decode(Text, Limits), decode([Around, Text], Limits)} of
+                      {{ok, Term}, Long} -> Long =:= {ok, Term};
+                      {{error, _}, Long} -> element(1, Long) =:= error
+                  end),
+          3000).
+
+%% Mostly right.
+json_fragments() ->
+    Key = elements([~B'"jsonrpc"', ~B'"id"', ~B'"method"', ~B'"params"', ~B'"name"', ~B'"_meta"',
+                    ~B'"arguments"', ~B'"io.modelcontextprotocol/protocolVersion"', ~B'"i\u0064"',
+                    ~B'"io.modelcontextprotocol/clientInfo"', ~B'"é"', ~B'"method"', ~B'""',
+                    ~B'"io.modelcontextprotocol/clientCapabilities"', ~B'"method "', ~"method"]),
+    Value = elements([~"{}", ~"[]", ~"0", ~"-0", ~"01", ~"1", ~"123456789012345678", ~"1e5",
+                      ~"1234567890123456789", ~"-12", ~"1.5", ~"1.", ~"true", ~"null", ~"nul",
+                      ~B'"a"', ~B'"a\"b\\"', ~B'"\x"', ~"\"\t\"", ~B'"éé"', ~B'[1,"a",{}]',
+                      ~B'{"id":1}', ~B'{"id":1,"id":2}', binary:copy(~"1", 401)]),
+    Space = frequency([{5, ~""}, {1, elements([~" ", ~"\n", ~"\r\t", ~"x"])}]),
+    ?LET(Members, list({Key, Space, Value, Space}),
+         iolist_to_binary([${, lists:join($,, [[K, S, $:, T, V] || {K, S, V, T} <- Members]), $}])).
+
+%% At each place of a string, and of a key, that is as long as several are that are read at once.
+each_byte_of_strings(_Config) ->
+    [begin
+         Before = binary:copy(~"a", At),
+         Text = <<Begin/binary, Before/binary, Byte, "bcdefghijklmnop", End/binary>>,
+         Expected = try json:decode(Text) of
+             Term -> {ok, Term}
+         catch
+             error:_ -> error
+         end,
+         case decode(Text) of
+             {ok, _} = Decoded -> ?assertEqual(Expected, Decoded);
+             {error, _} -> ?assertEqual(Expected, error)
+         end
+     end || {Begin, End} <- [{~"[\"", ~"\"]"}, {~"{\"", ~"\":1}"}], At <- lists:seq(0, 8),
+            Byte <- lists:seq(0, 255)].
 
 measure(Term) when is_map(Term) ->
     {Depth, Members} = measure(maps:values(Term)),
