@@ -34,7 +34,8 @@ at one moment of each window, how many processes are ready to run:
 - Where calls did less than half of the work, in reductions, the connections are the load, which
   read, answer and refuse, as they are with tools that cost no more than a refusal does; or what
   else there is in the node. Fewer calls would wait as long: the limit is not cut then but grows,
-  so that the machine does not come to do nothing but refuse. How many are ready says nothing of
+  so that the machine does not come to do nothing but refuse, and is at once as many as begin in
+  half of a window: a burst of such calls is no overload. How many are ready says nothing of
   that: a refusal is a short turn, and of a call that computes each turn is a long one.
 - Calls in flight that are not ready wait for something else, and burden nobody. They are let in
   beside those that the limit is for.
@@ -89,7 +90,8 @@ update(#{started := 0}, Concurrency) ->
 update(#{in_flight := InFlight, ready := Ready, pressed := Pressed} = Window,
        #concurrency{limit = Limit, idle = Idle, bounds = #{min := Min, max := Max}} = Known) ->
     Follows = gradient(Window, Min) * Limit + math:sqrt(Limit),
-    Next = case between(Min, Max, min(Follows, smooth(?SMOOTHING, Limit, Follows))) of
+    Least = max(Min, min(Max, soon(Window))),
+    Next = case between(Least, Max, min(Follows, smooth(?SMOOTHING, Limit, Follows))) of
         More when More > Limit, not Pressed, 2 * InFlight < Limit + Idle -> Limit;
         Less when Less < Limit, InFlight < Min -> Limit;
         Other -> Other
@@ -106,6 +108,10 @@ gradient(#{started := Started, waited := Waited, ready := Ready, part := Part}, 
         Cut when Cut < ?OTHERS, Part < 0.5 -> ?OTHERS;
         Gradient -> Gradient
     end.
+
+%% As many as it had begun in half of the window: they would all begin soon.
+soon(#{started := Started, part := Part}) when Part < 0.5 -> Started div 2;
+soon(_) -> 0.
 
 smooth(Factor, Before, Now) ->
     (1 - Factor) * Before + Factor * Now.

@@ -25,7 +25,7 @@ Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transaction
 %% Looks in a window, the milliseconds between two, and those while nothing happens.
 -define(LOOKS, 5).
 -define(LOOK, 20).
--define(QUIET, 500).
+-define(QUIET, 100).
 
 %% Requests in flight for each scheduler: fewer would let it run idle between two calls.
 -define(LEAST, 4).
