@@ -60,7 +60,7 @@ No bound of what is held is more than 268,435,455.
 }.
 -opaque ticket() ::
     {erlmcp_gate_books:books(), erlmcp_ledger:id(),
-     Since :: pos_integer() | {waits, flow()} | untimed}
+     Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed}
     | free.
 
 %% When who was refused for want of memory or processor time may come again.
@@ -187,30 +187,31 @@ of_server(Rates, Held, Now, Books) ->
             {refuse, erlmcp_gate_refusal:new({server_wait, Rate, Milliseconds})}
     end.
 
-entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds}) ->
-    %% Nobody overtakes those that wait.
-    case erlmcp_gate_books:nobody_waits(Books) andalso erlmcp_gate_books:take_place(Books) of
+entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds} = Gate) ->
+    #{sums := Sums} = Books,
+    case erlmcp_gate_books:take_place(Books) of
         {ok, [Place]} ->
             {ok, {Books, erlmcp_gate_books:write([Place | Held], Books), Now}};
         {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
-            ok = erlmcp_gate_books:found_none(Books),
+            ok = erlmcp_gate_sums:found_none(Sums),
             ok = erlmcp_gate_books:give(Held, Books),
             full({in_flight, 1, Limit}, Observed);
-        _ ->
-            ok = erlmcp_gate_books:found_none(Books),
-            queued(Message, Held, Bounds, Books)
+        {full, _, _} ->
+            ok = erlmcp_gate_sums:found_none(Sums),
+            queued(Message, Held, Now, Gate)
     end;
 entered(_, [], _, _) ->
     {ok, free}.
 
-queued(#{flow := Flow, bytes := Bytes}, Held, Bounds, Books) ->
+queued(#{flow := Flow, bytes := Bytes}, Held, Now, #{books := Books, bounds := Bounds}) ->
     #{queue := Most, queue_bytes := MostBytes, queue_per_principal := MostOfOne} = Bounds,
     Room = min(bounded(MostOfOne), erlmcp_gate_books:room(Books)),
     Wants = [{{waiting, Flow}, 1, Room}, {waiting, 1, Most},
              {waiting_bytes, max(1, Bytes), MostBytes}],
     case erlmcp_gate_books:take_all(Wants, Books) of
         {ok, Waits} ->
-            {ok, {Books, erlmcp_gate_books:queue(Held, Waits, Books), {waits, Flow}}};
+            Id = erlmcp_gate_books:queue(Held, Waits, Books),
+            {ok, {Books, Id, {waits, {Flow, Now, {Held, Waits}}}}};
         Full ->
             ok = erlmcp_gate_books:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new(Full)}
@@ -227,16 +228,16 @@ before it runs any code of the user's. What is refused has left.
 """.
 -spec await(ticket(), Milliseconds :: non_neg_integer()) ->
     {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-await({Books, Id, {waits, Flow}}, Milliseconds) ->
-    case erlmcp_gate_queue:wait(Flow, Id, Milliseconds, Books) of
+await({Books, Id, {waits, Waiting}}, Milliseconds) ->
+    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Books) of
         {granted, Since} ->
             await({Books, Id, Since}, Milliseconds);
         {refused, RetryMs} ->
             ok = erlmcp_gate_books:leave(Id, Books),
             {refuse, erlmcp_gate_refusal:new({waited, RetryMs})}
     end;
-await({Books, _, Since} = Ticket, _) ->
-    ok = erlmcp_gate_books:started(Since, Books),
+await({#{sums := Sums} = Books, _, Since} = Ticket, _) ->
+    ok = erlmcp_gate_sums:started(erlmcp_gate_books:now(Books) - Since, Sums),
     {ok, Ticket}.
 
 -doc """
@@ -311,11 +312,11 @@ The calling process had a place for a request, and ran that and nothing else. Of
 is counted what work it was.
 """.
 -spec ran(ticket()) -> ok.
-ran({Books, _, _}) ->
+ran({#{sums := Sums}, _, _}) ->
     case erlang:phash2(self(), ?SAMPLED) of
         0 ->
             {reductions, Reductions} = process_info(self(), reductions),
-            erlmcp_gate_books:worked(Reductions, Books);
+            erlmcp_gate_sums:worked(Reductions, Sums);
         _ ->
             ok
     end;
@@ -345,8 +346,7 @@ machine() ->
 -doc "Whether a request that came now would find no place in flight.".
 -spec is_pressed(gate()) -> boolean().
 is_pressed(#{books := Books}) ->
-    not erlmcp_gate_books:nobody_waits(Books)
-        orelse erlmcp_gate_books:held(in_flight, Books) >= erlmcp_gate_books:limit(Books).
+    erlmcp_gate_books:is_full(Books).
 
 -doc "From now on no request and no connection enters; who is in leaves as always.".
 -spec drain(gate()) -> ok.
@@ -388,15 +388,15 @@ How many requests have come to the process of their call, and for how many nanos
 had a place before they did.
 """.
 -spec waits(gate()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
-waits(#{books := Books}) ->
-    erlmcp_gate_books:waits(Books).
+waits(#{books := #{sums := Sums}}) ->
+    erlmcp_gate_sums:waits(Sums).
 
 -doc "How many requests were counted that ran, and their reductions together.".
 -spec work(gate()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
-work(#{books := Books}) ->
-    erlmcp_gate_books:work(Books).
+work(#{books := #{sums := Sums}}) ->
+    erlmcp_gate_sums:work(Sums).
 
 -doc "How many requests have found no place in flight when they came.".
 -spec pressed(gate()) -> non_neg_integer().
-pressed(#{books := Books}) ->
-    erlmcp_gate_books:pressed(Books).
+pressed(#{books := #{sums := Sums}}) ->
+    erlmcp_gate_sums:pressed(Sums).

@@ -1,17 +1,17 @@
 -module(erlmcp_gate_books).
 -moduledoc """
 The books of a gate: the words of the server's own bounds, the accounts (`m:erlmcp_accounts`), and
-the ledger of who holds what of them (`m:erlmcp_ledger`). A value that all share; its tables belong
-to who made it. What is taken is a list of shares; it is written down under a number, and is given
-back once, by who takes that away.
+the ledger of who holds what of them (`m:erlmcp_ledger`), with the sums of what happened
+(`m:erlmcp_gate_sums`). A value that all share; its tables belong to who made it. What is taken is a
+list of shares; it is written down under a number, and is given back once, by who takes that away.
 """.
 
 -export([new/1, now/1]).
 -export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
--export([take_rates/4, give_rates/3, take_one/5, take_all/2, take_place/1, give/2]).
--export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/3]).
--export([put_queue/2, queue/1, nobody_waits/1]).
--export([started/2, waits/1, worked/2, work/1, found_none/1, pressed/1]).
+-export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
+-export([take_place/1, take_freed/1, is_full/1]).
+-export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
+-export([put_queue/3, queue/1, queued/2, call_queue/1]).
 -export([sweep/2, turn/1, astray/3, correct/3]).
 
 -export_type([books/0, shares/0, want/0, key/0]).
@@ -19,7 +19,7 @@ back once, by who takes that away.
 -type books() :: #{
     words := erlmcp_account:words(), accounts := erlmcp_accounts:accounts(),
     ledger := erlmcp_ledger:ledger(), processes := ets:table(),
-    waits := counters:counters_ref(), epoch := integer()
+    sums := erlmcp_gate_sums:sums(), epoch := integer()
 }.
 -type shares() :: erlmcp_ledger:shares().
 -doc "What is held of: the server's, or an account's.".
@@ -38,7 +38,10 @@ back once, by who takes that away.
 -define(RATES, 25).
 -define(WAITING, 33).
 -define(WAITING_BYTES, 34).
--define(WORDS, 40).
+%% How many the gate's queue has, which alone says so, and whether it is to be told of a free place.
+-define(QUEUED, 41).
+-define(CALLED, 42).
+-define(WORDS, 48).
 
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
@@ -51,7 +54,7 @@ new(Most) ->
     ok = atomics:put(Words, ?ROOM, erlmcp_account:most()),
     #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
       processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
-      waits => counters:new(5, [write_concurrency]),
+      sums => erlmcp_gate_sums:new(),
       %% Zero is before all that a rate counts.
       epoch => erlang:monotonic_time(nanosecond) - 1}.
 
@@ -171,14 +174,33 @@ take_share(Key, Amount, Limit, #{words := Words}) ->
         Full -> Full
     end.
 
--doc "Takes a place in flight.".
+-doc """
+Takes a place in flight, where one is left when all that are in the queue have theirs: nobody
+overtakes them.
+""".
 -spec take_place(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
-take_place(#{words := Words}) ->
+take_place(#{words := Words} = Books) ->
+    take_place(atomics:get(Words, ?QUEUED), Books).
+
+-doc "Takes one for who is first in the queue.".
+-spec take_freed(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
+take_freed(Books) ->
+    take_place(0, Books).
+
+%% The queue is looked at first. When the place is taken nothing has changed since of what is in
+%% flight, and so those that were in the queue then have got theirs, or find them.
+take_place(Queued, #{words := Words}) ->
     Limit = atomics:get(Words, ?LIMIT),
-    case erlmcp_account:take(Words, ?IN_FLIGHT, {1, generation(Words)}, Limit) of
+    case erlmcp_account:take(Words, ?IN_FLIGHT, {1, generation(Words)}, Limit - Queued) of
         {ok, Share} -> {ok, [{?IN_FLIGHT, Share}]};
         {full, Observed} -> {full, Limit, Observed}
     end.
+
+-doc "Whether one that comes now would find no place.".
+-spec is_full(books()) -> boolean().
+is_full(#{words := Words}) ->
+    Queued = atomics:get(Words, ?QUEUED),
+    erlmcp_account:held(Words, ?IN_FLIGHT) + Queued >= atomics:get(Words, ?LIMIT).
 
 -doc "Gives back what was taken, and is not written down.".
 -spec give(shares(), books()) -> ok.
@@ -187,6 +209,12 @@ give([], _) ->
 give([{Index, Share} | Shares], #{words := Words} = Books) ->
     ok = erlmcp_account:give(Words, Index, Share),
     give(Shares, Books).
+
+-doc "Gives back a place that was taken, and is not written down.".
+-spec give_place(shares(), books()) -> ok.
+give_place(Place, Books) ->
+    ok = give(Place, Books),
+    tell_queue(Books).
 
 -doc "The calling process holds this: the number that it is written down under.".
 -spec write(shares(), books()) -> erlmcp_ledger:id().
@@ -232,16 +260,19 @@ leave(Id, #{ledger := Ledger} = Books) ->
             ok
     end.
 
--doc "Who waits has this place, and waits no longer. `false` where it has left.".
--spec grant(erlmcp_ledger:id(), shares(), books()) -> boolean().
-grant(Id, Place, #{ledger := Ledger} = Books) ->
-    case erlmcp_ledger:grant(Id, Place, Ledger) of
-        {ok, Waits} ->
-            ok = give(Waits, Books),
-            true;
-        gone ->
-            false
-    end.
+-doc """
+Who waits, and holds this and for waiting that, has a place too, and waits no longer. `false` where
+it has left.
+""".
+-spec grant(erlmcp_ledger:id(), Place :: shares(), {Held :: shares(), Waits :: shares()},
+            books()) -> boolean().
+grant(Id, Place, {Held, Waits}, #{ledger := Ledger} = Books) ->
+    erlmcp_ledger:replace(Id, Place ++ Held, Ledger) andalso give(Waits, Books) =:= ok.
+
+-doc "Whether a number still stands for what somebody holds.".
+-spec is_written(erlmcp_ledger:id(), books()) -> boolean().
+is_written(Id, #{ledger := Ledger}) ->
+    erlmcp_ledger:has(Id, Ledger).
 
 -doc "Who holds a place of a request, or waits for one.".
 -spec calls(books()) -> [pid()].
@@ -253,65 +284,42 @@ calls(#{ledger := Ledger}) ->
         end
     end, [], Ledger).
 
--doc "This is the gate's queue.".
--spec put_queue(pid(), books()) -> ok.
-put_queue(Pid, #{processes := Processes}) ->
-    true = ets:insert(Processes, {queue, Pid}),
-    ok.
+-doc "This is the gate's queue, where nobody waits longer than this; nobody is in it.".
+-spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
+put_queue(Pid, Longest, #{processes := Processes, words := Words} = Books) ->
+    true = ets:insert(Processes, {queue, {Pid, Longest}}),
+    ok = atomics:put(Words, ?CALLED, 0),
+    queued(0, Books).
 
 -doc "The gate's queue; `none` while it is started.".
--spec queue(books()) -> pid() | none.
+-spec queue(books()) -> {pid(), LongestMs :: pos_integer()} | none.
 queue(#{processes := Processes}) ->
     ets:lookup_element(Processes, queue, 2, none).
 
--doc "Whether there is nobody who waits for a place.".
--spec nobody_waits(books()) -> boolean().
-nobody_waits(#{words := Words}) ->
-    atomics:get(Words, ?WAITING) =:= 0.
+-doc "So many are in the queue.".
+-spec queued(non_neg_integer(), books()) -> ok.
+queued(Count, #{words := Words}) ->
+    atomics:put(Words, ?QUEUED, Count).
+
+-doc """
+The queue, which has found no place, is sent `turn`, once, when there is one. It has to look again
+after this: who left before has told nobody.
+""".
+-spec call_queue(books()) -> ok.
+call_queue(#{words := Words}) ->
+    atomics:put(Words, ?CALLED, 1).
 
 %% There may be a place for who waits.
-tell_queue(Books) ->
-    case nobody_waits(Books) of
+tell_queue(#{words := Words} = Books) ->
+    case atomics:get(Words, ?CALLED) =:= 1 andalso atomics:exchange(Words, ?CALLED, 0) =:= 1 of
         true ->
-            ok;
-        false ->
             case queue(Books) of
                 none -> ok;
-                Queue -> Queue ! turn, ok
-            end
+                {Queue, _} -> Queue ! turn, ok
+            end;
+        false ->
+            ok
     end.
-
--doc "A request whose place is its own since then has come to its call's process.".
--spec started(Since :: pos_integer(), books()) -> ok.
-started(Since, #{waits := Waits} = Books) ->
-    ok = counters:add(Waits, 1, 1),
-    counters:add(Waits, 2, now(Books) - Since).
-
--doc "How many have, and after how many nanoseconds together.".
--spec waits(books()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
-waits(#{waits := Waits}) ->
-    {counters:get(Waits, 1), counters:get(Waits, 2)}.
-
--doc "A request's process has used so many reductions, when it is over.".
--spec worked(Reductions :: non_neg_integer(), books()) -> ok.
-worked(Reductions, #{waits := Waits}) ->
-    ok = counters:add(Waits, 4, 1),
-    counters:add(Waits, 5, Reductions).
-
--doc "How many have been told of, and how many reductions they used together.".
--spec work(books()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
-work(#{waits := Waits}) ->
-    {counters:get(Waits, 4), counters:get(Waits, 5)}.
-
--doc "A request found no place in flight.".
--spec found_none(books()) -> ok.
-found_none(#{waits := Waits}) ->
-    counters:add(Waits, 3, 1).
-
--doc "How many have found none.".
--spec pressed(books()) -> non_neg_integer().
-pressed(#{waits := Waits}) ->
-    counters:get(Waits, 3).
 
 -doc """
 Gives back what the dead held, and adds up what the others hold of a generation, by the word that

@@ -14,13 +14,27 @@ to another; nobody's place is left unused. One whose turn cannot come in time is
 -export([start_link/1, wait/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
-%% Milliseconds after which it is looked for places that nobody told of.
+-export_type([waiting/0]).
+
+-doc "Who waits: in which flow, since when, what it holds, and what of that for waiting.".
+-type waiting() ::
+    {Flow :: term(), Since :: pos_integer(),
+     {Held :: erlmcp_gate_books:shares(), Waits :: erlmcp_gate_books:shares()}}.
+
+%% Milliseconds after which it is looked for places that nobody told of, and for those who were
+%% killed, and whose owner or the gate's keeper has left for them.
 -define(LOOK, 100).
+%% Milliseconds after which who waits looks whether the queue is still there.
+-define(STILL_THERE, 1000).
 
 -record(queue, {
     books :: erlmcp_gate_books:books(),
     patience :: erlmcp_patience:patience(),
     flows = erlmcp_flows:new() :: erlmcp_flows:flows(),
+    %% whether no place was left, and who leaves is to say so
+    called = false :: boolean(),
+    %% how many wait, as all know it
+    known = 0 :: non_neg_integer(),
     timer = none :: none | reference()
 }).
 
@@ -31,30 +45,59 @@ start_link(Gate) ->
 
 -doc """
 The calling process waits until its request has its place, for so many milliseconds at most. Gives
-when it got it, or after how many milliseconds another try may have more luck.
+since when it had it, or after how many milliseconds another try may have more luck.
 """.
--spec wait(Flow :: term(), erlmcp_ledger:id(), Milliseconds :: non_neg_integer(),
+-spec wait(erlmcp_ledger:id(), waiting(), Milliseconds :: non_neg_integer(),
            erlmcp_gate_books:books()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
-wait(Flow, Id, Milliseconds, Books) ->
-    case erlmcp_gate_books:queue(Books) of
-        none -> {refused, ?LOOK};
-        Queue -> wait_in(Queue, Flow, Id, Milliseconds)
+wait(Id, {Flow, Since, Shares}, Milliseconds, Books) ->
+    %% There may be one meanwhile that nobody in the queue needs.
+    case erlmcp_gate_books:take_place(Books) of
+        {ok, Place} ->
+            case erlmcp_gate_books:grant(Id, Place, Shares, Books) of
+                true ->
+                    {granted, Since};
+                false ->
+                    ok = erlmcp_gate_books:give_place(Place, Books),
+                    {refused, 1}
+            end;
+        {full, _, _} ->
+            case erlmcp_gate_books:queue(Books) of
+                none -> {refused, ?LOOK};
+                {Queue, Longest} -> wait_in(Queue, {Flow, Id}, Shares, min(Milliseconds, Longest))
+            end
     end.
 
-wait_in(Queue, Flow, Id, Milliseconds) ->
-    Reference = monitor(process, Queue, [{alias, reply_demonitor}]),
-    Queue ! {wait, Reference, {Flow, Id}, self(), now_ms() + Milliseconds},
+%% The queue has no timer and no monitor of each, which would cost more than all the rest.
+wait_in(Queue, Key, Shares, Milliseconds) ->
+    Reference = make_ref(),
+    Queue ! {wait, Key, {Reference, self(), Shares}, now_ms() + Milliseconds},
+    answered(Reference, Queue, Key, Milliseconds).
+
+%% The queue has the last word, as long as there is one.
+answered(Reference, Queue, Key, Left) ->
     receive
-        {Reference, Answer} -> Answer;
-        {'DOWN', Reference, _, _, _} -> {refused, ?LOOK}
+        {Reference, Answer} -> Answer
+    after min(Left, ?STILL_THERE) ->
+        case is_process_alive(Queue) of
+            true when Left =< ?STILL_THERE ->
+                Queue ! {late, Key},
+                answered(Reference, Queue, Key, infinity);
+            true ->
+                answered(Reference, Queue, Key, later(Left));
+            false ->
+                receive {Reference, Answer} -> Answer after 0 -> {refused, ?LOOK} end
+        end
     end.
+
+later(infinity) -> infinity;
+later(Left) -> Left - ?STILL_THERE.
 
 -doc false.
 init(#{books := Books, bounds := #{queue_ms := Longest}}) ->
     %% A place that is free is given away before a flood is read and refused.
     _ = process_flag(priority, high),
-    ok = erlmcp_gate_books:put_queue(self(), Books),
+    ok = erlmcp_gate_books:put_queue(self(), Longest, Books),
     {ok, #queue{books = Books, patience = erlmcp_patience:new(Longest)}}.
 
 -doc false.
@@ -66,46 +109,59 @@ handle_cast(_, Queue) ->
     {noreply, Queue}.
 
 -doc false.
-handle_info({wait, Reference, Key, Pid, Deadline}, Queue) ->
-    {noreply, turns(come(Reference, Key, Pid, Deadline, now_ms(), Queue))};
+handle_info({wait, Key, Waiting, Deadline}, #queue{called = Called} = Queue) ->
+    Come = come(Key, Waiting, Deadline, now_ms(), Queue),
+    {noreply, told(case Called of
+        true -> look_later(Come);
+        false -> turns(Come)
+    end)};
 handle_info(turn, Queue) ->
-    {noreply, turns(Queue)};
-handle_info(look, Queue) ->
-    {noreply, turns(Queue#queue{timer = none})};
+    {noreply, told(turns(Queue#queue{called = false}))};
+handle_info(look, #queue{flows = Flows, books = Books} = Queue) ->
+    Left = erlmcp_flows:drop(fun({_, Id}) -> not erlmcp_gate_books:is_written(Id, Books) end,
+                             Flows),
+    {noreply, told(turns(Queue#queue{flows = Left, timer = none, called = false}))};
 handle_info({late, {_, _} = Key}, Queue) ->
-    {noreply, refuse(Key, Queue)};
-handle_info({{gone, Key}, _, process, _, _}, Queue) ->
-    {noreply, gone(Key, Queue)};
+    {noreply, told(refuse(Key, Queue))};
 handle_info(_, Queue) ->
     {noreply, Queue}.
 
-come(Reference, {Flow, Id} = Key, Pid, Deadline, Now, #queue{flows = Flows} = Queue) ->
-    #queue{patience = Patience} = Queue,
-    Left = min(Deadline - Now, erlmcp_patience:longest(Patience)),
+told(#queue{flows = Flows, known = Known, books = Books} = Queue) ->
+    case erlmcp_flows:length(Flows) of
+        Known ->
+            Queue;
+        Count ->
+            ok = erlmcp_gate_books:queued(Count, Books),
+            Queue#queue{known = Count}
+    end.
+
+come({Flow, Id}, Waiting, Deadline, Now, #queue{flows = Flows, patience = Patience} = Queue) ->
+    Left = Deadline - Now,
     case erlmcp_patience:needed(erlmcp_flows:ahead(Flow, Flows), Patience) of
         Needed when Needed >= Left, Needed > 0; Left =< 0 ->
-            Reference ! {Reference, {refused, max(1, Needed)}},
+            ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue;
         _ ->
-            Waiting = {Reference, Now, erlang:send_after(Left, self(), {late, Key}),
-                       monitor(process, Pid, [{tag, {gone, Key}}])},
             Began = case erlmcp_flows:length(Flows) of
                 0 -> erlmcp_patience:began(Now, Patience);
                 _ -> Patience
             end,
-            Queue#queue{flows = erlmcp_flows:add(Flow, Id, Waiting, Now, Flows), patience = Began}
+            Queue#queue{flows = erlmcp_flows:add(Flow, Id, {Now, Waiting}, Now, Flows),
+                        patience = Began}
     end.
 
 %% As long as there are places, and some who want them.
-turns(#queue{flows = Flows, books = Books} = Queue) ->
-    case erlmcp_flows:next(Flows) of
-        none ->
-            Queue;
-        _ ->
-            case erlmcp_gate_books:take_place(Books) of
-                {ok, Place} -> turn(Place, now_ms(), Queue);
-                {full, _, _} -> look_later(Queue)
-            end
+turns(#queue{flows = Flows, books = Books, called = Called} = Queue) ->
+    case erlmcp_flows:length(Flows) > 0 andalso erlmcp_gate_books:take_freed(Books) of
+        {ok, Place} ->
+            turn(Place, now_ms(), Queue);
+        {full, _, _} when Called ->
+            look_later(Queue);
+        {full, _, _} ->
+            ok = erlmcp_gate_books:call_queue(Books),
+            turns(Queue#queue{called = true});
+        false ->
+            Queue
     end.
 
 turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
@@ -113,66 +169,43 @@ turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Que
         none ->
             ok = erlmcp_gate_books:give(Place, Books),
             Queue;
-        {{Flow, Id} = Key, {_, Arrived, _, _} = Waiting} ->
+        {{Flow, _} = Key, {Arrived, Waiting}} ->
             Allowed = erlmcp_patience:allowed(Now, erlmcp_flows:since(Flow, Flows),
                                               erlmcp_flows:round(Flows), Patience),
             case Now - Arrived > Allowed andalso erlmcp_flows:length(Flows) > 1 of
-                true ->
-                    turn(Place, Now, refuse(Key, Queue));
-                false ->
-                    Rest = forget(Key, Queue),
-                    case erlmcp_gate_books:grant(Id, Place, Books) of
-                        true ->
-                            turns(granted(Key, Waiting, Now, Rest));
-                        false ->
-                            %% It has left, by another's hand.
-                            ok = answer(Waiting, {refused, 1}),
-                            turn(Place, Now, Rest)
-                    end
+                true -> turn(Place, Now, refuse(Key, Queue));
+                false -> grant(Key, Waiting, Place, Now, Queue)
             end
     end.
 
-granted(Key, Waiting, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
-    ok = answer(Waiting, {granted, erlmcp_gate_books:now(Books)}),
-    Queue#queue{flows = erlmcp_flows:served(Key, Flows),
-                patience = erlmcp_patience:turned(Now, Patience)}.
+grant({_, Id} = Key, {_, _, Shares} = Waiting, Place, Now, #queue{flows = Flows} = Queue) ->
+    #queue{books = Books, patience = Patience} = Queue,
+    {ok, _, Rest} = erlmcp_flows:take(Key, Flows),
+    case erlmcp_gate_books:grant(Id, Place, Shares, Books) of
+        true ->
+            ok = answer(Waiting, {granted, erlmcp_gate_books:now(Books)}),
+            turns(Queue#queue{flows = erlmcp_flows:served(Key, Rest),
+                              patience = erlmcp_patience:turned(Now, Patience)});
+        false ->
+            %% It has left, by another's hand.
+            ok = answer(Waiting, {refused, 1}),
+            turn(Place, Now, Queue#queue{flows = Rest})
+    end.
 
 refuse(Key, #queue{flows = Flows, patience = Patience} = Queue) ->
     case erlmcp_flows:take(Key, Flows) of
-        {ok, Waiting, Rest} ->
+        {ok, {_, Waiting}, Rest} ->
             Needed = erlmcp_patience:needed(erlmcp_flows:length(Rest), Patience),
             ok = answer(Waiting, {refused, max(1, Needed)}),
-            ok = release(Waiting),
             Queue#queue{flows = Rest};
         error ->
             %% It got its place just before.
             Queue
     end.
 
-answer({Reference, _, _, _}, Answer) ->
-    Reference ! {Reference, Answer},
+answer({Reference, Pid, _}, Answer) ->
+    Pid ! {Reference, Answer},
     ok.
-
-forget(Key, #queue{flows = Flows} = Queue) ->
-    {ok, Waiting, Rest} = erlmcp_flows:take(Key, Flows),
-    ok = release(Waiting),
-    Queue#queue{flows = Rest}.
-
-release({_, _, Timer, Monitor}) ->
-    _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
-    _ = demonitor(Monitor, [flush]),
-    ok.
-
-%% What the dead held in the queue is given back at once; the keeper would do it too.
-gone({_, Id} = Key, #queue{flows = Flows, books = Books} = Queue) ->
-    case erlmcp_flows:take(Key, Flows) of
-        {ok, Waiting, Rest} ->
-            ok = release(Waiting),
-            ok = erlmcp_gate_books:leave(Id, Books),
-            Queue#queue{flows = Rest};
-        error ->
-            Queue
-    end.
 
 look_later(#queue{timer = none} = Queue) ->
     Queue#queue{timer = erlang:send_after(?LOOK, self(), look)};

@@ -5,7 +5,7 @@ given back by who takes the row away, so that it is given back once, by whomever
 who died are found by the gate's keeper.
 """.
 
--export([new/0, write/4, take/2, hand_over/3, add/3, grant/3, fold/3]).
+-export([new/0, write/4, has/2, take/2, hand_over/3, add/3, replace/3, fold/3]).
 
 -export_type([ledger/0, id/0, shares/0, row/0]).
 
@@ -29,6 +29,11 @@ write(Id, Held, Waits, Ledger) ->
     true = ets:insert(Ledger, {Id, self(), Held, Waits}),
     ok.
 
+-doc "Whether there is a row of this number.".
+-spec has(id(), ledger()) -> boolean().
+has(Id, Ledger) ->
+    ets:member(Ledger, Id).
+
 -doc "Takes a row away; whoever gets it gives back what it says.".
 -spec take(id(), ledger()) -> [row()].
 take(Id, Ledger) ->
@@ -48,17 +53,13 @@ add(Id, More, Ledger) ->
         error:badarg -> false
     end.
 
--doc "What waited holds this too, and waits no longer: what it held for that. `gone` with its row.".
--spec grant(id(), shares(), ledger()) -> {ok, Waits :: shares()} | gone.
-grant(Id, More, Ledger) ->
-    maybe
-        [{_, _, Held, Waits}] ?= ets:lookup(Ledger, Id),
-        Granted = {{{element, 1, '$_'}, '$1', {const, More ++ Held}, []}},
-        1 ?= ets:select_replace(Ledger, [{{Id, '$1', Held, Waits}, [], [Granted]}]),
-        {ok, Waits}
-    else
-        _ -> gone
-    end.
+-doc """
+What waited holds this now, and nothing for waiting; only who waits, or its queue, says so. `false`
+where the row is gone.
+""".
+-spec replace(id(), shares(), ledger()) -> boolean().
+replace(Id, Held, Ledger) ->
+    ets:update_element(Ledger, Id, [{3, Held}, {4, []}]).
 
 -doc "Folds over the rows.".
 -spec fold(fun((row(), Acc) -> Acc), Acc, ledger()) -> Acc.

@@ -15,7 +15,8 @@ holders are killed, who has which turn in its queue, and how its books are set r
          generations_are_counted_apart/1]).
 -export([flows_take_turns/1, flows_have_equal_shares/1, who_asks_for_little_waits_little/1,
          those_that_stay_have_their_turns/1, ended_flows_are_forgotten/1,
-         places_go_to_those_that_wait/1, a_dead_one_waits_no_longer/1,
+         places_go_to_those_that_wait/1, places_that_nobody_waits_for_are_taken/1,
+         a_dead_one_waits_no_longer/1,
          one_that_left_waits_no_longer/1, a_wait_has_an_end/1, a_wait_in_vain_is_refused_now/1,
          a_higher_limit_is_used/1, who_floods_leaves_room/1, without_a_queue_nobody_waits/1,
          patience_is_short_in_a_long_queue/1]).
@@ -32,7 +33,8 @@ all() ->
      tickets_have_their_own_rows, generations_are_counted_apart,
      flows_take_turns, flows_have_equal_shares, who_asks_for_little_waits_little,
      those_that_stay_have_their_turns, ended_flows_are_forgotten,
-     places_go_to_those_that_wait, a_dead_one_waits_no_longer,
+     places_go_to_those_that_wait, places_that_nobody_waits_for_are_taken,
+     a_dead_one_waits_no_longer,
      one_that_left_waits_no_longer, a_wait_has_an_end, a_wait_in_vain_is_refused_now,
      a_higher_limit_is_used, who_floods_leaves_room, without_a_queue_nobody_waits,
      patience_is_short_in_a_long_queue,
@@ -535,6 +537,39 @@ places_go_to_those_that_wait(_) ->
     true = Nanoseconds > 0,
     ok = stop([Keeper, Queue]).
 
+places_that_nobody_waits_for_are_taken(_) ->
+    %% Who found none and has not come to the queue yet holds up nobody, and needs no queue where
+    %% there is one when he comes.
+    Alone = queued(#{}),
+    First = entered(erlmcp_gate:enter(Alone, request(ada))),
+    Late = entered(erlmcp_gate:enter(Alone, request(ada))),
+    ok = erlmcp_gate:leave(First),
+    Next = entered(erlmcp_gate:enter(Alone, request(bob))),
+    {1, 1} = {erlmcp_gate:held(Alone, in_flight), erlmcp_gate:held(Alone, waiting)},
+    ok = erlmcp_gate:leave(Next),
+    {ok, Granted} = erlmcp_gate:await(Late, 50_000),
+    {1, 0} = {erlmcp_gate:held(Alone, in_flight), erlmcp_gate:held(Alone, waiting)},
+    true = erlmcp_gate:is_pressed(Alone),
+    ok = erlmcp_gate:leave(Granted),
+    [0 = erlmcp_gate:held(Alone, Key) || Key <- [in_flight, waiting_bytes, {waiting, ada}]],
+    %% Where one is in the queue, all places but one are to be had.
+    Gate = queued(#{in_flight => 3}),
+    {Keeper, Queue} = processes(Gate),
+    Tickets = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2, 3]],
+    Waits = wait(Gate, bob),
+    ok = waiting(Gate, Queue, 1),
+    ok = sys:suspend(Queue),
+    _ = [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets],
+    Places = [begin
+                  _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+                  erlmcp_gate:held(Gate, in_flight)
+              end || _ <- [1, 2, 3]],
+    [1, 2, 2] = Places,
+    true = erlmcp_gate:is_pressed(Gate),
+    ok = sys:resume(Queue),
+    {Waits, bob, {ok, _}} = answer(),
+    ok = stop([Waits, Keeper, Queue]).
+
 a_dead_one_waits_no_longer(_) ->
     Gate = queued(#{queue => 2}),
     {Keeper, Queue} = processes(Gate),
@@ -545,8 +580,10 @@ a_dead_one_waits_no_longer(_) ->
     ok = waiting(Gate, Queue, 2),
     queue_cap_exceeded = refused(erlmcp_gate:enter(Gate, request(bob))),
     ok = stop([Killed]),
-    %% Its room in the queue is another one's at once, without the keeper.
-    ok = until(fun() -> erlmcp_gate:held(Gate, waiting) =:= 1 end),
+    %% Its room in the queue is another one's when the keeper looks, and the queue forgets it.
+    ok = rounds(Keeper, 1),
+    1 = erlmcp_gate:held(Gate, waiting),
+    ok = waiting(Gate, Queue, 1),
     Last = wait(Gate, ada),
     ok = waiting(Gate, Queue, 2),
     ok = erlmcp_gate:leave(First),
@@ -590,14 +627,19 @@ a_wait_has_an_end(_) ->
     unlink(Queue),
     Long = queued(#{queue_ms => 50_000}),
     {LongKeeper, LongQueue} = processes(Long),
-    _ = entered(erlmcp_gate:enter(Long, request(ada))),
+    Held = entered(erlmcp_gate:enter(Long, request(ada))),
     Orphan = wait(Long, ada),
     ok = waiting(Long, LongQueue, 1),
     ok = stop([LongQueue]),
     {Orphan, ada, {refuse, _}} = answer(),
     0 = erlmcp_gate:held(Long, waiting),
+    %% Nobody waits in the next one.
+    {ok, NextQueue} = erlmcp_gate_queue:start_link(Long),
+    ok = erlmcp_gate:leave(Held),
+    _ = entered(erlmcp_gate:enter(Long, request(ada))),
+    {1, 0} = {erlmcp_gate:held(Long, in_flight), erlmcp_gate:held(Long, waiting)},
     ok = erlmcp_gate:leave(First),
-    ok = stop([Keeper, Queue, LongKeeper]).
+    ok = stop([Keeper, Queue, LongKeeper, NextQueue]).
 
 a_wait_in_vain_is_refused_now(_) ->
     Gate = queued(#{queue => 1000, queue_ms => 500_000}),

@@ -37,14 +37,14 @@ long_waits_let_fewer_in(_) ->
 
 %% They wait as long, but for what others do: each of those that are over took ten reductions.
 calls_of_little_work_are_not_cut(_) ->
-    #{books := Books} = Gate = governed(#{in_flight => 10_000}),
+    #{books := #{sums := Sums}} = Gate = governed(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
     Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, First)],
     _ = [enter(Gate) || _ <- Burning],
     until(fun() ->
         waited(1_000_000_000, Gate),
-        _ = [erlmcp_gate_books:worked(10, Books) || _ <- lists:seq(1, 1000)],
-        ok = erlmcp_gate_books:found_none(Books),
+        _ = [erlmcp_gate_sums:worked(10, Sums) || _ <- lists:seq(1, 1000)],
+        ok = erlmcp_gate_sums:found_none(Sums),
         erlmcp_gate:limit(Gate) > 3 * First
     end),
     lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
@@ -99,9 +99,8 @@ fill(Gate) ->
     end.
 
 %% A thousand calls had waited for so long when they started.
-waited(Nanoseconds, #{books := Books}) ->
-    Since = erlmcp_gate_books:now(Books) - Nanoseconds,
-    _ = [erlmcp_gate_books:started(Since, Books) || _ <- lists:seq(1, 1000)],
+waited(Nanoseconds, #{books := #{sums := Sums}}) ->
+    _ = [erlmcp_gate_sums:started(Nanoseconds, Sums) || _ <- lists:seq(1, 1000)],
     ok.
 
 burn() ->

@@ -6,8 +6,9 @@ own functions. What an operation is given back it checks, and crashes where that
 - `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
   published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
   operation writes too: a connection goes, and another one comes.
-- `queue`: a request enters the gate, waits in its queue and leaves. The gate has as many places as
-  there are processes, and each of these has one: what enters waits until somebody leaves.
+- `queue`: a request enters the gate, waits for a place and leaves. The gate has as many places as
+  there are processes, and each of these has one: what enters waits until somebody leaves, which its
+  own process does next. It goes to the gate's queue where others took that place, or wait.
 - `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each.
 - `session`: a session is opened with its process, found (which touches it), changed, and ended; it
   is over when its process is.
