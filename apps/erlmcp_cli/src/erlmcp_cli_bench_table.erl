@@ -30,6 +30,8 @@ workloads(Workloads) ->
 said(#{benchmark := core_ops, operations := Operations, workers := Workers}) ->
     ["core_ops: ", number(Operations), " operations of each component, ", number(Workers),
      " at once"];
+said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
+    ["stress: as many requests as there can be for ", number(Seconds), " s"];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
     ["stress: ", number(Target), " requests a second for ", number(Seconds), " s"];
 said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->

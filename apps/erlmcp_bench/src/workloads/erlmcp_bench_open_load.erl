@@ -1,8 +1,13 @@
 -module(erlmcp_bench_open_load).
 -moduledoc """
 The processes that send whole requests to a server of this node (`m:erlmcp_bench_requests`), each at
-its times: request N is due N / `per_second` seconds after the beginning, in the next whole
-millisecond, and belongs to one of the workers by its number. Who is late sends at once what is due.
+its times: request N is due N / `per_second` seconds after the beginning, and belongs to one of the
+workers by its number. Who is late sends at once what is due. Where `per_second` is `uncapped`, each
+worker's next request is due when the one before it is answered.
+
+Timers have whole milliseconds, in each of which many requests may be due. If all of them began
+together, they would wait for each other, and that would be the load's own doing. So a worker sleeps
+until the millisecond and then gives way to others, again and again, until the time has come.
 """.
 
 -export([start/1, begins/1, answered/1, await/1]).
@@ -11,13 +16,13 @@ millisecond, and belongs to one of the workers by its number. Who is late sends 
 
 -type plan() :: #{
     instance := erlmcp_instance:instance(), text_bytes := non_neg_integer(),
-    per_second := pos_integer(), workers := pos_integer(),
+    per_second := pos_integer() | uncapped, workers := pos_integer(),
     duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
 }.
 -opaque load() :: #{
     workers := #{pid() => reference()}, begins := integer(), answered := counters:counters_ref(),
     histograms := #{latency | service | lateness => erlmcp_bench_histogram:histogram()},
-    due := pos_integer()
+    due := pos_integer() | uncapped
 }.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), unsent := non_neg_integer(),
@@ -48,9 +53,9 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
     #{workers => maps:from_list(Started), begins => Begins, answered => Answered,
       histograms => Histograms, due => due_before(Duration, PerSecond)}.
 
-%% The last of them is due a millisecond before the end.
-due_before(Duration, PerSecond) ->
-    (Duration - 1) * PerSecond div 1_000 + 1.
+%% The first is due at the beginning, and none at the end.
+due_before(_, uncapped) -> uncapped;
+due_before(Duration, PerSecond) -> (Duration * PerSecond + 999) div 1_000.
 
 -doc "When the first request is due, in monotonic milliseconds; what is sent before warms up.".
 -spec begins(load()) -> integer().
@@ -91,8 +96,11 @@ report(Counted, #{histograms := Histograms, due := Due, begins := Begins}) ->
     Sent = Answered + Wrong + Failed + lists:sum(maps:values(Refused)),
     Last = lists:max([End || {_, End} <- Counted]),
     Histograms#{sent => Sent, answered => Answered, wrong => Wrong, failed => Failed,
-                refused => Refused, unsent => max(0, Due - Sent),
+                refused => Refused, unsent => unsent(Due, Sent),
                 duration_ns => max(1, Last - Begins * ?MILLISECOND)}.
+
+unsent(uncapped, _) -> 0;
+unsent(Due, Sent) -> max(0, Due - Sent).
 
 %% In a worker.
 
@@ -110,9 +118,10 @@ warmed(Id, Begins, Connection) ->
             Connection
     end.
 
-sends(Request, Connection, {Counts, _} = Counted, #{workers := Workers, ends := Ends} = Plan) ->
+sends(Request, Connection, {Counts, _} = Counted, Plan) ->
+    #{workers := Workers, begins := Begins, ends := Ends} = Plan,
     Due = due(Request, Plan),
-    case Due < Ends andalso sent_at(Due) of
+    case Due < Ends andalso sent_at(Due, Begins) of
         Sent when is_integer(Sent), Sent < Ends ->
             {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Connection),
             Done = now_ns(),
@@ -128,18 +137,25 @@ sends(Request, Connection, {Counts, _} = Counted, #{workers := Workers, ends := 
 kind({wrong, _}) -> wrong;
 kind(Outcome) -> Outcome.
 
+due(_, #{per_second := uncapped}) ->
+    now_ns();
 due(Request, #{begins := Begins, per_second := PerSecond}) ->
-    Begins + ceil(Request * 1_000 / PerSecond) * ?MILLISECOND.
+    Begins + Request * 1_000_000 div PerSecond * 1_000.
 
-sent_at(Due) ->
+sent_at(Due, Begins) ->
     case now_ns() of
         Now when Now >= Due ->
             %% Whom it is for has ended.
             receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
+        Now when Due - Now < ?MILLISECOND ->
+            true = erlang:yield(),
+            sent_at(Due, Begins);
         _ ->
-            Timer = erlang:start_timer(Due div ?MILLISECOND, self(), due, [{abs, true}]),
+            %% The last whole one before: monotonic times are negative.
+            Milliseconds = Begins div ?MILLISECOND + (Due - Begins) div ?MILLISECOND,
+            Timer = erlang:start_timer(Milliseconds, self(), due, [{abs, true}]),
             receive
-                {timeout, Timer, due} -> now_ns();
+                {timeout, Timer, due} -> sent_at(Due, Begins);
                 {'DOWN', _, process, _, _} -> exit(normal)
             end
     end.

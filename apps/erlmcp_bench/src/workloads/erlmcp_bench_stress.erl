@@ -4,11 +4,13 @@ A server of this node under load for long: is it as fast in the end as at the be
 it keep what it has? An operation is a whole request through decoding, admission, engine, handler
 and encoding, without a socket (`m:erlmcp_bench_requests`).
 
-The load is open: `target_ops_per_s` requests are due in each second, whatever became of those
-before them, in whole milliseconds, since timers have no shorter ones. A latency counts from the
-time when the request was due. `service_` is the time from when it was sent, and `unsent` are
-those that were due and that no worker came to. Where the server carries less than the target,
-what is due piles up, and the latencies say so.
+The load is open: `target_ops_per_s` requests are due in each second, at equal distances, whatever
+became of those before them. A latency counts from the time when the request was due. `service_` is
+the time from when it was sent, and `unsent` are those that were due and that no worker came to.
+Where the server carries less than the target, what is due piles up, and the latencies say so: they
+are as long as it has piled up, and tell nothing of how long a request takes. What the server
+carries is what it answers if the target is `uncapped`: then each worker asks again when it is
+answered.
 
 Each interval gives a sample: what was answered, and the least memory that the node had meanwhile,
 which is what is left after garbage was collected. A line through the samples tells a leak (more
@@ -119,7 +121,7 @@ fields({ok, Outcome}, Samples, Id, Plan) ->
     Fields = #{workload_id => Id, benchmark => ~"stress", transport => in_process,
                scope => per_node, workers => Workers, sample_count => Answered,
                duration_s => Seconds, throughput_msg_per_s => Answered / Seconds,
-               target_msg_per_s => Target, sent_count => Sent, unsent_count => Unsent,
+               sent_count => Sent, unsent_count => Unsent,
                wrong_count => Wrong, failed_count => Failed,
                refused_count => #{integer_to_binary(Code) => Count || Code := Count <- Refused},
                shortened => Shortened,
@@ -134,7 +136,8 @@ fields({ok, Outcome}, Samples, Id, Plan) ->
         ++ [{degradation, map_get(degradation_percent_per_min, Judgement)}
             || #{degradation := found} <- [Judgement]],
     {ok, lists:foldl(fun maps:merge/2, Fields,
-                     [Judgement, resident(), erlmcp_bench_result:latency(Latency),
+                     [#{target_msg_per_s => Target || is_integer(Target)}, Judgement, resident(),
+                      erlmcp_bench_result:latency(Latency),
                       erlmcp_bench_result:latency(~"service", Service),
                       erlmcp_bench_result:latency(~"lateness", Lateness)]), Reasons}.
 

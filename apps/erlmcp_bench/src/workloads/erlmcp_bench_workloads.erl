@@ -18,8 +18,8 @@ was claimed, and are compared with nothing. Pure.
 Beside `id` and `benchmark`:
 
 - core operations have their `operations`, of all `workers` together;
-- stress its `duration_s`, `target_ops_per_s` and `workers`, and `sample_ms` if it is sampled more
-  often than others;
+- stress its `duration_s`, `target_ops_per_s`, which may be `uncapped`, and `workers`, and
+  `sample_ms` if it is sampled more often than others;
 - integration its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
 - what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
   `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`: the
@@ -33,7 +33,8 @@ Beside `id` and `benchmark`:
 -type workload() :: #{
     id := binary(), benchmark := benchmark(), marks := [mark()],
     operations => pos_integer(), workers => pos_integer(),
-    duration_s => number(), target_ops_per_s => pos_integer(), sample_ms => pos_integer(),
+    duration_s => number(), target_ops_per_s => pos_integer() | uncapped,
+    sample_ms => pos_integer(),
     steps => [step()],
     transport => tcp | http1 | http2 | stdio, connections => pos_integer(),
     payload_bytes => non_neg_integer(), shape => burst | sustained | held | opened,
@@ -68,6 +69,7 @@ quick() ->
     [{Workload, Options}
      || {Id, Options} <- [{~"core_ops_10k", #{}},
                           {~"stress_30s_100k_ops", #{duration_s => 4}},
+                          {~"stress_uncapped", #{duration_s => 4}},
                           {~"mcp_complete_workflow", #{duration_s => 0.5}},
                           {~"tcp_burst_100_1kib", #{duration_s => 3}},
                           {~"http_burst_100_1kib", #{duration_s => 3}},
@@ -91,7 +93,8 @@ of_benchmark(stress) ->
     [stress(~"stress_30s_100k_ops", 30, 100_000, 100),
      stress(~"stress_5min_100k_ops", 300, 100_000, 100),
      stress(~"stress_1hr_50k_ops", 3_600, 50_000, 50),
-     stress(~"stress_24hr_10k_ops", 86_400, 10_000, 10)];
+     stress(~"stress_24hr_10k_ops", 86_400, 10_000, 10),
+     stress(~"stress_uncapped", 30, uncapped, 100)];
 of_benchmark(integration) ->
     workflows();
 of_benchmark(scaling) ->

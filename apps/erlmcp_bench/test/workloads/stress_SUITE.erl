@@ -3,10 +3,12 @@
 
 -export([all/0]).
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
-         wrong_answers_fail_it/1, a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
+         without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
+         a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
 
 all() ->
-    [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted, wrong_answers_fail_it,
+    [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
+     without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
      a_leak_is_told_from_noise, a_degradation_is_told].
 
 a_short_run_gives_a_valid_result(_) ->
@@ -26,12 +28,20 @@ what_is_due_and_not_sent_is_counted(_) ->
         erlmcp_bench_stress:run_workload(
             #{id => ~"too_much", duration_s => 0.3, target_ops_per_s => 10_000_000, workers => 1}),
     ok = erlmcp_metrology_validator:validate(Result),
-    %% They are due in whole milliseconds, the last ones before the end.
-    2_990_001 = Sent + Unsent,
+    3_000_000 = Sent + Unsent,
     true = Unsent > 1_000_000,
     %% And those that were sent waited for those before them.
     #{~"latency_p50_us" := Latency, ~"service_p50_us" := Service} = Result,
     true = Latency > 10 * Service.
+
+without_a_target_each_waits_for_its_answer(_) ->
+    {ok, [#{~"sent_count" := Sent, ~"sample_count" := Answered} = Result]} =
+        erlmcp_bench_stress:run_workload(
+            #{id => ~"stress_uncapped", duration_s => 0.3, workers => 2}),
+    ok = erlmcp_metrology_validator:validate(Result),
+    #{~"unsent_count" := 0, ~"refused_count" := #{}, ~"wrong_count" := 0} = Result,
+    true = Sent =:= Answered andalso Answered > 0,
+    false = is_map_key(~"target_msg_per_s", Result).
 
 wrong_answers_fail_it(_) ->
     {error, #{failures := [{~"stress_30s_100k_ops", {wrong_answers, Wrong}}],
