@@ -50,6 +50,7 @@ push(Chunk, #state{newline = Newline, held = Held} = State) ->
     end.
 
 %% The copy lets go of the chunk, of which this may be a small part.
+push([~""], Lines, State) -> {lists:reverse(Lines), State#state{held = ~""}};
 push([Part], Lines, State) -> hold(binary:copy(Part), Lines, State);
 push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, State).
 

@@ -21,16 +21,18 @@ until the millisecond and then gives way to others, again and again, until the t
 }.
 -opaque load() :: #{
     workers := #{pid() => reference()}, begins := integer(), answered := counters:counters_ref(),
-    histograms := #{latency | service | lateness => erlmcp_bench_histogram:histogram()},
+    histograms := histograms(),
     due := pos_integer() | uncapped
 }.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(), unsent := non_neg_integer(),
     refused := #{integer() => pos_integer()}, wrong := non_neg_integer(),
     failed := non_neg_integer(), duration_ns := pos_integer(),
-    latency := erlmcp_bench_histogram:histogram(), service := erlmcp_bench_histogram:histogram(),
-    lateness := erlmcp_bench_histogram:histogram()
+    latency := erlmcp_bench_histogram:histogram(),
+    service => erlmcp_bench_histogram:histogram(), lateness => erlmcp_bench_histogram:histogram()
 }.
+%% Where a request is due when it is sent, its latency is all there is.
+-type histograms() :: #{latency | service | lateness => erlmcp_bench_histogram:histogram()}.
 
 %% Milliseconds that the workers have to be there.
 -define(START, 200).
@@ -42,7 +44,7 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
       = Plan) ->
     Begins = erlang:monotonic_time(millisecond) + ?START + Warm,
     Answered = counters:new(1, [write_concurrency]),
-    Histograms = #{Name => erlmcp_bench_histogram:new() || Name <- [latency, service, lateness]},
+    Histograms = #{Name => erlmcp_bench_histogram:new() || Name <- times(PerSecond)},
     Times = #{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
               answered => Answered, histograms => Histograms},
     Caller = self(),
@@ -52,6 +54,9 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
     end, []) || Number <- lists:seq(0, Workers - 1)],
     #{workers => maps:from_list(Started), begins => Begins, answered => Answered,
       histograms => Histograms, due => due_before(Duration, PerSecond)}.
+
+times(uncapped) -> [latency];
+times(_) -> [latency, service, lateness].
 
 %% The first is due at the beginning, and none at the end.
 due_before(_, uncapped) -> uncapped;
@@ -160,17 +165,20 @@ sent_at(Due, Begins) ->
             end
     end.
 
-recorded(Kind, Due, Sent, Done, #{histograms := Histograms, answered := Answered}) ->
-    #{latency := Latency, service := Service, lateness := Lateness} = Histograms,
-    ok = erlmcp_bench_histogram:record(Lateness, us(Sent - Due)),
-    case Kind of
-        answered ->
-            ok = counters:add(Answered, 1, 1),
-            ok = erlmcp_bench_histogram:record(Latency, us(Done - Due)),
+recorded(answered, Due, Sent, Done, #{histograms := Histograms, answered := Answered}) ->
+    ok = counters:add(Answered, 1, 1),
+    ok = erlmcp_bench_histogram:record(map_get(latency, Histograms), us(Done - Due)),
+    case Histograms of
+        #{service := Service, lateness := Lateness} ->
+            ok = erlmcp_bench_histogram:record(Lateness, us(Sent - Due)),
             erlmcp_bench_histogram:record(Service, us(Done - Sent));
-        _ ->
+        #{} ->
             ok
-    end.
+    end;
+recorded(_, Due, Sent, _, #{histograms := #{lateness := Lateness}}) ->
+    erlmcp_bench_histogram:record(Lateness, us(Sent - Due));
+recorded(_, _, _, _, _) ->
+    ok.
 
 us(Nanoseconds) -> Nanoseconds div 1_000.
 

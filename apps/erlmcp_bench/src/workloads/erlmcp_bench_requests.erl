@@ -49,21 +49,20 @@ around_id(Id, Bytes) ->
 
 -doc "Sends a request with this id, and waits for its answer.".
 -spec call(Id :: pos_integer(), connection()) -> {outcome(), connection()}.
-call(Id, #{connection := Connection, request := Request} = Known) ->
-    {Got, Next} = asked(with_id(Id, Request), Connection),
-    outcome(Id, Got, Known#{connection := Next}).
+call(Id, #{connection := Connection, request := {Before, After}} = Known) ->
+    Digits = integer_to_binary(Id),
+    {Got, Next} = asked(<<Before/binary, Digits/binary, After/binary>>, Connection),
+    outcome(Id, Digits, Got, Known#{connection := Next}).
 
-with_id(Id, {Before, After}) ->
-    <<Before/binary, (integer_to_binary(Id))/binary, After/binary>>.
-
-outcome(_, timeout, Known) ->
+outcome(_, _, timeout, Known) ->
     {timeout, Known};
-outcome(Id, Got, #{answer := {_, _} = Answer} = Known) ->
-    case with_id(Id, Answer) of
-        Got -> {answered, Known};
+outcome(Id, Digits, Got, #{answer := {Before, After}} = Known) ->
+    {Begins, Size} = {byte_size(Before), byte_size(Digits)},
+    case Got of
+        <<Before:Begins/binary, Digits:Size/binary, After/binary>> -> {answered, Known};
         _ -> {read(Id, Got, Known), Known}
     end;
-outcome(Id, Got, #{answer := unknown} = Known) ->
+outcome(Id, _, Got, #{answer := unknown} = Known) ->
     case read(Id, Got, Known) of
         answered -> {answered, Known#{answer := around_id(Id, Got)}};
         Other -> {Other, Known}

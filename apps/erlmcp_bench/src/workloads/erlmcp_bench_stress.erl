@@ -114,8 +114,7 @@ fields({ok, #{answered := 0}}, _, _, _) ->
 fields({ok, Outcome}, Samples, Id, Plan) ->
     #{per_second := Target, workers := Workers, shortened := Shortened, judged := Judged} = Plan,
     #{answered := Answered, sent := Sent, unsent := Unsent, refused := Refused, wrong := Wrong,
-      failed := Failed, duration_ns := Nanoseconds, latency := Latency, service := Service,
-      lateness := Lateness} = Outcome,
+      failed := Failed, duration_ns := Nanoseconds, latency := Latency} = Outcome,
     Seconds = Nanoseconds / 1_000_000_000,
     Judgement = judgement(Samples, Judged),
     Fields = #{workload_id => Id, benchmark => ~"stress", transport => in_process,
@@ -135,11 +134,11 @@ fields({ok, Outcome}, Samples, Id, Plan) ->
             || #{leak := found} <- [Judgement]]
         ++ [{degradation, map_get(degradation_percent_per_min, Judgement)}
             || #{degradation := found} <- [Judgement]],
+    Times = [erlmcp_bench_result:latency(atom_to_binary(Name), Histogram)
+             || Name := Histogram <- maps:with([service, lateness], Outcome)],
     {ok, lists:foldl(fun maps:merge/2, Fields,
                      [#{target_msg_per_s => Target || is_integer(Target)}, Judgement, resident(),
-                      erlmcp_bench_result:latency(Latency),
-                      erlmcp_bench_result:latency(~"service", Service),
-                      erlmcp_bench_result:latency(~"lateness", Lateness)]), Reasons}.
+                      erlmcp_bench_result:latency(Latency) | Times]), Reasons}.
 
 resident() ->
     case erlmcp_bench_process:rss_bytes(erlmcp_bench_process:self()) of
