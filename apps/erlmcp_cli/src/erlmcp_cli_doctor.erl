@@ -97,12 +97,13 @@ schedulers(Number, Facts) ->
                    false -> ~"more cores, or a wider CPU quota"
                end}.
 
-%% A listener asks for 1,024, and has no more of a larger one.
+%% What a listener asks for it has no more of where the system allows more.
 backlog(Number, _) ->
-    #{allows => said("~b connections that wait to be accepted", [min(Number, 1024)]),
-      raise => case Number < 1024 of
-                   true -> ~"sysctl -w net.core.somaxconn=1024";
-                   false -> ~"nothing: a listener asks for 1024"
+    Most = erlmcp_listener:backlog(),
+    #{allows => said("~b connections that wait to be accepted", [min(Number, Most)]),
+      raise => case Number < Most of
+                   true -> said("sysctl -w net.core.somaxconn=~b", [Most]);
+                   false -> said("nothing: a listener asks for ~b", [Most])
                end}.
 
 flags(Flags) -> said("ERL_FLAGS=\"~ts\"", [Flags]).

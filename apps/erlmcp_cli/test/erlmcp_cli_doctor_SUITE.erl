@@ -67,7 +67,7 @@ limits_have_their_commands(_) ->
      #{name := group_memory, connections := 4_096, raise := <<"MemoryMax=", _/binary>>},
      #{name := schedulers, raise := ~"ERL_FLAGS=\"+S 4\""},
      #{name := backlog, allows := ~"128 connections that wait to be accepted",
-       raise := ~"sysctl -w net.core.somaxconn=1024"},
+       raise := ~"sysctl -w net.core.somaxconn=4096"},
      #{name := local_ports, value := 28_232,
        raise := <<"sysctl -w net.ipv4.ip_local_port_range=", _/binary>>}] =
         erlmcp_cli_doctor:checks(Facts),
@@ -76,8 +76,8 @@ limits_have_their_commands(_) ->
     [#{raise := ~"ulimit -n 1048576"} | _] =
         erlmcp_cli_doctor:checks(Facts#{descriptors_hard := unlimited}),
     %% No command that lowers what there is.
-    [#{allows := ~"1024 connections that wait to be accepted",
-       raise := ~"nothing: a listener asks for 1024"}] =
+    [#{allows := ~"4096 connections that wait to be accepted",
+       raise := ~"nothing: a listener asks for 4096"}] =
         [Check || #{name := backlog} = Check <- erlmcp_cli_doctor:checks(Facts#{backlog := 4096})].
 
 what_is_unknown_is_not_shown(_) ->

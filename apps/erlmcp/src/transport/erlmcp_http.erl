@@ -29,8 +29,7 @@ child_specs(Ref, Given, Instance) ->
     {Bearer, Options} = bearer(Given),
     {Tls, Transport, {Protocol, Settings}, SocketOptions} = security(Options),
     #{limits := #{connections := Connections, send_timeout_ms := SendTimeout} = Limits} = Instance,
-    Socket = [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
-              {nodelay, true}, {backlog, 1024} | erlmcp_listener:send_timeout(SendTimeout)],
+    Socket = erlmcp_listener:socket_options(Options, SendTimeout),
     #{receive_timeout_ms := ReceiveTimeout} = Limits,
     Cowboy = cowboy_options(Limits, Options, Instance),
     _ = erlmcp_shared:put(Ref, {Ref, maps:merge(Cowboy, Settings)}),
@@ -61,7 +60,7 @@ security(#{tls := Given} = Options) ->
             {[], ranch_ssl, {erlmcp_http_tls, #{}}, Tls}
     end;
 security(_) ->
-    {[], ranch_tcp, {erlmcp_http_plain, #{}}, []}.
+    {[], erlmcp_tcp_accept, {erlmcp_http_plain, #{}}, []}.
 
 cowboy_options(Limits, Options, Instance) ->
     case erlmcp_listen_options:sse(Options) of

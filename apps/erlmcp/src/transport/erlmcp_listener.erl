@@ -2,16 +2,20 @@
 -moduledoc """
 Starts a ranch listener whose port may have been another's a moment ago: a listening socket closes
 some time after the process that had it, so a server that is restarted on its port must wait for it.
-And how long its sockets wait for a client that does not read.
+And what its sockets have in common: how many connections wait to be accepted, and how long a client
+that does not read is waited for.
 """.
 
--export([child_spec/2, hard_stop/1, start_link/2, send_timeout/1]).
+-export([child_spec/2, hard_stop/1, start_link/2, socket_options/2, backlog/0]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
 -define(LOOKS, 25).
 %% Connections that can be being refused at any time, beside some of those that may be served.
 -define(REFUSED, 100).
+%% Connections that wait to be accepted, as many as Linux lets them by itself. What comes when they
+%% are full is dropped, and its client asks again after a second.
+-define(BACKLOG, 4096).
 
 -doc "The child specification of a listener, from ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
@@ -28,15 +32,21 @@ those over that bound are told so, and below what a flood of them could take.
 hard_stop(Connections) ->
     Connections + Connections div 8 + ?REFUSED.
 
+-doc "How many connections may wait to be accepted, where the system allows that.".
+-spec backlog() -> pos_integer().
+backlog() -> ?BACKLOG.
+
 -doc """
-The socket options by which a client that reads nothing for so many milliseconds loses its
-connection. A process that ends leaves what it had sent to its port, which waits on for the client,
-and is counted nowhere; so the system has to give up too (TCP_USER_TIMEOUT, RFC 5482). Other systems
-than Linux have no such option.
+The socket options of a listener with these options: its address, and those by which a client that
+reads nothing for so many milliseconds loses its connection. A process that ends leaves what it had
+sent to its port, which waits on for the client, and is counted nowhere; so the system has to give
+up too (TCP_USER_TIMEOUT, RFC 5482). Other systems than Linux have no such option.
 """.
--spec send_timeout(Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
-send_timeout(Milliseconds) ->
-    [{send_timeout, Milliseconds}, {send_timeout_close, true}
+-spec socket_options(Options :: map(), Milliseconds :: pos_integer()) -> [gen_tcp:listen_option()].
+socket_options(Options, Milliseconds) ->
+    [{ip, maps:get(ip, Options, {127, 0, 0, 1})}, {port, maps:get(port, Options, 0)},
+     {nodelay, true}, {backlog, ?BACKLOG},
+     {send_timeout, Milliseconds}, {send_timeout_close, true}
      | case os:type() of
            {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
            _ -> []

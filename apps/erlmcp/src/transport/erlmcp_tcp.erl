@@ -28,14 +28,11 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
 child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
     #{connections := Connections, send_timeout_ms := SendTimeout} = Limits,
-    SocketOptions = [{ip, maps:get(ip, Options, {127, 0, 0, 1})},
-                     {port, maps:get(port, Options, 0)},
-                     {nodelay, true}, {backlog, 1024}, {exit_on_close, false},
-                     {buffer, ?BUFFER},
+    SocketOptions = [{exit_on_close, false}, {buffer, ?BUFFER},
                      %% Told apart from the end of the input.
                      {show_econnreset, true}
-                     | erlmcp_listener:send_timeout(SendTimeout)],
-    Spec = ranch:child_spec(Ref, ranch_tcp,
+                     | erlmcp_listener:socket_options(Options, SendTimeout)],
+    Spec = ranch:child_spec(Ref, erlmcp_tcp_accept,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_conns_sups => 1, socket_opts => SocketOptions},
                             ?MODULE, {maps:get(principal, Options, anonymous), Key}),

@@ -1,0 +1,66 @@
+-module(tcp_accept_SUITE).
+-moduledoc "Sockets that `erlmcp_tcp_accept` accepts are as those of `gen_tcp`.".
+
+-include_lib("stdlib/include/assert.hrl").
+
+-export([all/0]).
+-export([it_has_the_options_of_the_listening_one/1, another_process_has_it/1,
+         a_listener_that_is_closed_is_an_error/1]).
+
+-define(OPTIONS, [{send_timeout, 12_345}, {send_timeout_close, true}, {nodelay, true},
+                  {keepalive, true}, {buffer, 54_321}, {exit_on_close, false},
+                  {show_econnreset, true}, {linger, {true, 3}}, {tos, 16}]).
+-define(ASKED, [Name || {Name, _} <- ?OPTIONS] ++ [active, mode, packet, priority, delay_send]).
+
+all() ->
+    [it_has_the_options_of_the_listening_one, another_process_has_it,
+     a_listener_that_is_closed_is_an_error].
+
+it_has_the_options_of_the_listening_one(_) ->
+    Listening = listening(),
+    {_, Ours} = accepted(erlmcp_tcp_accept, Listening),
+    {_, Theirs} = accepted(gen_tcp, Listening),
+    {ok, Expected} = inet:getopts(Theirs, ?ASKED),
+    ?assertEqual({ok, Expected}, inet:getopts(Ours, ?ASKED)),
+    ?assertEqual([], [nodelay, keepalive, linger, buffer, send_timeout]
+                     -- [Name || {Name, Value} <- Expected,
+                                 lists:member({Name, Value}, ?OPTIONS)]).
+
+another_process_has_it(_) ->
+    {Client, Socket} = accepted(erlmcp_tcp_accept, listening()),
+    Test = self(),
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        receive yours -> ok end,
+        ok = inet:setopts(Socket, [{active, once}]),
+        receive {tcp, Socket, Bytes} -> Test ! {came, Bytes} end,
+        ok = gen_tcp:send(Socket, ~"back")
+    end),
+    ok = erlmcp_tcp_accept:controlling_process(Socket, Pid),
+    Pid ! yours,
+    ok = gen_tcp:send(Client, ~"there"),
+    receive {came, ~"there"} -> ok end,
+    {ok, ~"back"} = gen_tcp:recv(Client, 0),
+    %% It is closed with the process that has it.
+    receive {'DOWN', Monitor, process, Pid, normal} -> ok end,
+    {error, closed} = gen_tcp:recv(Client, 0),
+    {error, closed} = erlmcp_tcp_accept:controlling_process(Socket, self()).
+
+a_listener_that_is_closed_is_an_error(_) ->
+    Listening = listening(),
+    {_, Monitor} = spawn_monitor(fun() ->
+        exit(erlmcp_tcp_accept:accept(Listening, infinity))
+    end),
+    ok = gen_tcp:close(Listening),
+    receive {'DOWN', Monitor, process, _, Reason} -> {error, _} = Reason end,
+    %% What ranch's acceptors end for.
+    {error, closed} = erlmcp_tcp_accept:accept(Listening, infinity).
+
+listening() ->
+    {ok, Listening} = erlmcp_tcp_accept:listen(#{socket_opts => [{ip, {127, 0, 0, 1}} | ?OPTIONS]}),
+    Listening.
+
+accepted(Module, Listening) ->
+    {ok, {Ip, Port}} = inet:sockname(Listening),
+    {ok, Client} = gen_tcp:connect(Ip, Port, [binary, {active, false}]),
+    {ok, Socket} = Module:accept(Listening, infinity),
+    {Client, Socket}.
