@@ -71,11 +71,16 @@ finish(Pid) ->
 
 -doc false.
 init(Run, #{counts := Counts, wire := Wire, wire_options := Options} = Settings, Number) ->
+    %% Other loads of this node may have more to do than it can: they would keep this one from its
+    %% beginning.
+    _ = process_flag(priority, high),
     #{ordered := Ordered} = Wire:traits(),
     New = #connection{run = Run, settings = Settings, counts = Counts, ordered = Ordered,
                       tally = erlmcp_load_tally:new(Settings), state = Wire:new(Options),
                       endpoint = erlmcp_load_target:endpoint(Number, maps:get(way, Settings))},
-    case open(New) of
+    Attempt = open(New),
+    _ = process_flag(priority, normal),
+    case Attempt of
         {ok, Opened} ->
             Run ! {self(), {opened, erlmcp_load_socket:os_pid(Opened#connection.socket)}},
             loop(Opened);

@@ -72,6 +72,8 @@ peek(Pid) ->
 -doc false.
 init({Owner, Settings}) ->
     _ = process_flag(trap_exit, true),
+    %% It does little, at its times, whatever its connections have to do.
+    _ = process_flag(priority, high),
     Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
     {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
               started = now_us()}, {continue, open}}.
@@ -230,7 +232,8 @@ over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting =
     Report = reported(Run),
     _ = [gen_server:reply(From, Report) || From <- Waiting],
     case Waiting of
-        [] -> {noreply, Run#run{phase = done, report = Report}};
+        %% Nobody waits for its connections any more, the timer least.
+        [] -> {noreply, Run#run{phase = done, report = Report, timer = none}};
         _ -> {stop, normal, Run}
     end.
 

@@ -16,8 +16,7 @@ erlmcp_bench_scenario:run(baseline, #{duration_s => 30}).
 - `nodes`: how many servers of our own (1; in `chaos` 2); or `urls`: those of others, at least one.
 - `transport`: `tcp`, and for URLs `http1`.
 - `duration_s`: how long all of it takes; each phase keeps its share of that.
-- `scale`: which part of its clients there is: 1, or of a scenario for more cores the part of them
-  that this machine has.
+- `scale`: which part of its clients there is (1).
 - `profile`: clients of this profile instead of the scenario's own.
 - `metrics`: the generator's metrics are on this port, those of the nodes on the next ones; on free
   ones for 0.
@@ -66,7 +65,7 @@ profiled(Scenario, #{profile := Name}) ->
         {ok, Scenario#{clients := Profile, marks := []}}
     end;
 profiled(Scenario, _) ->
-    {ok, Scenario}.
+    {ok, erlmcp_bench_scenarios:on_cores(erlang:system_info(schedulers_online), Scenario)}.
 
 own_nodes(#{name := Name, faults := [_ | _]}, #{urls := _}) -> {error, {needs_own_nodes, Name}};
 own_nodes(_, _) -> ok.
@@ -77,10 +76,7 @@ defaults(#{nodes := Nodes} = Scenario, Given) ->
         #{} -> #{transport => tcp, nodes => Nodes}
     end,
     Where#{duration_s => erlmcp_bench_scenario_plan:seconds(Scenario),
-           scale => scale(Scenario), timeout_ms => ?TIMEOUT_MS, on_event => fun(_) -> ok end}.
-
-scale(#{cores := Cores}) -> erlang:system_info(schedulers_online) / Cores;
-scale(_) -> 1.
+           scale => 1, timeout_ms => ?TIMEOUT_MS, on_event => fun(_) -> ok end}.
 
 checked([], Options) ->
     {ok, Options};

@@ -63,9 +63,15 @@ what came of it.
 -define(SECOND, 1_000).
 %% Milliseconds that the end of a load may take beyond its timeout.
 -define(STOP_MS, 30_000).
+%% Milliseconds that clients may take to connect to servers that have too much to do.
+-define(OPENING_MS, 600_000).
 %% Addresses that the clients of our own nodes have: to a server each of them is somebody else, and
 %% it knows 10,000.
 -define(ADDRESSES, 5_000).
+%% Requests in flight, over all clients and on the connection of one. What is due while there are so
+%% many is sent later: an overload is to fill the server's queues and not the generator's.
+-define(IN_FLIGHT, 65_536).
+-define(OF_ONE, 32).
 
 -doc "Runs it to its end, or to the caller's.".
 -spec run(erlmcp_bench_scenarios:scenario(), map(), Caller :: pid()) ->
@@ -238,14 +244,20 @@ started([{Place, Clients} | Rest], Rate, Bytes, Run) ->
     end.
 
 plan(Place, Clients, Rate, Bytes, Run) ->
-    #run{options = #{timeout_ms := TimeoutMs, duration_s := DurationS} = Options,
-         outages = Outages} = Run,
+    #run{options = #{timeout_ms := TimeoutMs, duration_s := DurationS, scale := Scale} = Options,
+         scenario = Scenario, outages = Outages} = Run,
+    All = erlmcp_bench_scenario_plan:clients(Scenario, Scale) + crowd(Run),
     Plan = #{connections => Clients, loop => {open, Clients * Rate, poisson},
+             in_flight => in_flight(Place, All),
              payload_bytes => Bytes, timeout_ms => TimeoutMs, warmup_ms => 0,
-             %% It is stopped before that.
-             duration_ms => 2 * ceil(DurationS * ?SECOND) + ?STOP_MS},
+             %% It is stopped before that, also where it takes long until all are connected.
+             duration_ms => 10 * ceil(DurationS * ?SECOND) + ?OPENING_MS},
     maps:merge(maps:merge(maps:merge(Plan, Place), maps:with([requests, era, headers], Options)),
                maps:from_list([{observer, Outages} || Outages =/= none] ++ sources(Clients, Run))).
+
+%% On HTTP/1.1 one waits for another in any case.
+in_flight(#{protocol := http1}, _) -> 1;
+in_flight(_, Clients) -> max(1, min(?OF_ONE, ?IN_FLIGHT div Clients)).
 
 sources(_, #run{options = #{urls := _}}) ->
     [];

@@ -4,7 +4,7 @@ The load scenarios, as data: which clients come and go in which phases, what is 
 meanwhile, and the marks that earlier published figures set. Pure.
 """.
 
--export([all/0, find/1]).
+-export([all/0, find/1, on_cores/2]).
 
 -export_type([name/0, scenario/0, phase/0, fault/0, mark/0]).
 
@@ -34,8 +34,8 @@ all clients, and so it shrinks with them.
 }.
 -doc """
 `tolerates_errors` says that errors are what it is about, and no failure. `crowd` are clients
-beside the others, from the beginning to the end. `cores` are those that the clients are for: on
-another machine there are as many fewer, or more.
+beside the others, from the beginning to the end. `cores` are those that the messages are for: on
+another machine its clients send as many fewer, or more (`on_cores/2`).
 """.
 -type scenario() :: #{
     name := name(), title := binary(), clients := erlmcp_bench_profile:profile(),
@@ -50,6 +50,20 @@ find(Name) ->
         [Scenario] -> {ok, Scenario};
         [] -> {error, {unknown_scenario, Name}}
     end.
+
+-doc "A scenario as it is for so many cores: where it says for how many it is, not as it stands.".
+-spec on_cores(pos_integer(), scenario()) -> scenario().
+on_cores(Cores, #{cores := For, clients := #{rate := Rate} = Clients, marks := Marks} = Scenario) ->
+    Part = Cores / For,
+    Scenario#{clients := Clients#{rate := Rate * Part},
+              marks := [case Mark of
+                            #{figure := throughput_msg_per_s, value := Value} ->
+                                Mark#{value := Value * Part};
+                            #{} ->
+                                Mark
+                        end || Mark <- Marks]};
+on_cores(_, Scenario) ->
+    Scenario.
 
 -doc "Every scenario.".
 -spec all() -> [scenario()].
