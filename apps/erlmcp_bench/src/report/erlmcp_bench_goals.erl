@@ -88,9 +88,9 @@ of_numbers() ->
 
 of_state() ->
     %% Where fewer were wanted, that says nothing.
-    [number(~"connections that are held",
-            #{~"workload_id" => ~"connections_http", ~"shortened" => false}, ~"held_connections",
-            {at_least, 20_000})]
+    [number(~"connections that are held, of those that descriptors are left for",
+            #{~"workload_id" => ~"connections_http", ~"shortened" => false},
+            ~"held_connections_percent", {at_least, 100})]
     ++ [number(What, #{~"workload_id" => Id}, Field, Is)
      || {What, Id, Field, Is} <-
             [{~"connections that are opened", ~"connections_http", ~"opened_connections_per_s",

@@ -131,15 +131,18 @@ shaped(#{shape := sustained, load_percent := Percent}, Plan, Target, OnPart) ->
     end;
 shaped(#{shape := held}, #{connections := Connections} = Plan, Target, OnPart) ->
     Rate = max(?LEAST, Connections / ?ASKS),
-    held(loaded(Plan#{loop := {open, Rate, even}}, Target, OnPart));
+    held(Connections, loaded(Plan#{loop := {open, Rate, even}}, Target, OnPart));
 shaped(#{shape := opened}, #{connections := Connections} = Plan, Target, OnPart) ->
     #{duration_ms := Duration} = Plan,
     Rate = max(?LEAST, Connections * 1_000 / Duration),
-    held(loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart)).
+    held(Connections, loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart)).
 
-held({ok, Fields, #{opened := Opened, open_failed := Failed} = Report}) ->
-    {ok, Fields#{held_connections => Opened, open_failed_count => Failed}, Report};
-held({error, _} = Error) ->
+%% Of those that there is room for, whatever that is.
+held(Room, {ok, Fields, #{opened := Opened, open_failed := Failed, lost := Lost} = Report}) ->
+    Held = max(0, Opened - Lost),
+    {ok, Fields#{held_connections => Held, held_connections_percent => 100 * Held / Room,
+                 open_failed_count => Failed}, Report};
+held(_, {error, _} = Error) ->
     Error.
 
 loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->

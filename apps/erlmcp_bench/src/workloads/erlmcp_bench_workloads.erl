@@ -131,8 +131,8 @@ of_benchmark(network_real) ->
              [throughput(20_000)]),
      network(~"stdio_sequential_1k", stdio, burst, {1, 30, 256},
              [throughput(200) | milliseconds(2, 8, 15)]),
-     network(~"connections_tcp", tcp, opened, {100_000, 60, 0}, connections()),
-     network(~"connections_http", http1, opened, {100_000, 60, 0}, connections())].
+     network(~"connections_tcp", tcp, opened, {100_000, 10, 0}, connections()),
+     network(~"connections_http", http1, opened, {100_000, 10, 0}, connections())].
 
 core_ops(Id, Operations, Workers) ->
     #{id => Id, benchmark => core_ops, operations => Operations, workers => Workers, marks => []}.

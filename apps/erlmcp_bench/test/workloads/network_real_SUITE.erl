@@ -15,7 +15,8 @@ each_shape_gives_a_valid_result(_) ->
     #{~"transport" := ~"http1", ~"carried_msg_per_s" := Carried, ~"offered_msg_per_s" := Offered} =
         short(http1_sustained_2k_512b),
     true = Offered < Carried,
-    #{~"held_connections" := 20, ~"memory_rss_mib_per_conn" := _} = short(connections_tcp).
+    #{~"held_connections" := 20, ~"held_connections_percent" := 100.0,
+      ~"memory_rss_mib_per_conn" := _} = short(connections_tcp).
 
 short(Workload) ->
     {ok, [Result]} = erlmcp_bench_network_real:run_workload(
