@@ -89,6 +89,7 @@ init(Given) ->
                                         [Instance, fun() -> Catalog end]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
+           #{id => session_keeper, start => {erlmcp_session_keeper, start_link, [Instance]}},
            #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
              type => supervisor},
            #{id => task_sweeper, start => {erlmcp_task_sweeper, start_link, [Instance]}}]

@@ -5,13 +5,16 @@ the tables of its open sessions, of who watches what, of who mounts it, of the r
 keeps, and of its tasks; and what is counted for its error budget. A value that is handed to each of
 them; nothing here has a name that a second server on the node could collide with.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls}`. A session of
-HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other; it keeps its state
-itself, and its row counts the messages that it has not taken yet.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed}`; its
+process is started when it is needed first, and until then there is `none`, and `Missed` has a bit
+for each list that changed meanwhile. A session of HTTP+SSE has `{sse, Id}` for its id, so that
+neither kind is found as the other; it keeps its state itself, and its row counts the messages that
+it has not taken yet.
 """.
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
+-export([take_session/2, attend_session/2, session/2, missed/3, delete_unattended/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
@@ -60,7 +63,9 @@ new(Key, Limits, Mounts, TaskStore) ->
     Instance = #{
       key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
       sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
-                                            {write_concurrency, auto}]),
+                                            {write_concurrency, auto},
+                                            %% Its size is asked for whenever a session is opened.
+                                            {decentralized_counters, false}]),
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
@@ -71,25 +76,82 @@ new(Key, Limits, Mounts, TaskStore) ->
 gate(Limits) ->
     erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).
 
--doc "Makes a session known.".
--spec put_session(session_id(), pid(), session(), instance()) -> ok.
+-doc "Makes a session known, with its process if it has one.".
+-spec put_session(session_id(), pid() | none, session(), instance()) -> ok.
 put_session(Id, Pid, Session, #{sessions := Sessions}) ->
-    true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0}),
+    true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0, 0}),
     ok.
 
 -doc "A principal's session of this id; finding it counts as using it.".
 -spec find_session(session_id(), erlmcp_auth:principal(), instance()) ->
-    {ok, pid(), erlmcp_engine:session()} | error.
-find_session(Id, Principal, #{sessions := Sessions}) ->
+    {ok, pid() | none, erlmcp_engine:session()} | error.
+find_session(Id, Principal, #{sessions := Sessions} = Instance) ->
+    Now = now_ms(),
     maybe
-        [{_, Pid, #{principal := Principal} = Session, _, _}] ?= ets:lookup(Sessions, Id),
-        %% A session that was killed could not take its row with it.
-        true ?= is_process_alive(Pid) orelse ets:delete(Sessions, Id) andalso error,
-        _ = ets:update_element(Sessions, Id, {4, now_ms()}),
+        [{_, Pid, #{principal := Principal} = Session, Used, _, _}] ?= ets:lookup(Sessions, Id),
+        true ?= is_there(Pid, Id, Now - Used, Instance),
+        _ = ets:update_element(Sessions, Id, {4, Now}),
         {ok, Pid, Session}
     else
         _ -> error
     end.
+
+%% One without a process is over when its time is, whether its row is gone or not.
+is_there(none, _, Unused, #{limits := #{session_idle_ms := Idle}}) ->
+    Unused < Idle;
+is_there(Pid, Id, _, #{sessions := Sessions}) ->
+    %% A session that was killed could not take its row with it.
+    is_process_alive(Pid) orelse not ets:delete(Sessions, Id).
+
+-doc """
+Makes the calling process that of a session which has none; what changed before is in the number
+(`erlmcp_subscriptions:changed/1`). Who publishes a change notes it for those without a process
+before it looks for subscribers; who calls this is a subscriber already, and so misses none.
+""".
+-spec attend_session(binary(), instance()) -> {ok, Missed :: non_neg_integer()} | error.
+attend_session(Id, #{sessions := Sessions}) ->
+    Row = {Id, none, '$1', '$2', '$3', '$4'},
+    case ets:select_replace(Sessions, [{Row, [], [{setelement(2, Row, self())}]}]) of
+        1 -> {ok, ets:lookup_element(Sessions, Id, 6, 0)};
+        0 -> error
+    end.
+
+-doc "A session, whoever's it is, and its process if it has one.".
+-spec session(binary(), instance()) -> {ok, pid() | none, erlmcp_engine:session()} | error.
+session(Id, #{sessions := Sessions}) ->
+    case ets:lookup(Sessions, Id) of
+        [{_, Pid, Session, _, _, _}] -> {ok, Pid, Session};
+        [] -> error
+    end.
+
+-doc "A list changed; the sessions of its audience without a process are told when they have one.".
+-spec missed(erlmcp_subscriptions:listed(), erlmcp_definition:audience(), instance()) -> ok.
+missed(List, all, #{sessions := Sessions}) ->
+    note('$0', List, Sessions);
+missed(List, Audience, #{sessions := Sessions}) ->
+    Unattended = ets:select(Sessions, [{{'$1', none, #{principal => '$2'}, '_', '_', '_'}, [],
+                                        [{{'$1', '$2'}}]}]),
+    lists:foreach(fun(Id) -> note(Id, List, Sessions) end,
+                  [Id || {Id, Principal} <- Unattended,
+                         erlmcp_definition:sees(Principal, Audience)]).
+
+note(Id, List, Sessions) ->
+    Bit = erlmcp_subscriptions:bit(List),
+    _ = ets:select_replace(Sessions, [{{Id, none, '$1', '$2', '$3', '$4'},
+                                       [{'=:=', {'band', '$4', Bit}, 0}],
+                                       [{{Id, none, '$1', '$2', '$3', {'bor', '$4', Bit}}}]}]),
+    ok.
+
+-doc """
+Deletes the sessions without a process that were not used for so many milliseconds; `0` is all of
+them.
+""".
+-spec delete_unattended(Milliseconds :: non_neg_integer(), instance()) -> ok.
+delete_unattended(Milliseconds, #{sessions := Sessions}) ->
+    Last = now_ms() - Milliseconds,
+    _ = ets:select_delete(Sessions, [{{'_', none, '_', '$1', '_', '_'}, [{'=<', '$1', Last}],
+                                      [true]}]),
+    ok.
 
 -doc "Whether there is a session of this id.".
 -spec has_session(session_id(), instance()) -> boolean().
@@ -133,6 +195,14 @@ delete_session(Id, #{sessions := Sessions}) ->
     true = ets:delete(Sessions, Id),
     ok.
 
+-doc "Forgets a session, and says which process it has.".
+-spec take_session(session_id(), instance()) -> pid() | none.
+take_session(Id, #{sessions := Sessions}) ->
+    case ets:take(Sessions, Id) of
+        [Row] -> element(2, Row);
+        [] -> none
+    end.
+
 -doc "The number of open sessions.".
 -spec count_sessions(instance()) -> non_neg_integer().
 count_sessions(#{sessions := Sessions}) ->
@@ -141,7 +211,8 @@ count_sessions(#{sessions := Sessions}) ->
 -doc "The processes of the open sessions of Streamable HTTP.".
 -spec session_pids(instance()) -> [pid()].
 session_pids(#{sessions := Sessions}) ->
-    ets:select(Sessions, [{{'$1', '$2', '_', '_', '_'}, [{is_binary, '$1'}], ['$2']}]).
+    ets:select(Sessions, [{{'$1', '$2', '_', '_', '_', '_'},
+                           [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc "When a session was last used, in monotonic milliseconds.".
 -spec last_used(session_id(), instance()) -> integer().

@@ -96,6 +96,7 @@ publish(Catalog, #{key := Key} = Instance) ->
                                    fun({_, Definitions}) -> Definitions end, maps:to_list(Changed)),
     maps:foreach(fun(Topic, Definitions) ->
                      Audience = audience(lists:append(Definitions)),
+                     ok = erlmcp_instance:missed(Topic, Audience, Instance),
                      ok = erlmcp_subscriptions:publish(Topic, Audience, Subscriptions)
                  end, Topics),
     lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,

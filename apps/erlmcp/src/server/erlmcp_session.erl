@@ -1,18 +1,20 @@
 -module(erlmcp_session).
 -moduledoc """
-An HTTP session of the older revisions: the process that owns the session's running calls, since
-there a lost connection does not cancel a call, and that has its streams, which outlive connections
-(`m:erlmcp_streams`). Requests do not pass through it; they read the session's row in the instance's
-table. Nor do the answers of calls that say nothing before.
+An HTTP session of the older revisions: a row in the instance's table, which its requests read, and
+a process from when it is needed first (`m:erlmcp_session_sup`). That owns the session's running
+calls, since there a lost connection does not cancel a call, and has its streams, which outlive
+connections (`m:erlmcp_streams`). Requests do not pass through it, nor do the answers of calls that
+say nothing before.
 
-It ends on DELETE, and when the session was unused for `session_idle_ms`.
+It ends on DELETE, and when the session was unused for `session_idle_ms`; a session without a
+process is ended then by `m:erlmcp_session_keeper`.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 """.
 
 -behaviour(gen_server).
 
--export([open/2, new_id/0, reserve/3, close/1, subscribe/2, unsubscribe/2]).
+-export([open/2, new_id/0, reserve/4, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([take_calls/3, run/6, mark_reported/1, cancel/2, response/3]).
 -export([start_link/3]).
@@ -53,11 +55,9 @@ connection that waits for an answer can be sent a stream.
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Instance) ->
     Id = new_id(),
-    maybe
-        ok ?= reserve(Id, Session, Instance),
-        Supervisor = erlmcp_instance:supervisor(sessions, Instance),
-        {ok, _} = supervisor:start_child(Supervisor, [Id, Session]),
-        {ok, Id}
+    case reserve(Id, none, Session, Instance) of
+        ok -> {ok, Id};
+        {error, _} = Refused -> Refused
     end.
 
 -doc "An id that nobody can guess.".
@@ -65,12 +65,12 @@ open(Session, Instance) ->
 new_id() ->
     erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
--doc "Takes a place for a session, with the row that its process makes its own.".
--spec reserve(erlmcp_instance:session_id(), erlmcp_instance:session(),
+-doc "Takes a place for a session: a row, with its process or the one that starts that, or none.".
+-spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),
               erlmcp_instance:instance()) -> ok | {error, erlmcp_refusal:refusal()}.
-reserve(Id, Session, #{limits := #{sessions := Max}} = Instance) ->
+reserve(Id, Pid, Session, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
-    ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
+    ok = erlmcp_instance:put_session(Id, Pid, Session, Instance),
     case erlmcp_instance:count_sessions(Instance) of
         Count when Count > Max ->
             ok = erlmcp_instance:delete_session(Id, Instance),
@@ -81,7 +81,15 @@ reserve(Id, Session, #{limits := #{sessions := Max}} = Instance) ->
             ok
     end.
 
--doc "Ends a session with all that runs in it.".
+-doc "Ends a session: it is gone for every request after this, also before its process has ended.".
+-spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.
+delete(Id, Instance) ->
+    case erlmcp_instance:take_session(Id, Instance) of
+        none -> ok;
+        Pid -> close(Pid)
+    end.
+
+-doc "Ends the process of a session with all that runs in it.".
 -spec close(pid()) -> ok.
 close(Pid) ->
     gen_server:cast(Pid, close).
@@ -200,15 +208,15 @@ give_back(Marks, Count, Id, Instance) ->
         1 -> ok
     end.
 
--doc "The client answered.".
--spec response(pid(), erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
-response(Pid, Id, Outcome) ->
-    gen_server:cast(Pid, {response, Id, Outcome}).
+-doc "The client answered. A session without a process has asked for nothing.".
+-spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
+response(none, _, _) -> ok;
+response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).
 
 -doc "Ends the call of this id, if it runs.".
--spec cancel(pid(), erlmcp_message:id()) -> ok.
-cancel(Pid, Id) ->
-    gen_server:cast(Pid, {cancel, Id}).
+-spec cancel(pid() | none, erlmcp_message:id()) -> ok.
+cancel(none, _) -> ok;
+cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
@@ -217,16 +225,22 @@ start_link(Instance, Id, Session) ->
     gen_server:start_link(?MODULE, {Instance, Id, Session}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision, principal := Principal} = Session}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal}}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
-    ok = erlmcp_instance:put_session(Id, self(), Session, Instance),
     State = #state{id = Id, instance = Instance, revision = Revision, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_streams:new(Revision, Key, Limits)},
+    %% Before it is the session's: what changes from then on is told to it alone.
     ok = watch(State#state.topics, State),
-    after_ms(session_idle_ms, idle, State),
-    {ok, State}.
+    case erlmcp_instance:attend_session(Id, Instance) of
+        {ok, Missed} ->
+            after_ms(session_idle_ms, idle, State),
+            {ok, State#state{missed = erlmcp_subscriptions:changed(Missed)}};
+        error ->
+            ok = unwatch(State),
+            ignore
+    end.
 
 -doc false.
 handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->
@@ -394,9 +408,9 @@ keep(Streams, #state{aging = false} = State) ->
     State#state{streams = Streams, aging = true}.
 
 -doc false.
-terminate(_, #state{id = Id, instance = Instance, topics = Topics} = State) ->
+terminate(_, #state{id = Id, instance = Instance} = State) ->
     ok = erlmcp_instance:delete_session(Id, Instance),
-    ok = erlmcp_subscriptions:remove(Topics, owner(), session, table(State)),
+    ok = unwatch(State),
     #state{calls = Calls, streams = Streams} = last_adopted(State),
     ok = erlmcp_calls:stop(Calls),
     erlmcp_streams:close(Streams).
@@ -413,6 +427,9 @@ last_adopted(State) ->
 
 watch(Topics, #state{principal = Principal} = State) ->
     erlmcp_subscriptions:add(Topics, owner(), session, Principal, table(State)).
+
+unwatch(#state{topics = Topics} = State) ->
+    erlmcp_subscriptions:remove(Topics, owner(), session, table(State)).
 
 owner() ->
     {self(), erlmcp_session}.

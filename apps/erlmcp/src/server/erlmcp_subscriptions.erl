@@ -17,8 +17,12 @@ the specification lets it: clients look at tasks.
 
 -export([new/0, add/5, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
+-export([bit/1, changed/1]).
 
--export_type([subscription/0, told/0, pending/0]).
+-export_type([subscription/0, told/0, pending/0, listed/0]).
+
+-doc "What a client can list, and every session is told of.".
+-type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
@@ -38,6 +42,17 @@ the specification lets it: clients look at tasks.
 new() ->
     ets:new(erlmcp_subscriptions, [ordered_set, public, {read_concurrency, true},
                                    {write_concurrency, auto}]).
+
+-doc "A list as a bit, to note in a number which have changed.".
+-spec bit(listed()) -> pos_integer().
+bit(List) ->
+    1 bsl map_get(List, ?LISTS).
+
+-doc "The lists of such a number, and what a session is told of each.".
+-spec changed(non_neg_integer()) -> #{listed() => Notification :: binary()}.
+changed(Bits) ->
+    #{List => iolist_to_binary(erlmcp_message:notification(method(List), #{}))
+      || List := _ <- ?LISTS, Bits band bit(List) =/= 0}.
 
 -doc "Adds a subscriber, who is this principal, to topics.".
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),

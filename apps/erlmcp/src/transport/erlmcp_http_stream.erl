@@ -42,7 +42,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
     accept = both :: erlmcp_http_request:accept(),
-    session = none :: none | unknown | {binary(), pid(), erlmcp_engine:session()},
+    session = none :: none | unknown | erlmcp_http_session:session(),
     body = none :: none | erlmcp_http_body:body(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
@@ -178,7 +178,7 @@ admit(Json, Bytes, #{headers := Headers} = Envelope, #stream{flow = Flow} = Stre
 
 handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
     Catalog = erlmcp_publisher:catalog(Instance),
-    case session(Json, Envelope, Stream) of
+    case erlmcp_http_session:of_message(Json, Envelope, Instance) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_answers:known(Effects, Instance),
@@ -194,16 +194,6 @@ handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Str
             perform(erlmcp_entrance:effects(Effects, Admitted), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.
-
-%% A stateless message may carry a session id, and it means nothing.
-session(Json, Envelope, #stream{headers = #{~"mcp-session-id" := Id}} = Stream) ->
-    #stream{principal = Principal, config = #{instance := Instance}} = Stream,
-    case erlmcp_engine:era(Json, Envelope) of
-        stateless -> none;
-        session -> erlmcp_http_session:find(Id, Principal, Instance)
-    end;
-session(_, _, _) ->
-    none.
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
@@ -226,10 +216,11 @@ perform([accepted], _, Stream) ->
 perform([{response, Id, Outcome} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->
     ok = erlmcp_session:response(Pid, Id, Outcome),
     perform(Effects, Headers, Stream);
-perform([{Watching, _, _} = Watch], _, #stream{session = Session} = Stream) when
+perform([{Watching, _, _} = Watch], _, #stream{session = Session, config = Config} = Stream) when
     Watching =:= subscribe; Watching =:= unsubscribe
 ->
-    perform([erlmcp_http_session:watch(Watch, Session)], #{}, Stream);
+    #{instance := Instance} = Config,
+    perform([erlmcp_http_session:watch(Watch, Session, Instance)], #{}, Stream);
 perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
     Refusal = erlmcp_refusal:new(invalid_header, ~"Accept: expected text/event-stream",
                                  #{status => 406}),
@@ -244,42 +235,31 @@ perform([{cancel, _} | Effects], Headers, Stream) ->
 perform([{call, Call}], Headers, #stream{alone = true, config = #{calls := Known}} = Stream) ->
     case erlmcp_quick:run(Call, Known) of
         {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
-        start -> start(Call, Stream)
+        start -> start({call, Call}, Stream)
     end;
-perform([{call, Call}], _, Stream) ->
-    start(Call, Stream);
-perform([{batch, Items}], _, #stream{session = {_, Pid, _} = Session, owner = Owner} = Stream) ->
-    #stream{config = #{instance := Instance, calls := Known}} = Stream,
-    Ready = [erlmcp_http_session:batched(Item, Session, Instance) || Item <- Items],
-    _ = erlmcp_batch:start(Ready, Known, Owner, of_calls(Stream)),
-    {[], Stream#stream{call = {session, Pid}}}.
+perform([Calls], _, Stream) ->
+    start(Calls, Stream).
 
 %% A quick call is over. Who is told of nothing has no session.
-ran([_ | _] = Said, Reply, #{id := Id}, _, #stream{session = {_, Pid, _}} = Stream) ->
-    ok = erlmcp_quick:tell(Said, Reply, Id, Stream#stream.owner, of_calls(Stream)),
-    {[], Stream#stream{call = {session, Pid}}};
+ran([_ | _] = Said, Reply, #{id := Id}, _, #stream{session = {_, _, _}} = Stream) ->
+    start({ran, Id, Said, Reply}, Stream);
 ran(_, Reply, _, Headers, Stream) ->
     perform([Reply], Headers, Stream).
 
-start(#{id := Id, context := #{revision := Revision}} = Call,
+start({call, #{id := Id, context := #{revision := Revision}} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
     {[{spawn, Pid, ?SHUTDOWN}],
      Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
-start(#{id := Id, context := #{revision := Revision}} = Call,
-      #stream{session = {SessionId, Pid, _}, owner = Owner} = Stream) ->
-    #stream{config = #{instance := Instance, calls := Known}} = Stream,
-    case erlmcp_session:take_calls(SessionId, 1, Instance) of
-        ok ->
-            _ = erlmcp_call:start(Call, Known, Owner, of_calls(Stream)),
-            {[], Stream#stream{call = {session, Pid}}};
-        {error, Refusal} ->
-            ok = erlmcp_call:leave(Call),
-            perform([erlmcp_reply:refuse(Id, Refusal, Revision)], #{}, Stream)
+start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
+    case erlmcp_http_session:start(Calls, Session, {Owner, Accept =/= json}, Instance) of
+        {ok, Pid} -> {[], Stream#stream{call = {session, Pid}}};
+        {reply, _, _} = Reply -> perform([Reply], #{}, Stream);
+        {gone, Id} ->
+            Refusal = erlmcp_http_session:gone(),
+            {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream}
     end.
-
-of_calls(#stream{session = {Id, Pid, _}, config = #{instance := Instance}, accept = Accept}) ->
-    #{id => Id, pid => Pid, instance => Instance, streams => Accept =/= json}.
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},

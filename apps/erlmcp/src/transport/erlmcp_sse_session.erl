@@ -43,7 +43,7 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
 open(Stream, Principal, Address, Instance) ->
     Id = erlmcp_session:new_id(),
     maybe
-        ok ?= erlmcp_session:reserve({sse, Id}, #{principal => Principal}, Instance),
+        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Instance),
         {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
         {ok, Pid, Id}
     end.

@@ -718,9 +718,14 @@ killed_sessions_disturb_nobody(_) ->
     Socket = connect(Server),
     _ = initialize(Socket, ~"2025-11-25"),
     Sessions = child(sessions, Server),
-    One = session(Url),
+    [One, Two] = [session(Url), session(Url)],
+    %% It has a process when it needs one.
+    [] = session_pids(Sessions),
+    {200, _, #{~"result" := _}} = http(Url, headers(One), request(2, ~"tools/call",
+                                                                  #{name => ~"echo"})),
     [Pid] = session_pids(Sessions),
-    Two = session(Url),
+    {200, _, #{~"result" := _}} = http(Url, headers(Two), request(2, ~"tools/call",
+                                                                  #{name => ~"echo"})),
     Monitor = monitor(process, Pid),
     exit(Pid, kill),
     down(Monitor),
@@ -740,8 +745,10 @@ session(Url) ->
     Id.
 
 in_session(Url, Id) ->
-    http(Url, [{"mcp-session-id", Id}, {"mcp-protocol-version", "2025-11-25"}],
-         request(2, ~"tools/list", #{})).
+    http(Url, headers(Id), request(2, ~"tools/list", #{})).
+
+headers(Id) ->
+    [{"mcp-session-id", Id}, {"mcp-protocol-version", "2025-11-25"}].
 
 initialize_request() ->
     erlmcp_test_line:initialize_request(1, ~"2025-11-25").

@@ -10,8 +10,8 @@ own functions. What an operation is given back it checks, and crashes where that
   there are processes, and each of these has one: what enters waits until somebody leaves, which its
   own process does next. It goes to the gate's queue where others took that place, or wait.
 - `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each.
-- `session`: a session is opened with its process, found (which touches it), changed, and ended; it
-  is over when its process is.
+- `session`: a session is opened, found (which touches it), changed, and ended, after which it is
+  not found. It would have a process when it needs one; these need none.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
   messages.
 """.
@@ -155,13 +155,12 @@ written(_, Own, _, _) ->
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, Instance),
-    {ok, Pid, Session} = erlmcp_instance:find_session(Id, anonymous, Instance),
-    Monitor = monitor(process, Pid),
+    {ok, none, Session} = erlmcp_instance:find_session(Id, anonymous, Instance),
     ok = erlmcp_instance:update_session(Id, Session#{log_level := 4}, Instance),
     %% As DELETE ends it.
-    ok = erlmcp_instance:delete_session(Id, Instance),
-    ok = erlmcp_session:close(Pid),
-    receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
+    ok = erlmcp_session:delete(Id, Instance),
+    error = erlmcp_instance:find_session(Id, anonymous, Instance),
+    ok.
 
 %% As a client's `initialize` opens it.
 session(Instance) ->
