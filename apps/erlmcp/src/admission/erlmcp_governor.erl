@@ -37,8 +37,10 @@ Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transaction
 %% and in one that lasts.
 -define(FIRST_PART, 2.5).
 -define(PART, 10).
-%% So many may wait in any case: what comes in one burst of a few callers.
+%% So many may wait in any case: what comes in one burst of a few callers; and in an overload that
+%% lasts, in which nothing is a burst, what each tenant may.
 -define(ROOM, 60).
+-define(LASTING_ROOM, 20).
 %% How much is left after a window of what was seen of the calls' work before.
 -define(KEPT, 0.9).
 
@@ -191,11 +193,11 @@ overload(Window, Took, #governor{overload = none, gate = Gate, at = Now} = Gover
     end;
 overload(#{started := Started}, Took, #governor{overload = Since, at = Now} = Governor) ->
     #governor{gate = #{bounds := #{queue_ms := Longest}} = Gate} = Governor,
-    Part = case Now - Since > Longest of
-        true -> ?PART;
-        false -> ?FIRST_PART
+    {Least, Part} = case Now - Since > Longest of
+        true -> {?LASTING_ROOM, ?PART};
+        false -> {?ROOM, ?FIRST_PART}
     end,
-    ok = erlmcp_gate:room(Gate, max(?ROOM, trunc(Started * Longest / (Part * Took)))),
+    ok = erlmcp_gate:room(Gate, max(Least, trunc(Started * Longest / (Part * Took)))),
     Governor.
 
 lasting(#{bounds := #{queue_ms := Longest}}) ->
