@@ -4,10 +4,12 @@ What HTTP has of its own at a server's gate: requests that are refused on their 
 of their bodies is read; principals that come with a request and not with a connection; statuses.
 """.
 
--export([knock/4, told/2, ask/4, refused/5]).
+-export([knock/4, told/2, ask/4, refused/5, kept_back/2]).
 
 %% Principals of one connection that are counted. Who has more is a proxy.
 -define(PRINCIPALS, 100).
+%% Milliseconds that a refusal is kept back at most.
+-define(KEPT, 1000).
 
 -doc """
 Whether a request may come in as far as its head says: the server takes requests now, and the
@@ -80,7 +82,9 @@ a stateless request, and its id stands where clients write it. What cannot be to
 """.
 -spec ask(binary(), Headers :: #{binary() => binary()}, erlmcp_entrance:flow(),
           erlmcp_instance:instance()) ->
-    unread | {ok, erlmcp_entrance:admitted()} | {refuse, erlmcp_reply:reply()}.
+    unread
+    | {ok, erlmcp_entrance:admitted()}
+    | {refuse, erlmcp_message:id(), erlmcp_refusal:refusal()}.
 ask(Bytes, #{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Flow,
     #{gate := Gate} = Instance) when
     Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers)
@@ -89,7 +93,7 @@ ask(Bytes, #{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} 
         true ?= erlmcp_gate:is_pressed(Gate),
         {ok, Id} ?= erlmcp_message:first_id(Bytes),
         {refuse, Refusal} ?= erlmcp_entrance:enter_unread(byte_size(Bytes), Flow, Instance),
-        {refuse, erlmcp_reply:refuse(Id, Refusal)}
+        {refuse, Id, Refusal}
     else
         {ok, _} = Entered -> Entered;
         _ -> unread
@@ -112,3 +116,34 @@ refused(Id, Refusal, Json, Envelope, true) when Id =/= undefined ->
     end;
 refused(Id, Refusal, _, _, _) ->
     erlmcp_reply:refuse(Id, Refusal).
+
+-doc """
+For how many milliseconds a refusal is kept back, on a connection with one request at a time. Whom a
+refusal there has told when to come back, and who asks again before, is told again when that time is
+over, a second at most, or up to half of it sooner: not all at once. The next request is read when
+this one is answered; so clients that ask again at once leave the server time for what it lets in,
+which never waits for this. Behind a proxy that says so a connection is many clients', and nobody is
+kept back.
+""".
+-spec kept_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
+    non_neg_integer().
+kept_back(Refusal, Headers) ->
+    case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers)} of
+        {Seconds, false} when is_integer(Seconds) ->
+            Now = erlang:monotonic_time(millisecond),
+            Kept = early(get({?MODULE, told}), Now),
+            _ = put({?MODULE, told}, Now + Kept + min(?KEPT, 1000 * Seconds)),
+            Kept;
+        _ ->
+            0
+    end.
+
+early(Told, Now) when is_integer(Told), Told > Now ->
+    Told - Now - erlang:phash2(self(), (Told - Now) div 2 + 1);
+early(_, _) ->
+    0.
+
+is_proxied(#{~"via" := _}) -> true;
+is_proxied(#{~"forwarded" := _}) -> true;
+is_proxied(#{~"x-forwarded-for" := _}) -> true;
+is_proxied(_) -> false.

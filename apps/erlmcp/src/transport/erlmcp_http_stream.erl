@@ -128,8 +128,7 @@ asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Princi
             start_stream(erlmcp_sse:comment(), lasting(Stream#stream{call = {session, Pid}}));
         {refuse, Refusal} -> {erlmcp_http_response:refuse(Refusal), Stream}
     end;
-asked({delete, Id}, _, #stream{principal = Principal, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
+asked({delete, Id}, _, #stream{principal = Principal, config = #{instance := Instance}} = Stream) ->
     {erlmcp_http_session:delete(Id, Principal, Instance), Stream}.
 
 %% With HTTP/2 the empty body of GET may come as a frame of its own.
@@ -148,7 +147,7 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 message(Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
     #{instance := Instance, identity := Identity} = Config,
     case erlmcp_http_door:ask(Bytes, Headers, Flow, Instance) of
-        {refuse, Reply} -> perform([Reply], #{}, Stream);
+        {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         Asked -> decoded(Asked, Bytes, Identity#{headers => Headers}, Stream)
     end.
 
@@ -163,18 +162,29 @@ decoded(Asked, Bytes, Envelope, #stream{config = #{instance := #{limits := Limit
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, #{headers := Headers} = Envelope, #stream{flow = Flow} = Stream) ->
-    #stream{config = #{instance := Instance}} = Stream,
+admit(Json, Bytes, Envelope, #stream{flow = Flow, config = #{instance := Instance}} = Stream) ->
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Envelope, Stream);
         {refuse, Id, Refusal} ->
-            InSession = is_map_key(~"mcp-session-id", Headers),
+            InSession = is_map_key(~"mcp-session-id", Stream#stream.headers),
             Reply = erlmcp_http_door:refused(Id, Refusal, Json, Envelope, InSession),
-            perform([Reply], #{}, Stream);
+            refused(Refusal, Reply, Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.
+
+%% Alone on its connection it holds up nothing but its client's next request.
+refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
+    case erlmcp_http_door:kept_back(Refusal, Stream#stream.headers) of
+        0 ->
+            perform([Reply], #{}, Stream);
+        Milliseconds ->
+            _ = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
+            {[], Stream}
+    end;
+refused(_, Reply, Stream) ->
+    perform([Reply], #{}, Stream).
 
 handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
     Catalog = erlmcp_publisher:catalog(Instance),
@@ -300,6 +310,8 @@ info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
 info(_, {event, Id, _, Encoded, Pending}, #stream{call = {listen, Id, _, _}} = Stream) ->
     {erlmcp_http_response:event(erlmcp_subscriptions:encoded(Id, Encoded)),
      written(fun() -> erlmcp_subscriptions:received(Pending) end, Stream)};
+info(_, {refused, Reply}, Stream) ->
+    perform([Reply], #{}, Stream);
 %% Something waits for the client to read it (`m:erlmcp_http_unread`).
 info(_, {alarm, _, on}, Stream) ->
     {[], Stream#stream{full = true}};

@@ -1,0 +1,145 @@
+-module(hasty_clients_SUITE).
+-moduledoc """
+Clients on HTTP/1.1 that were refused and told when to come back, and ask again on the same
+connection before: their next refusal comes when that time is over. Nothing else is kept back.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([who_comes_back_too_soon_is_refused_later/1, what_finds_a_place_is_let_in/1,
+         who_leaves_meanwhile_leaves_nothing/1, a_drained_server_answers_them/1,
+         connections_of_many_are_not_kept_back/1]).
+
+-import(erlmcp_test_http, [message/3, running/0, finish/2, connect/1, close/1]).
+
+%% Half of the second that a refusal tells; a part less, by the clocks.
+-define(LATER, 490).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [who_comes_back_too_soon_is_refused_later, what_finds_a_place_is_let_in,
+     who_leaves_meanwhile_leaves_nothing, a_drained_server_answers_them,
+     connections_of_many_are_not_kept_back].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% Whether it is refused unread, or read first.
+who_comes_back_too_soon_is_refused_later(_) ->
+    with_one_place(fun(Server, _) ->
+        Unread = [~"{\"jsonrpc\":\"2.0\",\"id\":1,", call(), $}],
+        Read = [${, call(), ~",\"jsonrpc\":\"2.0\",\"id\":1}"],
+        Refused = [begin
+                       Connection = connect(Server),
+                       1060 = refused(asked(Connection, {headers(), Body})),
+                       {Connection, {headers(), Body}}
+                   end || Body <- [Unread, Read]],
+        lists:foreach(fun({Connection, Sent}) ->
+            ok = later(Connection, Sent, 30),
+            ok = close(Connection)
+        end, Refused)
+    end).
+
+%% Where the machine had no time for the client, it did not come too soon: then it tries again.
+later(Connection, Sent, Tries) when Tries > 0 ->
+    Before = erlang:monotonic_time(millisecond),
+    1060 = refused(asked(Connection, Sent)),
+    case erlang:monotonic_time(millisecond) - Before of
+        Took when Took >= ?LATER -> ok;
+        _ -> later(Connection, Sent, Tries - 1)
+    end.
+
+what_finds_a_place_is_let_in(_) ->
+    with_one_place(fun(Server, Handler) ->
+        Connection = connect(Server),
+        1060 = refused(asked(Connection, echo())),
+        ok = finish(Handler, ~"done"),
+        ok = until_free(Server),
+        #{status := 200, messages := [#{~"result" := _}]} = asked(Connection, echo()),
+        close(Connection)
+    end).
+
+who_leaves_meanwhile_leaves_nothing(_) ->
+    with_one_place(fun(Server, _) ->
+        Connection = connect(Server),
+        1060 = refused(asked(Connection, echo())),
+        ok = sent(Connection, echo()),
+        ok = close(Connection),
+        until(fun() -> erlmcp_gate:held(gate(Server), connections) =:= 1 end)
+    end).
+
+a_drained_server_answers_them(_) ->
+    with_one_place(fun(Server, Handler) ->
+        Connection = connect(Server),
+        1060 = refused(asked(Connection, echo())),
+        ok = sent(Connection, echo()),
+        %% It has been read, and refused.
+        until(fun() -> erlmcp_gate:pressed(gate(Server)) =:= 2 end),
+        ok = finish(Handler, ~"done"),
+        #{pid := Pid} = Server,
+        {ok, _} = erlmcp:drain(Pid, 30_000),
+        1060 = refused(erlmcp_test_http:response(Connection)),
+        close(Connection)
+    end).
+
+%% What goes through a proxy that says so.
+connections_of_many_are_not_kept_back(_) ->
+    Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many",
+                                 #{retry_after_ms => 3_600_000}),
+    [[0, 0] = [erlmcp_http_door:kept_back(Refusal, #{Name => ~"proxy"}) || _ <- [first, second]]
+     || Name <- [~"via", ~"forwarded", ~"x-forwarded-for"]],
+    0 = erlmcp_http_door:kept_back(Refusal, #{}),
+    %% An hour is told, and a second is kept back, behind another one.
+    true = lists:all(fun(Kept) -> Kept =< 2000 end,
+                     [erlmcp_http_door:kept_back(Refusal, #{}) || _ <- [first, second]]),
+    Never = erlmcp_refusal:new(invalid_params, ~"no such tool", #{}),
+    0 = erlmcp_http_door:kept_back(Never, #{}).
+
+echo() ->
+    message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"x"}}, #{}).
+
+headers() ->
+    {Headers, _} = echo(),
+    Headers.
+
+call() ->
+    [~"\"method\":\"tools/call\",\"params\":",
+     json:encode(#{name => ~"echo", arguments => #{text => ~"x"},
+                   '_meta' => erlmcp_test_http:meta()})].
+
+asked(Connection, Sent) ->
+    ok = sent(Connection, Sent),
+    erlmcp_test_http:response(Connection).
+
+sent(Connection, {Headers, Body}) ->
+    erlmcp_test_http:send(Connection, ~"POST", Headers, Body).
+
+refused(#{status := 429, messages := [#{~"error" := #{~"data" := #{~"refusal" := Code}}}]}) ->
+    Code.
+
+gate(#{pid := Pid}) ->
+    {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Pid),
+    Gate.
+
+until_free(Server) ->
+    until(fun() -> erlmcp_gate:held(gate(Server), in_flight) =:= 0 end).
+
+until(Holds) ->
+    Holds() orelse receive after 1 -> until(Holds) end,
+    ok.
+
+%% While a call has the only place of a server.
+with_one_place(Test) ->
+    Server = erlmcp_test_http:start((erlmcp_test_http:definitions(self()))#{
+        limits => #{in_flight => 1, queue => 0}, listen => [{http, #{}}]}),
+    Connection = connect(Server),
+    ok = sent(Connection, message(~"tools/call", #{name => ~"wait"}, #{})),
+    {Handler, _} = running(),
+    ok = Test(Server, Handler),
+    Handler ! over,
+    ok = close(Connection),
+    erlmcp_test_http:stop(Server).
