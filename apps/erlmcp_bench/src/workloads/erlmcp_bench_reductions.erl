@@ -10,6 +10,7 @@ others. Processes that work by the clock, and not for a request, are not counted
 """.
 
 -export([measured/0, record/1, recorded/1, tolerance_percent/0]).
+-export([quick_echo/2]).
 
 -export_type([figures/0]).
 
@@ -29,11 +30,14 @@ tolerance_percent() -> 5.
 
 -doc """
 Measures all of them, on a server in a node of its own. A refusal is one for want of a place among
-the requests in flight.
+the requests in flight; `quick` is an echo that says it is (docs/tools.md, "Quick handlers").
 """.
 -spec measured() -> {ok, figures()} | {error, term()}.
 measured() ->
+    Quick = #{name => ~"quick_echo", description => ~"Says it again", quick => true,
+              input_schema => #{text => string}, handler => fun ?MODULE:quick_echo/2},
     Server = #{handler => erlmcp_bench_fixture, limits => #{in_flight => 1, queue => 0},
+               tools => [Quick],
                listen => [{http, #{port => 0}}, {tcp, #{port => 0}}]},
     maybe
         {ok, Target} ?= erlmcp_bench_target:start(#{server => Server, flags => ["+S", "1:1"]}),
@@ -49,9 +53,15 @@ measured() ->
 kinds() ->
     Session = {session, erlmcp_revision:name(erlmcp_revision:latest(session))},
     [{~"http1_echo", http, stateless, echo}, {~"http1_list", http, stateless, list},
-     {~"http1_session_echo", http, Session, echo}, {~"tcp_echo", tcp, stateless, echo}].
+     {~"http1_session_echo", http, Session, echo}, {~"tcp_echo", tcp, stateless, echo},
+     {~"http1_quick_echo", http, stateless, quick},
+     {~"http1_session_quick_echo", http, Session, quick},
+     {~"tcp_quick_echo", tcp, stateless, quick}].
 
 asks(echo, Era) -> message(erlmcp_load_request:echo(64), Era);
+asks(quick, Era) ->
+    {Method, Params} = erlmcp_load_request:echo(64),
+    message({Method, Params#{~"name" := ~"quick_echo"}}, Era);
 asks(list, Era) -> message({~"tools/list", #{}}, Era);
 asks({sleep, Milliseconds}, Era) ->
     message({~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}, Era).
@@ -59,6 +69,9 @@ asks({sleep, Milliseconds}, Era) ->
 message(Request, Era) ->
     {Message, _} = erlmcp_load_request:new(Request, Era),
     Message.
+
+-doc false.
+quick_echo(#{~"text" := Text}, _) -> Text.
 
 %% While somebody has the only place.
 refused(Target) ->
