@@ -17,6 +17,8 @@ Source: specification 2026-07-28, "Transports / stdio".
     envelope := erlmcp_engine:envelope(),
     flow := erlmcp_entrance:flow(),
     framing := erlmcp_line:state() | events,
+    %% reductions of the process when it had what it works on now
+    since := non_neg_integer(),
     session := erlmcp_engine:session() | none,
     %% of the connection itself, at the server's gate
     places := [erlmcp_gate:ticket()],
@@ -28,6 +30,9 @@ Source: specification 2026-07-28, "Transports / stdio".
 
 %% Microseconds that a quick call takes.
 -define(QUICK, 50).
+%% Reductions after which what arrived together is no more answered here, be it quick: some ten
+%% milliseconds, in which the first answer waits to be written.
+-define(TURN, 400_000).
 
 -doc """
 A new connection to a server, of a principal, from an address: one message a line, both ways.
@@ -43,7 +48,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
       flow => erlmcp_entrance:flow(Principal, Address),
-      framing => Framing, session => none, places => [],
+      framing => Framing, since => 0, session => none, places => [],
       watched => #{}, calls => erlmcp_calls:new(Instance)}.
 
 -doc "The connection with its places at the server's gate, which it leaves when it is closed.".
@@ -59,7 +64,8 @@ What arrived. Gives all that is ready to be written, as one piece, and whether a
     {started | unfinished | complete, iodata(), connection()}.
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
-    {Out, Next} = lines(Lines, give_way, [], Connection#{framing := Rest}),
+    {reductions, Since} = process_info(self(), reductions),
+    {Out, Next} = lines(Lines, give_way, [], Connection#{framing := Rest, since := Since}),
     Input = case erlmcp_line:is_partial(Rest) of
         false -> complete;
         true when Lines =:= [] -> unfinished;
@@ -219,8 +225,9 @@ effects([accepted | Effects], Out, Connection) ->
 %% of HTTP+SSE has its stream to serve, too.
 quick(_, #{framing := events}) ->
     start;
-quick(Call, #{instance := Instance} = Connection) ->
-    case busy(Connection) of
+quick(Call, #{instance := Instance, since := Since} = Connection) ->
+    {reductions, Now} = process_info(self(), reductions),
+    case Now - Since > ?TURN orelse busy(Connection) of
         false -> erlmcp_quick:run(Call, erlmcp_instance:of_calls(Instance));
         true -> start
     end.

@@ -11,7 +11,8 @@ stdio and in both eras. A handler says in which process it runs: its connection'
          guards_and_middleware_hold/1, mounted_tools_stay_quick/1]).
 -export([who_is_told_of_progress_has_a_process/1, sessions_are_sent_the_log/1,
          calls_that_wait_have_a_process/1, a_short_deadline_needs_a_process/1,
-         lines_run_one_call_in_their_process/1, http2_calls_have_processes/1]).
+         lines_run_one_call_in_their_process/1, many_have_processes_beside_each_other/1,
+         http2_calls_have_processes/1]).
 -export([too_much_work_is_not_quick/1, what_hangs_ends_with_its_connection/1,
          a_drain_does_not_end_connections/1, on_stdio_what_hangs_ends_the_node/1,
          late_is_not_ended_once_it_is_over/1, wrong_definitions_are_refused/1]).
@@ -30,7 +31,7 @@ all() ->
      failures_are_those_of_others, guards_and_middleware_hold, mounted_tools_stay_quick,
      who_is_told_of_progress_has_a_process, sessions_are_sent_the_log,
      calls_that_wait_have_a_process, lines_run_one_call_in_their_process,
-     http2_calls_have_processes, too_much_work_is_not_quick, a_drain_does_not_end_connections,
+     many_have_processes_beside_each_other, http2_calls_have_processes, too_much_work_is_not_quick, a_drain_does_not_end_connections,
      wrong_definitions_are_refused, {group, waiting}].
 
 %% Those that take their time wait beside each other.
@@ -79,7 +80,8 @@ act(#{~"do" := ~"return nothing"}, _) -> nothing;
 act(#{~"do" := ~"return too much"}, _) -> binary:copy(~"x", 20_000);
 act(#{~"do" := ~"ask"}, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"Who?", #{properties => #{}})}};
-act(#{~"do" := ~"work"}, _) -> _ = [erlang:phash2(N) || N <- lists:seq(1, 100_000)], pid();
+act(#{~"do" := ~"work a little"}, _) -> work(5_000);
+act(#{~"do" := ~"work"}, _) -> work(100_000);
 act(#{~"do" := ~"hang"}, _) -> receive after infinity -> ok end;
 act(#{~"do" := ~"remember"}, _) -> integer_to_binary(length(more([])));
 act(#{~"do" := ~"log"}, Context) ->
@@ -87,6 +89,10 @@ act(#{~"do" := ~"log"}, Context) ->
     pid();
 act(#{~"do" := ~"progress"}, Context) ->
     [ok = erlmcp:progress(Context, N, #{}) || N <- [1, 2]],
+    pid().
+
+work(Much) ->
+    _ = [erlang:phash2(N) || N <- lists:seq(1, Much)],
     pid().
 
 more(List) -> more([make_ref() | List]).
@@ -313,11 +319,26 @@ lines_run_one_call_in_their_process(_) ->
     ~"done" = two_eras:text(erlmcp_test_line:recv(Socket)),
     true = is_in_connection(Client, ~"quick"),
     %% Some that came together are answered in their order.
-    erlmcp_test_line:send(Socket, iolist_to_binary(lists:join($\n, [
-        json:encode(erlmcp_test_line:stateless(Id, ~"tools/call",
-            #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"say where"}}))
-        || Id <- lists:seq(1, 20)]))),
-    true = lists:seq(1, 20) =:= [Id || #{~"id" := Id} <- erlmcp_test_line:recv_many(Socket, 20)],
+    true = lists:seq(1, 20)
+        =:= [Id || #{~"id" := Id} <- together(~"say where", 20, Socket)],
+    stop(Server).
+
+together(What, Count, Socket) ->
+    Params = #{~"name" => ~"quick", ~"arguments" => #{~"do" => What}},
+    Lines = [json:encode(erlmcp_test_line:stateless(Id, ~"tools/call", Params))
+             || Id <- lists:seq(1, Count)],
+    erlmcp_test_line:send(Socket, iolist_to_binary(lists:join($\n, Lines))),
+    erlmcp_test_line:recv_many(Socket, Count).
+
+%% The first of them begin at once, and what they take together is bounded.
+many_have_processes_beside_each_other(_) ->
+    #{pid := Pid} = Server = serve(#{}),
+    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
+    Connection = where(Client, ~"quick"),
+    Where = [two_eras:text(Answer) || Answer <- together(~"work a little", 200, Socket)],
+    true = lists:member(Connection, Where),
+    true = length(lists:uniq(Where)) > 10,
+    Connection = where(Client, ~"quick"),
     stop(Server).
 
 %% On HTTP/2 a connection has other requests, too.
