@@ -31,7 +31,8 @@ all() ->
      failures_are_those_of_others, guards_and_middleware_hold, mounted_tools_stay_quick,
      who_is_told_of_progress_has_a_process, sessions_are_sent_the_log,
      calls_that_wait_have_a_process, lines_run_one_call_in_their_process,
-     many_have_processes_beside_each_other, http2_calls_have_processes, too_much_work_is_not_quick, a_drain_does_not_end_connections,
+     many_have_processes_beside_each_other, http2_calls_have_processes,
+     too_much_work_is_not_quick, a_drain_does_not_end_connections,
      wrong_definitions_are_refused, {group, waiting}].
 
 %% Those that take their time wait beside each other.
