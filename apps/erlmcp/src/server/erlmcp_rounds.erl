@@ -64,9 +64,9 @@ reporting(#{revision := '2026-07-28', log_level := undefined,
 reporting(Context, Owner, #{limits := Limits}) ->
     erlmcp_call:before_progress(Context#{owner => Owner, unread => erlmcp_unread:new(Limits)}).
 
--doc "Whether the arguments are what a tool's schema says.".
+-doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
-    ok | {error, erlmcp_refusal:refusal()}.
+    ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
     erlmcp_tool_schema:check_arguments(Arguments, Validator, Context);
 arguments(_, _) ->
