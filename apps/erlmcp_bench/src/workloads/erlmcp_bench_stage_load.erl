@@ -52,7 +52,10 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
         end
     end).
 
--doc "What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`).".
+-doc """
+What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`), after `warm_ms`
+milliseconds of it, if it says so.
+""".
 -spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.
 taken(Target, Plan, Milliseconds) ->
@@ -168,8 +171,9 @@ under_load(Target, #{transport := Transport} = Plan, Milliseconds, Measure) ->
                duration_ms => ?LONGEST_MS, timeout_ms => ?TIMEOUT_MS,
                server_os_pid => erlmcp_bench_target:os_pid(Target)},
     maybe
-        {ok, Load} ?= erlmcp_load:start(maps:merge(Always, maps:remove(transport, Plan))),
-        receive after min(?WARM_MS, Milliseconds) -> ok end,
+        {ok, Load} ?= erlmcp_load:start(maps:merge(Always,
+                                                   maps:without([transport, warm_ms], Plan))),
+        receive after maps:get(warm_ms, Plan, min(?WARM_MS, Milliseconds)) -> ok end,
         Measured = long_enough(Milliseconds, fun(Time) -> Measure(Load, Time) end),
         ok ?= answered(erlmcp_load:stop(Load)),
         Measured
