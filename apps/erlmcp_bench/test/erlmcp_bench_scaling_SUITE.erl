@@ -9,8 +9,8 @@ all() ->
      what_there_is_not_is_told].
 
 nodes_beside_each_other_are_one(_) ->
-    {ok, [One, Two]} = erlmcp_bench_scaling:run(#{id => ~"scaling_nodes", points => [1, 2]},
-                                                #{duration_s => 1, connections => 2}),
+    {ok, [One, Two]} = erlmcp_bench_run:workload(
+        scaling, #{id => ~"scaling_nodes", points => [1, 2]}, #{duration_s => 1, connections => 2}),
     [ok = erlmcp_metrology_validator:validate(Result) || Result <- [One, Two]],
     #{~"workload_id" := ~"scaling_nodes_1", ~"nodes" := 1, ~"scope" := ~"per_node",
       ~"connections" := 2, ~"sweep" := ~"scaling_nodes", ~"shortened" := true} = One,
@@ -19,14 +19,14 @@ nodes_beside_each_other_are_one(_) ->
       ~"environment" := #{~"command_line" := Command}} = Two,
     true = Us > 0,
     %% It is the call that gives it again.
-    ~"erlmcp_bench_scaling:run(<<\"scaling_nodes\">>)" = Command,
+    ~"erlmcp_bench_run:workload(scaling, <<\"scaling_nodes\">>, #{})" = Command,
     [#{title := _}, #{title := _}] = erlmcp_bench_capacity:models([{~"a", One}, {~"b", Two}]),
     {match, _} = re:run(erlmcp_bench_scaling:model([One, Two]), "No model").
 
 what_is_offered_is_a_part_of_what_is_carried(_) ->
     Sweep = #{id => ~"overload", points => [20, 80]},
     %% A machine that is busy with other things may answer nothing in the time.
-    Results = case erlmcp_bench_scaling:run(Sweep, #{duration_s => 0.5}) of
+    Results = case erlmcp_bench_run:workload(scaling, Sweep, #{duration_s => 0.5}) of
         {ok, [_, _] = Both} -> Both;
         {error, #{results := Some, failures := Failures}} ->
             [{_, nothing_answered} = Failure || Failure <- Failures],
@@ -48,5 +48,6 @@ what_is_offered_is_a_part_of_what_is_carried(_) ->
 
 what_there_is_not_is_told(_) ->
     {error, {unknown_workload, ~"scaling_nothing"}} =
-        erlmcp_bench_scaling:run(~"scaling_nothing", #{}),
-    {error, {unknown_workload, ~"core_ops_1k"}} = erlmcp_bench_scaling:run(~"core_ops_1k", #{}).
+        erlmcp_bench_run:workload(scaling, ~"scaling_nothing", #{}),
+    {error, {unknown_workload, ~"core_ops_1k"}} =
+        erlmcp_bench_run:workload(scaling, ~"core_ops_1k", #{}).

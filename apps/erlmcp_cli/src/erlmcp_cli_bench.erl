@@ -106,32 +106,16 @@ measured(Wanted, Parsed) ->
     end.
 
 %% A result is kept when it is there: what comes after it may take a day.
-measured_one(Place, #{id := Id} = Workload, Options, Parsed) ->
+measured_one(Place, #{id := Id, benchmark := Benchmark} = Workload, Options, Parsed) ->
     ok = begun(Place, Id),
-    Outcome = measure(Workload, Options#{on_progress => fun(Part) -> shown(Id, Part) end}),
+    Shown = Options#{on_progress => fun(Part) -> shown(Id, Part) end},
+    Outcome = erlmcp_bench_run:workload(Benchmark, Workload, Shown),
     {Results, Failures} = case Outcome of
         {ok, Known} -> {Known, []};
         {error, #{results := Known, failures := Failed}} -> {Known, Failed}
     end,
     {Results, Failures, [Reason || Result <- Results,
                                    {error, Reason} <- [kept(Result, Parsed)]]}.
-
-measure(#{benchmark := core_ops} = Workload, Options) ->
-    erlmcp_bench_core_ops:run(Workload, Options);
-measure(#{benchmark := stress} = Workload, Options) ->
-    erlmcp_bench_stress:run_workload(Workload, Options);
-measure(#{benchmark := integration} = Workload, Options) ->
-    erlmcp_bench_integration:benchmark(Workload, Options);
-measure(#{benchmark := network_real} = Workload, Options) ->
-    erlmcp_bench_network_real:run_workload(Workload, Options);
-measure(#{benchmark := memory} = Workload, Options) ->
-    erlmcp_bench_memory:run_workload(Workload, Options);
-measure(#{benchmark := scaling} = Workload, Options) ->
-    erlmcp_bench_scaling:run(Workload, Options);
-measure(#{benchmark := stages} = Workload, Options) ->
-    erlmcp_bench_stages:run(Workload, Options);
-measure(#{benchmark := growth} = Workload, Options) ->
-    erlmcp_bench_growth:run(Workload, Options).
 
 begun({Number, Count}, Id) ->
     case erlmcp_cli_terminal:is_terminal(2) of

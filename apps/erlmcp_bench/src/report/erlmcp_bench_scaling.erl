@@ -16,7 +16,9 @@ But for `overload` connections send their next request when they have an answer,
 what the server carries, beside a generator that wants cores of the same machine.
 """.
 
--export([run/1, run/2, run_all/0, run_all/1, model/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([measured/2, model/1]).
 
 %% To each server.
 -define(CONNECTIONS, 32).
@@ -35,27 +37,6 @@ what the server carries, beside a generator that wants cores of the same machine
 %% protected (docs/overload.md).
 -define(BURN_US, 1_000).
 
--doc "Runs a sweep.".
--spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
-run(Id) -> run(Id, #{}).
-
--doc """
-The same with options: `duration_s` is that of each point, `connections` are those to each server,
-where they are not what changes, and `transports` are `http1`, unless they are said, and `tcp`.
-""".
--spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
-          erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run(Id, Options) ->
-    erlmcp_bench_run:workload(scaling, Id, fun sweep/2, Options).
-
--doc "Runs all of them.".
--spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
-
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) -> erlmcp_bench_run:all(scaling, fun sweep/2, Options).
-
 -doc "What results of these sweeps say of more schedulers, nodes and machines, as text.".
 -spec model([erlmcp_bench_result:result()]) -> unicode:chardata().
 model(Results) ->
@@ -63,7 +44,13 @@ model(Results) ->
      || #{title := Title} = Model <- erlmcp_bench_capacity:models([{~"", Result}
                                                                    || Result <- Results])].
 
-sweep(Workload, Options) ->
+-doc """
+`duration_s` is that of each point, `connections` are those to each server, where they are not what
+changes, and `transports` are `http1`, unless they are said, and `tcp`.
+""".
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
+measured(Workload, Options) ->
     erlmcp_bench_run:each(maps:get(transports, Options, [http1]), fun(Transport, With) ->
         swept(Workload#{transport => Transport}, With)
     end, Options).
@@ -117,8 +104,8 @@ point(Fleet, Point, #{id := Id, varies := Varies, transport := Transport} = Work
     Base = #{workload_id => name(Id, Varies, Point), benchmark => ~"scaling", sweep => Id,
              Varies => Point, transport => Transport, era => ~"stateless", scope => scope(Fleet),
              connections => Connections * length(Fleet), shortened => Shortened},
-    measured(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
-             maps:merge(Command, maps:merge(Base, Fields))).
+    came(erlmcp_bench_fleet:loaded(Fleet, Transport, Plan),
+         maps:merge(Command, maps:merge(Base, Fields))).
 
 name(Id, offered_percent, Percent) ->
     <<Id/binary, "_", (integer_to_binary(Percent))/binary, "_percent">>;
@@ -148,13 +135,13 @@ plan(Loop, More, Workload, Options) ->
                  payload_bytes => ?PAYLOAD_BYTES, duration_ms => Milliseconds,
                  warmup_ms => min(?WARMUP_MS, Milliseconds), sources => ?ADDRESSES}, More).
 
-measured({ok, #{answered := Answered} = Report}, #{workload_id := Name} = Base)
+came({ok, #{answered := Answered} = Report}, #{workload_id := Name} = Base)
   when Answered > 0 ->
     {[erlmcp_bench_result:from_load(maps:merge(rates(Base, Report), Base), Report)],
      [{Name, Wrong} || Wrong <- wrong(Base, Report)]};
-measured({ok, _}, #{workload_id := Name}) ->
+came({ok, _}, #{workload_id := Name}) ->
     {[], [{Name, nothing_answered}]};
-measured({error, Reason}, #{workload_id := Name}) ->
+came({error, Reason}, #{workload_id := Name}) ->
     {[], [{Name, Reason}]}.
 
 scope([_]) -> ~"per_node";

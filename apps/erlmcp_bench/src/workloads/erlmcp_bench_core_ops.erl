@@ -7,7 +7,10 @@ workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_worklo
 `encode` and `decode` need no process but their own: they are measured on one core, and on all.
 """.
 
--export([run/1, run/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([run/1, run/2, run_all/0]).
+-export([measured/2]).
 
 -doc "Runs a workload over all components: a result for each.".
 -spec run(Id :: binary() | atom()) -> erlmcp_bench_run:outcome().
@@ -17,17 +20,15 @@ run(Id) -> run(Id, #{}).
 -spec run(Id :: binary() | atom() | erlmcp_bench_workloads:workload(),
           erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
 run(Id, Options) ->
-    erlmcp_bench_run:workload(core_ops, Id, fun measured/2, Options).
+    erlmcp_bench_run:workload(core_ops, Id, Options).
 
 -doc "Runs every workload.".
 -spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
+run_all() -> erlmcp_bench_run:all(core_ops, #{}).
 
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(core_ops, fun measured/2, Options).
-
+-doc false.
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{workers := Workers} = Workload, Options) ->
     Parts = lists:append([parts(Component, Workers)
                           || {Component, _} <- erlmcp_bench_workloads:components(),

@@ -6,7 +6,9 @@ ten times as many. They are asked in turn, several times, and the medians of wha
 stand beside each other: processor time from the operating system, and reductions.
 """.
 
--export([run/1, run/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([measured/2]).
 -export([said/2]).
 
 -define(TIMES, 10).
@@ -15,32 +17,16 @@ stand beside each other: processor time from the operating system, and reduction
 -define(PAYLOAD_BYTES, 64).
 %% Requests in a second to connections, however many there are.
 -define(PER_SECOND, 2_000).
-%% Requests on each of them before: a socket that was read from ten times is polled by the schedulers,
-%% which takes less than before. And milliseconds for that, as a multiple of those that are measured.
+%% Requests on each of them before: a socket that was read from ten times is polled by the
+%% schedulers, which takes less. And milliseconds for that at most, as a multiple of those measured.
 -define(WARM, 20).
 -define(WARM_TIMES, 4).
 %% They come from many addresses, as clients do.
 -define(ADDRESSES, [{127, 0, 1, N} || N <- lists:seq(1, 64)]).
 
--doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
--spec run(Id :: binary() | atom() | map()) -> erlmcp_bench_run:outcome().
-run(Id) -> run(Id, #{}).
-
--doc "The same with options; `duration_s` is that of each server in each of three rounds.".
--spec run(Id :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
-    erlmcp_bench_run:outcome().
-run(Id, Options) ->
-    erlmcp_bench_run:workload(growth, Id, fun measured/2, Options).
-
--doc "Runs every workload.".
--spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
-
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(growth, fun measured/2, Options).
-
+-doc "`duration_s` is that of each server in each of three rounds.".
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
     Milliseconds = max(1, ceil(Seconds * 1_000)),

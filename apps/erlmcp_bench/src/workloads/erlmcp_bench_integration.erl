@@ -8,7 +8,10 @@ that is in the time; there are as many workers as schedulers then.
 The clock of a workflow runs from before its client is started until it was stopped.
 """.
 
--export([benchmark/1, benchmark/2, benchmark_all/0, benchmark_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([benchmark/1, benchmark/2, benchmark_all/0]).
+-export([measured/2]).
 
 -type way() :: {Transport :: tcp | http1 | http2 | stdio, Era :: stateless | session}.
 
@@ -26,17 +29,15 @@ benchmark(Workflow) -> benchmark(Workflow, #{}).
 -spec benchmark(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 benchmark(Workflow, Options) ->
-    erlmcp_bench_run:workload(integration, Workflow, fun measured/2, Options).
+    erlmcp_bench_run:workload(integration, Workflow, Options).
 
 -doc "Runs all workflows.".
 -spec benchmark_all() -> erlmcp_bench_run:outcome().
-benchmark_all() -> benchmark_all(#{}).
+benchmark_all() -> erlmcp_bench_run:all(integration, #{}).
 
--doc "The same with options.".
--spec benchmark_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-benchmark_all(Options) ->
-    erlmcp_bench_run:all(integration, fun measured/2, Options).
-
+-doc false.
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id} = Workload, Options) ->
     Listen = [{http, #{port => 0}}, {tcp, #{port => 0}}],
     Server = erlmcp_bench_run:server(#{listen => Listen}, Options),

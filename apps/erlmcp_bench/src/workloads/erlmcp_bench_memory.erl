@@ -12,7 +12,9 @@ for sockets and timers.
 When streams are held, one change is published to all of them at last.
 """.
 
--export([run_workload/1, run_workload/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([measured/2]).
 -export([look/0, publish/0]).
 
 %% Processes that hold what is measured.
@@ -24,25 +26,9 @@ When streams are held, one change is published to all of them at last.
 -define(SAME, 3).
 -define(FLAGS, ["+Q", "262144", "+P", "1048576"]).
 
--doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
--spec run_workload(binary() | atom() | map()) -> erlmcp_bench_run:outcome().
-run_workload(Workload) -> run_workload(Workload, #{}).
-
--doc "The same with options; `connections` is how many of what is held.".
--spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
-    erlmcp_bench_run:outcome().
-run_workload(Workload, Options) ->
-    erlmcp_bench_run:workload(memory, Workload, fun measured/2, Options).
-
--doc "Runs every workload.".
--spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
-
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(memory, fun measured/2, Options).
-
+-doc "`connections` is how many of what is held.".
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own, transport := Transport} = Workload, Options) ->
     Wanted = maps:get(connections, Options, Own),
     case erlmcp_bench_target:start(#{server => server(Transport, Wanted, Options),

@@ -9,7 +9,10 @@ Where the machine does not carry as many connections as a workload wants, it get
 can be, and the result says what ended first (`wanted_connections`, `bounded_by`).
 """.
 
--export([run_workload/1, run_workload/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([run_workload/1, run_workload/2, run_all/0]).
+-export([measured/2]).
 
 %% What tells how much a server carries: connections and milliseconds, at most, and the part of the
 %% duration that it is, but for the least.
@@ -35,17 +38,15 @@ run_workload(Workload) -> run_workload(Workload, #{}).
 -spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 run_workload(Workload, Options) ->
-    erlmcp_bench_run:workload(network_real, Workload, fun measured/2, Options).
+    erlmcp_bench_run:workload(network_real, Workload, Options).
 
--doc "Runs every workload: for more than an hour, unless `duration_s` is given.".
+-doc "Runs every workload: for more than an hour.".
 -spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
+run_all() -> erlmcp_bench_run:all(network_real, #{}).
 
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(network_real, fun measured/2, Options).
-
+-doc false.
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id, connections := Own} = Workload, Options) ->
     Wanted = maps:get(connections, Options, Own),
     case target(Workload, Wanted, Options) of

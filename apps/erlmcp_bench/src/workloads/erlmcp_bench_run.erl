@@ -1,10 +1,11 @@
 -module(erlmcp_bench_run).
 -moduledoc """
 What the benchmarks have in common: a workload is found by its name, it is measured part by part,
-and what comes of that is a list of results and a list of what failed.
+and what comes of that is a list of results and a list of what failed. A benchmark is a module with
+this behaviour, which says what is measured.
 """.
 
--export([workload/4, all/3, each/3, measured/2]).
+-export([workload/3, all/2, each/3, measured/2]).
 -export([on_part/1, seconds/2, server/2, latency_of_ns/1]).
 
 -export_type([options/0, outcome/0, measured/0, failure/0]).
@@ -36,36 +37,52 @@ Options of every benchmark; each takes those that mean something there.
     | {error, {unknown_workload, term()}}.
 -type failure() :: {Workload :: binary(), Reason :: term()}.
 -type measured() :: {[erlmcp_bench_result:result()], [failure()]}.
--type measure() :: fun((erlmcp_bench_workloads:workload(), options()) -> measured()).
 
--doc "Runs a workload of a benchmark, by its name or as a map that has at least its name.".
--spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(), measure(),
-               options()) -> outcome().
-workload(Benchmark, #{id := Id} = Given, Measure, Options) ->
+-doc "Measures a workload of the benchmark.".
+-callback measured(erlmcp_bench_workloads:workload(), options()) -> measured().
+
+-doc """
+Runs a workload of a benchmark, by its name or as a map that has at least its name, and what differs
+from its own.
+""".
+-spec workload(erlmcp_bench_workloads:benchmark(), binary() | atom() | map(), options()) ->
+    outcome().
+workload(Benchmark, #{id := Id} = Given, Options) ->
     case erlmcp_bench_workloads:find(Id) of
         {ok, #{benchmark := Benchmark} = Known} ->
             %% What is less than the workload's own is told as such.
             Shorter = maps:with([duration_s, connections], Given),
             Workload = maps:merge(Known, maps:without(maps:keys(Shorter), Given)),
-            run([Workload], Measure, maps:merge(Shorter, Options));
+            run([Workload], module(Benchmark), maps:merge(Shorter, Options));
         _ ->
-            run([Given#{benchmark => Benchmark, marks => []}], Measure, Options)
+            run([Given#{benchmark => Benchmark, marks => []}], module(Benchmark), Options)
     end;
-workload(Benchmark, Id, Measure, Options) when is_binary(Id); is_atom(Id) ->
+workload(Benchmark, Id, Options) when is_binary(Id); is_atom(Id) ->
     case erlmcp_bench_workloads:find(Id) of
-        {ok, #{benchmark := Benchmark} = Workload} -> run([Workload], Measure, Options);
-        _ -> {error, {unknown_workload, Id}}
+        {ok, #{benchmark := Benchmark} = Workload} ->
+            run([Workload], module(Benchmark), Options);
+        _ ->
+            {error, {unknown_workload, Id}}
     end.
 
 -doc "Runs every workload of a benchmark.".
--spec all(erlmcp_bench_workloads:benchmark(), measure(), options()) -> outcome().
-all(Benchmark, Measure, Options) ->
-    run(erlmcp_bench_workloads:of_benchmark(Benchmark), Measure, Options).
+-spec all(erlmcp_bench_workloads:benchmark(), options()) -> outcome().
+all(Benchmark, Options) ->
+    run(erlmcp_bench_workloads:of_benchmark(Benchmark), module(Benchmark), Options).
 
-run(Workloads, Measure, Options) ->
+module(core_ops) -> erlmcp_bench_core_ops;
+module(stress) -> erlmcp_bench_stress;
+module(integration) -> erlmcp_bench_integration;
+module(network_real) -> erlmcp_bench_network_real;
+module(memory) -> erlmcp_bench_memory;
+module(scaling) -> erlmcp_bench_scaling;
+module(stages) -> erlmcp_bench_stages;
+module(growth) -> erlmcp_bench_growth.
+
+run(Workloads, Module, Options) ->
     {ok, _} = application:ensure_all_started(erlmcp),
     case each(Workloads, fun(#{id := Id} = Workload, With) ->
-                             Measure(Workload, with_command(Workload, Id, With))
+                             Module:measured(Workload, with_command(Workload, Id, With))
                          end, Options) of
         {Results, []} -> {ok, Results};
         {Results, Failures} -> {error, #{failures => Failures, results => Results}}
@@ -74,13 +91,9 @@ run(Workloads, Measure, Options) ->
 with_command(_, _, #{command_line := _} = Options) ->
     Options;
 with_command(#{benchmark := Benchmark}, Id, Options) ->
-    Function = case Benchmark of
-        integration -> ~"benchmark";
-        _ when Benchmark =:= stress; Benchmark =:= network_real -> ~"run_workload";
-        _ -> ~"run"
-    end,
-    Options#{command_line => iolist_to_binary(["erlmcp_bench_", atom_to_binary(Benchmark), $:,
-                                               Function, "(<<\"", Id, "\">>)"])}.
+    Options#{command_line => iolist_to_binary(["erlmcp_bench_run:workload(",
+                                               atom_to_binary(Benchmark), ", <<\"", Id,
+                                               "\">>, #{})"])}.
 
 -doc "Measures parts one after the other.".
 -spec each([Part], fun((Part, options()) -> measured()), options()) -> measured().

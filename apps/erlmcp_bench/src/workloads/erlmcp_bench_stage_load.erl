@@ -53,8 +53,8 @@ whole(#{measure_ms := Milliseconds} = Plan) ->
     end).
 
 -doc """
-What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`), after `warm_ms`
-milliseconds of it, if it says so.
+What a request takes of a server that runs, under this load (`t:erlmcp_load:plan/0`), after
+`warm_ms` milliseconds of it, if it says so.
 """.
 -spec taken(erlmcp_bench_target:target(), Load :: map(), Milliseconds :: pos_integer()) ->
     {ok, whole()} | {error, term()}.

@@ -17,30 +17,13 @@ Two rows are what is left: `read` of the time in which no process ran, and `fram
 one did.
 """.
 
--export([run/1, run/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([measured/2]).
 -export([stages/0, checks/0, rows/1]).
 
 %% Measurements of a workload.
 -define(PARTS, 3).
-
--doc "Runs a workload, by its name or as a map with its `id` and what differs from its own.".
--spec run(Id :: binary() | atom() | map()) -> erlmcp_bench_run:outcome().
-run(Id) -> run(Id, #{}).
-
--doc "The same with options; `duration_s` is that of each of the three measurements.".
--spec run(Id :: binary() | atom() | map(), erlmcp_bench_run:options()) ->
-    erlmcp_bench_run:outcome().
-run(Id, Options) ->
-    erlmcp_bench_run:workload(stages, Id, fun measured/2, Options).
-
--doc "Runs every workload.".
--spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
-
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(stages, fun measured/2, Options).
 
 -doc """
 The stages in the order of a request, what each is, and the functions that are it. What has none is
@@ -83,6 +66,9 @@ rows(Figures) ->
 field(Stage, Unit) ->
     <<"stage_", (atom_to_binary(Stage))/binary, "_", (atom_to_binary(Unit))/binary, "_per_msg">>.
 
+-doc "`duration_s` is that of each of the three measurements.".
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id, transport := Transport, connections := Own, payload_bytes := Bytes} = Workload,
          Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),

@@ -19,7 +19,10 @@ error leaves no doubt. The interval is 5 s, and a sixth of a run that is shorter
 run is judged if it takes ten seconds or says itself how often it is to be sampled (`sample_ms`).
 """.
 
--export([run_workload/1, run_workload/2, run_all/0, run_all/1]).
+-behaviour(erlmcp_bench_run).
+
+-export([run_workload/1, run_workload/2, run_all/0]).
+-export([measured/2]).
 
 %% Bounds of the slopes: MiB and percent, each in a minute.
 -define(LEAK, 1).
@@ -47,17 +50,15 @@ run_workload(Workload) -> run_workload(Workload, #{}).
 -spec run_workload(binary() | atom() | map(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:outcome().
 run_workload(Workload, Options) ->
-    erlmcp_bench_run:workload(stress, Workload, fun measured/2, Options).
+    erlmcp_bench_run:workload(stress, Workload, Options).
 
--doc "Runs every workload: for more than a day, unless `duration_s` is given.".
+-doc "Runs every workload: for more than a day.".
 -spec run_all() -> erlmcp_bench_run:outcome().
-run_all() -> run_all(#{}).
+run_all() -> erlmcp_bench_run:all(stress, #{}).
 
--doc "The same with options.".
--spec run_all(erlmcp_bench_run:options()) -> erlmcp_bench_run:outcome().
-run_all(Options) ->
-    erlmcp_bench_run:all(stress, fun measured/2, Options).
-
+-doc false.
+-spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_run:measured().
 measured(#{id := Id, target_ops_per_s := Target, workers := Workers} = Workload, Options) ->
     {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
     {ok, Server} = erlmcp:start_server(erlmcp_bench_run:server(#{}, Options)),

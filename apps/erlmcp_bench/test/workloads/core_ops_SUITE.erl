@@ -23,7 +23,7 @@ every_component_gives_a_valid_result(_) ->
     [203 = lists:sum([Count || [_, Count] <- Histogram])
      || #{~"latency_histogram_us" := Histogram} <- Results],
     [false = Shortened || #{~"shortened" := Shortened} <- Results],
-    ~"erlmcp_bench_core_ops:run(<<\"core_ops_100k\">>)" = command(hd(Results)).
+    ~"erlmcp_bench_run:workload(core_ops, <<\"core_ops_100k\">>, #{})" = command(hd(Results)).
 
 command(#{~"environment" := #{~"command_line" := Line, ~"load_generator" := ~"in_node"}}) -> Line.
 

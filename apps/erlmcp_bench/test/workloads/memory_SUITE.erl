@@ -11,7 +11,7 @@ all() ->
     [streams_are_held_told_and_gone, what_is_held_is_a_page].
 
 streams_are_held_told_and_gone(_) ->
-    {ok, [Result]} = erlmcp_bench_memory:run_workload(memory_stream, #{connections => 6}),
+    {ok, [Result]} = erlmcp_bench_run:workload(memory, memory_stream, #{connections => 6}),
     ok = erlmcp_metrology_validator:validate(Result),
     #{~"connections" := 6, ~"sample_count" := 6, ~"shortened" := true} = Result,
     %% Each has a process, which hibernated before it was looked at, and none that is left.

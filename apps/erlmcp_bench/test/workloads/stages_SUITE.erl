@@ -14,7 +14,8 @@ all() ->
 
 every_stage_is_measured(_) ->
     {ok, [#{~"reductions_per_msg" := All, ~"sample_count" := Count} = Result]} =
-        erlmcp_bench_stages:run(stages_http1_echo, #{duration_s => 0.2, connections => 4}),
+        erlmcp_bench_run:workload(stages, stages_http1_echo,
+                                  #{duration_s => 0.2, connections => 4}),
     ok = erlmcp_metrology_validator:validate(Result),
     true = Count > 0,
     #{~"connections" := 4, ~"shortened" := true, ~"scope" := ~"per_request"} = Result,
@@ -60,7 +61,7 @@ found(Text, Regex) ->
     end.
 
 ten_times_as_much_is_compared(_) ->
-    {ok, [Result]} = erlmcp_bench_growth:run(#{id => ~"growth_tools", duration_s => 0.1}),
+    {ok, [Result]} = erlmcp_bench_run:workload(growth, growth_tools, #{duration_s => 0.1}),
     ok = erlmcp_metrology_validator:validate(Result),
     #{~"base_count" := 20, ~"grown_count" := 200, ~"growth_cpu_ratio" := Ratio,
       ~"base_cpu_us_per_msg" := Before, ~"cpu_us_per_msg" := After} = Result,
