@@ -14,7 +14,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 -export([new/1]).
 -export([connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1, hand_over/2,
          leave/1]).
--export([state/1, is_pressed/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1]).
+-export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1]).
 -export([work/1, pressed/1, network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
@@ -342,11 +342,6 @@ machine() ->
         {full, _} -> {refuse, erlmcp_memory_guard:refusal(?RETRY_MS)};
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
-
--doc "Whether a request that came now would find no place in flight.".
--spec is_pressed(gate()) -> boolean().
-is_pressed(#{books := Books}) ->
-    erlmcp_gate_books:is_full(Books).
 
 -doc "From now on no request and no connection enters; who is in leaves as always.".
 -spec drain(gate()) -> ok.

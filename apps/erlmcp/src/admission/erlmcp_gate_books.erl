@@ -9,7 +9,7 @@ list of shares; it is written down under a number, and is given back once, by wh
 -export([new/1, now/1]).
 -export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
--export([take_place/1, take_freed/1, is_full/1]).
+-export([take_place/1, take_freed/1]).
 -export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
 -export([put_queue/3, queue/1, queued/2, call_queue/1]).
 -export([sweep/2, turn/1, astray/3, correct/3]).
@@ -195,12 +195,6 @@ take_place(Queued, #{words := Words}) ->
         {ok, Share} -> {ok, [{?IN_FLIGHT, Share}]};
         {full, Observed} -> {full, Limit, Observed}
     end.
-
--doc "Whether one that comes now would find no place.".
--spec is_full(books()) -> boolean().
-is_full(#{words := Words}) ->
-    Queued = atomics:get(Words, ?QUEUED),
-    erlmcp_account:held(Words, ?IN_FLIGHT) + Queued >= atomics:get(Words, ?LIMIT).
 
 -doc "Gives back what was taken, and is not written down.".
 -spec give(shares(), books()) -> ok.

@@ -184,14 +184,18 @@ stateless(Id, Method, Params, #{headers := Headers, principal := Principal} = En
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
         ok ?= offered(Method, Revision, Catalog),
-        Client = maps:merge(Meta#{revision => Revision}, asking(Envelope)),
+        Client = asking(Envelope, Meta#{revision => Revision}),
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
-asking(Envelope) ->
-    maps:merge(#{scopes => all}, maps:with([principal, scopes, claims], Envelope)).
+asking(#{principal := Principal} = Envelope, Known) ->
+    Client = Known#{principal => Principal, scopes => maps:get(scopes, Envelope, all)},
+    case Envelope of
+        #{claims := Claims} -> Client#{claims => Claims};
+        #{} -> Client
+    end.
 
 protocol_version(none) -> none;
 protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).
@@ -251,7 +255,7 @@ session(Id, Method, Params, Envelope, Catalog, #{revision := Revision} = Session
     case offered(Method, Revision, Catalog) of
         ok ->
             %% Each request has scopes of its own.
-            Client = maps:merge(asking(Envelope), Session),
+            Client = asking(Envelope, Session),
             {erlmcp_dispatch:request(Method, Id, Params, Client, Catalog), Session};
         {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end.

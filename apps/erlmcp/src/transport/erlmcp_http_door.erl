@@ -4,7 +4,7 @@ What HTTP has of its own at a server's gate: requests that are refused on their 
 of their bodies is read; principals that come with a request and not with a connection; statuses.
 """.
 
--export([knock/4, told/2, ask/4, refused/5, kept_back/2]).
+-export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/2]).
 
 %% Principals of one connection that are counted. Who has more is a proxy.
 -define(PRINCIPALS, 100).
@@ -14,9 +14,10 @@ of their bodies is read; principals that come with a request and not with a conn
 -doc """
 Whether a request may come in as far as its head says: the server takes requests now, and the
 connection may be one of this principal's. What a session's client posts may be an answer that is
-waited for, and is read.
+waited for, and is read; one that asks for a place before it is read (`told`) hears of the server
+then.
 """.
--spec knock(erlmcp_http_request:asked(), cowboy_req:req(), erlmcp_auth:principal(),
+-spec knock(erlmcp_http_request:asked() | told, cowboy_req:req(), erlmcp_auth:principal(),
             erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gate} = Instance) ->
@@ -28,6 +29,8 @@ knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gat
             {refuse, erlmcp_answers:refused(Refusal, Instance), Extra}
     end.
 
+takes(told, _, _) ->
+    ok;
 takes({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
     ok;
 takes({post, _}, Headers, Gate) ->
@@ -77,26 +80,35 @@ unavailable(Refusal) ->
     end.
 
 -doc """
-Asks for a place for a request before it is read, where requests find none: its head says that it is
-a stateless request, and its id stands where clients write it. What cannot be told so is `unread`.
+What a POST request asks for as far as its head says: `told` of one whose message is a stateless
+request.
 """.
--spec ask(binary(), Headers :: #{binary() => binary()}, erlmcp_entrance:flow(),
+-spec asked(Headers :: #{binary() => binary()}, erlmcp_http_request:accept()) ->
+    told | {post, erlmcp_http_request:accept()}.
+asked(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, _) when
+    Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers)
+->
+    told;
+asked(_, Accept) ->
+    {post, Accept}.
+
+-doc """
+Asks for a place for a request before it is read, where its head has told of it and its id stands
+where clients write it. What cannot be told so is `unread`.
+""".
+-spec ask(told | {post, erlmcp_http_request:accept()}, binary(), erlmcp_entrance:flow(),
           erlmcp_instance:instance()) ->
     unread
     | {ok, erlmcp_entrance:admitted()}
     | {refuse, erlmcp_message:id(), erlmcp_refusal:refusal()}.
-ask(Bytes, #{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Flow,
-    #{gate := Gate} = Instance) when
-    Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers)
-->
+ask(told, Bytes, Flow, Instance) ->
     maybe
-        true ?= erlmcp_gate:is_pressed(Gate),
         {ok, Id} ?= erlmcp_message:first_id(Bytes),
         {refuse, Refusal} ?= erlmcp_entrance:enter_unread(byte_size(Bytes), Flow, Instance),
         {refuse, Id, Refusal}
     else
-        {ok, _} = Entered -> Entered;
-        _ -> unread
+        unseen -> unread;
+        {ok, _} = Entered -> Entered
     end;
 ask(_, _, _, _) ->
     unread.

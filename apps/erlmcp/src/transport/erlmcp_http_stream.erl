@@ -41,6 +41,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     flow :: undefined | erlmcp_entrance:flow(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
+    asked = {post, both} :: told | {post, erlmcp_http_request:accept()},
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | unknown | erlmcp_http_session:session(),
     body = none :: none | erlmcp_http_body:body(),
@@ -73,9 +74,12 @@ config(Options, #{limits := Limits} = Instance) ->
 new(#{method := ~"POST", peer := {Ip, _}} = Request, #{path := Path} = Config) ->
     maybe
         {ok, {post, Accept}} ?= erlmcp_http_request:check(Request, Path, Config),
-        #stream{principal = Principal} = Stream = stream(none, Request, Config),
-        {ok, Stream#stream{accept = Accept, flow = erlmcp_entrance:flow(Principal, Ip)}}
+        {ok, entering(Ip, (stream(none, Request, Config))#stream{accept = Accept})}
     end.
+
+entering(Ip, #stream{principal = Principal, headers = Headers, accept = Accept} = Stream) ->
+    Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip),
+                  asked = erlmcp_http_door:asked(Headers, Accept)}.
 
 -doc "The same with other headers, which come to the same.".
 -spec with_headers(#{binary() => binary()}, stream()) -> stream().
@@ -85,9 +89,9 @@ with_headers(Headers, Stream) ->
 -doc "Serves a request with that head, whose body is here.".
 -spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->
     {cowboy_stream:commands(), stream()}.
-serve(StreamId, Body, Request, #stream{accept = Accept, principal = Principal} = Stream) ->
+serve(StreamId, Body, Request, #stream{asked = Asked, principal = Principal} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
-    case erlmcp_http_door:knock({post, Accept}, Request, Principal, Instance) of
+    case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
         ok ->
             message(Body, Stream#stream{owner = {self(), {self(), StreamId}}});
         {refuse, Refusal, Headers} ->
@@ -113,7 +117,7 @@ enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stre
     #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
     case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
         ok ->
-            asked(Asked, Request, Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip)});
+            asked(Asked, Request, entering(Ip, Stream));
         {refuse, Refusal, Headers} ->
             received(erlmcp_http_body:refuse(Refusal, Headers, Request, Owner, Config), Stream)
     end.
@@ -144,21 +148,21 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{headers = Headers, flow = Flow, config = Config} = Stream) ->
-    #{instance := Instance, identity := Identity} = Config,
-    case erlmcp_http_door:ask(Bytes, Headers, Flow, Instance) of
+message(Bytes, #stream{headers = Headers, asked = Asked, flow = Flow} = Stream) ->
+    #stream{config = #{instance := Instance, identity := Identity}} = Stream,
+    case erlmcp_http_door:ask(Asked, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
-        Asked -> decoded(Asked, Bytes, Identity#{headers => Headers}, Stream)
+        Place -> decoded(Place, Bytes, Identity#{headers => Headers}, Stream)
     end.
 
-decoded(Asked, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case {erlmcp_json:decode(Bytes, Limits), Asked} of
+decoded(Place, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+    case {erlmcp_json:decode(Bytes, Limits), Place} of
         {{ok, Json}, unread} ->
             admit(Json, byte_size(Bytes), Envelope, Stream);
         {{ok, Json}, {ok, Admitted}} ->
             handle(Json, Admitted, Envelope, Stream);
         {{error, Reason}, _} ->
-            _ = [ok = erlmcp_entrance:forgo(Admitted) || {ok, Admitted} <- [Asked]],
+            _ = [ok = erlmcp_entrance:forgo(Admitted) || {ok, Admitted} <- [Place]],
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 

@@ -109,8 +109,11 @@ said(Commands, StreamId, #unread{size = Before} = Unread) ->
 
 -doc "What is said on HTTP/1.1, as the connection is to have it.".
 -spec in_pieces(cowboy_stream:commands()) -> cowboy_stream:commands().
-in_pieces([{response, _, _, <<Body/binary>>}, stop] = Commands) when byte_size(Body) =< ?PIECE ->
-    Commands;
+in_pieces([{response, _, _, Body} = Response, stop] = Commands) ->
+    case iolist_size(Body) of
+        Size when Size =< ?PIECE -> Commands;
+        _ -> pieces(Response) ++ [stop]
+    end;
 in_pieces(Commands) ->
     lists:append([ending(Command) || Command <- Commands]).
 
