@@ -25,7 +25,9 @@ Source: specification 2026-07-28, "Transports / stdio".
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
-    calls := erlmcp_calls:calls()
+    calls := erlmcp_calls:calls(),
+    %% whether more answers may be made ready here before some are written
+    room := boolean()
 }.
 
 %% Microseconds that a quick call takes.
@@ -33,6 +35,8 @@ Source: specification 2026-07-28, "Transports / stdio".
 %% Reductions after which what arrived together is no more answered here, be it quick: some ten
 %% milliseconds, in which the first answer waits to be written.
 -define(TURN, 400_000).
+%% Bytes of answers after which it is not, since they are kept until then.
+-define(READY, 131_072).
 
 -doc """
 A new connection to a server, of a principal, from an address: one message a line, both ways.
@@ -49,7 +53,7 @@ new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
       flow => erlmcp_entrance:flow(Principal, Address),
       framing => Framing, since => 0, session => none, places => [],
-      watched => #{}, calls => erlmcp_calls:new(Instance)}.
+      watched => #{}, calls => erlmcp_calls:new(Instance), room => true}.
 
 -doc "The connection with its places at the server's gate, which it leaves when it is closed.".
 -spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
@@ -65,7 +69,7 @@ What arrived. Gives all that is ready to be written, as one piece, and whether a
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
     {reductions, Since} = process_info(self(), reductions),
-    {Out, Next} = lines(Lines, give_way, [], Connection#{framing := Rest, since := Since}),
+    {Out, Next} = lines(Lines, Connection#{framing := Rest, since := Since}),
     Input = case erlmcp_line:is_partial(Rest) of
         false -> complete;
         true when Lines =:= [] -> unfinished;
@@ -84,7 +88,7 @@ receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Con
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
-        lines(erlmcp_line:flush(Framing), go_on, [], Connection),
+        lines(erlmcp_line:flush(Framing), Connection),
     %% The subscriptions of a client that has no more to say end, and it may still read so.
     Ends = [framed(Bytes, Next)
             || Id := {_, Closed} <- Watched, Id =/= session,
@@ -92,18 +96,32 @@ end_of_input(#{framing := Framing} = Connection) ->
     ok = unwatch(Next),
     {[Out, Ends], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
-lines([], _, Out, Connection) ->
+lines(Lines, Connection) ->
+    {Out, #{room := Room} = Next} = lines(Lines, give_way, {[], 0}, Connection),
+    {Out, case Room of
+        true -> Next;
+        false -> Next#{room := true}
+    end}.
+
+lines([], _, {Out, _}, Connection) ->
     {lists:reverse(Out), Connection};
-lines([Line | Lines], give_way, Out, #{calls := Before} = Connection) when Lines =/= [] ->
+lines([Line | Lines], Way, Ready, #{calls := Before} = Connection) ->
     {Bytes, #{calls := Calls} = Next} = line(Line, Connection),
-    Way = case erlmcp_calls:count(Calls) > erlmcp_calls:count(Before) of
-        true -> give_way();
-        false -> give_way
-    end,
-    lines(Lines, Way, [Bytes | Out], Next);
-lines([Line | Lines], Way, Out, Connection) ->
-    {Bytes, Next} = line(Line, Connection),
-    lines(Lines, Way, [Bytes | Out], Next).
+    Started = erlmcp_calls:count(Calls) > erlmcp_calls:count(Before),
+    {More, Last} = ready(Bytes, Ready, Next),
+    lines(Lines, way(Way, Started andalso Lines =/= []), More, Last).
+
+%% What answers with much runs in its own process from then on, and is written as it ends.
+ready(Bytes, {Out, Before}, Connection) ->
+    case Before + iolist_size(Bytes) of
+        Size when Size >= ?READY, Before < ?READY ->
+            {{[Bytes | Out], Size}, Connection#{room := false}};
+        Size ->
+            {{[Bytes | Out], Size}, Connection}
+    end.
+
+way(give_way, true) -> give_way();
+way(Way, _) -> Way.
 
 %% A call that was just started and is quick is over before the next line is looked at: its memory
 %% is that call's again, and no other scheduler wakes up to find that there is nothing left for it.
@@ -223,7 +241,7 @@ effects([accepted | Effects], Out, Connection) ->
 
 %% Where no other call runs: if it does not come to its end, its connection ends with it. A session
 %% of HTTP+SSE has its stream to serve, too.
-quick(_, #{framing := events}) ->
+quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
     {reductions, Now} = process_info(self(), reductions),

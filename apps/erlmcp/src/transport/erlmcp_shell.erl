@@ -25,6 +25,8 @@ deadlines. When the channel is lost, its calls are ended.
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
+%% Bytes from which on what they gave is written before more of them are taken.
+-define(READY, 131_072).
 %% As many of them at once mean that its client does not wait for each answer.
 -define(MANY, 16).
 %% Milliseconds without a message after which the process hibernates.
@@ -71,35 +73,40 @@ resume(Shell) ->
     loop(Shell).
 
 handle(Message, Shell) ->
-    case gather(Message, [], Shell, ?GATHER) of
+    case gather(Message, {[], 0}, Shell, ?GATHER) of
         {lost, Next} -> stop(Next);
-        {Out, Left, Next} when Left =< ?GATHER - ?MANY ->
-            written(write(Out, Next), busy(true, Next));
-        {Out, _, Next} ->
-            written(write(Out, Next), Next)
+        {Ready, Left, Next} when Left =< ?GATHER - ?MANY ->
+            written(write(Ready, Next), busy(true, Next));
+        {Ready, _, Next} ->
+            written(write(Ready, Next), Next)
     end.
 
 %% What is in the mailbox already is handled before anything is written.
-gather({'EXIT', Parent, Reason}, Out, #shell{parent = Parent} = Shell, _) ->
-    _ = write(Out, Shell),
+gather({'EXIT', Parent, Reason}, Ready, #shell{parent = Parent} = Shell, _) ->
+    _ = write(Ready, Shell),
     ok = stop(Shell),
     exit(Reason);
-gather(Message, Out, Shell, Left) ->
+gather(Message, {Out, Before}, Shell, Left) ->
     case step(Message, Shell) of
         lost ->
             {lost, Shell};
-        {Bytes, Next} when Left > 0 ->
-            receive
-                More -> gather(More, [Out, Bytes], Next, Left - 1)
-            after 0 ->
-                {[Out, Bytes], Left, Next}
-            end;
         {Bytes, Next} ->
-            {[Out, Bytes], Left, Next}
+            Ready = {_, Size} = {[Out, Bytes], Before + iolist_size(Bytes)},
+            more(Size < ?READY andalso Left > 0, Ready, Next, Left)
     end.
 
+more(true, Ready, Shell, Left) ->
+    receive
+        Message -> gather(Message, Ready, Shell, Left - 1)
+    after 0 ->
+        {Ready, Left, Shell}
+    end;
+more(false, Ready, Shell, Left) ->
+    {Ready, Left, Shell}.
+
 step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
-    _ = write(erlmcp_connection:receive_timeout(Connection), Shell),
+    Refusal = erlmcp_connection:receive_timeout(Connection),
+    _ = write({Refusal, iolist_size(Refusal)}, Shell),
     lost;
 step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
     case Module:received(Message, Channel) of
@@ -133,11 +140,10 @@ timer(_, #shell{timer = Timer, receive_timeout = Timeout} = Shell) ->
 answered({Bytes, Connection}, Shell) ->
     {Bytes, Shell#shell{connection = Connection}}.
 
-write(Out, #shell{module = Module, channel = Channel}) ->
-    case iolist_size(Out) of
-        0 -> ok;
-        _ -> Module:write(Channel, Out)
-    end.
+write({_, 0}, _) ->
+    ok;
+write({Out, _}, #shell{module = Module, channel = Channel}) ->
+    Module:write(Channel, Out).
 
 written({error, _}, Shell) ->
     stop(Shell);

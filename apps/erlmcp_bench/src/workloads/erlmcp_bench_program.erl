@@ -9,7 +9,8 @@ starts for each connection.
 %% As bin/erlmcp starts a server, without what compiles and looks for terminals.
 -define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-noinput",
                 "-boot", "no_dot_erlang"]).
--define(START, "{ok, _} = erlmcp_bench_host:start(#{handler => erlmcp_bench_fixture, "
+-define(START, "{ok, _} = erlmcp_bench_host:start(#{handler => "
+               "erlmcp_bench_quick_fixture, "
                "listen => [{stdio, #{}}]}).").
 
 -doc "The program and its arguments.".

@@ -132,7 +132,7 @@ seconds(#{duration_s := Own}, Options) ->
 -doc "The options of the server that is measured: the fixture's, these, and those that were given.".
 -spec server(map(), options()) -> map().
 server(Own, Options) ->
-    maps:merge(Own#{handler => erlmcp_bench_fixture}, maps:get(server, Options, #{})).
+    maps:merge(Own#{handler => erlmcp_bench_quick_fixture}, maps:get(server, Options, #{})).
 
 -doc "The latencies of a result whose histogram is of nanoseconds.".
 -spec latency_of_ns(erlmcp_bench_histogram:histogram()) -> #{atom() => term()}.

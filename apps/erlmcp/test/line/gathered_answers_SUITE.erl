@@ -1,0 +1,72 @@
+-module(gathered_answers_SUITE).
+-moduledoc """
+What is ready to be written goes out in one piece, up to a bound: answers of quick handlers to
+requests that came together, on TCP. The server's socket says how often it wrote, and how much.
+""".
+
+-export([suite/0, all/0]).
+-export([answers_to_what_came_together_are_one_write/1, much_is_written_as_it_is_ready/1]).
+
+-import(erlmcp_test_line, [serve/1, connect/1, recv_many/2, stateless/3]).
+
+%% Requests at once, and tries until they came together and nothing made one of them wait.
+-define(REQUESTS, 20).
+-define(TRIES, 20).
+%% Bytes of a large answer, and of what a server makes ready beside one before it writes.
+-define(LARGE, 100_000).
+-define(READY, 131_072).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [answers_to_what_came_together_are_one_write, much_is_written_as_it_is_ready].
+
+answers_to_what_came_together_are_one_write(_) ->
+    1 = least_writes(?TRIES, infinity).
+
+%% A machine that stands still for a second makes a call not quick, and a read may be cut anywhere.
+least_writes(0, Least) ->
+    Least;
+least_writes(Left, Least) ->
+    {Answers, #{send_cnt := Writes}} = asked(~"echo", #{~"text" => ~"hello"}, ?REQUESTS),
+    [~"hello"] = lists:usort([text(Answer) || Answer <- Answers]),
+    case Writes of
+        1 -> 1;
+        _ -> least_writes(Left - 1, min(Writes, Least))
+    end.
+
+%% Forty answers of 100,000 bytes are not kept until all are there.
+much_is_written_as_it_is_ready(_) ->
+    {Answers, #{send_max := Largest}} = asked(~"large", #{}, 2 * ?REQUESTS),
+    [?LARGE] = lists:usort([byte_size(text(Answer)) || Answer <- Answers]),
+    true = Largest < 2 * (?READY + ?LARGE).
+
+%% What a new connection is answered to so many requests that it sends at once, and what its
+%% server's socket says of that.
+asked(Name, Arguments, Count) ->
+    Server = serve(#{tools => [
+        #{name => ~"echo", quick => true, input_schema => #{text => string},
+          handler => fun(#{~"text" := Text}, _) -> Text end},
+        #{name => ~"large", quick => true,
+          handler => fun(_, _) -> binary:copy(~"x", ?LARGE) end}]}),
+    Socket = connect(Server),
+    Ids = lists:seq(1, Count),
+    Call = #{~"name" => Name, ~"arguments" => Arguments},
+    ok = gen_tcp:send(Socket, [[json:encode(stateless(Id, ~"tools/call", Call)), $\n]
+                               || Id <- Ids]),
+    Answers = recv_many(Socket, Count),
+    Ids = lists:sort([Id || #{~"id" := Id} <- Answers]),
+    {ok, Written} = inet:getstat(other_side(Socket), [send_cnt, send_max]),
+    ok = gen_tcp:close(Socket),
+    {Answers, maps:from_list(Written)}.
+
+%% Of the sockets of this node the one that this one is connected to.
+other_side(Socket) ->
+    {ok, Own} = inet:sockname(Socket),
+    [Found] = [Port || Port <- erlang:ports(), Port =/= Socket,
+                       erlang:port_info(Port, name) =:= {name, "tcp_inet"},
+                       inet:peername(Port) =:= {ok, Own}],
+    Found.
+
+text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.
