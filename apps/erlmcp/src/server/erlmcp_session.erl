@@ -272,11 +272,11 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, {Kind, Ids, Place}, Waiting, Reads, Marks}, State) ->
-    #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
-    {noreply, State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Place, Calls),
-                          places = Known#{Call => Marks},
-                          streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}};
+handle_cast({adopt, Call, What, Waiting, Reads, Marks}, State) ->
+    case has_answered(Call, Marks) of
+        true -> {noreply, State};
+        false -> {noreply, adopted(Call, What, {Waiting, Reads, Marks}, State)}
+    end;
 handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->
     case erlmcp_calls:find(Id, Calls) of
         {ok, Call} ->
@@ -297,6 +297,23 @@ handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
     {noreply, unattended(erlmcp_streams:detach(Owner, Streams), State)};
 handle_cast(close, State) ->
     {stop, normal, State}.
+
+%% Most calls are over when they are heard of. One that has reported nothing leaves nothing to do.
+has_answered(Call, Marks) ->
+    case atomics:get(Marks, ?GIVEN_BACK) of
+        1 ->
+            receive {'EXIT', Call, normal} -> true
+            after 0 -> false
+            end;
+        0 ->
+            false
+    end.
+
+adopted(Call, {Kind, Ids, Place}, {Waiting, Reads, Marks}, State) ->
+    #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
+    State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Place, Calls),
+                places = Known#{Call => Marks},
+                streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}.
 
 -doc false.
 handle_info({{erlmcp_call, Call, _}, Message}, State) ->
