@@ -14,6 +14,9 @@ own functions. What an operation is given back it checks, and crashes where that
   not found. It would have a process when it needs one; these need none.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
   messages.
+- `encode_reply`: what a handler returned, a text of 44 bytes, to the bytes of the reply, as the
+  process of a call does it (`m:erlmcp_call`), the bound on its size included. The request that it
+  answers is another's.
 """.
 
 -export([with/3]).
@@ -35,6 +38,7 @@ own functions. What an operation is given back it checks, and crashes where that
 -define(SHARE, 10).
 %% Milliseconds that nobody waits as long as something works.
 -define(LONG_MS, 600_000).
+-define(SHORT, ~"The quick brown fox jumps over the lazy dog.").
 -define(TEXT, ~"The quick brown fox jumps over the lazy dog. \"Quoted\", and 1.5 \x{20ac}.").
 
 -doc """
@@ -124,6 +128,17 @@ work(encode, _, Instance) ->
           <<"{", _/binary>> = iolist_to_binary(Result(Id)),
           Id + 1
       end};
+work(encode_reply, _, #{limits := #{reply_bytes := Max}} = Instance) ->
+    Reply = reply(?SHORT, Instance),
+    {ok, #{~"result" := #{~"content" := [#{~"text" := ?SHORT}]}}} =
+        decoded(iolist_to_binary(Reply(0)), Instance),
+    #{prepare => fun(_) -> 0 end,
+      operation => fun(Id) ->
+          Encoded = Reply(Id),
+          ok = erlmcp_reply:bounded(Encoded, Max),
+          <<"{", _/binary>> = iolist_to_binary(Encoded),
+          Id + 1
+      end};
 work(decode, _, Instance) ->
     {Request, Result} = messages(Instance),
     Sent = iolist_to_binary(Request(1)),
@@ -175,19 +190,23 @@ session(Instance) ->
 
 %% What encodes a request, as a client of 2026-07-28 does, and what its result, as a call does.
 messages(Instance) ->
-    Catalog = erlmcp_publisher:catalog(Instance),
-    {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
     Revision = erlmcp_revision:latest(stateless),
     Call = {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => ?TEXT}}},
-    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
     {fun(Id) ->
          {Bytes, _} = erlmcp_client_request:request(Id, Call, #{}, {Revision, identity()}),
          Bytes
      end,
-     fun(Id) ->
-         {ok, Result} = erlmcp_result:from(tool, ?TEXT, Tool, Context),
-         erlmcp_message:result(Id, Result)
-     end}.
+     reply(?TEXT, Instance)}.
+
+reply(Text, Instance) ->
+    Catalog = erlmcp_publisher:catalog(Instance),
+    {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
+    Context = #{revision => erlmcp_revision:latest(stateless),
+                server_meta => erlmcp_catalog:server_meta(Catalog)},
+    fun(Id) ->
+        {ok, Result} = erlmcp_result:from(tool, Text, Tool, Context),
+        erlmcp_message:result(Id, Result)
+    end.
 
 identity() ->
     #{info => #{name => ~"erlmcp-bench", version => ~"0.1.0"}, capabilities => #{}}.

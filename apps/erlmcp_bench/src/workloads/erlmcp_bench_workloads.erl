@@ -49,7 +49,7 @@ Beside `id` and `benchmark`:
     %% requests a second, once it was found out
     carried => number()
 }.
--type component() :: registry | queue | pool | session | encode | decode.
+-type component() :: registry | queue | pool | session | encode | encode_reply | decode.
 -type step() ::
     connect | close | list_tools | list_prompts | list_resources
     | {call_tool, Name :: binary(), Arguments :: map()}
@@ -190,6 +190,7 @@ components() ->
      {pool, [throughput(149_000), {~"latency_p99_us", 12.1}]},
      {session, [throughput(242_000), {~"latency_p99_us", 8.9}]},
      {encode, [throughput(370_370)]},
+     {encode_reply, []},
      {decode, []}].
 
 -doc "The workflows of integration: what a client does, from its connection to its end.".

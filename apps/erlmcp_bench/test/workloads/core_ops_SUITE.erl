@@ -17,6 +17,7 @@ every_component_gives_a_valid_result(_) ->
     Ids = [Id || #{~"workload_id" := Id} <- Results],
     [~"core_ops_100k_decode_1_core", ~"core_ops_100k_decode_all_cores",
      ~"core_ops_100k_encode_1_core", ~"core_ops_100k_encode_all_cores",
+     ~"core_ops_100k_encode_reply_1_core", ~"core_ops_100k_encode_reply_all_cores",
      ~"core_ops_100k_pool", ~"core_ops_100k_queue", ~"core_ops_100k_registry",
      ~"core_ops_100k_session"] = lists:sort(Ids),
     [203 = Count || #{~"sample_count" := Count} <- Results],
