@@ -18,7 +18,7 @@ it has not taken yet.
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
--export([put_supervisor/3, supervisor/2]).
+-export([put_supervisor/3, supervisor/2, put_pool/3, pool/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([instance/0, of_calls/0, session_id/0, session/0]).
@@ -229,17 +229,28 @@ subscriptions(#{subscriptions := Subscriptions}) ->
 task_store(#{tasks := Tasks}) ->
     erlmcp_tasks:store(Tasks).
 
--doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, or a pool known.".
--spec put_supervisor(sessions | sse_sessions | tasks | {workers, atom()}, pid(), instance()) -> ok.
+-doc "Makes the supervisor of the HTTP sessions of a kind, or of the tasks, known.".
+-spec put_supervisor(sessions | sse_sessions | tasks, pid(), instance()) -> ok.
 put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
 -doc "The supervisor of those; `undefined` while there is none yet.".
--spec supervisor(sessions | sse_sessions | tasks | {workers, atom()}, of_calls()) ->
+-spec supervisor(sessions | sse_sessions | tasks, of_calls()) ->
     pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
+
+-doc "Makes the pool of workers of a name known.".
+-spec put_pool(atom(), erlmcp_workers:pool(), instance()) -> ok.
+put_pool(Name, Pool, #{supervisors := Supervisors}) ->
+    true = ets:insert(Supervisors, {{workers, Name}, Pool}),
+    ok.
+
+-doc "The pool of workers of this name; `undefined` while there is none yet.".
+-spec pool(atom(), of_calls()) -> erlmcp_workers:pool() | undefined.
+pool(Name, #{supervisors := Supervisors}) ->
+    ets:lookup_element(Supervisors, {workers, Name}, 2, undefined).
 
 -doc "Makes known that the calling process, the publisher of a server, mounts this one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: instance(), instance()) -> ok.

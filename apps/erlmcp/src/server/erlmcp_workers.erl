@@ -14,7 +14,7 @@ is refused at once, as far as that can be told from how long workers were used l
 -export([is_options/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, loan/0]).
+-export_type([options/0, loan/0, pool/0]).
 
 -doc """
 - `size`: the workers.
@@ -27,14 +27,17 @@ is refused at once, as far as that can be told from how long workers were used l
     size := pos_integer(), start := erlmcp_worker:start(), stop => erlmcp_worker:stop(),
     queue => non_neg_integer()
 }.
--opaque loan() :: {pid(), reference()}.
+%% What was taken, or what the process gave.
+-opaque loan() :: {pool(), {taken, erlmcp_worker_seats:claim()} | {lent, Monitor :: reference()}}.
+-doc "What who borrows reads of it.".
+-type pool() :: {pid(), erlmcp_worker_seats:seats()}.
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
 %% Milliseconds that a worker may take to stop.
 -define(STOP, 5_000).
-%% The weight of the newest loan in the mean time that a worker is used.
--define(WEIGHT, 0.2).
+%% Milliseconds between two looks at who has a worker.
+-define(LOOK, 500).
 
 -doc "Whether these are options.".
 -spec is_options(term()) -> boolean().
@@ -59,57 +62,103 @@ to be given back; if the process ends before, the pool sees to it.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
 borrow(Name, Deadline, Instance) ->
-    Pool = erlmcp_instance:supervisor({workers, Name}, Instance),
-    try gen_server:call(Pool, {borrow, Deadline}, infinity) of
-        {lent, Monitor, Worker} -> {ok, {Pool, Monitor}, Worker};
-        {error, Refusal} -> {error, Refusal}
-    catch
-        %% The pool begins anew.
-        exit:{_, {gen_server, call, _}} -> {error, unavailable()}
+    case erlmcp_instance:pool(Name, Instance) of
+        {Process, Seats} = Pool ->
+            try lent(Process, Seats, Deadline) of
+                {error, _} = Refused -> Refused;
+                {How, Worker} -> {ok, {Pool, How}, Worker}
+            catch
+                %% The pool begins anew.
+                error:badarg -> {error, unavailable()};
+                exit:{_, {gen_server, call, _}} -> {error, unavailable()}
+            end;
+        undefined ->
+            {error, unavailable()}
+    end.
+
+lent(Process, Seats, Deadline) ->
+    maybe
+        false ?= erlmcp_worker_seats:awaited(Seats),
+        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(self(), Seats),
+        {{taken, Claim}, Worker}
+    else
+        _ -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
 
 -doc "Gives a worker back.".
 -spec give_back(loan(), good | doubtful) -> ok.
-give_back({Pool, Monitor}, State) ->
-    gen_server:cast(Pool, {back, Monitor, State}).
+give_back({{Process, _}, {lent, Monitor}}, State) ->
+    gen_server:cast(Process, {back, Monitor, State});
+give_back({{Process, _}, {taken, Claim}}, doubtful) ->
+    gen_server:cast(Process, {doubtful, Claim});
+give_back({{Process, Seats}, {taken, Claim}}, good) ->
+    case erlmcp_worker_seats:awaited(Seats) of
+        true -> gen_server:cast(Process, {pass, Claim});
+        false -> leave(Claim, Process, Seats)
+    end.
+
+leave(Claim, Process, Seats) ->
+    try
+        ok = erlmcp_worker_seats:used(Claim, Seats),
+        ok = erlmcp_worker_seats:leave(Claim, Seats),
+        %% In this order: who begins to wait meanwhile looks whether it is free.
+        case erlmcp_worker_seats:awaited(Seats) of
+            true -> gen_server:cast(Process, lend);
+            false -> ok
+        end
+    catch
+        %% The pool has ended, and its workers with it.
+        error:badarg -> ok
+    end.
 
 -doc false.
 init({Name, #{size := Size, start := Start} = Options, Instance}) ->
     process_flag(trap_exit, true),
-    ok = erlmcp_instance:put_supervisor({workers, Name}, self(), Instance),
-    Pool = #{name => Name, size => Size, start => Start,
+    Seats = erlmcp_worker_seats:new(Size),
+    ok = erlmcp_instance:put_pool(Name, {self(), Seats}, Instance),
+    Pool = #{name => Name, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
-             %% workers that start, or stop to start anew, are ready, and are lent; those that wait,
-             %% oldest first
-             starting => #{}, ready => [], lent => #{}, waiting => queue:new(),
-             %% milliseconds that a worker is used, and until one is started again
-             used => 0, pause => ?PAUSE},
-    {ok, lists:foldl(fun(_, Next) -> begun(Next) end, Pool, lists:seq(1, Size))}.
+             %% the seats of the workers that start, or stop to start anew, and of the others;
+             %% those that wait, oldest first; what was given to one that waited, which the process
+             %% has taken itself; what others have taken, as far as it is watched
+             starting => #{}, ready => #{}, waiting => queue:new(), lent => #{}, watched => #{},
+             %% milliseconds until a worker is started again
+             pause => ?PAUSE},
+    look_later(),
+    {ok, lists:foldl(fun begun/2, Pool, lists:seq(1, Size))}.
 
 stop(Worker) when is_pid(Worker) -> exit(Worker, shutdown);
 stop(_) -> ok.
 
-begun(#{start := Start, stop := Stop, starting := Starting} = Pool) ->
-    Pool#{starting := Starting#{erlmcp_worker:start_link(Start, Stop) => true}}.
+look_later() ->
+    erlang:send_after(?LOOK, self(), look).
+
+begun(Number, #{start := Start, stop := Stop, starting := Starting} = Pool) ->
+    Pool#{starting := Starting#{erlmcp_worker:start_link(Start, Stop) => Number}}.
 
 -doc false.
-handle_call({borrow, _}, {Borrower, _}, #{ready := [{Pid, Worker} | Ready], lent := Lent} = Pool) ->
-    Monitor = monitor(process, Borrower),
-    {reply, {lent, Monitor, Worker},
-     Pool#{ready := Ready, lent := Lent#{Monitor => {Pid, Worker, now_ms()}}}};
-handle_call({borrow, Deadline}, {Borrower, _} = From, #{waiting := Waiting} = Pool) ->
-    case waits(Deadline, Pool) of
-        ok ->
-            Monitor = monitor(process, Borrower),
-            {noreply, Pool#{waiting := queue:in({Monitor, From}, Waiting)}};
-        {error, _} = Error ->
-            {reply, Error, Pool}
+handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
+    #{waiting := Waiting, seats := Seats} = Pool,
+    maybe
+        %% It may be free since the call looked.
+        true ?= queue:is_empty(Waiting),
+        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(Borrower, Seats),
+        {reply, {{taken, Claim}, Worker}, Pool}
+    else
+        _ ->
+            case waits(Deadline, Pool) of
+                ok ->
+                    Monitor = monitor(process, Borrower),
+                    {noreply, wait(queue:in({Monitor, From}, Waiting), Pool)};
+                {error, _} = Error ->
+                    {reply, Error, Pool}
+            end
     end.
 
 %% Whether a call may wait.
-waits(Deadline, #{waiting := Waiting, queue := Max, size := Size, used := Used} = Pool) ->
+waits(Deadline, #{waiting := Waiting, queue := Max, size := Size, seats := Seats} = Pool) ->
     Length = queue:len(Waiting),
-    Milliseconds = ceil(Used * (Length + 1) / Size),
+    Milliseconds = ceil(erlmcp_worker_seats:used_ms(Seats) * (Length + 1) / Size),
     case {is_dead(Pool), Deadline - now_ms()} of
         {true, _} ->
             {error, unavailable()};
@@ -126,83 +175,178 @@ waits(Deadline, #{waiting := Waiting, queue := Max, size := Size, used := Used} 
     end.
 
 %% There is no worker, and the last one could not be started.
-is_dead(#{starting := Starting, ready := Ready, lent := Lent}) ->
-    map_size(Starting) =:= 0 andalso Ready =:= [] andalso map_size(Lent) =:= 0.
+is_dead(#{starting := Starting, ready := Ready}) ->
+    map_size(Starting) =:= 0 andalso map_size(Ready) =:= 0.
 
 unavailable() ->
     erlmcp_refusal:new(dependency_unavailable, ~"what this call needs is not there now",
                        #{retry_after_ms => 1000}).
 
--doc false.
-handle_cast({back, Monitor, State}, #{lent := Lent} = Pool) ->
-    case Lent of
-        #{Monitor := _} ->
-            true = demonitor(Monitor, [flush]),
-            {noreply, returned(Monitor, State, Pool)};
-        #{} ->
-            {noreply, Pool}
+wait(Waiting, Pool) ->
+    Next = waiting(Waiting, Pool),
+    case queue:len(Waiting) of
+        %% What is left from now on is told; what was left before is free. Who has the others is
+        %% watched.
+        1 -> lend(look(Next));
+        _ -> Next
     end.
 
-returned(Monitor, State, #{lent := Lent, used := Used} = Pool) ->
-    {{Pid, Worker, Since}, Others} = maps:take(Monitor, Lent),
-    Next = Pool#{lent := Others, used := Used + ?WEIGHT * (now_ms() - Since - Used)},
-    case State of
-        good ->
-            lend(Pid, Worker, Next);
-        doubtful ->
-            ok = erlmcp_worker:stop(Pid),
-            _ = erlang:send_after(?STOP, self(), {kill, Pid}),
-            #{starting := Starting} = Next,
-            Next#{starting := Starting#{Pid => true}}
+waiting(Waiting, #{seats := Seats} = Pool) ->
+    ok = erlmcp_worker_seats:await(queue:len(Waiting), Seats),
+    Pool#{waiting := Waiting}.
+
+%% Gives those that wait what is free.
+lend(#{waiting := Waiting, seats := Seats} = Pool) ->
+    maybe
+        false ?= queue:is_empty(Waiting),
+        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(self(), Seats),
+        lend(give(Claim, Worker, Pool))
+    else
+        _ -> Pool
     end.
 
-lend(Pid, Worker, #{waiting := Waiting, ready := Ready, lent := Lent} = Pool) ->
+%% What the process has taken, to who waits: from hand to hand as long as somebody does.
+give(Claim, Worker, #{waiting := Waiting, seats := Seats, lent := Lent} = Pool) ->
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->
-            gen_server:reply(From, {lent, Monitor, Worker}),
-            Pool#{waiting := Rest, lent := Lent#{Monitor => {Pid, Worker, now_ms()}}};
+            gen_server:reply(From, {{lent, Monitor}, Worker}),
+            Loan = {Claim, Worker, erlmcp_worker_seats:now_us()},
+            waiting(Rest, Pool#{lent := Lent#{Monitor => Loan}});
         {empty, _} ->
-            Pool#{ready := [{Pid, Worker} | Ready]}
+            ok = erlmcp_worker_seats:leave(Claim, Seats),
+            Pool
+    end.
+
+%% Watches those that have a worker now, and nobody else.
+look(#{seats := Seats, watched := Watched} = Pool) ->
+    Taken = erlmcp_worker_seats:taken(self(), Seats),
+    maps:foreach(fun(_, Monitor) -> demonitor(Monitor, [flush]) end,
+                 maps:without(maps:keys(Taken), Watched)),
+    Watch = fun(Claim, Borrower) ->
+        case Watched of
+            #{Claim := Monitor} -> Monitor;
+            #{} -> monitor(process, Borrower)
+        end
+    end,
+    ok = erlmcp_worker_seats:mend(Seats),
+    Pool#{watched := maps:map(Watch, Taken)}.
+
+unwatched(Claim, #{watched := Watched} = Pool) ->
+    case maps:take(Claim, Watched) of
+        {Monitor, Others} ->
+            true = demonitor(Monitor, [flush]),
+            Pool#{watched := Others};
+        error ->
+            Pool
+    end.
+
+-doc false.
+handle_cast({back, Monitor, State}, #{lent := Lent} = Pool) ->
+    case maps:take(Monitor, Lent) of
+        {Loan, Others} ->
+            true = demonitor(Monitor, [flush]),
+            {noreply, returned(Loan, State, Pool#{lent := Others})};
+        error ->
+            %% Its worker has ended.
+            {noreply, Pool}
+    end;
+handle_cast({pass, Claim}, Pool) ->
+    {noreply, passed(Claim, unwatched(Claim, Pool))};
+handle_cast({doubtful, Claim}, Pool) ->
+    {noreply, doubtful(Claim, unwatched(Claim, Pool))};
+handle_cast(lend, Pool) ->
+    {noreply, lend(Pool)}.
+
+returned({Claim, Worker, Since}, State, #{seats := Seats} = Pool) ->
+    ok = erlmcp_worker_seats:used(Since, Seats),
+    case State of
+        good -> give(Claim, Worker, Pool);
+        doubtful -> doubtful(Claim, Pool)
+    end.
+
+%% Nobody who comes in between takes it.
+passed(Claim, #{seats := Seats} = Pool) ->
+    case erlmcp_worker_seats:pass(Claim, self(), Seats) of
+        {ok, Own, Worker} ->
+            ok = erlmcp_worker_seats:used(Claim, Seats),
+            give(Own, Worker, Pool);
+        none ->
+            Pool
+    end.
+
+%% The worker is stopped, and another one started; unless it ended before.
+doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) ->
+    case erlmcp_worker_seats:withdraw(Claim, Seats) of
+        true ->
+            Pid = erlmcp_worker_seats:worker(Claim),
+            {Number, Others} = maps:take(Pid, Ready),
+            ok = erlmcp_worker:stop(Pid),
+            _ = erlang:send_after(?STOP, self(), {kill, Pid}),
+            Pool#{ready := Others, starting := Starting#{Pid => Number}};
+        false ->
+            Pool
     end.
 
 -doc false.
 handle_info({ready, Pid, Worker}, #{starting := Starting} = Pool) when is_map_key(Pid, Starting) ->
-    {noreply, lend(Pid, Worker, Pool#{starting := maps:remove(Pid, Starting), pause := ?PAUSE})};
+    #{ready := Ready, seats := Seats} = Pool,
+    {Number, Others} = maps:take(Pid, Starting),
+    ok = erlmcp_worker_seats:seat(Number, Pid, Worker, Seats),
+    {noreply, lend(Pool#{starting := Others, ready := Ready#{Pid => Number}, pause := ?PAUSE})};
 handle_info({'DOWN', Monitor, process, _, Reason}, #{lent := Lent} = Pool) when
     is_map_key(Monitor, Lent)
 ->
+    {Loan, Others} = maps:take(Monitor, Lent),
     State = case Reason of
         normal -> good;
         _ -> doubtful
     end,
-    {noreply, returned(Monitor, State, Pool)};
-handle_info({'DOWN', Monitor, process, _, _}, #{waiting := Waiting} = Pool) ->
-    {noreply, Pool#{waiting := queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting)}};
+    {noreply, returned(Loan, State, Pool#{lent := Others})};
+handle_info({'DOWN', Monitor, process, _, Reason}, Pool) ->
+    #{watched := Watched, waiting := Waiting} = Pool,
+    case [Claim || Claim := Known <- Watched, Known =:= Monitor] of
+        [Claim] ->
+            Left = Pool#{watched := maps:remove(Claim, Watched)},
+            {noreply, case Reason of
+                normal -> passed(Claim, Left);
+                _ -> doubtful(Claim, Left)
+            end};
+        [] ->
+            {noreply, waiting(queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting), Pool)}
+    end;
 handle_info({'EXIT', Pid, Reason}, Pool) ->
-    {noreply, ended(Pid, Reason, Pool)};
+    #{starting := Starting, ready := Ready, lent := Lent, seats := Seats} = Pool,
+    case {Starting, Ready} of
+        {#{Pid := Number}, _} ->
+            {noreply, ended(Number, Reason, Pool#{starting := maps:remove(Pid, Starting)})};
+        {_, #{Pid := Number}} ->
+            %% One that ends while somebody has it is not given back.
+            ok = erlmcp_worker_seats:unseat(Number, Pid, Seats),
+            Left = #{Monitor => Loan || Monitor := {Claim, _, _} = Loan <- Lent,
+                                        erlmcp_worker_seats:worker(Claim) =/= Pid},
+            {noreply, ended(Number, Reason, Pool#{ready := maps:remove(Pid, Ready), lent := Left})};
+        {_, _} ->
+            {noreply, Pool}
+    end;
 handle_info({kill, Pid}, Pool) ->
     true = exit(Pid, kill),
     {noreply, Pool};
-handle_info(start, Pool) ->
-    {noreply, begun(Pool)};
+handle_info({start, Number}, Pool) ->
+    {noreply, begun(Number, Pool)};
+handle_info(look, Pool) ->
+    look_later(),
+    {noreply, lend(look(Pool))};
 handle_info(_, Pool) ->
     {noreply, Pool}.
 
 %% One that ended by itself is started again after a pause, one that was stopped at once.
-ended(Pid, Reason, #{name := Name, starting := Starting, ready := Ready, pause := Pause} = Pool) ->
-    %% One that ends while it is lent is not given back.
-    Lent = maps:filter(fun(_, {One, _, _}) -> One =/= Pid end, map_get(lent, Pool)),
-    Left = Pool#{starting := maps:remove(Pid, Starting), ready := lists:keydelete(Pid, 1, Ready),
-                 lent := Lent},
-    case Reason of
-        normal ->
-            begun(Left);
-        _ ->
-            logger:warning(#{what => worker_ended, workers => Name, reason => Reason,
-                             again_in_ms => Pause}),
-            _ = erlang:send_after(Pause, self(), start),
-            refuse_waiting(Left#{pause := min(?LONGEST_PAUSE, Pause * 2)})
-    end.
+ended(Number, normal, Pool) ->
+    begun(Number, Pool);
+ended(Number, Reason, #{name := Name, pause := Pause} = Pool) ->
+    logger:warning(#{what => worker_ended, workers => Name, reason => Reason,
+                     again_in_ms => Pause}),
+    _ = erlang:send_after(Pause, self(), {start, Number}),
+    refuse_waiting(Pool#{pause := min(?LONGEST_PAUSE, Pause * 2)}).
 
 %% Nobody waits for what is not there.
 refuse_waiting(#{waiting := Waiting} = Pool) ->
@@ -212,7 +356,7 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
                 true = demonitor(Monitor, [flush]),
                 gen_server:reply(From, {error, unavailable()})
             end, queue:to_list(Waiting)),
-            Pool#{waiting := queue:new()};
+            waiting(queue:new(), Pool);
         false ->
             Pool
     end.

@@ -9,7 +9,8 @@ own functions. What an operation is given back it checks, and crashes where that
 - `queue`: a request enters the gate, waits for a place and leaves. The gate has as many places as
   there are processes, and each of these has one: what enters waits until somebody leaves, which its
   own process does next. It goes to the gate's queue where others took that place, or wait.
-- `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each.
+- `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each, so
+  that most wait; `pool_free`: there are as many as processes, and each finds one free.
 - `session`: a session is opened, found (which touches it), changed, and ended, after which it is
   not found. It would have a process when it needs one; these need none.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
@@ -61,7 +62,10 @@ with(Component, Workers, Do) ->
     end.
 
 served(Component, Workers, Do) ->
-    Size = max(1, Workers div ?SHARE),
+    Size = case Component of
+        pool_free -> Workers;
+        _ -> max(1, Workers div ?SHARE)
+    end,
     {ok, Server} = erlmcp:start_server(#{
         id => ?SERVER, handler => erlmcp_bench_fixture,
         limits => #{sessions => ?CONNECTIONS * 10},
@@ -102,7 +106,7 @@ work(queue, Workers, _) ->
           {Message, Place}
       end,
       finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
-work(pool, _, Instance) ->
+work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_free ->
     #{prepare => fun(_) -> none end,
       operation => fun(none) ->
           Deadline = erlang:monotonic_time(millisecond) + ?LONG_MS,

@@ -49,7 +49,8 @@ Beside `id` and `benchmark`:
     %% requests a second, once it was found out
     carried => number()
 }.
--type component() :: registry | queue | pool | session | encode | encode_reply | decode.
+-type component() :: registry | queue | pool | pool_free | session
+                   | encode | encode_reply | decode.
 -type step() ::
     connect | close | list_tools | list_prompts | list_resources
     | {call_tool, Name :: binary(), Arguments :: map()}
@@ -188,6 +189,7 @@ components() ->
     [{registry, [throughput(553_000), {~"latency_p99_us", 4.8}]},
      {queue, [throughput(971_000), {~"latency_p99_us", 3.2}]},
      {pool, [throughput(149_000), {~"latency_p99_us", 12.1}]},
+     {pool_free, []},
      {session, [throughput(242_000), {~"latency_p99_us", 8.9}]},
      {encode, [throughput(370_370)]},
      {encode_reply, []},

@@ -18,8 +18,8 @@ every_component_gives_a_valid_result(_) ->
     [~"core_ops_100k_decode_1_core", ~"core_ops_100k_decode_all_cores",
      ~"core_ops_100k_encode_1_core", ~"core_ops_100k_encode_all_cores",
      ~"core_ops_100k_encode_reply_1_core", ~"core_ops_100k_encode_reply_all_cores",
-     ~"core_ops_100k_pool", ~"core_ops_100k_queue", ~"core_ops_100k_registry",
-     ~"core_ops_100k_session"] = lists:sort(Ids),
+     ~"core_ops_100k_pool", ~"core_ops_100k_pool_free", ~"core_ops_100k_queue",
+     ~"core_ops_100k_registry", ~"core_ops_100k_session"] = lists:sort(Ids),
     [203 = Count || #{~"sample_count" := Count} <- Results],
     [203 = lists:sum([Count || [_, Count] <- Histogram])
      || #{~"latency_histogram_us" := Histogram} <- Results],

@@ -1,0 +1,172 @@
+-module(erlmcp_worker_seats).
+-moduledoc """
+The workers of a pool that are there, and who has which: a table in which a call takes a worker and
+leaves it again without asking a process. The pool's process (`m:erlmcp_workers`) seats workers and
+takes them away, counts those that wait, and looks whether all that have one live.
+
+A worker is taken by a row with the name of who takes it, of which there can be one: so at no moment
+is a worker away without its being known who has it. Beside the table each seat has a word that says
+whether it is worth a try. That may be wrong for a while, where a process was killed between two
+steps, and is put right by `mend/1`.
+""".
+
+-export([new/1, seat/4, unseat/3]).
+-export([take/2, pass/3, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
+-export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
+
+-export_type([seats/0, claim/0, seat/0]).
+
+-opaque seats() :: {ets:table(), atomics:atomics_ref(), Size :: pos_integer()}.
+-type seat() :: pos_integer().
+%% Since when, in monotonic microseconds.
+-opaque claim() :: {{taken, Worker :: pid()}, Borrower :: pid(), Since :: integer(), seat()}.
+
+%% Of the words: how many wait, and the mean time that a worker is used, in microseconds. The seats'
+%% follow: 1 where it is worth a try.
+-define(WAITING, 1).
+-define(USED, 2).
+-define(BEFORE_SEATS, 2).
+%% The part of the newest loan in that mean.
+-define(PART, 5).
+
+-doc "Seats for so many workers, and nobody on them; the table is the calling process's.".
+-spec new(Size :: pos_integer()) -> seats().
+new(Size) ->
+    {ets:new(?MODULE, [public, {write_concurrency, true}, {read_concurrency, true}]),
+     atomics:new(?BEFORE_SEATS + Size, []), Size}.
+
+-doc "A worker, and its process, is ready to be taken.".
+-spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
+seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
+    true = ets:insert(Table, {Number, Pid, Worker}),
+    worth_a_try(Number, Seats).
+
+-doc "It is not there any more, whoever has it.".
+-spec unseat(seat(), pid(), seats()) -> ok.
+unseat(Number, Pid, {Table, _, _}) ->
+    %% In this order: who takes it now looks whether it is still there.
+    true = ets:match_delete(Table, {Number, Pid, '_'}),
+    true = ets:delete(Table, {taken, Pid}),
+    ok.
+
+worth_a_try(Number, {_, Words, _}) ->
+    atomics:put(Words, ?BEFORE_SEATS + Number, 1).
+
+-doc "Takes a worker for a process, if one is free.".
+-spec take(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
+take(Borrower, {_, _, Size} = Seats) ->
+    %% Those that run at the same time begin at different seats.
+    First = erlang:system_info(scheduler_id) rem Size,
+    take(First, Size, Borrower, Seats).
+
+take(_, 0, _, _) ->
+    none;
+take(Before, Left, Borrower, {_, Words, Size} = Seats) ->
+    Number = Before rem Size + 1,
+    maybe
+        1 ?= atomics:get(Words, ?BEFORE_SEATS + Number),
+        ok ?= atomics:compare_exchange(Words, ?BEFORE_SEATS + Number, 1, 0),
+        {ok, _, _} ?= claimed(Number, Borrower, Seats)
+    else
+        _ -> take(Number, Left - 1, Borrower, Seats)
+    end.
+
+claimed(Number, Borrower, {Table, _, _}) ->
+    maybe
+        Pid = ets:lookup_element(Table, Number, 2, none),
+        true ?= is_pid(Pid),
+        Claim = {{taken, Pid}, Borrower, now_us(), Number},
+        true ?= ets:insert_new(Table, Claim),
+        case ets:lookup(Table, Number) of
+            [{_, Pid, Worker}] ->
+                {ok, Claim, Worker};
+            _ ->
+                %% It was taken away before.
+                true = ets:delete_object(Table, Claim),
+                none
+        end
+    end.
+
+-doc "Leaves a worker as it was, to be taken again.".
+-spec leave(claim(), seats()) -> ok.
+leave({_, _, _, Number} = Claim, {Table, _, _} = Seats) ->
+    true = ets:delete_object(Table, Claim),
+    worth_a_try(Number, Seats).
+
+-doc "Counts that the worker of a claim was used, since then or since it was taken.".
+-spec used(claim() | integer(), seats()) -> ok.
+used({_, _, Since, _}, Seats) ->
+    used(Since, Seats);
+used(Since, {_, Words, _}) ->
+    Used = atomics:get(Words, ?USED),
+    %% Of two that write at once one counts: it is a mean.
+    atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
+
+-doc "Gives a worker to another process; `none` if it was left, or taken away, before.".
+-spec pass(claim(), Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
+pass({Key, _, _, Number} = Claim, Borrower, {Table, _, _} = Seats) ->
+    maybe
+        true ?= is_taken(Claim, Seats),
+        [{_, _, Worker}] ?= ets:lookup(Table, Number),
+        Next = {Key, Borrower, now_us(), Number},
+        true = ets:insert(Table, Next),
+        {ok, Next, Worker}
+    else
+        _ -> none
+    end.
+
+-doc "Takes a worker away from who has it; `false` if it was left, or taken away, before.".
+-spec withdraw(claim(), seats()) -> boolean().
+withdraw({{taken, Pid}, _, _, Number} = Claim, Seats) ->
+    case is_taken(Claim, Seats) of
+        true ->
+            ok = unseat(Number, Pid, Seats),
+            true;
+        false ->
+            false
+    end.
+
+-doc "Whether a worker is still had by who took it: it was not left, nor taken away.".
+-spec is_taken(claim(), seats()) -> boolean().
+is_taken({Key, _, _, _} = Claim, {Table, _, _}) ->
+    ets:lookup(Table, Key) =:= [Claim].
+
+-doc "What is taken, and by whom, but for one process.".
+-spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
+taken(Except, {Table, _, _}) ->
+    #{Claim => Borrower
+      || {_, Borrower, _, _} = Claim <- ets:match_object(Table, {{taken, '_'}, '_', '_', '_'}),
+         Borrower =/= Except}.
+
+-doc "The process of the worker that was taken.".
+-spec worker(claim()) -> pid().
+worker({{taken, Pid}, _, _, _}) ->
+    Pid.
+
+-doc "What nobody has is worth a try, if that was forgotten.".
+-spec mend(seats()) -> ok.
+mend({Table, _, _} = Seats) ->
+    Seated = ets:select(Table, [{{'$1', '$2', '_'}, [], [{{'$1', '$2'}}]}]),
+    lists:foreach(fun({Number, Pid}) ->
+        _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
+    end, Seated).
+
+-doc "So many wait: nobody is to take a worker before them.".
+-spec await(non_neg_integer(), seats()) -> ok.
+await(Count, {_, Words, _}) ->
+    atomics:put(Words, ?WAITING, Count).
+
+-doc "Whether somebody waits.".
+-spec awaited(seats()) -> boolean().
+awaited({_, Words, _}) ->
+    atomics:get(Words, ?WAITING) > 0.
+
+-doc "The milliseconds that a worker is used, lately.".
+-spec used_ms(seats()) -> number().
+used_ms({_, Words, _}) ->
+    atomics:get(Words, ?USED) / 1_000.
+
+-doc "Now, in monotonic microseconds.".
+-spec now_us() -> integer().
+now_us() ->
+    erlang:monotonic_time(microsecond).
