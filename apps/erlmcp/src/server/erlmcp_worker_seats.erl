@@ -11,8 +11,11 @@ steps, and is put right by `mend/1`.
 """.
 
 -export([new/1, seat/4, unseat/3]).
--export([take/2, pass/3, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
+-export([take/2, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
 -export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
+
+%% Taking and leaving a worker is little more than calls of functions.
+-compile({inline, [claimed/3, worth_a_try/2, used/2, now_us/0]}).
 
 -export_type([seats/0, claim/0, seat/0]).
 
@@ -101,19 +104,6 @@ used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
     %% Of two that write at once one counts: it is a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
-
--doc "Gives a worker to another process; `none` if it was left, or taken away, before.".
--spec pass(claim(), Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
-pass({Key, _, _, Number} = Claim, Borrower, {Table, _, _} = Seats) ->
-    maybe
-        true ?= is_taken(Claim, Seats),
-        [{_, _, Worker}] ?= ets:lookup(Table, Number),
-        Next = {Key, Borrower, now_us(), Number},
-        true = ets:insert(Table, Next),
-        {ok, Next, Worker}
-    else
-        _ -> none
-    end.
 
 -doc "Takes a worker away from who has it; `false` if it was left, or taken away, before.".
 -spec withdraw(claim(), seats()) -> boolean().

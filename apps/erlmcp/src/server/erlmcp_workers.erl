@@ -92,12 +92,6 @@ give_back({{Process, _}, {lent, Monitor}}, State) ->
 give_back({{Process, _}, {taken, Claim}}, doubtful) ->
     gen_server:cast(Process, {doubtful, Claim});
 give_back({{Process, Seats}, {taken, Claim}}, good) ->
-    case erlmcp_worker_seats:awaited(Seats) of
-        true -> gen_server:cast(Process, {pass, Claim});
-        false -> leave(Claim, Process, Seats)
-    end.
-
-leave(Claim, Process, Seats) ->
     try
         ok = erlmcp_worker_seats:used(Claim, Seats),
         ok = erlmcp_worker_seats:leave(Claim, Seats),
@@ -231,15 +225,6 @@ look(#{seats := Seats, watched := Watched} = Pool) ->
     ok = erlmcp_worker_seats:mend(Seats),
     Pool#{watched := maps:map(Watch, Taken)}.
 
-unwatched(Claim, #{watched := Watched} = Pool) ->
-    case maps:take(Claim, Watched) of
-        {Monitor, Others} ->
-            true = demonitor(Monitor, [flush]),
-            Pool#{watched := Others};
-        error ->
-            Pool
-    end.
-
 -doc false.
 handle_cast({back, Monitor, State}, #{lent := Lent} = Pool) ->
     case maps:take(Monitor, Lent) of
@@ -250,10 +235,8 @@ handle_cast({back, Monitor, State}, #{lent := Lent} = Pool) ->
             %% Its worker has ended.
             {noreply, Pool}
     end;
-handle_cast({pass, Claim}, Pool) ->
-    {noreply, passed(Claim, unwatched(Claim, Pool))};
 handle_cast({doubtful, Claim}, Pool) ->
-    {noreply, doubtful(Claim, unwatched(Claim, Pool))};
+    {noreply, doubtful(Claim, Pool)};
 handle_cast(lend, Pool) ->
     {noreply, lend(Pool)}.
 
@@ -262,16 +245,6 @@ returned({Claim, Worker, Since}, State, #{seats := Seats} = Pool) ->
     case State of
         good -> give(Claim, Worker, Pool);
         doubtful -> doubtful(Claim, Pool)
-    end.
-
-%% Nobody who comes in between takes it.
-passed(Claim, #{seats := Seats} = Pool) ->
-    case erlmcp_worker_seats:pass(Claim, self(), Seats) of
-        {ok, Own, Worker} ->
-            ok = erlmcp_worker_seats:used(Claim, Seats),
-            give(Own, Worker, Pool);
-        none ->
-            Pool
     end.
 
 %% The worker is stopped, and another one started; unless it ended before.
@@ -306,11 +279,7 @@ handle_info({'DOWN', Monitor, process, _, Reason}, Pool) ->
     #{watched := Watched, waiting := Waiting} = Pool,
     case [Claim || Claim := Known <- Watched, Known =:= Monitor] of
         [Claim] ->
-            Left = Pool#{watched := maps:remove(Claim, Watched)},
-            {noreply, case Reason of
-                normal -> passed(Claim, Left);
-                _ -> doubtful(Claim, Left)
-            end};
+            {noreply, dead(Claim, Reason, Pool#{watched := maps:remove(Claim, Watched)})};
         [] ->
             {noreply, waiting(queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting), Pool)}
     end;
@@ -338,6 +307,14 @@ handle_info(look, Pool) ->
     {noreply, lend(look(Pool))};
 handle_info(_, Pool) ->
     {noreply, Pool}.
+
+%% Who took a worker has ended.
+dead(Claim, normal, #{seats := Seats} = Pool) ->
+    _ = erlmcp_worker_seats:is_taken(Claim, Seats)
+        andalso erlmcp_worker_seats:leave(Claim, Seats),
+    lend(Pool);
+dead(Claim, _, Pool) ->
+    doubtful(Claim, Pool).
 
 %% One that ended by itself is started again after a pause, one that was stopped at once.
 ended(Number, normal, Pool) ->
