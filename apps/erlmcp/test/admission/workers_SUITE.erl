@@ -100,11 +100,11 @@ no_worker_is_had_by_two(_) ->
     {_, Seats} = erlmcp_instance:pool(db, Instance),
     %% As the pool does now and then, between any two steps of the others.
     Mending = spawn_link(fun() -> mends(Seats) end),
-    Borrowers = [spawn_monitor(fun() -> used(400, Instance) end) || _ <- lists:seq(1, 8)],
+    Borrowers = [spawn_monitor(fun() -> used(200, Instance) end) || _ <- lists:seq(1, 8)],
     Killed = [spawn_monitor(fun() ->
         Self ! {starts, self()},
         used(infinity, Instance)
-    end) || _ <- lists:seq(1, 40)],
+    end) || _ <- lists:seq(1, 30)],
     [begin
          receive {starts, Pid} -> ok end,
          _ = erlang:yield(),
