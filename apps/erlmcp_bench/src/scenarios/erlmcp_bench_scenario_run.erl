@@ -168,7 +168,15 @@ acted({step, Index, #{phase := Phase} = Step}, #run{step = Former, options = Opt
         _ -> tell(phase(Step, Run), Options)
     end,
     ok = erlmcp_bench_scenario_tally:step(Run#run.tally, Index),
-    changed(Step, used(Phase, Run#run{step = Step}));
+    Begin = erlang:monotonic_time(millisecond),
+    maybe
+        %% All that comes later waits until its clients are there: a peak is not shorter where
+        %% servers that have too much to do let them wait.
+        {ok, #run{began = Began, next_second = Second} = Changed} ?=
+            changed(Step, used(Phase, Run#run{step = Step})),
+        Took = erlang:monotonic_time(millisecond) - Begin,
+        {ok, Changed#run{began = Began + Took, next_second = Second + Took}}
+    end;
 acted(finish, Run) ->
     {ok, used(finish, Run)};
 acted(Fault, #run{places = Places, outages = Outages, faults = Faults} = Run) ->
