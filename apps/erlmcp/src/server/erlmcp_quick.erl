@@ -69,24 +69,21 @@ is_told_nothing(_) -> true.
 placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Call, Deadline,
        #{key := Key} = Instance) ->
     #{method := Method} = Context,
-    Whose = {Key, Method, Target},
-    {reductions, Before} = process_info(self(), reductions),
-    Timer = erlmcp_quick_watch:watch(?LONGEST, {Mark, Whose}),
+    Watched = {Mark, {Key, Method, Target}},
+    Timer = erlmcp_quick_watch:watch(?LONGEST, Watched),
     Answer =
         try
-            answered(Call, Context, Deadline, Instance)
+            answered(Call, Context, Deadline, Watched, Instance)
         after
             ok = erlmcp_quick_watch:over(Timer),
             erlmcp_call:leave(Call)
         end,
-    {reductions, After} = process_info(self(), reductions),
-    _ = After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions}),
     {Answer, erlmcp_call:said()}.
 
-answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Instance) ->
+answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched, Instance) ->
     Context = (erlmcp_rounds:reporting(Given, {self(), quick}, Instance))#{deadline => Deadline},
     try
-        erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context) end)
+        erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context, Watched) end)
     catch
         %% This is not its process to end.
         exit:shutdown -> erlmcp_call:died(shutdown, Id, Revision, Instance)
@@ -95,10 +92,16 @@ answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Instance
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.
 outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
-          arguments := Arguments} = Call, Context) ->
-    maybe
-        ok ?= erlmcp_rounds:arguments(Call, Context),
-        erlmcp_result:from(Kind, Handler(Arguments, Context), Definition, Context)
+          arguments := Arguments} = Call, Context, {Mark, Whose}) ->
+    {reductions, Before} = process_info(self(), reductions),
+    try
+        maybe
+            ok ?= erlmcp_rounds:arguments(Call, Context),
+            erlmcp_result:from(Kind, Handler(Arguments, Context), Definition, Context)
+        end
+    after
+        {reductions, After} = process_info(self(), reductions),
+        After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions})
     end.
 
 -doc """
