@@ -101,7 +101,7 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
         end
     after
         {reductions, After} = process_info(self(), reductions),
-        After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions})
+        _ = After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions})
     end.
 
 -doc """
