@@ -14,8 +14,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 -export([new/1]).
 -export([connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1, hand_over/2,
          leave/1]).
--export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, waits/1]).
--export([work/1, pressed/1, network/1]).
+-export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -378,20 +377,7 @@ held(#{books := Books}, Key) ->
 calls(#{books := Books}) ->
     erlmcp_gate_books:calls(Books).
 
--doc """
-How many requests have come to the process of their call, and for how many nanoseconds together they
-had a place before they did.
-""".
--spec waits(gate()) -> {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
-waits(#{books := #{sums := Sums}}) ->
-    erlmcp_gate_sums:waits(Sums).
-
--doc "How many requests were counted that ran, and their reductions together.".
--spec work(gate()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
-work(#{books := #{sums := Sums}}) ->
-    erlmcp_gate_sums:work(Sums).
-
--doc "How many requests have found no place in flight when they came.".
--spec pressed(gate()) -> non_neg_integer().
-pressed(#{books := #{sums := Sums}}) ->
-    erlmcp_gate_sums:pressed(Sums).
+-doc "The sums of what happened at it.".
+-spec sums(gate()) -> erlmcp_gate_sums:sums().
+sums(#{books := #{sums := Sums}}) ->
+    Sums.

@@ -132,11 +132,12 @@ looked(Looks, Governor) ->
     {noreply, Governor#governor{looks = Looks}}.
 
 sums(Gate) ->
-    {Started, Waited} = erlmcp_gate:waits(Gate),
-    {Done, Worked} = erlmcp_gate:work(Gate),
+    Sums = erlmcp_gate:sums(Gate),
+    {Started, Waited} = erlmcp_gate_sums:waits(Sums),
+    {Done, Worked} = erlmcp_gate_sums:work(Sums),
     {Reductions, _} = erlang:statistics(reductions),
-    #{started => Started, waited => Waited, pressed => erlmcp_gate:pressed(Gate), done => Done,
-      worked => Worked, reductions => Reductions}.
+    #{started => Started, waited => Waited, pressed => erlmcp_gate_sums:pressed(Sums),
+      done => Done, worked => Worked, reductions => Reductions}.
 
 look_after(Milliseconds) ->
     _ = erlang:send_after(Milliseconds, self(), look),
