@@ -19,7 +19,8 @@ waiting in a queue of the system's: its requests are answered with the refusal
 -doc false.
 -spec start_link(ranch:ref(), module(), protocol()) -> {ok, pid()}.
 start_link(Ref, Transport, Protocol) ->
-    {ok, proc_lib:spawn_link(?MODULE, init, [self(), Ref, once_accepted(Transport), Protocol])}.
+    Arguments = [self(), Ref, once_accepted(Transport), Protocol],
+    erlmcp_listener:start_connection({?MODULE, init, Arguments}).
 
 once_accepted(erlmcp_tcp_accept) -> ranch_tcp;
 once_accepted(ranch_ssl) -> ranch_ssl.

@@ -7,6 +7,7 @@ that does not read is waited for.
 """.
 
 -export([child_spec/2, hard_stop/1, start_link/2, socket_options/2, backlog/0]).
+-export([start_connection/1]).
 
 %% Milliseconds between two looks at the port, and how many.
 -define(LOOK, 20).
@@ -51,6 +52,17 @@ socket_options(Options, Milliseconds) ->
            {unix, linux} -> [{raw, 6, 18, <<Milliseconds:32/native>>}];
            _ -> []
        end].
+
+-doc """
+Starts the process of a connection, for ranch. The calling process is the one that starts all of a
+listener, and it has its turn before others from now on: beside 1,000 connections that ask as fast
+as they can it would come to some ten in a round of them all. What floods it is held up by ranch's
+acceptors, which have no turn before others.
+""".
+-spec start_connection({module(), atom(), [term()]}) -> {ok, pid()}.
+start_connection({Module, Function, Arguments}) ->
+    _ = process_flag(priority, high),
+    {ok, proc_lib:spawn_link(Module, Function, Arguments)}.
 
 -doc false.
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->

@@ -46,7 +46,7 @@ address({Ip, Port}) ->
 
 -doc false.
 start_link(Ref, _, {Principal, Key}) ->
-    {ok, proc_lib:spawn_link(?MODULE, init, [Ref, Principal, Key])}.
+    erlmcp_listener:start_connection({?MODULE, init, [Ref, Principal, Key]}).
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_auth:principal(), Server :: reference()) -> ok.

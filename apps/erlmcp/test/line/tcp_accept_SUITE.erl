@@ -1,11 +1,14 @@
 -module(tcp_accept_SUITE).
--moduledoc "Sockets that `erlmcp_tcp_accept` accepts are as those of `gen_tcp`.".
+-moduledoc """
+Sockets that `erlmcp_tcp_accept` accepts are as those of `gen_tcp`; and who starts
+their connections.
+""".
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([all/0, init_per_suite/1, end_per_suite/1]).
 -export([it_has_the_options_of_the_listening_one/1, another_process_has_it/1,
-         a_listener_that_is_closed_is_an_error/1]).
+         a_listener_that_is_closed_is_an_error/1, connections_start_before_others_go_on/1]).
 
 -define(OPTIONS, [{send_timeout, 12_345}, {send_timeout_close, true}, {nodelay, true},
                   {keepalive, true}, {buffer, 54_321}, {exit_on_close, false},
@@ -14,7 +17,13 @@
 
 all() ->
     [it_has_the_options_of_the_listening_one, another_process_has_it,
-     a_listener_that_is_closed_is_an_error].
+     a_listener_that_is_closed_is_an_error, connections_start_before_others_go_on].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
 
 it_has_the_options_of_the_listening_one(_) ->
     Listening = listening(),
@@ -54,6 +63,31 @@ a_listener_that_is_closed_is_an_error(_) ->
     receive {'DOWN', Monitor, process, _, Reason} -> {error, _} = Reason end,
     %% What ranch's acceptors end for.
     {error, closed} = erlmcp_tcp_accept:accept(Listening, infinity).
+
+%% Of all that there is to do with a connection, its start alone.
+connections_start_before_others_go_on(_) ->
+    {ok, Server} = erlmcp:start_server(#{id => ?MODULE, name => ~"starts", version => ~"1",
+                                         listen => [{tcp, #{}}, {http, #{}}]}),
+    [begin
+         {ok, Client} = gen_tcp:connect(Ip, Port, [binary]),
+         Connection = connection(Ref),
+         {dictionary, #{'$ancestors' := [Starts | _]}} = dictionary(Connection),
+         ?assertEqual([{priority, normal}, {priority, high}],
+                      [process_info(Pid, priority) || Pid <- [Connection, Starts]]),
+         ok = gen_tcp:close(Client)
+     end || {{listener, Ref}, _, _, _} <- supervisor:which_children(Server),
+            {Ip, Port} <- [ranch:get_addr(Ref)]],
+    ok = erlmcp:stop_server(Server).
+
+connection(Ref) ->
+    case ranch:procs(Ref, connections) of
+        [Pid] -> Pid;
+        [] -> receive after 5 -> connection(Ref) end
+    end.
+
+dictionary(Pid) ->
+    {dictionary, Dictionary} = process_info(Pid, dictionary),
+    {dictionary, maps:from_list(Dictionary)}.
 
 listening() ->
     {ok, Listening} = erlmcp_tcp_accept:listen(#{socket_opts => [{ip, {127, 0, 0, 1}} | ?OPTIONS]}),
