@@ -2,13 +2,15 @@
 -moduledoc """
 What waits, by flow: within a flow it is first come, first served, and the flows take turns. Pure.
 
-Whose turn it is says a clock of turns: a flow in which nobody waited is due now, and after its turn
-one turn later than it was. Who is due first is next. So flows that always have somebody waiting get
-equal shares, and one that asks for less than its share waits for hardly more than the turns of its
-like, not for those that ask for more: they are due later. That is start-time fair queueing (Goyal,
-Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with turns that all count the same. When
-flows that come and go are always due first, the clock goes on too, if slowly, and so those that
-stay have their turns.
+Whose turn it is says a clock of turns: a flow in which nobody waited was due a few turns ago, and
+after its turn is due one turn later than it was. Who is due first is next. So flows that always
+have somebody waiting get equal shares, and one that asks for less than its share waits for hardly
+more than the turns of its like, not for those that ask for more: they are due later. That is
+start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with
+turns that all count the same, and with the few turns of credit because requests come in bursts:
+who asks for less than its share, but for three calls at once, would wait with the third until
+others had two turns. When flows that come and go are always due first, the clock goes on too, if
+slowly, and so those that stay have their turns.
 """.
 
 -export([new/0, add/5, take/2, drop/2, next/1, served/2, length/1, ahead/2, round/1, since/2]).
@@ -22,7 +24,7 @@ stay have their turns.
     clock := integer(), order := integer(),
     %% how many wait, since when somebody always did, when it is their turn, and who they are
     flows := #{Flow :: term() => {pos_integer(), Since :: integer(), due(), waiting()}},
-    %% what had its turn and is due later than now, when somebody waits again
+    %% what had its turn and has not all of its credit, when somebody waits again
     ended := #{Flow :: term() => Clock :: integer()}
 }.
 -type waiting() :: queue:queue({Number :: integer(), Value :: term()}).
@@ -30,6 +32,9 @@ stay have their turns.
 %% What the clock counts for a turn, and in how many turns of others it goes on as much at least.
 -define(TURN, (1 bsl 20)).
 -define(OTHERS, 16).
+%% How long ago who has all of its credit was due: four turns.
+-define(CREDIT, (4 * ?TURN)).
+
 -doc "Nothing waits.".
 -spec new() -> flows().
 new() ->
@@ -45,7 +50,8 @@ add(Flow, Number, Value, Now, #{length := All, flows := Known} = Flows) ->
             Flows#{length := All + 1, flows := Known#{Flow := More}};
         #{} ->
             #{clock := Clock, ended := Ended} = Flows,
-            due(Flow, max(Clock, maps:get(Flow, Ended, Clock)),
+            Credited = Clock - ?CREDIT,
+            due(Flow, max(Credited, maps:get(Flow, Ended, Credited)),
                 {1, Now, queue:from_list([{Number, Value}])},
                 Flows#{length := All + 1, ended := maps:remove(Flow, Ended)})
     end.
@@ -84,8 +90,10 @@ taken(Flow, {1, _, {Clock, _} = When, _}, Flows) ->
 taken(Flow, {Length, Since, When, Rest}, #{length := All, flows := Known} = Flows) ->
     Flows#{length := All - 1, flows := Known#{Flow := {Length - 1, Since, When, Rest}}}.
 
-later(Flow, Due, #{clock := Clock, ended := Ended}) when Due > Clock -> Ended#{Flow => Due};
-later(_, _, #{ended := Ended}) -> Ended.
+later(Flow, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT ->
+    Ended#{Flow => Due};
+later(_, _, #{ended := Ended}) ->
+    Ended.
 
 -doc "The first of each flow waits no longer if the fun says so, nor the next ones then.".
 -spec drop(fun((key()) -> boolean()), flows()) -> flows().
@@ -121,14 +129,14 @@ served({Flow, _}, #{due := Due, flows := Known, ended := Ended, clock := Clock} 
             due(Flow, Was + ?TURN, {Length, Since, Waiting},
                 Flows#{due := gb_trees:delete(When, Due), clock := max(Was, Clock + Turn)});
         #{} ->
-            Was = maps:get(Flow, Ended, Clock),
+            Was = maps:get(Flow, Ended, Clock - ?CREDIT),
             forget(Flows#{clock := max(Was, Clock + Turn), ended := Ended#{Flow => Was + ?TURN}})
     end.
 
 %% Not each time, since there may be many.
 forget(#{flows := Known, ended := Ended, clock := Clock} = Flows)
         when map_size(Ended) > 2 * (?OTHERS + map_size(Known)) ->
-    Flows#{ended := maps:filter(fun(_, When) -> When > Clock end, Ended)};
+    Flows#{ended := maps:filter(fun(_, When) -> When > Clock - ?CREDIT end, Ended)};
 forget(Flows) ->
     Flows.
 

@@ -14,6 +14,7 @@ holders are killed, who has which turn in its queue, and how its books are set r
          tickets_are_handed_over/1, tickets_have_their_own_rows/1,
          generations_are_counted_apart/1]).
 -export([flows_take_turns/1, flows_have_equal_shares/1, who_asks_for_little_waits_little/1,
+         a_burst_of_who_asks_for_little_is_next/1,
          those_that_stay_have_their_turns/1, ended_flows_are_forgotten/1,
          places_go_to_those_that_wait/1, places_that_nobody_waits_for_are_taken/1,
          a_dead_one_waits_no_longer/1,
@@ -32,6 +33,7 @@ all() ->
      idle_accounts_are_exact, what_was_lost_is_found, tickets_are_handed_over,
      tickets_have_their_own_rows, generations_are_counted_apart,
      flows_take_turns, flows_have_equal_shares, who_asks_for_little_waits_little,
+     a_burst_of_who_asks_for_little_is_next,
      those_that_stay_have_their_turns, ended_flows_are_forgotten,
      places_go_to_those_that_wait, places_that_nobody_waits_for_are_taken,
      a_dead_one_waits_no_longer,
@@ -495,6 +497,18 @@ waits(Left, Floods, Others, Since, Waiting) ->
                                             Next)];
         #{} -> waits(Left - 1, Floods, Others, Asked, Next)
     end.
+
+%% What comes at once of one that asks for little is served next, up to four turns; the rest takes
+%% turns with the flood.
+a_burst_of_who_asks_for_little_is_next(_) ->
+    Flooded = lists:foldl(fun come/2, {1, erlmcp_flows:new()}, lists:duplicate(200, flood)),
+    Turn = fun(_, Waiting) -> turn(Waiting) end,
+    {_, Served} = lists:mapfoldl(Turn, Flooded, lists:seq(1, 100)),
+    Both = lists:foldl(fun come/2, Served, lists:duplicate(20, burst)),
+    {Turns, _} = lists:mapfoldl(Turn, Both, lists:seq(1, 14)),
+    {First, Others} = lists:split(4, Turns),
+    [burst] = lists:usort(First),
+    true = abs(length([burst || burst <- Others]) - length([flood || flood <- Others])) =< 2.
 
 %% Others that nobody knew before come in each turn, and are due at once.
 those_that_stay_have_their_turns(_) ->
