@@ -69,8 +69,9 @@ late; and, at one moment, how many were in flight and how many processes were re
 -opaque concurrency() :: #concurrency{}.
 
 %% Nanoseconds that a call should wait at most, in the mean. A process runs for some 50 us before it
-%% is another one's turn: there are ten for each scheduler then.
--define(WANTED, 500_000).
+%% is another one's turn: there are five for each scheduler then. Of twice as many each takes twice
+%% as long, and the machine does no more.
+-define(WANTED, 250_000).
 -define(SMOOTHING, 0.5).
 %% How fast the limit grows where others are the load.
 -define(OTHERS, 1.25).
