@@ -23,11 +23,11 @@ start(Items, Instance) ->
 
 -doc "Starts a batch of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
-            Waiting :: erlmcp_call:owner(), erlmcp_session:of_calls()) -> pid().
+            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
     spawn(fun() ->
         Run = fun(Owner) -> run(Items, Instance, Owner) end,
-        erlmcp_session:run(Session, batch, ids(Items), none, Waiting, Run) =:= ended
+        erlmcp_session_call:run(Session, batch, ids(Items), none, Waiting, Run) =:= ended
             andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
 

@@ -62,7 +62,7 @@ start(Call, Instance, Tag) ->
 
 -doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
-            erlmcp_session:of_calls()) -> pid().
+            erlmcp_session_call:session()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
     Start = fun() ->
         %% The connection may end before the call, and hears nothing of its end.
@@ -71,7 +71,7 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
         end,
-        erlmcp_session:run(Session, call, [Id], place(Call), Waiting, Run) =:= ended
+        erlmcp_session_call:run(Session, call, [Id], place(Call), Waiting, Run) =:= ended
             andalso leave(Call)
     end,
     spawn_call(Start, [], Instance).
@@ -366,7 +366,7 @@ close_connection(#{owner := Owner}) ->
 -doc "Sends the owner of this call something before its answer.".
 -spec report(owner(), message()) -> ok.
 report({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
-    ok = erlmcp_session:mark_reported(Marks),
+    ok = erlmcp_session_call:mark_reported(Marks),
     Pid ! {Tag, Message},
     ok;
 report({Pid, quick}, Message) when Pid =:= self() ->

@@ -109,12 +109,12 @@ Sends a session's client what a call said, and then its answer, the way of other
 something: `Waiting` is the connection that waits for it.
 """.
 -spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_message:id(),
-           Waiting :: erlmcp_call:owner(), erlmcp_session:of_calls()) -> ok.
+           Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, Id, Waiting, #{id := Session, instance := Instance} = Known) ->
     %% One more than there may be, where they are all taken: it is over already.
     ok = erlmcp_instance:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
-        erlmcp_session:run(Known, call, [Id], none, Waiting, fun(Owner) ->
+        erlmcp_session_call:run(Known, call, [Id], none, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) -> erlmcp_call:report(Owner, Message) end, Said),
             {Status, Bytes}
         end)

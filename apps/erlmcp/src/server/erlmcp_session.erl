@@ -16,23 +16,9 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -export([open/2, new_id/0, reserve/4, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
--export([take_calls/3, run/6, mark_reported/1, cancel/2, response/3]).
+-export([adopt/4, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
-
--export_type([of_calls/0]).
-
--doc """
-What calls know of their session: its id, its process, what it belongs to, and whether the
-connection that waits for an answer can be sent a stream.
-""".
--type of_calls() :: #{
-    id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()
-}.
-
-%% What is marked of a call, in one place for all of its processes.
--define(GIVEN_BACK, 1).
--define(REPORTED, 2).
 
 -record(state, {
     id :: binary(),
@@ -42,7 +28,7 @@ connection that waits for an answer can be sent a stream.
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_streams:streams(),
     %% of each running call, who gives its places back
-    places = #{} :: #{Call :: pid() => atomics:atomics_ref()},
+    places = #{} :: #{Call :: pid() => erlmcp_session_call:marks()},
     %% whether what the streams keep is being watched for its age
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
@@ -135,60 +121,19 @@ call(Pid, Request, Ended) ->
         exit:_ -> Ended
     end.
 
--doc "Takes places for calls of a session, or says that there are none left.".
--spec take_calls(erlmcp_instance:session_id(), Count :: non_neg_integer(),
-                 erlmcp_instance:instance()) ->
-    ok | {error, erlmcp_refusal:refusal()}.
-take_calls(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
-    case erlmcp_instance:take_calls(Id, Count, Max, Instance) of
-        ok ->
-            ok;
-        full ->
-            {error, erlmcp_refusal:new(concurrent_limit_exceeded,
-                                       ~"too many requests in flight in this session",
-                                       #{limit => Max, observed => Max + 1,
-                                         retry_after_ms => 1000})}
-    end.
-
 -doc """
-Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the
-owner of what it reports, and gives its answer. That goes to the connection that waits for it, or,
-if something was reported before it, the way of that. `ended`: the session has, and nothing ran.
+Takes in a call or a batch, whose process calls this and is linked to the session's by it; `ended`
+if that has. What is marked of it is in `Marks`.
 """.
--spec run(of_calls(), call | batch, [erlmcp_message:id()], erlmcp_calls:place(),
-          Waiting :: erlmcp_call:owner(),
-          fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
-run(#{pid := Session} = Known, Kind, Ids, Place, {Pid, Tag} = Waiting, Run) ->
-    Marks = atomics:new(2, []),
-    case adopt(Known, {Kind, Ids, Place}, Waiting, Marks) of
-        ok ->
-            Owner = {Session, {erlmcp_call, self(), Marks}},
-            {Status, Bytes} = Run(Owner),
-            case atomics:get(Marks, ?REPORTED) of
-                1 ->
-                    erlmcp_call:report(Owner, {answer, Status, Bytes});
-                0 ->
-                    #{id := Id, instance := Instance} = Known,
-                    ok = give_back(Marks, length(Ids), Id, Instance),
-                    Pid ! {Tag, {answer, Status, Bytes}},
-                    ok
-            end;
-        ended ->
-            Pid ! {Tag, cancelled},
-            ended
-    end.
-
--doc "A call of a session, whose marks these are, says something before its answer.".
--spec mark_reported(Marks :: atomics:atomics_ref()) -> ok.
-mark_reported(Marks) ->
-    atomics:put(Marks, ?REPORTED, 1).
-
-%% The session's row goes before its process: one that is there after the process was told will
-%% still see the call.
+-spec adopt(erlmcp_session_call:session(),
+            {call | batch, [erlmcp_message:id()], erlmcp_calls:place()},
+            Waiting :: erlmcp_call:owner(), erlmcp_session_call:marks()) -> ok | ended.
 adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, Waiting, Marks) ->
     try
         true = link(Pid),
         ok = gen_server:cast(Pid, {adopt, self(), What, Waiting, Streams, Marks}),
+        %% The session's row goes before its process: one that is there after the process was told
+        %% will still see the call.
         case erlmcp_instance:has_session(Id, Instance) of
             true ->
                 ok;
@@ -198,14 +143,6 @@ adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, W
         end
     catch
         error:noproc -> ended
-    end.
-
-%% A call that has just answered may be cancelled, or late, before the session hears of its end: one
-%% of the two gives its places back.
-give_back(Marks, Count, Id, Instance) ->
-    case atomics:exchange(Marks, ?GIVEN_BACK, 1) of
-        0 -> erlmcp_instance:count_calls(Id, -Count, Instance);
-        1 -> ok
     end.
 
 -doc "The client answered. A session without a process has asked for nothing.".
@@ -300,12 +237,12 @@ handle_cast(close, State) ->
 
 %% Most calls are over when they are heard of. One that has reported nothing leaves nothing to do.
 has_answered(Call, Marks) ->
-    case atomics:get(Marks, ?GIVEN_BACK) of
-        1 ->
+    case erlmcp_session_call:has_given_back(Marks) of
+        true ->
             receive {'EXIT', Call, normal} -> true
             after 0 -> false
             end;
-        0 ->
+        false ->
             false
     end.
 
@@ -399,7 +336,7 @@ settle(Call, Left, State) ->
             State#state{calls = Left};
         Ended ->
             {Own, Others} = maps:take(Call, Places),
-            ok = give_back(Own, length(Ended), Id, Instance),
+            ok = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
             State#state{calls = Left, places = Others}
     end.
 

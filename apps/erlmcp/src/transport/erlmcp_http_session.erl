@@ -103,7 +103,7 @@ start(Calls, {Id, Pid, _} = Session, {Waiting, Streams}, Instance) ->
 
 started({call, #{id := RequestId} = Call}, {Id, _, #{revision := Revision}}, Waiting,
         #{instance := Instance} = OfCalls) ->
-    case erlmcp_session:take_calls(Id, 1, Instance) of
+    case erlmcp_session_call:take(Id, 1, Instance) of
         ok ->
             _ = erlmcp_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
             ok;
@@ -149,7 +149,7 @@ watched({error, Refusal}, Id, #{revision := Revision}) ->
 %% An item of a session's batch: its calls count like others, and what is neither a call nor an
 %% answer is done.
 batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
-    case erlmcp_session:take_calls(SessionId, 1, Instance) of
+    case erlmcp_session_call:take(SessionId, 1, Instance) of
         ok ->
             Item;
         {error, Refusal} ->

@@ -71,7 +71,7 @@ Hands a message of so many bytes to its session; `gone` if there is none. `Owner
 message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
     maybe
         {ok, Pid, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
-        ok ?= erlmcp_session:take_calls({sse, Id}, 1, Instance),
+        ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
         ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
         %% It was alive then, and tells what it leaves untaken.
         true ?= is_process_alive(Pid),
