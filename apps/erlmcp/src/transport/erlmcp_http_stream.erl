@@ -327,8 +327,10 @@ info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
 %% What is open ends with the token that it was opened with; its client comes back with another.
 info(_, {identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
     {closed(Closed), Stream};
-info(_, {identity, expired}, Stream) ->
-    {[{data, fin, <<>>}, stop], Stream};
+info(_, {identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
+    %% Before its client hears of it: a session has one such stream, and would still have this one.
+    ok = erlmcp_session:detach(Pid, Owner),
+    {[{data, fin, <<>>}, stop], Stream#stream{call = undefined}};
 info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
      #stream{call = {call, Pid, _, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
