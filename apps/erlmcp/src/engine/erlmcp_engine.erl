@@ -184,14 +184,15 @@ stateless(Id, Method, Params, #{headers := Headers, principal := Principal} = En
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
         ok ?= offered(Method, Revision, Catalog),
-        Client = asking(Envelope, Meta#{revision => Revision}),
+        Client = asking(Envelope, Meta#{revision => Revision, principal => Principal}),
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
-asking(#{principal := Principal} = Envelope, Known) ->
-    Client = Known#{principal => Principal, scopes => maps:get(scopes, Envelope, all)},
+%% A session has its principal's name for itself: that of a request is a part of its head.
+asking(Envelope, Known) ->
+    Client = Known#{scopes => maps:get(scopes, Envelope, all)},
     case Envelope of
         #{claims := Claims} -> Client#{claims => Claims};
         #{} -> Client
