@@ -29,8 +29,10 @@
 # docs/overload.md computes.
 #
 # At last nine principals that ask for half of what is carried, each for a ninth of that: alone,
-# beside a tenth that asks for ten times what is carried, and alone again. The quiet 99th percentile
-# is that of both times alone. The loads' figures come again as the table of docs/overload.md.
+# beside a tenth that asks for ten times what is carried, and alone again. The quiet 99th
+# percentile is that of both times alone. The tenth has 500 connections, and asks on each again
+# whatever it was told: what it could not send is what the server kept it from. The loads' figures
+# come again as the table of docs/overload.md.
 #
 # The server has one half of the cores and the load generator (bench/overload/load.go) the other, so
 # that the one cannot take what the other's figures say. With ERLMCP_PIN=no both have all of them.

@@ -19,13 +19,13 @@ func fairness(to *target, length time.Duration) {
 	carried := to.capacity(callers, length/3).rate
 	hangUp(callers)
 	fmt.Printf("  capacity: %.0f/s; the others ask for half of it\n", carried)
-	fmt.Printf("%24s %9s %9s %9s %9s %6s  %s\n", "", "offered/s", "answers/s", "p50 ms",
-		"p99 ms", "lost", "refused by code")
+	fmt.Printf("%24s %9s %9s %9s %9s %6s %6s  %s\n", "", "offered/s", "results/s", "p50 ms",
+		"p99 ms", "unsent", "lost", "refused by code")
 	line := func(name string, t *tally, length time.Duration) {
-		fmt.Printf("%24s %9.0f %9.0f %9s %9s %6d  %s\n", name,
+		fmt.Printf("%24s %9.0f %9.0f %9s %9s %6d %6d  %s\n", name,
 			float64(t.offered.Load())/length.Seconds(), rate(t, length),
 			ms(t.accepted.quantile(0.5)), ms(t.accepted.quantile(0.99)),
-			t.lost.Load()+t.unsent.Load(), t.byCode())
+			t.unsent.Load(), t.lost.Load(), t.byCode())
 		said(t)
 	}
 	var alone, beside, after tally
