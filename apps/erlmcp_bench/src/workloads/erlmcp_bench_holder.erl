@@ -1,8 +1,8 @@
 -module(erlmcp_bench_holder).
 -moduledoc """
 A process that holds things of a server open, so that it can be seen what they cost: connections,
-on which was asked once; sessions; streams of subscriptions; calls that run. What each of them is
-answered is checked when it is opened. After that the process is silent.
+on which was asked once; sessions, in which was called once; streams of subscriptions; calls that
+run. What each of them is answered is checked when it is opened. After that the process is silent.
 """.
 
 -export([start/4, opened/1, tell/1, told/1, stop/1]).
@@ -47,13 +47,15 @@ start(Kind, Target, Number, Count) ->
 plan(Kind, Target, Connections) ->
     Plan = #{target => Target, connections => Connections, timeout_ms => ?PATIENCE, loop => hold},
     case Kind of
-        session -> Plan#{era => {session, ?REVISION}};
+        session -> Plan#{era => {session, ?REVISION}, requests => [{1, sleep(0)}]};
         connection -> Plan;
         stream -> Plan#{requests => [{1, {~"subscriptions/listen",
                                           #{~"notifications" => #{~"toolsListChanged" => true}}}}]};
-        call -> Plan#{requests => [{1, {~"tools/call", #{~"name" => ~"sleep",
-                                                         ~"arguments" => #{~"ms" => ?CALL}}}}]}
+        call -> Plan#{requests => [{1, sleep(?CALL)}]}
     end.
+
+sleep(Milliseconds) ->
+    {~"tools/call", #{~"name" => ~"sleep", ~"arguments" => #{~"ms" => Milliseconds}}}.
 
 -doc "Waits until all of them are open.".
 -spec opened(holder()) -> ok | {error, term()}.
@@ -89,10 +91,20 @@ stop(Holder) ->
 %% The sessions of a holder come over one connection.
 sessions(#{way := Way} = Settings) ->
     case erlmcp_load_session:connect(erlmcp_load_target:endpoint(0, Way), Settings, 0) of
-        {ok, Socket, Sessions, State, Tag} ->
-            {ok, [#held{socket = Socket, state = State, sessions = Sessions, tag = Tag}]};
+        {ok, Socket, {_, Templates} = Sessions, State, Tag} ->
+            Held = #held{socket = Socket, state = State, sessions = Sessions, tag = Tag},
+            called([Template || {Template} <- tuple_to_list(Templates)], Held, Settings);
         {error, _} = Error ->
             Error
+    end.
+
+%% It has what sessions have that were used.
+called([], Held, _) ->
+    {ok, [Held]};
+called([Template | Templates], #held{tag = Tag} = Held, Settings) ->
+    maybe
+        {ok, Next} ?= ask(session, Template, Held, Settings),
+        called(Templates, Next#held{tag = Tag + 1}, Settings)
     end.
 
 each([], _, _, Held) ->
@@ -101,12 +113,14 @@ each([Number | Numbers], Kind, #{way := Way} = Settings, Held) ->
     Endpoint = erlmcp_load_target:endpoint(Number, Way),
     maybe
         {ok, Socket, _, State, Tag} ?= erlmcp_load_session:connect(Endpoint, Settings, 0),
-        {ok, Asked} ?= ask(Kind, #held{socket = Socket, state = State, tag = Tag}, Settings),
+        #{templates := {Template}} = Settings,
+        {ok, Asked} ?= ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag},
+                           Settings),
         each(Numbers, Kind, Settings, [Asked | Held])
     end.
 
-ask(Kind, #held{socket = Socket, state = State, tag = Tag} = Held, Settings) ->
-    #{wire := Wire, templates := {Template}, expected := [Expected]} = Settings,
+ask(Kind, Template, #held{socket = Socket, state = State, tag = Tag} = Held, Settings) ->
+    #{wire := Wire, expected := [Expected]} = Settings,
     {Bytes, Next} = Wire:request(Tag, Template, State),
     Asked = Held#held{state = Next},
     maybe
@@ -133,7 +147,7 @@ came(stream, _, _, Events) ->
         {false, false} -> nothing;
         {false, Reply} -> {error, Reply}
     end;
-came(connection, Tag, Expected, Events) ->
+came(_, Tag, Expected, Events) ->
     case lists:keyfind(reply, 1, Events) of
         {reply, Tag, Status, Body} ->
             case erlmcp_load_reply:check(Body, Status, erlmcp_load_wire:id(Tag), Expected, []) of
