@@ -261,7 +261,7 @@ commands([{headers, Status, Headers} | Commands], #plain{sent = nothing} = Plain
         #{} -> {Headers#{~"transfer-encoding" => ~"chunked"}, chunks}
     end,
     {Known, Next} = connection(Framed, Plain),
-    ok = send(head(Status, Known), Next),
+    ok = send(erlmcp_http_plain_reply:head(Status, Known), Next),
     commands(Commands, Next#plain{sent = Sent});
 commands([{data, IsFin, Data} | Commands], Plain) ->
     ok = data(IsFin, Data, Plain),
@@ -276,28 +276,18 @@ commands([{flow, _} | Commands], Plain) ->
     commands(Commands, Plain).
 
 data(_, Data, #plain{sent = length} = Plain) -> send(Data, Plain);
-data(IsFin, Data, #plain{sent = chunks} = Plain) ->
-    chunk(IsFin, Data, iolist_size(Data), Plain).
+data(IsFin, Data, #plain{sent = chunks} = Plain) -> chunk(IsFin, Data, Plain).
 
-chunk(fin, _, 0, Plain) -> send(~"0\r\n\r\n", Plain);
-chunk(nofin, _, 0, _) -> ok;
-chunk(fin, Data, Size, Plain) ->
-    send([integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n0\r\n\r\n"], Plain);
-chunk(nofin, Data, Size, Plain) ->
-    send([integer_to_binary(Size, 16), ~"\r\n", Data, ~"\r\n"], Plain).
+chunk(IsFin, Data, Plain) ->
+    case erlmcp_http_plain_reply:chunk(IsFin, Data) of
+        [] -> ok;
+        Chunk -> send(Chunk, Plain)
+    end.
 
 sent(Status, Headers, Body, Plain) ->
     {Known, Next} = connection(Headers, Plain),
-    ok = send([head(Status, Known), Body], Next),
+    ok = send([erlmcp_http_plain_reply:head(Status, Known), Body], Next),
     Next#plain{sent = all}.
-
-%% That of nearly all answers, in few parts.
-head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
-            ~"date" := Date} = Headers) when map_size(Headers) =:= 3 ->
-    [~"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ", Length,
-     ~"\r\ndate: ", Date, ~"\r\n\r\n"];
-head(Status, Headers) ->
-    cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
 
 connection(#{~"connection" := ~"close"} = Headers, Plain) ->
     {Headers, Plain#plain{closing = true}};
@@ -319,7 +309,7 @@ stopped(Reason, #plain{sent = nothing} = Plain) ->
     end,
     stopped(Reason, sent(Status, #{~"content-length" => ~"0" || Status =:= 500}, <<>>, Plain));
 stopped(Reason, #plain{sent = chunks} = Plain) ->
-    ok = chunk(fin, <<>>, 0, Plain),
+    ok = chunk(fin, <<>>, Plain),
     stopped(Reason, Plain#plain{sent = all});
 stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closing} = Plain) ->
     ok = terminate_stream(Reason, Plain),

@@ -276,23 +276,15 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
     end.
 
 %% The request stays open as a stream until its client or the server ends it.
-listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
+listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
        #stream{owner = Owner, principal = Principal, config = Config} = Stream) ->
-    #{instance := #{limits := #{subscriptions := Max} = Limits} = Instance} = Config,
-    case length(Topics) of
-        Count when Count > Max ->
-            Refusal = erlmcp_refusal:new(concurrent_limit_exceeded,
-                                         ~"too many resources in one subscription",
-                                         #{limit => Max, observed => Count}),
-            {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream};
-        _ ->
-            ok = erlmcp_subscriptions:add(Topics, Owner, Id, Principal,
-                                          erlmcp_instance:subscriptions(Instance)),
-            %% With when to come back, since those that lose their streams at once do it at once.
-            First = #{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged},
+    #{instance := Instance} = Config,
+    case erlmcp_http_listen:open(Listen, Owner, Principal, Instance) of
+        {ok, First} ->
             expire(Stream),
-            start_stream(erlmcp_sse:event(First),
-                         lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
+            start_stream(First, lasting(Stream#stream{call = {listen, Id, Topics, Closed}}));
+        {refuse, Refusal} ->
+            {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream}
     end.
 
 %% What may stay open for long keeps nothing of its request.
@@ -306,7 +298,8 @@ info(_, {notification, Bytes, Unread}, #stream{accept = json} = Stream) ->
     ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     {[], Stream};
 info(_, {notification, Bytes, Unread}, #stream{call = {call, _, _, _}} = Stream) ->
-    said(Bytes, written(fun() -> erlmcp_unread:written(byte_size(Bytes), Unread) end, Stream));
+    streamed(erlmcp_sse:event(Bytes), more,
+             written(fun() -> erlmcp_unread:written(byte_size(Bytes), Unread) end, Stream));
 info(_, {stream, Key, Event, Place}, #stream{call = {session, Pid}} = Stream) ->
     %% Handled is what came before it: that has been written.
     streamed(erlmcp_sse:event(Event), Place,
@@ -323,10 +316,10 @@ info(_, {alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
     {[], Stream#stream{full = false, unsaid = []}};
 info(_, {closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
-    {closed(Closed), Stream};
+    {erlmcp_http_listen:closed(Closed), Stream};
 %% What is open ends with the token that it was opened with; its client comes back with another.
 info(_, {identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
-    {closed(Closed), Stream};
+    {erlmcp_http_listen:closed(Closed), Stream};
 info(_, {identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
     %% Before its client hears of it: a session has one such stream, and would still have this one.
     ok = erlmcp_session:detach(Pid, Owner),
@@ -354,15 +347,6 @@ info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:late(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
-
-closed(Closed) ->
-    Messages = erlmcp_subscription:closed(Closed),
-    [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
-
-said(Bytes, #stream{streaming = true} = Stream) ->
-    {erlmcp_http_response:event(Bytes), Stream};
-said(Bytes, Stream) ->
-    start_stream(erlmcp_sse:event(Bytes), Stream).
 
 %% Who sends events is told that they are written, and sends no more than a few ahead.
 written(Written, #stream{full = true, unsaid = Unsaid} = Stream) ->

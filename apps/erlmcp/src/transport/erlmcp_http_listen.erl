@@ -1,0 +1,33 @@
+-module(erlmcp_http_listen).
+-moduledoc """
+A `subscriptions/listen` on HTTP: a request whose answer is a stream, from the acknowledgement of
+what is listened to until its client or the server ends it.
+
+Source: specification 2026-07-28, "Subscriptions".
+""".
+
+-export([open/4, closed/1]).
+
+-doc "Subscribes the owner, and gives the first event of the stream; or refuses it.".
+-spec open(#{id := erlmcp_message:id(), topics := [erlmcp_engine:topic()],
+             acknowledged := iodata(), _ => _},
+           erlmcp_call:owner(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+    {ok, First :: iodata()} | {refuse, erlmcp_refusal:refusal()}.
+open(#{topics := Topics}, _, _, #{limits := #{subscriptions := Max}}) when
+    length(Topics) > Max
+->
+    {refuse, erlmcp_refusal:new(concurrent_limit_exceeded,
+                                ~"too many resources in one subscription",
+                                #{limit => Max, observed => length(Topics)})};
+open(#{id := Id, topics := Topics, acknowledged := Acknowledged}, Owner, Principal,
+     #{limits := Limits} = Instance) ->
+    ok = erlmcp_subscriptions:add(Topics, Owner, Id, Principal,
+                                  erlmcp_instance:subscriptions(Instance)),
+    %% With when to come back, since those that lose their streams at once do it at once.
+    {ok, erlmcp_sse:event(#{retry => erlmcp_streams:retry_ms(Limits), data => Acknowledged})}.
+
+-doc "The end of the stream, which tells its client of it.".
+-spec closed(Closed :: term()) -> cowboy_stream:commands().
+closed(Closed) ->
+    Messages = erlmcp_subscription:closed(Closed),
+    [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
