@@ -14,9 +14,10 @@
 #   python                uvicorn with uvloop and httptools, a worker a core (sessions: one worker)
 #   nginx                 `return 200` with the bytes that ours answers: the machine's ceiling
 #
-# All answer in JSON. Ours is `erlmcp serve` as it is. Answers are looked at before a server is
-# measured, and their status and size are checked while it is. Connections are in use for a second
-# before what they do counts. CPU time is what the system says of the server's processes.
+# All answer in JSON. Ours is `erlmcp serve` as it is, with an echo that says it is quick. Answers
+# are looked at before a server is measured, and their status and size are checked while it is.
+# Connections are in use for a second before what they do counts. CPU time is what the system says
+# of the server's processes.
 #
 # The results are in bench/results/peers, and a table of them is printed. Those of three rounds or
 # more go into bench/baselines, of which docs/performance.md is made. They have to be of one commit:

@@ -107,6 +107,8 @@ said() ->
      ~"looked at before its server is measured, and then the status and the size of all. What is\n",
      ~"counted begins when the connections were in use for a second; wrk's percentiles are of\n",
      ~"the whole time. Requests that a server refused are no requests here.\n\n",
+     ~"- erlmcp: `erlmcp serve` as it is, and over TLS `erlmcp:start_server/1` with a\n",
+     ~"  certificate. Its `echo` says that it is [quick](tools.md#quick-handlers).\n",
      [[~"- `", Name, ~"`: ", Is, ~"\n"] || {Name, Is} <- servers()]].
 
 measured(Measured) ->
