@@ -76,17 +76,22 @@ quick_echo(#{~"text" := Text}, _) -> Text.
 %% While somebody has the only place.
 refused(Target) ->
     {Client, Sleepers} = until_refused(connect(http, stateless, Target), [], Target),
-    Figure = figure(Client, asks(echo, stateless), 429, Target),
+    Figure = figure(Client, proxied(), 429, Target),
     ok = lists:foreach(fun close/1, Sleepers),
     Figure.
 
 %% One who is to sleep may find the place taken, by who looks whether it is.
 until_refused(Client, Sleepers, Target) ->
     Sleeper = sent(asks({sleep, ?TIMEOUT_MS}, stateless), connect(http, stateless, Target)),
-    case ask(asks(echo, stateless), Client) of
+    case ask(proxied(), Client) of
         {429, Next} -> {Next, [Sleeper | Sleepers]};
         {200, Next} -> until_refused(Next, [Sleeper | Sleepers], Target)
     end.
+
+%% Who asks again at once is kept waiting, but not behind a proxy.
+proxied() ->
+    #{headers := Headers} = Message = asks(echo, stateless),
+    Message#{headers := [{~"via", ~"1.1 proxy"} | Headers]}.
 
 figure(Client, Message, Status, Target) ->
     Nothing = lists:min([read(Target, fun() -> ok end) || _ <- lists:seq(1, ?GOES)]),
