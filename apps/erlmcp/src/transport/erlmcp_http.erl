@@ -35,6 +35,7 @@ child_specs(Ref, Given, Instance) ->
     _ = erlmcp_shared:put(Ref, {Ref, maps:merge(Cowboy, Settings)}),
     Spec = ranch:child_spec(Ref, Transport,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
+                              num_acceptors => erlmcp_listener:acceptors(),
                               num_conns_sups => 1,
                               handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor,

@@ -6,7 +6,7 @@ And what its sockets have in common: how many connections wait to be accepted, a
 that does not read is waited for.
 """.
 
--export([child_spec/2, hard_stop/1, start_link/2, socket_options/2, backlog/0]).
+-export([child_spec/2, hard_stop/1, start_link/2, socket_options/2, backlog/0, acceptors/0]).
 -export([start_connection/1]).
 
 %% Milliseconds between two looks at the port, and how many.
@@ -17,6 +17,8 @@ that does not read is waited for.
 %% Connections that wait to be accepted, as many as Linux lets them by itself. What comes when they
 %% are full is dropped, and its client asks again after a second.
 -define(BACKLOG, 4096).
+%% Each accepts one connection when it is its turn among all processes that have something to do.
+-define(ACCEPTORS, 100).
 
 -doc "The child specification of a listener, from ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
@@ -36,6 +38,10 @@ hard_stop(Connections) ->
 -doc "How many connections may wait to be accepted, where the system allows that.".
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
+
+-doc "How many processes of a listener accept connections.".
+-spec acceptors() -> pos_integer().
+acceptors() -> ?ACCEPTORS.
 
 -doc """
 The socket options of a listener with these options: its address, and those by which a client that

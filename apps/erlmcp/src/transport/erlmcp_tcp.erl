@@ -34,6 +34,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                      | erlmcp_listener:socket_options(Options, SendTimeout)],
     Spec = ranch:child_spec(Ref, erlmcp_tcp_accept,
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
+                              num_acceptors => erlmcp_listener:acceptors(),
                               num_conns_sups => 1, socket_opts => SocketOptions},
                             ?MODULE, {maps:get(principal, Options, anonymous), Key}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
