@@ -74,11 +74,20 @@ message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
         ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
         ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
         %% It was alive then, and tells what it leaves untaken.
-        true ?= is_process_alive(Pid),
+        true ?= is_process_alive(Pid) orelse is_taken(Owner),
         ok
     else
         {error, _} = Error -> Error;
         _ -> gone
+    end.
+
+%% It may have taken it, and have ended of it since. Whoever asked hears of that as always.
+is_taken({Pid, Tag}) when Pid =:= self() ->
+    receive
+        {Tag, taken} = Taken ->
+            Pid ! Taken,
+            true
+    after 0 -> false
     end.
 
 -doc "The stream has written what it was sent.".

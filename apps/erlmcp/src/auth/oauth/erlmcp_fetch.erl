@@ -112,10 +112,17 @@ connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
     maybe
         {ok, Options} ?= connection(Scheme, Address, Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
-        try answered(Connection, Method, Target, Headers, Body, Settings)
+        Answered = try answered(Connection, Method, Target, Headers, Body, Settings)
         after
             gun:close(Connection),
             gun:flush(Connection)
+        end,
+        case Answered of
+            %% It was over before it could be asked why, and nothing was sent on it.
+            {error, {connect, noproc}} ->
+                connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings);
+            _ ->
+                Answered
         end
     else
         {error, Reason} -> {error, {connect, Reason}}
