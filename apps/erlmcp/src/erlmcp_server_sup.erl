@@ -10,6 +10,13 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 -export([start_link/2, publisher/1, listeners/1, drain/3]).
 -export([init/1]).
 
+%% Milliseconds between two sweeps of the tasks. An expired one is not found before either.
+-define(TASKS, 10_000).
+%% Of the sessions, at least and at most; otherwise a part of their idle time.
+-define(LEAST, 10).
+-define(MOST, 30_000).
+-define(PART, 4).
+
 -doc "Starts a server with these settings and the catalog that they amount to.".
 -spec start_link(erlmcp_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
@@ -89,13 +96,21 @@ init(Given) ->
                                         [Instance, fun() -> Catalog end]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
-           #{id => session_keeper, start => {erlmcp_session_keeper, start_link, [Instance]}},
+           sweeper(session_keeper, idle_sweep_ms(Limits), fun erlmcp_instance:delete_idle/1,
+                   Instance),
            #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
              type => supervisor},
-           #{id => task_sweeper, start => {erlmcp_task_sweeper, start_link, [Instance]}}]
+           sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
           ++ [#{id => keeper, start => {erlmcp_subscription_keeper, start_link, [Instance]}}]}}.
+
+sweeper(Id, Milliseconds, Sweep, Instance) ->
+    #{id => Id, start => {erlmcp_sweeper, start_link, [Milliseconds, Sweep, Instance]}}.
+
+%% A session that is over is not found; when it is swept, another has its place.
+idle_sweep_ms(#{session_idle_ms := Idle}) ->
+    min(?MOST, max(?LEAST, Idle div ?PART)).
 
 %% After the listeners: they end before them.
 sse_sessions(Listen, Instance) ->

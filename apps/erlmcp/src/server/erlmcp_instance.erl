@@ -14,7 +14,8 @@ it has not taken yet.
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
--export([take_session/2, attend_session/2, session/2, missed/3, delete_unattended/2]).
+-export([take_session/2, attend_session/2, session/2, missed/3]).
+-export([delete_idle/1, delete_unattended/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
@@ -141,6 +142,11 @@ note(Id, List, Sessions) ->
                                        [{'=:=', {'band', '$4', Bit}, 0}],
                                        [{{Id, none, '$1', '$2', '$3', {'bor', '$4', Bit}}}]}]),
     ok.
+
+-doc "Deletes the sessions without a process that were not used for `session_idle_ms`.".
+-spec delete_idle(instance()) -> ok.
+delete_idle(#{limits := #{session_idle_ms := Idle}} = Instance) ->
+    delete_unattended(Idle, Instance).
 
 -doc """
 Deletes the sessions without a process that were not used for so many milliseconds; `0` is all of

@@ -7,7 +7,7 @@ connections (`m:erlmcp_streams`). Requests do not pass through it, nor do the an
 say nothing before.
 
 It ends on DELETE, and when the session was unused for `session_idle_ms`; a session without a
-process is ended then by `m:erlmcp_session_keeper`.
+process is ended then by an `m:erlmcp_sweeper`.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 """.

@@ -185,8 +185,8 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     end.
 
 -doc """
-Ends the tasks whose keepers were killed, and could not do it themselves. Their clients may wait to
-be told.
+Ends the tasks whose keepers were killed, and could not do it themselves: their clients may wait to
+be told. Has the store forget what has expired.
 """.
 -spec sweep(erlmcp_instance:of_calls()) -> ok.
 sweep(#{tasks := {Store, Keepers}} = Instance) ->
@@ -198,7 +198,8 @@ sweep(#{tasks := {Store, Keepers}} = Instance) ->
         end,
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
         ok = delete_keeper(Id, Instance)
-    end, Killed).
+    end, Killed),
+    erlmcp_task_store:sweep(erlang:system_time(millisecond), Store).
 
 -doc "The keeper of a task that runs here.".
 -spec keeper(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
