@@ -124,7 +124,8 @@ requests with 1077, ends its open subscriptions, and waits for the calls and tas
 milliseconds at most. Calls that have not answered then are ended, and their clients told so
 (1077); `calls` says how many, `tasks` how many tasks run still. Returns as soon as nothing runs.
 
-The server stays there and refuses: stop it, or let its supervisor do so.
+The server stays there and refuses: stop it, or let its supervisor do so. `not_found` is also what
+is said of a server that was stopped meanwhile.
 
 ## Examples
 
@@ -140,7 +141,7 @@ ok
     {ok, #{calls := non_neg_integer(), tasks := non_neg_integer()}} | {error, not_found}.
 drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
     case erlmcp_registry:whereis(Server) of
-        {ok, Pid, Instance} -> {ok, erlmcp_server_sup:drain(Pid, Instance, Milliseconds)};
+        {ok, Pid, Instance} -> erlmcp_server_sup:drain(Pid, Instance, Milliseconds);
         error -> {error, not_found}
     end.
 

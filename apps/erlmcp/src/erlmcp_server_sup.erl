@@ -41,10 +41,20 @@ listener_ids(Supervisor) ->
 
 -doc "Takes a server out of service; see `erlmcp:drain/2`.".
 -spec drain(pid(), erlmcp_instance:instance(), Milliseconds :: non_neg_integer()) ->
-    erlmcp_drain:drained().
+    {ok, erlmcp_drain:drained()} | {error, not_found}.
 drain(Supervisor, Instance, Milliseconds) ->
-    OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
-    erlmcp_drain:drain(Instance, OfRanch, Milliseconds).
+    try
+        OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
+        {ok, erlmcp_drain:drain(Instance, OfRanch, Milliseconds)}
+    catch
+        Class:Reason:Stack ->
+            %% What a drain looks at ends with the server; one that is ending answers nobody.
+            try supervisor:count_children(Supervisor) of
+                _ -> erlang:raise(Class, Reason, Stack)
+            catch
+                exit:_ -> {error, not_found}
+            end
+    end.
 
 address({_, stdio, _}) ->
     [#{transport => stdio}];

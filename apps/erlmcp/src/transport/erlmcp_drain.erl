@@ -19,7 +19,7 @@ their clients told so. At last the sessions end, and with them their streams.
 
 -doc """
 Drains an instance with these listeners: within so many milliseconds, and two seconds at most for
-the last words of what was ended.
+the last words of what was ended. Crashes if the server is stopped meanwhile.
 """.
 -spec drain(erlmcp_instance:instance(), [Listener :: ranch:ref()],
             Milliseconds :: non_neg_integer()) -> drained().
@@ -40,9 +40,13 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
 
+%% In the order in which work goes on: from waiting to running, from there to a task. All three are
+%% read each time: the tasks' supervisor ends with the server, the gate's numbers stay.
 rests(#{gate := Gate} = Instance) ->
-    erlmcp_gate:held(Gate, in_flight) =:= 0 andalso erlmcp_gate:held(Gate, waiting) =:= 0
-        andalso erlmcp_task_sup:count(Instance) =:= 0.
+    Waiting = erlmcp_gate:held(Gate, waiting),
+    Running = erlmcp_gate:held(Gate, in_flight),
+    Tasks = erlmcp_task_sup:count(Instance),
+    {Waiting, Running, Tasks} =:= {0, 0, 0}.
 
 %% Who started the call hears of it, and answers its client.
 end_calls(Calls) ->

@@ -9,7 +9,7 @@ and on each transport.
 -export([nothing_runs/1, running_calls_are_answered/1, new_requests_are_refused/1,
          no_connections_are_taken/1, late_calls_are_ended/1, subscriptions_end_with_their_result/1,
          sessions_end_with_their_streams/1, tasks_are_waited_for/1, cancelling_goes_on/1,
-         a_drained_server_stops/1, no_such_server/1]).
+         a_drained_server_stops/1, a_server_stops_while_it_is_drained/1, no_such_server/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, initialize/2, start_call/4, running/0, finish/2,
                            response/1]).
@@ -22,7 +22,8 @@ suite() ->
 all() ->
     [nothing_runs, running_calls_are_answered, new_requests_are_refused, no_connections_are_taken,
      late_calls_are_ended, subscriptions_end_with_their_result, sessions_end_with_their_streams,
-     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops, no_such_server].
+     tasks_are_waited_for, cancelling_goes_on, a_drained_server_stops,
+     a_server_stops_while_it_is_drained, no_such_server].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -181,19 +182,25 @@ last_chunk(Socket) ->
     end.
 
 tasks_are_waited_for(_) ->
-    Self = self(),
-    Tool = #{name => ~"long", task => optional,
-             handler => fun(_, _) -> Self ! {runs, self()}, receive go -> ~"done" end end},
-    #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [Tool]}),
-    Session = initialize(Server, ~"2025-11-25"),
-    #{messages := [#{~"result" := #{~"task" := #{}}}]} =
-        call(Server, ~"tools/call", #{name => ~"long", task => #{}}, #{session => Session}),
-    Call = receive {runs, Running} -> Running end,
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{tools => [long()]}),
+    Call = task(Server),
     {ok, #{calls := 0, tasks := 1}} = erlmcp:drain(Pid, 20),
     Drain = draining(Server, ?LONG),
     Call ! go,
     #{calls := 0, tasks := 0} = drained(Drain),
     erlmcp_test_http:stop(Server).
+
+long() ->
+    Self = self(),
+    #{name => ~"long", task => optional,
+      handler => fun(_, _) -> Self ! {runs, self()}, receive go -> ~"done" end end}.
+
+%% One that runs, in its call's process.
+task(Server) ->
+    Session = initialize(Server, ~"2025-11-25"),
+    #{messages := [#{~"result" := #{~"task" := #{}}}]} =
+        call(Server, ~"tools/call", #{name => ~"long", task => #{}}, #{session => Session}),
+    receive {runs, Call} -> Call end.
 
 %% What is no request is taken: a client may still end what it waits for.
 cancelling_goes_on(Config) ->
@@ -215,6 +222,22 @@ a_drained_server_stops(Config) ->
     #{status := 200} = call(Server, ~"tools/list", #{}),
     {ok, _} = erlmcp:drain(Pid, ?LONG),
     ok = erlmcp:stop_server(Pid).
+
+%% Who drains what somebody else stops hears that it is gone, whatever ran there.
+a_server_stops_while_it_is_drained(Config) ->
+    Server = server(Config),
+    _ = calls(Server),
+    ok = stopped_while_drained(Server),
+    Other = erlmcp_test_http:start(#{tools => [long()]}),
+    _ = task(Other),
+    ok = stopped_while_drained(Other).
+
+stopped_while_drained(#{pid := Pid} = Server) ->
+    {_, Monitor} = spawn_monitor(fun() -> exit(erlmcp:drain(Pid, ?LONG)) end),
+    begun(Server),
+    ok = erlmcp:stop_server(Pid),
+    receive {'DOWN', Monitor, _, _, Said} -> {error, not_found} = Said end,
+    ok.
 
 no_such_server(_) ->
     {error, not_found} = erlmcp:drain(nobody, ?LONG).
