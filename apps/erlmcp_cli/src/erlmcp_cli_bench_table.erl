@@ -47,9 +47,9 @@ said(#{benchmark := memory, holds := Kind, transport := Transport, connections :
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
      number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"];
-said(#{benchmark := stages, transport := Transport, connections := Connections}) ->
-    ["stages: of a request on ", atom_to_binary(Transport), ", ", number(Connections),
-     " connections"];
+said(#{benchmark := stages, transport := Transport, connections := Connections} = Workload) ->
+    ["stages: of a ", ["quick " || is_map_key(quick, Workload)], "request on ",
+     atom_to_binary(Transport), ", ", number(Connections), " connections"];
 said(#{benchmark := growth, grows := What, base := Base}) ->
     ["growth: a request with ", number(Base), " ", atom_to_binary(What), ", and with ten times as "
      "many"].

@@ -27,11 +27,13 @@ stages_said() ->
      ~"medians, the whole is the operating system's, and `read` and `frame` are what is left\n",
      ~"of it.\n"].
 
-stages(#{~"transport" := Transport, ~"connections" := Connections} = Workload) ->
+stages(#{~"workload_id" := Id, ~"transport" := Transport,
+         ~"connections" := Connections} = Workload) ->
+    Quick = [~"quick " || {ok, #{quick := true}} <- [erlmcp_bench_workloads:find(Id)]],
     #{~"cpu_us_per_msg" := Cpu, ~"reductions_per_msg" := Reductions,
       ~"checks_percent" := Checks} = Medians = medians(Workload),
-    [~"\nA call of the tool `echo` on `", Transport, ~"`, stateless, ", number(Connections),
-     ~" connections:\n\n",
+    [~"\nA call of the ", Quick, ~"tool `echo` on `", Transport, ~"`, stateless, ",
+     number(Connections), ~" connections:\n\n",
      ~"| stage | | µs | % | reductions |\n| --- | --- | ---: | ---: | ---: |\n",
      [row(atom_to_binary(Stage), What, Us, 100 * Us / Cpu, Own)
       || {Stage, What, Us, Own} <- erlmcp_bench_stages:rows(Medians)],

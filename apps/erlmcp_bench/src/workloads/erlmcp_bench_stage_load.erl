@@ -10,7 +10,7 @@ whole, and what functions of it take.
 
 -type plan() :: #{
     transport := http1 | tcp, connections := pos_integer(), payload_bytes := non_neg_integer(),
-    measure_ms := pos_integer()
+    handler := module(), measure_ms := pos_integer()
 }.
 -doc """
 Of one request, or of one write: microseconds of the processor, those of them in which processes
@@ -41,7 +41,7 @@ again, on a connection of its own.
 """.
 -spec whole(plan()) -> {ok, whole()} | {error, term()}.
 whole(#{measure_ms := Milliseconds} = Plan) ->
-    with_server(#{}, fun(Target) ->
+    with_server(Plan, #{}, fun(Target) ->
         maybe
             {ok, #{received := Received, answered := Answered} = Whole} ?=
                 taken(Target, load(Plan), Milliseconds),
@@ -123,7 +123,7 @@ a request calls the function; of the reductions the mean.
     {ok, #{mfa() => float()}} | {error, term()}.
 metered(Unit, Functions, #{measure_ms := Milliseconds} = Plan) ->
     Prepare = {erlmcp_bench_meter, install, [Unit, Functions]},
-    with_server(#{prepare => Prepare}, fun(Target) ->
+    with_server(Plan, #{prepare => Prepare}, fun(Target) ->
         under_load(Target, load(Plan), Milliseconds, fun(Load, Time) ->
             {Earlier, Before} = readings(Target, Load),
             receive after Time -> ok end,
@@ -151,9 +151,10 @@ per_request(Unit, Entries, Known, Requests) ->
     end,
     Each * erlmcp_bench_histogram:count(Histogram) / Requests.
 
-with_server(More, Measure) ->
+with_server(#{handler := Handler}, More, Measure) ->
+    Server = #{handler => Handler, listen => [{http, #{port => 0}}, {tcp, #{port => 0}}]},
     maybe
-        {ok, Target} ?= erlmcp_bench_target:start(More#{flags => ?FLAGS}),
+        {ok, Target} ?= erlmcp_bench_target:start(More#{flags => ?FLAGS, server => Server}),
         try
             Measure(Target)
         after

@@ -20,7 +20,7 @@ one did.
 -behaviour(erlmcp_bench_run).
 
 -export([measured/2]).
--export([stages/0, checks/0, rows/1]).
+-export([stages/0, checks/0, rows/1, plan/2]).
 
 %% Measurements of a workload.
 -define(PARTS, 3).
@@ -40,8 +40,9 @@ stages() ->
        {erlmcp_gate, await, 2}, {erlmcp_gate, leave, 1}]},
      {dispatch, ~"the engine: era, `_meta`, headers, method, definition",
       [{erlmcp_engine, handle, 4}]},
-     {call, ~"the call's process: its start, deadline and answer",
-      [{erlmcp_call, start, 2}, {erlmcp_call, start, 3}, {erlmcp_call, run_linked, 3}]},
+     {call, ~"the call: its process, if it is not quick, its deadline and answer",
+      [{erlmcp_call, start, 2}, {erlmcp_call, start, 3}, {erlmcp_call, run_linked, 3},
+       {erlmcp_quick, run, 2}]},
      {validate, ~"arguments and structured content, by the tool's schemas",
       [{erlmcp_tool_schema, check_arguments, 3}, {erlmcp_tool_schema, check_result, 3}]},
      {handle, ~"the tool itself", [{erlmcp_bench_fixture, call_tool, 3}]},
@@ -70,12 +71,10 @@ field(Stage, Unit) ->
 -doc "`duration_s` is that of each of the three measurements.".
 -spec measured(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
     erlmcp_bench_run:measured().
-measured(#{id := Id, transport := Transport, connections := Own, payload_bytes := Bytes} = Workload,
-         Options) ->
-    {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
-    Connections = maps:get(connections, Options, Own),
-    Plan = #{transport => Transport, connections => Connections, payload_bytes => Bytes,
-             measure_ms => max(1, ceil(Seconds * 1_000))},
+measured(#{id := Id, connections := Own} = Workload, Options) ->
+    {_, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
+    #{transport := Transport, connections := Connections, payload_bytes := Bytes} = Plan =
+        plan(Workload, Options),
     OnPart = erlmcp_bench_run:on_part(Options),
     Outcome = maybe
         {ok, Whole} ?= erlmcp_bench_stage_load:whole(Plan),
@@ -90,6 +89,18 @@ measured(#{id := Id, transport := Transport, connections := Own, payload_bytes :
         {ok, maps:merge(Base, fields(Whole, Times, Reductions)), []}
     end,
     erlmcp_bench_run:measured(Outcome, {Id, Options}).
+
+-doc "The server of a workload, and what is asked of it.".
+-spec plan(erlmcp_bench_workloads:workload(), erlmcp_bench_run:options()) ->
+    erlmcp_bench_stage_load:plan().
+plan(#{transport := Transport, connections := Own, payload_bytes := Bytes} = Workload, Options) ->
+    {Seconds, _} = erlmcp_bench_run:seconds(Workload, Options),
+    #{transport => Transport, connections => maps:get(connections, Options, Own),
+      payload_bytes => Bytes, handler => handler(Workload),
+      measure_ms => max(1, ceil(Seconds * 1_000))}.
+
+handler(#{quick := true}) -> erlmcp_bench_quick_fixture;
+handler(_) -> erlmcp_bench_fixture.
 
 functions(Stages) ->
     lists:append([Functions || {_, _, Functions} <- Stages]).

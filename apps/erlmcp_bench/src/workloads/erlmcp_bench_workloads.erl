@@ -27,7 +27,8 @@ Beside `id` and `benchmark`:
   when it is due; `held`: as many connections as there can be, each of which asks now and then;
   `opened`: connections that are opened as fast as they can be, and asked once;
 - memory has what it `holds`, and `connections` of that, each idle but for running calls;
-- `stages` are those of one request; `growth` says what there is more of (`grows`), and how much
+- `stages` are those of one request, of a tool that says it is `quick` or of one that does not;
+  `growth` says what there is more of (`grows`), and how much
   there is of it before (`base`).
 """.
 -type workload() :: #{
@@ -44,6 +45,7 @@ Beside `id` and `benchmark`:
     load_percent => 1..100,
     varies => schedulers | nodes | connections | payload_bytes | offered_percent,
     points => [pos_integer(), ...],
+    quick => true,
     %% of what there is ten times as much
     grows => tools | sessions | connections, base => pos_integer(),
     %% requests a second, once it was found out
@@ -105,7 +107,8 @@ of_benchmark(scaling) ->
      scaling(~"scaling_payload", payload_bytes, [16, 256, 4_096, 65_536, 1_048_576]),
      scaling(~"overload", offered_percent, [25, 50, 75, 100, 150, 200, 400])];
 of_benchmark(stages) ->
-    [stages(~"stages_http1_echo", http1), stages(~"stages_tcp_echo", tcp)];
+    [stages(~"stages_http1_echo", http1), quick_stages(~"stages_http1_quick", http1),
+     stages(~"stages_tcp_echo", tcp), quick_stages(~"stages_tcp_quick", tcp)];
 of_benchmark(growth) ->
     [growth(~"growth_tools", tools, 20), growth(~"growth_sessions", sessions, 128),
      growth(~"growth_connections", connections, 64)];
@@ -150,7 +153,10 @@ scaling(Id, Varies, Points) ->
 
 stages(Id, Transport) ->
     #{id => Id, benchmark => stages, transport => Transport, connections => 64, payload_bytes => 64,
-      duration_s => 5, marks => []}.
+      duration_s => 2, marks => []}.
+
+quick_stages(Id, Transport) ->
+    (stages(Id, Transport))#{quick => true}.
 
 growth(Id, What, Base) ->
     #{id => Id, benchmark => growth, grows => What, base => Base, duration_s => 2, marks => []}.

@@ -2,15 +2,15 @@
 -moduledoc "What the stages of a request take, and whether it takes more beside more.".
 
 -export([suite/0, all/0]).
--export([every_stage_is_measured/1, stages_are_a_page/1, ten_times_as_much_is_compared/1,
-         a_function_that_is_not_there_is_named/1]).
+-export([every_stage_is_measured/1, a_quick_call_has_no_process/1, stages_are_a_page/1,
+         ten_times_as_much_is_compared/1, a_function_that_is_not_there_is_named/1]).
 
 suite() ->
     [{timetrap, {minutes, 5}}].
 
 all() ->
-    [every_stage_is_measured, stages_are_a_page, ten_times_as_much_is_compared,
-     a_function_that_is_not_there_is_named].
+    [every_stage_is_measured, a_quick_call_has_no_process, stages_are_a_page,
+     ten_times_as_much_is_compared, a_function_that_is_not_there_is_named].
 
 every_stage_is_measured(_) ->
     {ok, [#{~"reductions_per_msg" := All, ~"sample_count" := Count} = Result]} =
@@ -26,6 +26,16 @@ every_stage_is_measured(_) ->
     %% What is in no other row is in `frame`.
     true = lists:sum([Reductions || {_, _, _, Reductions} <- Rows]) > All - 1.
 
+a_quick_call_has_no_process(_) ->
+    Functions = [{erlmcp_quick, run, 2}, {erlmcp_call, run_linked, 3}],
+    [begin
+        {ok, Workload} = erlmcp_bench_workloads:find(Id),
+        Plan = erlmcp_bench_stages:plan(Workload, #{duration_s => 0.1, connections => 4}),
+        {ok, Taken} = erlmcp_bench_stage_load:metered(reductions, Functions, Plan),
+        true = [map_get(Function, Taken) > 40 || Function <- Functions] =:= Ran
+    end || {Id, Ran} <- [{stages_http1_echo, [false, true]}, {stages_http1_quick, [true, false]},
+                         {stages_tcp_quick, [true, false]}]].
+
 stages_are_a_page(_) ->
     Figures = #{~"cpu_us_per_msg" => 50, ~"reductions_per_msg" => 1_200, ~"checks_percent" => 6.5,
                 ~"stage_decode_us_per_msg" => 5, ~"stage_decode_reductions_per_msg" => 370},
@@ -33,6 +43,9 @@ stages_are_a_page(_) ->
     [_] = found(Page, "^\\| `decode` \\| JSON to terms \\| 5 \\| 10 \\| 370 \\|$"),
     [_] = found(Page, "^\\| `all` \\|  \\| 50 \\| 100 \\| 1,200 \\|$"),
     [_] = found(Page, "are 6.5 % of it; the goal is less than 25 %: reached\\.$"),
+    [_] = found(Page, "^A call of the tool `echo` on `http1`, stateless, 64 connections:$"),
+    Quick = page([workload(~"stages_http1_quick", ~"stages", Figures)]),
+    [_] = found(Quick, "^A call of the quick tool `echo` on `http1`, stateless, 64 connections:$"),
     [] = found(Page, "Ten times as much"),
     [_] = found(page([workload(~"stages_http1_echo", ~"stages",
                                Figures#{~"checks_percent" := 25})]), "\\*\\*not reached\\*\\*"),
@@ -69,5 +82,6 @@ ten_times_as_much_is_compared(_) ->
 
 a_function_that_is_not_there_is_named(_) ->
     Missing = {erlmcp_json, decode, 17},
-    Plan = #{transport => http1, connections => 1, payload_bytes => 1, measure_ms => 1},
+    Plan = #{transport => http1, connections => 1, payload_bytes => 1, measure_ms => 1,
+             handler => erlmcp_bench_fixture},
     {error, {no_function, Missing}} = erlmcp_bench_stage_load:metered(reductions, [Missing], Plan).
