@@ -17,8 +17,9 @@ Source: specification 2026-07-28, "Transports / stdio".
     envelope := erlmcp_engine:envelope(),
     flow := erlmcp_entrance:flow(),
     framing := erlmcp_line:state() | events,
-    %% reductions of the process when it had what it works on now
-    since := non_neg_integer(),
+    %% reductions of the process when it had the lines that it works on now; one alone is no work
+    %% that others wait for
+    since := non_neg_integer() | none,
     session := erlmcp_engine:session() | none,
     %% of the connection itself, at the server's gate
     places := [erlmcp_gate:ticket()],
@@ -52,7 +53,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
       flow => erlmcp_entrance:flow(Principal, Address),
-      framing => Framing, since => 0, session => none, places => [],
+      framing => Framing, since => none, session => none, places => [],
       watched => #{}, calls => erlmcp_calls:new(Instance), room => true}.
 
 -doc "The connection with its places at the server's gate, which it leaves when it is closed.".
@@ -68,8 +69,7 @@ What arrived. Gives all that is ready to be written, as one piece, and whether a
     {started | unfinished | complete, iodata(), connection()}.
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
-    {reductions, Since} = process_info(self(), reductions),
-    {Out, Next} = lines(Lines, Connection#{framing := Rest, since := Since}),
+    {Out, Next} = lines(Lines, Connection#{framing := Rest}),
     Input = case erlmcp_line:is_partial(Rest) of
         false -> complete;
         true when Lines =:= [] -> unfinished;
@@ -96,12 +96,14 @@ end_of_input(#{framing := Framing} = Connection) ->
     ok = unwatch(Next),
     {[Out, Ends], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
 
+lines([Line], Connection) ->
+    line(Line, Connection);
+lines([], Connection) ->
+    {[], Connection};
 lines(Lines, Connection) ->
-    {Out, #{room := Room} = Next} = lines(Lines, give_way, {[], 0}, Connection),
-    {Out, case Room of
-        true -> Next;
-        false -> Next#{room := true}
-    end}.
+    {reductions, Since} = process_info(self(), reductions),
+    {Out, Next} = lines(Lines, give_way, {[], 0}, Connection#{since := Since}),
+    {Out, Next#{since := none, room := true}}.
 
 lines([], _, {Out, _}, Connection) ->
     {lists:reverse(Out), Connection};
@@ -244,11 +246,16 @@ effects([accepted | Effects], Out, Connection) ->
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
-    {reductions, Now} = process_info(self(), reductions),
-    case Now - Since > ?TURN orelse busy(Connection) of
+    case busy(Connection) orelse has_had_turn(Since) of
         false -> erlmcp_quick:run(Call, erlmcp_instance:of_calls(Instance));
         true -> start
     end.
+
+has_had_turn(none) ->
+    false;
+has_had_turn(Since) ->
+    {reductions, Now} = process_info(self(), reductions),
+    Now - Since > ?TURN.
 
 subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
     #{session := {Topics, Closed}} = Watched,
