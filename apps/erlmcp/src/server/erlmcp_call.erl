@@ -118,8 +118,14 @@ run(Call, Owner, Instance) ->
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
 
+%% For another process: in one binary.
 admitted(#{context := Context} = Call, Owner, Instance) ->
-    answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end).
+    case answered(Call, Instance, fun() -> outcome(Call, Context, Owner, Instance) end) of
+        {reply, Status, Message} when is_list(Message) ->
+            {reply, Status, iolist_to_binary(Message)};
+        Reply ->
+            Reply
+    end.
 
 -doc """
 The answer of a call to what a fun gives: with the bounds of answers, an incident where it fails,
@@ -176,13 +182,13 @@ refused(Refusal, Id, Revision) ->
 message(Result, task) -> Result;
 message(Result, Id) -> erlmcp_message:result(Id, Result).
 
-%% In one binary already here: what is wrong with a result shows while its call can still fail.
+%% What is wrong with a result has shown when its size was asked, while its call could still fail.
 %% Nobody waits for the answer of a task; its keeper stores what it is.
 encoded(Message, task) ->
     Bytes = iolist_to_binary(Message),
     {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
 encoded(Message, _) ->
-    {reply, 200, iolist_to_binary(Message)}.
+    {reply, 200, Message}.
 
 answer({error, Refusal}, task, _) ->
     {reply, error, Refusal};

@@ -81,13 +81,18 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
     {Answer, erlmcp_call:said()}.
 
 answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched, Instance) ->
-    Context = (erlmcp_rounds:reporting(Given, {self(), quick}, Instance))#{deadline => Deadline},
+    Context = context(Given, Deadline, Instance),
     try
         erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context, Watched) end)
     catch
         %% This is not its process to end.
         exit:shutdown -> erlmcp_call:died(shutdown, Id, Revision, Instance)
     end.
+
+context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
+    Given#{owner => {self(), quick}, deadline => Deadline};
+context(Given, Deadline, Instance) ->
+    erlmcp_rounds:reporting(Given#{deadline => Deadline}, {self(), quick}, Instance).
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.
@@ -111,12 +116,13 @@ something: `Waiting` is the connection that waits for it.
 -spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_message:id(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, Id, Waiting, #{id := Session, instance := Instance} = Known) ->
+    Answer = iolist_to_binary(Bytes),
     %% One more than there may be, where they are all taken: it is over already.
     ok = erlmcp_instance:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, call, [Id], none, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) -> erlmcp_call:report(Owner, Message) end, Said),
-            {Status, Bytes}
+            {Status, Answer}
         end)
     end),
     ok.
