@@ -115,17 +115,16 @@ named(Kind, Method, Id, Params, Client, Catalog) ->
         {ok, Task} ?= task(Kind, Definition, Params, Client, Catalog),
         Target = #{method => Method, name => Name},
         {call, Call} ?= call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog),
-        {call, maps:merge(Call, Task)}
+        case Task of
+            none -> {call, Call};
+            Mode -> {call, Call#{task => Mode}}
+        end
     end.
 
 task(tool, Definition, Params, Client, Catalog) ->
-    case erlmcp_task:mode(Definition, Params, Client, erlmcp_catalog:has_tasks(Catalog)) of
-        {ok, none} -> {ok, #{}};
-        {ok, Mode} -> {ok, #{task => Mode}};
-        {error, _} = Error -> Error
-    end;
+    erlmcp_task:mode(Definition, Params, Client, erlmcp_catalog:has_tasks(Catalog));
 task(prompt, _, _, _, _) ->
-    {ok, #{}}.
+    {ok, none}.
 
 find(tool, Name, #{principal := Principal}, Catalog) ->
     found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found,
@@ -169,21 +168,31 @@ required(_, _, _) ->
     ok.
 
 call(Kind, Id, Definition, Arguments, Target, Params, Client, Catalog) ->
-    #{principal := Principal, scopes := Scopes, revision := Revision, client_info := Info,
-      client_capabilities := Capabilities, log_level := Level} = Client,
-    Known = maps:merge(Target, maps:with([claims], Client)),
+    #{revision := Revision} = Client,
     maybe
         {ok, Meta} ?= erlmcp_params:object(~"_meta", Params),
         {ok, Token} ?= erlmcp_meta:progress_token(Meta),
         {ok, Input} ?= input(Params, Revision),
-        Context = Known#{principal => Principal, scopes => Scopes, revision => Revision,
-                         meta => Meta, client_info => Info,
-                         client_capabilities => Capabilities, log_level => Level,
-                         progress_token => Token,
-                         server_meta => erlmcp_catalog:server_meta(Catalog)},
+        Context = context(Target, Meta, Token, Client, Catalog),
         {call, #{id => Id, kind => Kind, definition => Definition, arguments => Arguments,
                  context => Context, input => Input, keys => erlmcp_catalog:keys(Catalog)}}
     end.
+
+%% That of most calls is made at once.
+context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog) when
+    map_size(Target) =:= 2, not is_map_key(claims, Client)
+->
+    #{principal := Principal, scopes := Scopes, revision := Revision, client_info := Info,
+      client_capabilities := Capabilities, log_level := Level} = Client,
+    #{method => Method, name => Name, principal => Principal, scopes => Scopes,
+      revision => Revision, meta => Meta, client_info => Info,
+      client_capabilities => Capabilities, log_level => Level, progress_token => Token,
+      server_meta => erlmcp_catalog:server_meta(Catalog)};
+context(Target, Meta, Token, Client, Catalog) ->
+    Who = maps:with([principal, scopes, claims, revision, client_info, client_capabilities,
+                     log_level], Client),
+    maps:merge(Target, Who#{meta => Meta, progress_token => Token,
+                            server_meta => erlmcp_catalog:server_meta(Catalog)}).
 
 %% What a stateless client brings back from an earlier round; the call opens the state.
 input(Params, '2026-07-28') ->

@@ -184,19 +184,23 @@ stateless(Id, Method, Params, #{headers := Headers, principal := Principal} = En
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
         ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
         ok ?= offered(Method, Revision, Catalog),
-        Client = asking(Envelope, Meta#{revision => Revision, principal => Principal}),
+        #{client_info := Info, client_capabilities := Capabilities, log_level := Level} = Meta,
+        Client = asking(Envelope, #{revision => Revision, principal => Principal, scopes => all,
+                                    client_info => Info, client_capabilities => Capabilities,
+                                    log_level => Level}),
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
     end.
 
 %% A session has its principal's name for itself: that of a request is a part of its head.
+asking(#{claims := Claims} = Envelope, Known) ->
+    scoped(Envelope, Known#{claims => Claims});
 asking(Envelope, Known) ->
-    Client = Known#{scopes => maps:get(scopes, Envelope, all)},
-    case Envelope of
-        #{claims := Claims} -> Client#{claims => Claims};
-        #{} -> Client
-    end.
+    scoped(Envelope, Known).
+
+scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
+scoped(_, Known) -> Known#{scopes => all}.
 
 protocol_version(none) -> none;
 protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).

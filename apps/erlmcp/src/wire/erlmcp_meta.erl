@@ -42,42 +42,37 @@ validate(_, undefined) ->
 validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = Meta}, Header) when
     is_binary(Version), is_map(Capabilities)
 ->
-    case {optional_fields(Meta), erlmcp_revision:parse(Version)} of
+    case {fields(Meta, Capabilities), erlmcp_revision:parse(Version)} of
         {{error, _} = Error, _} ->
             Error;
         {_, _} when Header =/= none, Header =/= Version ->
             {error, header_mismatch([~"MCP-Protocol-Version: the header says ", printable(Header),
                                      ~", _meta says ", printable(Version)])};
-        {{ok, Optional}, {ok, '2026-07-28' = Revision}} ->
-            {ok, Revision, Optional#{client_capabilities => Capabilities}};
+        {#{} = Fields, {ok, '2026-07-28' = Revision}} ->
+            {ok, Revision, Fields};
         {_, _} ->
             {error, unsupported(Version)}
     end;
 validate(Params, _) ->
     {error, missing(maps:get(~"_meta", Params, undefined))}.
 
-optional_fields(#{?INFO := Info}) when not is_map(Info) ->
+fields(#{?INFO := Info}, _) when not is_map(Info) ->
     {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object")};
-optional_fields(Meta) ->
-    case progress_token(Meta) of
-        {error, _} = Error ->
-            Error;
-        {ok, _} ->
-            case Meta of
-                #{?LOG_LEVEL := Name} ->
-                    case level(Name) of
-                        {ok, Level} -> {ok, fields(Meta, Level)};
-                        error ->
-                            Field = [~"_meta.", ?LOG_LEVEL],
-                            {error, erlmcp_params:mistyped(Field, ~"a log level")}
-                    end;
-                #{} ->
-                    {ok, fields(Meta, undefined)}
-            end
+fields(Meta, Capabilities) ->
+    maybe
+        {ok, _} ?= progress_token(Meta),
+        {ok, Level} ?= log_level(Meta),
+        #{client_info => maps:get(?INFO, Meta, undefined), client_capabilities => Capabilities,
+          log_level => Level}
     end.
 
-fields(Meta, Level) ->
-    #{client_info => maps:get(?INFO, Meta, undefined), log_level => Level}.
+log_level(#{?LOG_LEVEL := Name}) ->
+    case level(Name) of
+        {ok, _} = Level -> Level;
+        error -> {error, erlmcp_params:mistyped([~"_meta.", ?LOG_LEVEL], ~"a log level")}
+    end;
+log_level(_) ->
+    {ok, undefined}.
 
 -doc "The progress token of a `_meta` object: a string or an integer, or `undefined`.".
 -spec progress_token(Meta :: map()) ->
