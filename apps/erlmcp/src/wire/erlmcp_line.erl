@@ -43,7 +43,20 @@ The lines are parts of the chunk, and keep it alive.
 ```
 """.
 -spec push(binary(), state()) -> {[line()], state()}.
-push(Chunk, #state{newline = Newline, held = Held} = State) ->
+push(Chunk, #state{newline = Newline, held = ~""} = State) ->
+    case binary:match(Chunk, Newline) of
+        %% One line and nothing else: what most chunks are.
+        {Size, 1} when Size =:= byte_size(Chunk) - 1 ->
+            {line(binary_part(Chunk, 0, Size), State), State};
+        nomatch ->
+            hold(Chunk, [], State);
+        _ ->
+            split(Chunk, State)
+    end;
+push(Chunk, State) ->
+    split(Chunk, State).
+
+split(Chunk, #state{newline = Newline, held = Held} = State) ->
     case binary:split(Chunk, Newline, [global]) of
         [Part] -> hold(join(Held, Part), [], State);
         [End | Rest] -> push(Rest, line(join(Held, End), State), State)
@@ -76,6 +89,7 @@ line(swallow, _) ->
 line(Line, #state{max = Max}) ->
     case content_size(Line) of
         Size when Size > Max -> [{too_large, Size}];
+        Size when Size =:= byte_size(Line) -> content(Line);
         Size -> content(binary_part(Line, 0, Size))
     end.
 
