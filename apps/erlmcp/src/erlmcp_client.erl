@@ -31,23 +31,13 @@ A call is a process: it ends with the process that waits for it, and the server 
 -export([task/2, task/3, await_task/2, await_task/3, cancel_task/2, cancel_task/3]).
 -export([subscribe/2, unsubscribe/2]).
 -export([format_error/1]).
--export([settings/1]).
 
 -export_type([client/0, target/0, reason/0]).
 
 -doc "A client, or a pool of them (`m:erlmcp_pool`): its pid, or the name it was started with.".
 -type client() :: pid() | atom().
--doc """
-Where the server is. `http` and its URL; `stdio` and the program to start, with its arguments or
-without; `tcp`, a host and a port; `server`, one of this node, by its pid or `id`, without a socket
-between. The options are `t:erlmcp_client_options:options/0` and those of the transport's page.
-""".
--type target() ::
-    {http, Url :: binary(), erlmcp_client_options:options()}
-    | {stdio, Command :: binary() | [binary(), ...], erlmcp_client_options:options()}
-    | {tcp, Host :: binary() | inet:ip_address(), inet:port_number(),
-       erlmcp_client_options:options()}
-    | {server, erlmcp:server(), erlmcp_client_options:options()}.
+-doc "Where the server is, and the client's options.".
+-type target() :: erlmcp_client_target:target().
 -type reason() :: erlmcp_client_call:reason().
 -type outcome() :: {ok, map()} | {error, reason()}.
 -type items() :: {ok, [map()]} | {error, reason()}.
@@ -73,26 +63,13 @@ start_link(Name, Target) ->
 
 start(Name, Target) ->
     maybe
-        {ok, Settings} ?= settings(Target),
+        {ok, Settings} ?= erlmcp_client_target:settings(Target),
         {ok, Pid} ?= erlmcp_peer:start_link({Name, Settings}),
         {ok, Pid}
     else
         {error, {shutdown, Reason}} -> {error, Reason};
         {error, _} = Error -> Error
     end.
-
--doc false.
--spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
-settings({http, Url, Options}) ->
-    erlmcp_client_options:check(http, erlmcp_http_channel, Url, Options);
-settings({stdio, Command, Options}) ->
-    erlmcp_client_options:check(line, erlmcp_stdio_channel, {stdio, Command}, Options);
-settings({tcp, Host, Port, Options}) ->
-    erlmcp_client_options:check(line, erlmcp_tcp_channel, {tcp, Host, Port}, Options);
-settings({server, Server, Options}) ->
-    erlmcp_client_options:check(line, erlmcp_memory_channel, {server, Server}, Options);
-settings(_) ->
-    {error, {bad_option, target, ~"{http | stdio | tcp | server, ...}"}}.
 
 -doc """
 The child specification of a client. It is told apart by its name, if it is given one, and by its
@@ -110,7 +87,7 @@ ok
 child_spec({{local, Name}, Target}) ->
     #{id => {?MODULE, Name}, start => {?MODULE, start_link, [{local, Name}, Target]}};
 child_spec(Target) ->
-    #{id => {?MODULE, erlang:delete_element(tuple_size(Target), Target)},
+    #{id => {?MODULE, erlmcp_client_target:place(Target)},
       start => {?MODULE, start_link, [Target]}}.
 
 -doc """

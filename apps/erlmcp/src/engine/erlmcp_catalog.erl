@@ -90,10 +90,11 @@ insert(Kind, Source, Metaschemas, Catalog) ->
         keep_files(maps:get(files, Definition, []), Next)
     end.
 
-keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog) ->
+keep(Kind, Definition, Catalog) ->
+    #{entries := Entries, extensions := Extensions, settings := Settings} = Catalog,
     maybe
-        {ok, Wrapped} ?= wrapped(Kind, erlmcp_entries:next(Entries), marked(Definition, Catalog),
-                                 Catalog),
+        {ok, Wrapped} ?= erlmcp_middleware:of_server(Kind, erlmcp_entries:next(Entries), Definition,
+                                                     Settings),
         {ok, Next} ?= erlmcp_entries:add(Kind, Wrapped, Entries),
         Needed = erlmcp_definition:extensions(Kind, Definition),
         {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
@@ -103,27 +104,6 @@ keep(Kind, Definition, #{entries := Entries, extensions := Extensions} = Catalog
         {error, _} = Error ->
             Error
     end.
-
-%% The server's middleware, the definition's own, what keeps its results, and next to the handler
-%% what guards it.
-wrapped(Kind, Place, #{handler := _} = Definition, #{settings := Settings}) ->
-    All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
-    Cached = case {Definition, Settings} of
-        {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Place, Definition)];
-        _ -> []
-    end,
-    Guarded = maps:get(guarded, Settings, fun(_) -> {ok, []} end),
-    maybe
-        {ok, Guards} ?= Guarded(Definition),
-        {ok, erlmcp_middleware:wrap(All, Cached ++ Guards, Definition)}
-    end;
-wrapped(_, _, Definition, _) ->
-    {ok, Definition}.
-
-marked(#{quick := true} = Definition, #{settings := #{quick := Mark}}) ->
-    Definition#{quick := Mark()};
-marked(Definition, _) ->
-    maps:remove(quick, Definition).
 
 %% A skill that lies in another one shares its files with it.
 keep_files([], Catalog) ->
@@ -331,17 +311,7 @@ known(Kind, Key, #{entries := Entries}) ->
     end.
 
 find(Kind, Key, Principal, #{entries := Entries}) ->
-    case erlmcp_entries:find(Kind, Key, Entries) of
-        {_, #{visible := Visible} = Definition} ->
-            case erlmcp_definition:sees(Principal, Visible) of
-                true -> {ok, Definition};
-                false -> error
-            end;
-        {_, Definition} ->
-            {ok, Definition};
-        error ->
-            error
-    end.
+    erlmcp_entries:find(Kind, Key, Principal, Entries).
 
 match(_, _, []) ->
     error;

@@ -6,7 +6,7 @@ order of its list. A place is used once. Pure.
 
 -export([new/0, kinds/0]).
 -export([add/3, add/4, remove/3, filter/2]).
--export([find/3, in_order/2, definitions/2, next/1]).
+-export([find/3, find/4, in_order/2, definitions/2, next/1]).
 -export([is_same/3, changed/2]).
 
 -export_type([entries/0, place/0]).
@@ -66,6 +66,22 @@ find(Kind, Key, #{kinds := Kinds}) ->
     case Kinds of
         #{Kind := #{Key := Entry}} -> Entry;
         #{} -> error
+    end.
+
+-doc "The definition with this key, if a principal sees it.".
+-spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
+    {ok, erlmcp_definition:definition()} | error.
+find(Kind, Key, Principal, Entries) ->
+    case find(Kind, Key, Entries) of
+        {_, #{visible := Visible} = Definition} ->
+            case erlmcp_definition:sees(Principal, Visible) of
+                true -> {ok, Definition};
+                false -> error
+            end;
+        {_, Definition} ->
+            {ok, Definition};
+        error ->
+            error
     end.
 
 -doc "The definitions of a kind with their places, in the order of these.".

@@ -11,7 +11,7 @@ middleware may call it with other arguments or another context, more than once o
 return something else.
 """.
 
--export([wrap/3, is_list_of/1]).
+-export([of_server/4, wrap/3, is_list_of/1]).
 
 -export_type([middleware/0, next/0]).
 
@@ -22,6 +22,33 @@ the text to complete. Which of them it is, the context's `method` says.
 -type arguments() :: map() | binary().
 -type next() :: fun((arguments(), erlmcp_engine:context()) -> Return :: term()).
 -type middleware() :: fun((arguments(), erlmcp_engine:context(), next()) -> Return :: term()).
+
+-doc """
+A definition with what its server has around its handler: the server's middleware, the definition's
+own, what keeps its results, and next to the handler what guards it. If it is quick it has its mark.
+""".
+-spec of_server(erlmcp_definition:kind(), Place :: non_neg_integer(),
+                erlmcp_definition:definition(), erlmcp_catalog:settings()) ->
+    {ok, erlmcp_definition:definition()} | {error, Field :: atom(), Expected :: binary()}.
+of_server(Kind, Place, #{handler := _} = Given, Settings) ->
+    Definition = marked(Given, Settings),
+    All = maps:get(middleware, Settings, []) ++ maps:get(middleware, Definition, []),
+    Cached = case {Definition, Settings} of
+        {#{cache := _}, #{cached := Keep}} -> [Keep(Kind, Place, Definition)];
+        _ -> []
+    end,
+    Guarded = maps:get(guarded, Settings, fun(_) -> {ok, []} end),
+    maybe
+        {ok, Guards} ?= Guarded(Definition),
+        {ok, wrap(All, Cached ++ Guards, Definition)}
+    end;
+of_server(_, _, Definition, _) ->
+    {ok, Definition}.
+
+marked(#{quick := true} = Definition, #{quick := Mark}) ->
+    Definition#{quick := Mark()};
+marked(Definition, _) ->
+    maps:remove(quick, Definition).
 
 -doc """
 A definition with these around each of its funs; what is in `Handler` is around its handler only,
