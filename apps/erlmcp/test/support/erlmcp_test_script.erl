@@ -250,6 +250,8 @@ told(Line, Method, Params, #client{streams = Streams, asked = Asked} = Client, D
             update(Stream, Client#client{asked = Asked ++ Ids});
         [] ->
             Late = {line, Line, {expected, Method, Params}, {came, [Came || {Came, _} <- Heads]}},
+            %% Nothing more comes where all have ended.
+            lists:keymember(open, #stream.ended, Streams) orelse error(Late),
             told(Line, Method, Params, more(Client, Deadline, Late), Deadline)
     end.
 
