@@ -6,7 +6,7 @@ tables are the code's data. One case for each page; how a page is read says `m:e
 how it is run `m:erlmcp_test_script`.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([shows_what_is_served/1, links_lead_somewhere/1, tables_are_the_codes/1]).
 -export([what_users_write_is_on_a_page/1]).
 -export([every_page_is_in_the_index/1, examples_are_what_happens/1, the_face_is_documented/1]).
@@ -19,6 +19,9 @@ how it is run `m:erlmcp_test_script`.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
                erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,
                erlmcp_skills, erlmcp_token_store]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_right_page_is_run, a_wrong_page_is_found, links_lead_somewhere, tables_are_the_codes,

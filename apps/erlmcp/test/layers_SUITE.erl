@@ -4,7 +4,7 @@ The rooms of `docs/architecture.md`, read from the compiled modules: a call goes
 the pure rooms call nothing that is not pure.
 """.
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([every_module_has_a_room/1, no_call_goes_upward/1, pure_rooms_are_pure/1]).
 -export([an_upward_call_is_found/1, an_impure_call_is_found/1]).
 
@@ -29,6 +29,9 @@ the pure rooms call nothing that is not pure.
 
 %% The same bytes in, the same bytes out; keys and nonces are arguments.
 -define(PURE_CRYPTO, [crypto_one_time_aead, hash, hash_equals, macN]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_module_has_a_room, no_call_goes_upward, pure_rooms_are_pure,

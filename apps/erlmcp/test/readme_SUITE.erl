@@ -4,9 +4,12 @@ README.md is short, the server in it is what it says: a module of 15 lines that 
 and the client in it calls that.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([readme_is_short/1, snippet_serves_its_tool/1, snippet_refuses_unknown_tool/1,
          client_calls_the_server/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [readme_is_short, snippet_serves_its_tool, snippet_refuses_unknown_tool,

@@ -6,9 +6,12 @@ The text exposition format of Prometheus, byte by byte. Source: Prometheus docum
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([text_is_exact/1, what_breaks_a_line_is_escaped/1, histograms_are_cumulative/1,
          a_family_may_have_no_series/1, it_is_served/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [text_is_exact, what_breaks_a_line_is_escaped, histograms_are_cumulative,

@@ -4,13 +4,17 @@ Reports of folders: what is in the files is in the page, as text and nothing els
 loads nothing. The pages of the documentation are what the baselines make.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([the_page_loads_nothing/1, hostile_strings_stay_text/1, an_invalid_file_is_told/1,
          figures_have_files_behind_them/1, distributions_are_those_of_the_files/1,
          what_is_offered_stands_beside_what_is_answered/1, every_plot_has_a_table/1,
          nothing_is_a_page_too/1, there_is_no_such_folder/1, models_are_marked/1,
          numbers_are_readable/1, the_performance_page_is_the_baselines/1,
          the_capacity_page_has_the_model/1, marks_are_judged/1, hostile_baselines_stay_text/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [the_page_loads_nothing, hostile_strings_stay_text, an_invalid_file_is_told,

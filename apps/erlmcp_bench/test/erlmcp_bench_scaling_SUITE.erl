@@ -1,8 +1,11 @@
 -module(erlmcp_bench_scaling_SUITE).
 -moduledoc "Sweeps over servers that run: each point is a valid result that says how far it is.".
 
--export([all/0, nodes_beside_each_other_are_one/1, what_is_offered_is_a_part_of_what_is_carried/1,
-         what_there_is_not_is_told/1]).
+-export([suite/0, all/0, nodes_beside_each_other_are_one/1,
+         what_is_offered_is_a_part_of_what_is_carried/1, what_there_is_not_is_told/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [nodes_beside_each_other_are_one, what_is_offered_is_a_part_of_what_is_carried,

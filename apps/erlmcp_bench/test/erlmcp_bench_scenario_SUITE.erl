@@ -6,7 +6,7 @@ published while they run adds up to that, and what is not as it has to be fails.
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([clients_are_as_published/1, slopes_have_steps/1, a_short_run_keeps_the_shares/1,
          what_stops_came_last/1, clients_are_spread/1, what_is_wrong_fails/1,
          errors_have_their_zones/1, faults_are_whole_in_time/1, an_outage_ends_with_a_calm/1,
@@ -14,6 +14,9 @@ published while they run adds up to that, and what is not as it has to be fails.
 -export([baseline_is_counted/1, connection_flood_rises_and_falls/1,
          message_bombing_is_accounted_for/1, chaos_does_harm/1, hundredfold_has_scale/1,
          other_servers_are_loaded/1, nodes_share_the_clients/1, wrong_options_are_told/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [clients_are_as_published, slopes_have_steps, a_short_run_keeps_the_shares,

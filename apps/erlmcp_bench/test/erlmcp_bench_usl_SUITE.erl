@@ -1,13 +1,16 @@
 -module(erlmcp_bench_usl_SUITE).
 -moduledoc "The universal scalability law, fitted to curves whose coefficients are known.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_known_curve_is_found/1, nothing_is_nearer_than_the_fit/1,
          published_points_give_published_fit/1, no_coefficient_is_negative/1,
          few_points_make_no_model/1, the_peak_is_where_it_is/1,
          the_error_is_that_of_the_points/1]).
 
 -include_lib("proper/include/proper.hrl").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_known_curve_is_found, nothing_is_nearer_than_the_fit, published_points_give_published_fit,

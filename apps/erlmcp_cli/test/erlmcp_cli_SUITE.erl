@@ -3,7 +3,8 @@
 
 -import(erlmcp_cli_program, [erlmcp/2, run/3, serve/2, stop/2, url/1, one_line/1]).
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
          unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
@@ -15,6 +16,9 @@
          call_prints_structure/1, call_json_is_the_result/1, tool_error_exits_1/1,
          crash_exits_1/1, unknown_tool_exits_1/1, bad_arguments_exit_2/1, deadline_exits_4/1,
          port_in_use_exits_1/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,

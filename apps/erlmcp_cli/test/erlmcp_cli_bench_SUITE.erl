@@ -3,9 +3,12 @@
 
 -import(erlmcp_cli_program, [main/1]).
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([workloads_are_listed/1, results_are_files/1, figures_stand_beside_their_marks/1,
          wrong_use_exits_2/1, what_fails_exits_1/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [workloads_are_listed, results_are_files, figures_stand_beside_their_marks, wrong_use_exits_2,

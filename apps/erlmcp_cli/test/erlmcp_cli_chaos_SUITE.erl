@@ -3,8 +3,11 @@
 
 -import(erlmcp_cli_program, [main/1]).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([faults_are_shown/1, wrong_use_exits_2/1, table_says_what_came_of_each/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [faults_are_shown, wrong_use_exits_2, table_says_what_came_of_each].

@@ -3,10 +3,13 @@
 
 -import(erlmcp_cli_program, [main/1, erlmcp/2, one_line/1]).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([the_program_shows_this_machine/1, text_says_what_raises_each/1, json_is_json/1,
          too_few_connections_exit_1/1, wrong_use_exits_2/1, limits_have_their_commands/1,
          what_is_unknown_is_not_shown/1, docs_show_what_is_printed/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [the_program_shows_this_machine, text_says_what_raises_each, json_is_json,

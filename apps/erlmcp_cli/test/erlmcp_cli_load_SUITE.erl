@@ -3,11 +3,14 @@
 
 -import(erlmcp_cli_program, [main/1, one_line/1]).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([examples/1, a_table_says_what_came_of_it/1, open_loops_say_how_late_they_were/1,
          mixes_are_asked/1, eras_and_transports/1, programs_are_measured/1, results_are_files/1,
          what_is_refused_is_told/1, wrong_answers_exit_1/1, no_server_exits_1/1,
          wrong_use_exits_2/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, a_table_says_what_came_of_it, open_loops_say_how_late_they_were, mixes_are_asked,

@@ -10,11 +10,14 @@
 
 -import(erlmcp_cli_program, [main/1, erlmcp/2, run/3, one_line/1]).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([valid_results_exit_0/1, a_violation_exits_3/1, violations_are_json/1,
          a_baseline_is_made_and_compared/1, a_regression_exits_4/1, results_that_are_not_valid/1,
          nothing_to_compare_exits_1/1, wrong_use_exits_2/1, scripts_pass_exit_codes_on/1,
          the_page_shows_what_is_printed/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [valid_results_exit_0, a_violation_exits_3, violations_are_json,

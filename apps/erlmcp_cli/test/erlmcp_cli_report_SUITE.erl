@@ -3,9 +3,12 @@
 
 -import(erlmcp_cli_program, [main/1, one_line/1]).
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_folder_becomes_a_page/1, an_invalid_file_exits_3/1, no_folder_exits_1/1,
          wrong_use_exits_2/1, pages_are_made_of_baselines/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_folder_becomes_a_page, an_invalid_file_exits_3, no_folder_exits_1, wrong_use_exits_2,

@@ -5,8 +5,11 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_run_is_shown/1, what_fails_exits_1/1, wrong_use_exits_2/1, scenarios_are_listed/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_run_is_shown, what_fails_exits_1, wrong_use_exits_2, scenarios_are_listed].

@@ -5,13 +5,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_command_is_split_like_a_shell_does/1, options_may_stand_anywhere/1]).
 -export([what_looks_like_an_option_can_be_given/1, arguments_are_an_object_or_pairs/1]).
 -export([values_are_typed_by_the_schema/1, a_value_of_another_type_is_refused/1]).
 -export([a_form_has_its_fields/1, what_is_typed_is_held_against_the_schema/1]).
 -export([a_bar_fits_its_line/1, nothing_shown_controls_a_terminal/1]).
 -export([every_failure_has_an_exit_code/1, targets/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_command_is_split_like_a_shell_does, options_may_stand_anywhere,

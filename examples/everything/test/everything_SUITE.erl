@@ -4,7 +4,7 @@ The everything server over HTTP: every tool, resource and prompt gives what the 
 table of fixtures says.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([everything_is_described/1, tools_give_their_content/1, tools_check_their_arguments/1,
          system_info_fits_its_schema/1, resources_give_their_contents/1,
          prompts_give_their_messages/1, skills_are_whole/1, the_clock_has_a_view/1]).
@@ -12,6 +12,9 @@ table of fixtures says.
 -define(PNG, <<"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAA"
                "BJRU5ErkJggg==">>).
 -define(WAV, ~"UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA=").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [everything_is_described, tools_give_their_content, tools_check_their_arguments,

@@ -6,7 +6,8 @@ are not disturbed. On HTTP/1.1, HTTP/2, TCP and stdio, in both eras. A limit tha
 nor in `elsewhere/0` fails the suite.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
 -export([every_limit_has_its_test/1]).
 -export([calls_are_bounded/1, waiting_is_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
@@ -24,6 +25,9 @@ nor in `elsewhere/0` fails the suite.
 -define(TIMEOUT, 60_000).
 -define(STATELESS, ~"2026-07-28").
 -define(SESSION, ~"2025-11-25").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_limit_has_its_test, {group, http}, {group, http2}, {group, tcp}, stdio_is_bounded,

@@ -6,7 +6,7 @@ than they carry, or calls that only sleep. Time is the simulation's own.
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([overloaded_cores_stay_busy_and_waits_short/1, sleeping_calls_are_all_let_in/1,
          a_change_is_followed/1, limits_stay_within_their_bounds/1,
          an_unused_limit_does_not_grow/1, a_limit_that_is_too_low_doubles_within_two_windows/1,
@@ -17,6 +17,9 @@ than they carry, or calls that only sleep. Time is the simulation's own.
 %% Nanoseconds.
 -define(WINDOW, 100_000_000).
 -define(MS, 1_000_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [overloaded_cores_stay_busy_and_waits_short, sleeping_calls_are_all_let_in,

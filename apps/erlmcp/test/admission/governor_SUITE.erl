@@ -4,10 +4,13 @@ The limit of requests in flight as a server's governor sets it, from waits that 
 what is seen of this machine is drowned by thousands of them.
 """.
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_limit_begins_within_its_bound/1, short_waits_let_more_in/1, long_waits_let_fewer_in/1,
          calls_of_little_work_are_not_cut/1, calls_that_sleep_make_room/1,
          few_of_a_flood_wait_in_a_lasting_overload/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_limit_begins_within_its_bound, short_waits_let_more_in, long_waits_let_fewer_in,

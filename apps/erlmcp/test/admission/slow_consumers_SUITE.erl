@@ -4,7 +4,8 @@ Clients that do not read: what waits for them is bounded on every transport, in 
 time, and who reads is not at fault. And how large the result of a request may be.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([stream_of_http2_that_is_not_read_is_reset_alone/1, unread_bytes_of_http2_are_bounded/1,
          connection_of_http1_that_is_not_read_leaves_nothing/1,
          connection_of_tcp_that_is_not_read_leaves_nothing/1]).
@@ -16,6 +17,9 @@ time, and who reads is not at fault. And how large the result of a request may b
 -import(erlmcp_test_http, [message/3, call/3, call/4, running/0, finish/2]).
 
 -define(TIMEOUT, 60_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

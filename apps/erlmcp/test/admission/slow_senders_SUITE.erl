@@ -4,7 +4,7 @@ Clients that send slowly, or too much of what is not answered: each message has 
 bytes do not put off, on every transport, and who is served beside is not held up.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([head_of_http1_has_a_deadline/1, body_of_http1_has_a_deadline/1,
          body_of_http2_has_a_deadline/1, preface_of_http2_has_a_deadline/1,
          preface_of_http2_over_tls_has_a_deadline/1, handshake_of_tls_has_a_deadline/1,
@@ -16,6 +16,9 @@ bytes do not put off, on every transport, and who is served beside is not held u
 -define(TIMEOUT, 60_000).
 %% Milliseconds between two bytes.
 -define(PACE, 50).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

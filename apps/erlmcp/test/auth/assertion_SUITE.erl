@@ -3,9 +3,12 @@
 
 -include_lib("public_key/include/public_key.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([an_assertion_says_what_section_3_asks/1, every_algorithm_signs/1, older_forms_are_read/1,
          each_assertion_is_new/1, a_key_of_another_kind_is_refused/1, what_is_no_key_is_refused/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -4,7 +4,8 @@ The process of a client's authorization: one flight for many callers, deadlines,
 kept, and that no secret is seen in a log or an error.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([one_login_for_many_callers/1, one_renewal_for_many_callers/1]).
 -export([a_refused_token_is_refreshed/1, a_refused_refresh_leads_to_a_login/1]).
 -export([a_token_that_is_refused_after_a_refresh_leads_to_a_login/1]).
@@ -22,6 +23,9 @@ kept, and that no secret is seen in a log or an error.
 -export([open/1, get/2, put/3, delete/2]).
 
 -define(REDIRECT, ~"http://localhost:9/callback").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Name || {Name, 1} <- ?MODULE:module_info(exports),

@@ -4,7 +4,8 @@ Who asks, by a bearer token: where tokens come from, what they are bound to, and
 without a good one is told. The authorization server is real (`m:erlmcp_test_issuer`).
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([a_token_says_who_asks/1, a_client_of_its_own/1, a_fun_makes_the_principal/1]).
 -export([requests_without_a_token/1, static_tokens/1, a_fun_knows_tokens/1]).
 -export([a_fun_that_crashes/1, sources_in_their_order/1, a_token_of_a_certificate/1]).

@@ -4,7 +4,8 @@ What a listener asks the authorization server: keys and introspections, where th
 changes its keys. HTTP to it is real.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([how_long_keys_are_fresh/1]).
 -export([keys_are_fetched_once/1, keys_are_rotated/1, unknown_keys_are_no_flood/1]).
 -export([old_keys_serve_while_new_ones_are_fetched/1, a_withdrawn_key_ends_its_tokens/1]).

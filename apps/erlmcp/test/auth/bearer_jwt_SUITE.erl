@@ -6,7 +6,8 @@ or none.
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([every_algorithm_serves/1, claims_that_are_refused/1, times_at_their_bounds/1]).
 -export([audiences/1, no_algorithm_but_those/1, a_public_key_is_no_secret/1]).
 -export([keys_of_another_kind/1, what_a_header_cannot_say/1, what_can_be_read_in_two_ways/1]).

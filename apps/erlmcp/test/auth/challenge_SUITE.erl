@@ -3,10 +3,13 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([the_examples_of_the_documents/1, lists_and_spaces/1, quoted_strings/1, token68s/1,
          what_servers_get_wrong/1, bounds_hold/1, composed_challenges_come_back/1,
          any_bytes_are_answered/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].

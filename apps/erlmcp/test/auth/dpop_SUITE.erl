@@ -1,11 +1,14 @@
 -module(dpop_SUITE).
 -moduledoc "Proofs of possession (RFC 9449), checked with OTP's `m:public_key` alone.".
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([a_proof_says_what_section_4_2_asks/1, each_proof_is_new/1, a_token_is_bound_by_its_hash/1,
          the_server_s_nonce_is_in_it/1, query_and_fragment_are_left_out/1,
          a_thumbprint_is_that_of_rfc_7638/1, a_key_is_written_down_and_read/1,
          what_is_no_key_is_refused/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -1,6 +1,9 @@
 %% What the suites of tokens share: every case has a server of its own, of the module ?PEER_MODULE,
 %% in the configuration as ?PEER.
 
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
 all() ->
     [Name || {Name, 1} <- ?MODULE:module_info(exports),
              not lists:member(Name, [module_info, init_per_suite, end_per_suite])].

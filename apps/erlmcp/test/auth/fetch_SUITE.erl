@@ -4,7 +4,8 @@ The requests of the authorization flow: where they may go, and that no answer is
 followed without a bound.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([only_https_is_called/1, plain_http_calls_its_own_kind/1]).
 -export([a_distant_server_leads_nowhere/1]).
 -export([redirects_within_the_origin/1, redirects_to_elsewhere/1, a_post_is_not_redirected/1]).

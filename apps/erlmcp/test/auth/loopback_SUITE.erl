@@ -3,7 +3,7 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_redirect_is_given_back/1, a_refusal_is_given_back/1, other_requests_are_refused/1,
          one_redirect_is_served/1,
          other_hosts_are_refused/1, a_redirect_without_the_state_is_not_the_login_s/1,
@@ -11,6 +11,9 @@
          the_deadline_is_kept/1, a_port_may_be_given/1, the_listener_goes_with_the_caller/1,
          the_url_is_said_where_no_browser_opens/1, bad_options_are_refused/1,
          only_web_addresses_are_opened/1, a_browser_is_opened/1, any_request_is_survived/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].

@@ -4,7 +4,8 @@ How a client says who it is at the token endpoint, the grants without a user, an
 bound to a key.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([a_secret_in_the_header/1, a_secret_in_the_form/1, a_secret_that_nobody_takes/1]).
 -export([a_registered_secret/1, a_registered_secret_that_ended/1]).
 -export([a_key_of_its_own/1, a_key_beside_a_metadata_document/1, a_key_that_is_none/1]).

@@ -1,8 +1,11 @@
 -module(pkce_SUITE).
 -moduledoc "Proof Key for Code Exchange (RFC 7636).".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([the_example_of_appendix_b/1, a_verifier_is_new_and_has_its_challenge/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].

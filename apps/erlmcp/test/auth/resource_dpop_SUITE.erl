@@ -6,7 +6,8 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([a_bound_token_with_its_proof/1, every_algorithm_serves/1, what_a_listener_takes/1]).
 -export([a_bound_token_is_no_bearer_token/1, an_unbound_token_needs_no_proof_and_gets_none/1]).
 -export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1]).

@@ -5,7 +5,8 @@ Registration" and "Security Considerations" of 2026-07-28, against a server and 
 server on real sockets. Each case quotes what it proves.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([the_challenge_names_the_metadata/1, the_well_known_paths_are_tried_in_order/1]).
 -export([a_resource_of_another_server_is_refused/1, a_resource_above_the_server_is_taken/1]).
 -export([no_authorization_server_is_an_error/1]).

@@ -3,7 +3,7 @@
 
 -include_lib("kernel/include/file.hrl").
 
--export([all/0, groups/0, init_per_group/2, end_per_group/2, init_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_group/2, end_per_group/2, init_per_testcase/2]).
 -export([a_value_is_kept_until_it_is_deleted/1, keys_are_told_apart/1, options_are_checked/1,
          writers_do_not_disturb_each_other/1, values_have_a_number/1]).
 -export([memory_ends_with_its_owner/1]).
@@ -13,6 +13,9 @@
          leftovers_are_deleted/1, many_open_a_new_folder/1, a_removed_folder_is_made_again/1]).
 
 -define(KEY, {~"https://as.example", ~"https://mcp.example/mcp"}).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, memory}, {group, folder}].

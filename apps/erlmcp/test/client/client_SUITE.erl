@@ -4,8 +4,8 @@
 revision, at a server of erlmcp's own.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([says_who_the_server_is/1, lists_have_all_pages/1, tools_are_called/1, errors_are_reasons/1,
          resources_are_read/1, prompts_are_got/1, arguments_are_completed/1, server_is_pinged/1,
          progress_is_told/1, input_is_asked_for/1, asynchronous_calls_deliver/1,
@@ -15,6 +15,9 @@ revision, at a server of erlmcp's own.
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()].

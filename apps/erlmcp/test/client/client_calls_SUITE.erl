@@ -9,7 +9,8 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Multi Round-Trip
 """.
 
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
 -export([deadline_ends_the_call/1, progress_extends_the_deadline/1,
          max_timeout_is_not_extended/1, progress_of_others_extends_nothing/1,
          progress_extends_what_is_taken_up_again/1,
@@ -29,6 +30,9 @@ Sources: specification 2026-07-28, "Cancellation", "Progress", "Multi Round-Trip
 -import(erlmcp_test_peer, [event/1, received/1, result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, stateless}, {group, session}, {group, rounds}].

@@ -5,7 +5,7 @@ client, a call, a subscriber, the application. Nothing is, everybody who waits i
 once, and the server is told where it still does something.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([subscription_ends_on_the_server/1, subscription_ends_with_its_owner/1,
          ended_subscription_is_over/1, subscription_comes_when_the_server_does/1,
          killed_client_is_forgotten/1, killed_client_leaves_no_call_waiting/1,
@@ -19,6 +19,9 @@ once, and the server is told where it still does something.
 -import(erlmcp_test_peer, [result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [subscription_ends_on_the_server, subscription_ends_with_its_owner,

@@ -5,7 +5,7 @@ Compatibility" and the "Backward Compatibility" of its transports; 2025-11-25, "
 servers are scripts on sockets, one for each kind that there is.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([trouble_on_http_is_no_era/1]).
 -export([modern_server_is_asked_what_it_is/1, supported_version_is_taken/1,
          same_version_is_tried_once_more/1, no_common_version/1, modern_error_is_no_fallback/1,
@@ -20,6 +20,9 @@ servers are scripts on sockets, one for each kind that there is.
 -import(erlmcp_test_peer, [received/1, result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [modern_server_is_asked_what_it_is, supported_version_is_taken, same_version_is_tried_once_more,

@@ -1,13 +1,16 @@
 -module(client_options_SUITE).
 -moduledoc "The options of `m:erlmcp_client`: what is refused on which transport, and what holds.".
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([wrong_options_are_named/1, wrong_filters_are_named/1, nobody_there_is_one_reason/1,
          calls_may_be_more_than_by_default/1, a_session_hears_and_tells/1,
          what_crashes_a_call_is_named/1, wrong_options_of_a_call_are_refused/1,
          wrong_targets_are_refused/1]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [wrong_options_are_named, wrong_filters_are_named, nobody_there_is_one_reason,

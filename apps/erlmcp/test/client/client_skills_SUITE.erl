@@ -4,11 +4,15 @@
 is not what its entry says is not given to anybody.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([skills_are_listed_and_read/1, nothing_is_read_unasked/1, other_files_are_refused/1,
          tampering_is_found/1, without_skills/1]).
 
 -import(erlmcp_test_peer, [result/2]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [skills_are_listed_and_read, nothing_is_read_unasked, other_files_are_refused,

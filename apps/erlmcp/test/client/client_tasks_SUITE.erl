@@ -4,8 +4,8 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
 2025-11-25, "Tasks". The server is erlmcp's own, and a script where one has to misbehave.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([result_is_waited_for/1, error_is_the_calls/1, tool_error_is_a_result/1,
          input_is_given_once/1, task_can_be_kept/1, cancelled_call_cancels_the_task/1,
          dead_caller_cancels_the_task/1, deadline_cancels_the_task/1, cancelled_elsewhere/1,
@@ -15,6 +15,9 @@ Calls that become tasks, as a client has them: the extension `io.modelcontextpro
 -import(erlmcp_test_peer, [result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, stateless}, {group, session}, {group, peers}].

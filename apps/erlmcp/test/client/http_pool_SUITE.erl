@@ -6,7 +6,8 @@ plain listeners where one does not.
 
 -include_lib("public_key/include/public_key.hrl").
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
 -export([an_exchange_is_carried/1, idle_connections_are_closed/1, stopped_pool_leaves_nothing/1,
          broken_connection_is_not_taken_again/1]).
 -export([connections_are_bounded/1, no_connection_is_shared_while_busy/1, waiting_is_bounded/1,
@@ -23,6 +24,9 @@ plain listeners where one does not.
          wrong_address_is_refused/1, alpn_chooses/1, own_options_come_first/1]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, http2}, {group, http_alone}, {group, http2_alone}, {group, failures},

@@ -5,7 +5,8 @@ left out and comes back. The servers are erlmcp's own, and scripts on sockets wh
 misbehave.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([every_operation_works/1, fewest_calls_first/1, keys_stay/1, keys_move_only_from_the_lost/1,
          unsent_call_is_tried_elsewhere/1, reading_is_tried_again/1, doing_is_not/1,
          repeatable_tool_is_tried_again/1, retries_end/1, breaker_opens_at_its_limit/1,
@@ -17,6 +18,9 @@ misbehave.
 -import(erlmcp_test_peer, [result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_operation_works, fewest_calls_first, keys_stay, keys_move_only_from_the_lost,

@@ -5,7 +5,7 @@ The client at servers of HTTP+SSE: specification 2024-11-05, "Transports / HTTP 
 `client_SUITE`; here are scripts on sockets.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([old_server_is_found/1, other_answers_are_no_reason_to_look/1,
          what_is_no_such_server_keeps_its_error/1, it_may_be_said/1,
          endpoint_of_another_origin_is_refused/1, first_event_is_the_endpoint/1,
@@ -18,6 +18,9 @@ The client at servers of HTTP+SSE: specification 2024-11-05, "Transports / HTTP 
 -import(erlmcp_test_peer, [event/1, result/2]).
 
 -define(WAIT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [old_server_is_found, other_answers_are_no_reason_to_look,

@@ -4,8 +4,8 @@ MCP Apps (`io.modelcontextprotocol/ui`): what tools and views say of themselves 
 over HTTP and TCP, and what of it is refused.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([tools_name_their_views/1, views_are_described/1, contents_carry_the_sandbox/1,
          handlers_see_the_client/1, results_are_text_too/1]).
 -export([declared_when_used/1, declared_when_added/1, views_exist/1, views_stay/1,
@@ -19,6 +19,9 @@ over HTTP and TCP, and what of it is refused.
 -define(URI, ~"ui://weather/dashboard").
 -define(WIRE, [tools_name_their_views, views_are_described, contents_carry_the_sandbox,
                handlers_see_the_client, results_are_text_too]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}

@@ -6,8 +6,8 @@ as a host uses them, and what a server refuses to start with.
 
 -behaviour(erlmcp_server).
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([server/0, skills/0]).
 -export([declared_where_served/1, not_there_without_skills/1, entries_bind_their_files/1,
          lists_can_be_kept/1, one_is_the_listed_one/1, unknown_skills_are_refused/1,
@@ -29,6 +29,9 @@ as a host uses them, and what a server refuses to start with.
                files_have_their_types, unknown_files_are_refused, directories_have_their_children,
                others_are_no_directories, lists_have_pages, directories_have_pages,
                older_clients_read_files]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}

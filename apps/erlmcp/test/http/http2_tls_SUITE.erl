@@ -1,8 +1,8 @@
 -module(http2_tls_SUITE).
 -moduledoc "Streamable HTTP over HTTP/2 in the clear, and over TLS with ALPN, by gun.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([requests_are_answered/1, large_messages_pass/1, notifications_come_on_a_stream/1,
          refusals_have_their_status/1, session_lives_from_initialize_to_delete/1]).
 -export([hundred_streams_are_served_at_once/1, busy_connection_goes_on/1,
@@ -17,6 +17,9 @@
 -import(erlmcp_test_http, [message/3, running/0, finish/2, ended/1]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, h2c}, {group, tls_h2}, {group, tls_http11}, {group, streams}, {group, alpn}].

@@ -1,7 +1,8 @@
 -module(http_bounds_SUITE).
 -moduledoc "HTTP/1.1 under load: what is too much or too slow is refused, and nothing else is.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([depth_and_members_are_bounded/1, body_is_bounded_by_its_length/1,
          body_is_bounded_while_it_arrives/1, body_that_stops_is_408/1,
          body_that_never_starts_is_408/1, refused_body_that_never_comes_is_not_waited_for/1,
@@ -14,6 +15,9 @@
 
 -import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, closed/1,
                            call/3, post/3, message/3, running/0, finish/2, ended/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -4,8 +4,8 @@ A server behind HAProxy and nginx, which speak HTTP/1.1 or HTTP/2 to it: real on
 scripts/with_proxy.sh sets them up.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([events_come_at_once/1, leaving_client_cancels_its_call/1,
          leaving_client_cancels_its_stream/1, sessions_have_their_stream_and_end/1,
          quiet_streams_outlive_the_patience_of_the_proxy/1, large_messages_pass/1]).
@@ -16,6 +16,9 @@ scripts/with_proxy.sh sets them up.
 %% Seconds of silence that the proxies bear, and milliseconds after which the server breaks its own.
 -define(PATIENCE, 2).
 -define(KEEP_ALIVE, 250).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() -> [{group, Group} || {Group, _, _} <- groups()].
 

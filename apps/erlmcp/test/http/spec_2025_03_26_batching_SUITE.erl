@@ -1,7 +1,8 @@
 -module(spec_2025_03_26_batching_SUITE).
 -moduledoc "Specification 2025-03-26, \"Base protocol / Batching\": JSON-RPC batches over HTTP.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([requests_are_answered_in_one_array/1, notifications_alone_are_202/1,
          empty_array_is_one_error/1, invalid_members_are_answered_one_by_one/1,
          messages_of_a_batch_are_bounded/1, calls_of_a_batch_are_bounded/1,
@@ -12,6 +13,9 @@
 
 -import(erlmcp_test_http, [call/4, message/3, connect/1, send/4, close/1, response/1, initialize/2,
                            running/0, finish/2, ended/1, post/3]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -4,7 +4,8 @@ Specification 2025-11-25, "Transports / Resumability and Redelivery", and the po
 Messages to the Server": a stream of a session outlives its connections, within bounds.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([stream_begins_with_a_place_to_resume_from/1, older_clients_get_events_with_data_only/1,
          event_ids_are_unique_in_a_session/1]).
 -export([lost_events_are_replayed/1, answer_is_replayed/1, what_is_still_to_come_follows/1,
@@ -25,6 +26,9 @@ Messages to the Server": a stream of a session outlives its connections, within 
                            ended/1]).
 
 -define(REVISION, ~"2025-11-25").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -1,7 +1,8 @@
 -module(spec_2025_11_25_streams_SUITE).
 -moduledoc "Specification 2025-11-25, \"Streamable HTTP\", \"Cancellation\": a session's streams.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([progress_comes_on_the_stream_of_its_call/1, get_needs_a_session/1,
          get_must_accept_a_stream/1, get_stream_begins_with_bytes/1, get_stream_tells_of_changes/1,
          changes_wait_for_the_stream/1, changes_are_sent_on_one_stream_only/1,
@@ -13,6 +14,9 @@
 -import(erlmcp_test_http, [call/4, start_call/4, message/3, connect/1, send/4, close/1, response/1,
                            head/1, chunk/1, event/1, initialize/2, delete/2, get_stream/2,
                            get_stream/3, running/0, finish/2, ended/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

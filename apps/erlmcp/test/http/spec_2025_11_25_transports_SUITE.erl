@@ -1,7 +1,8 @@
 -module(spec_2025_11_25_transports_SUITE).
 -moduledoc "Specification 2025-11-25, \"Streamable HTTP / Session Management\", and before it.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([initialize_gives_a_session_id/1, supported_revision_is_agreed_on/1,
          unsupported_revision_gets_the_latest/1, malformed_initialize_opens_no_session/1,
          second_initialize_is_refused/1]).
@@ -18,6 +19,9 @@
 
 -import(erlmcp_test_http, [call/3, call/4, start_call/4, close/1, response/1, initialize/2,
                            initialize/3, delete/2, get_stream/2, finish/2, ended/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

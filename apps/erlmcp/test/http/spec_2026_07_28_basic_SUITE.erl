@@ -1,7 +1,8 @@
 -module(spec_2026_07_28_basic_SUITE).
 -moduledoc "Specification 2026-07-28: base protocol, discovery, server features, over HTTP.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([result_says_its_type_and_server/1, discovery_says_versions_capabilities_and_identity/1,
          declared_capabilities_are_served/1, cacheable_results_say_for_how_long/1]).
 -export([requests_stand_alone/1, handler_knows_its_client/1]).
@@ -16,6 +17,9 @@
          missing_prompt_argument_is_named/1, unknown_prompt_is_invalid_params/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, message/3, connect/1, send/4, close/1, response/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

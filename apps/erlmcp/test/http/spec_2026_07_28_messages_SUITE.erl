@@ -1,12 +1,16 @@
 -module(spec_2026_07_28_messages_SUITE).
 -moduledoc "Specification 2026-07-28, \"Base protocol / Messages\", over HTTP.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([notification_is_accepted_without_body/1, response_is_ignored/1, id_is_echoed/1,
          id_of_another_type_is_refused/1, unreadable_json_is_refused/1,
          no_message_is_refused_by_field/1]).
 
 -import(erlmcp_test_http, [call/4, post/3, message/3]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -1,7 +1,8 @@
 -module(spec_2026_07_28_streamable_http_SUITE).
 -moduledoc "Specification 2026-07-28, \"Transports / Streamable HTTP\".".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([endpoint_is_a_single_path/1, listens_on_loopback_by_default/1,
          origin_is_validated/1, origin_of_the_own_ipv6_host_is_allowed/1,
          origins_of_the_options_are_allowed/1, host_is_validated/1,
@@ -22,6 +23,9 @@
 -import(erlmcp_test_http, [connect/1, write/2, send/4, close/1, response/1, head/1, event/1,
                            call/3, call/4, post/3, message/3, meta/0, running/0, finish/2,
                            ended/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

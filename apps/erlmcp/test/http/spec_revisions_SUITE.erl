@@ -1,7 +1,8 @@
 -module(spec_revisions_SUITE).
 -moduledoc "What each revision's schema knows, a client of it is shown, and no more.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([server_info_has_the_revisions_fields/1, tools_have_the_revisions_fields/1,
          resources_have_the_revisions_fields/1, prompts_have_the_revisions_fields/1,
          output_schema_is_of_an_object/1, tool_content_is_of_the_revisions_types/1,
@@ -9,6 +10,9 @@
          only_the_newest_has_result_types_and_caching/1]).
 
 -import(erlmcp_test_http, [call/3, call/4, initialize/2, initialize/3]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

@@ -1,13 +1,17 @@
 -module(validates_SUITE).
 -moduledoc "Every message that the server sends in a broad exchange is valid in its revision.".
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([messages_of_2024_11_05/1, messages_of_2025_03_26/1, messages_of_2025_06_18/1,
          messages_of_2025_11_25/1, messages_of_2026_07_28/1, wrong_messages_are_found/1]).
 
 -import(erlmcp_test_http, [call/4, initialize/2, initialize/3, get_stream/2, event/1, close/1,
                            post/3]).
 -import(erlmcp_test_schema, [check/3]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports),

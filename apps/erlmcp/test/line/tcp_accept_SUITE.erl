@@ -6,7 +6,7 @@ their connections.
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([it_has_the_options_of_the_listening_one/1, another_process_has_it/1,
          a_listener_that_is_closed_is_an_error/1, connections_start_before_others_go_on/1]).
 
@@ -14,6 +14,9 @@ their connections.
                   {keepalive, true}, {buffer, 54_321}, {exit_on_close, false},
                   {show_econnreset, true}, {linger, {true, 3}}, {tos, 16}]).
 -define(ASKED, [Name || {Name, _} <- ?OPTIONS] ++ [active, mode, packet, priority, delay_send]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [it_has_the_options_of_the_listening_one, another_process_has_it,

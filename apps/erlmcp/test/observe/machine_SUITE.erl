@@ -1,11 +1,14 @@
 -module(machine_SUITE).
 -moduledoc "What is read of machines and of control groups.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([machines_are_read/1, groups_of_version_2_are_read/1, groups_of_version_1_are_read/1,
          containers_are_read/1, what_is_not_there_is_left_out/1, this_machine_is_read/1]).
 
 -define(MIB, 1_048_576).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [machines_are_read, groups_of_version_2_are_read, groups_of_version_1_are_read,

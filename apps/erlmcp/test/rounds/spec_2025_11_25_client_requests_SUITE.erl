@@ -4,8 +4,8 @@ Specification 2025-11-25, "Elicitation", "Sampling", "Roots", and the revisions 
 a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([answer_continues_the_call/1, requests_have_their_shape/1, requests_go_out_at_once/1,
          calls_ask_side_by_side/1, handler_asks_again_and_again/1,
          prompts_and_resources_ask_too/1]).
@@ -24,6 +24,9 @@ a handler asks the client of a session, over HTTP, TCP and HTTP+SSE.
 -import(erlmcp_test_http, [ended/1]).
 
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, {group, sse}].

@@ -1,8 +1,8 @@
 -module(spec_2025_11_25_resources_subscribe_SUITE).
 -moduledoc "Specification 2025-11-25, \"Resources / Subscriptions\", and the revisions before it.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared/1, updates_are_told/1, subscribing_twice_is_once/1,
          unsubscribed_is_not_told/1, sessions_are_told_apart/1, wrong_uris_are_refused/1,
          batch_subscribes/1]).
@@ -12,6 +12,9 @@
 -import(rounds_client, [open/3, batch/2, next/1, over/1, ask/3, told/1, stream/1, counts/1]).
 
 -define(UPDATED, ~"notifications/resources/updated").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, {group, sse}].

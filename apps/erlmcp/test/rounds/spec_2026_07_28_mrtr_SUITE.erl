@@ -3,8 +3,8 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([result_says_what_is_needed/1, state_is_optional/1, retry_completes/1,
          retry_goes_to_any_connection/1, prompts_and_resources_ask_too/1,
          other_requests_never_ask/1, handler_asks_again_and_again/1,
@@ -24,6 +24,9 @@
 -define(SECRET, ~"correct horse battery staple").
 -define(INVALID, -32602).
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, {group, sse}, sealed_opens_and_nothing_else].

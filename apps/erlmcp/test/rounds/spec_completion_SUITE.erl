@@ -1,8 +1,8 @@
 -module(spec_completion_SUITE).
 -moduledoc "\"Completion\" of all revisions of the specification, over HTTP and TCP.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([capability_is_declared/1, values_begin_with_what_is_there/1, values_come_from_a_fun/1,
          arguments_are_context/1, hundred_values_at_most/1, fun_says_what_more_there_is/1,
          nothing_to_complete_is_empty/1]).
@@ -12,6 +12,9 @@
 -import(rounds_client, [open/3, ask/3]).
 
 -define(METHOD, ~"completion/complete").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, {group, sse}].

@@ -6,8 +6,8 @@ asked with before a handler sees it, in both eras, over HTTP and TCP.
 "Servers SHOULD validate received data matches the requested schema".
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([content_that_fits_is_given/1, content_that_does_not_fit_is_refused/1,
          forms_of_prompts_and_resources_are_checked/1, only_accepted_forms_have_content/1,
          an_answer_says_what_was_done/1, several_answers_are_checked/1,
@@ -19,6 +19,9 @@ asked with before a handler sees it, in both eras, over HTTP and TCP.
 -define(INVALID, -32602).
 -define(ALL, #{elicitation => #{form => #{}, url => #{}}, sampling => #{}, roots => #{}}).
 -define(ERAS, [~"2025-06-18", ~"2025-11-25", ~"2026-07-28"]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}].

@@ -3,8 +3,8 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([pages_have_all_in_order/1, last_page_has_no_cursor/1, page_size_is_a_hundred/1,
          cursors_are_stable/1, empty_rest_is_a_page/1, cursors_are_shared/1,
          cursors_are_of_one_server/1, cursors_are_of_one_list/1, cursors_survive_new_keys/1]).
@@ -14,6 +14,9 @@
 -import(rounds_client, [open/3, ask/3]).
 
 -define(INVALID, -32602).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, {group, sse}, walks_miss_nothing_that_stays].

@@ -4,8 +4,8 @@ Specification, "Server features / Tools": what the input and output schemas of a
 calls, for each revision, over HTTP and TCP; and "Base protocol / JSON Schema Usage".
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([log/2]).
 -export([arguments_are_validated/1, each_error_is_named/1, many_errors_are_cut_short/1,
          absent_arguments_are_empty/1, every_object_fits_a_tool_without_constraints/1,
@@ -20,6 +20,9 @@ calls, for each revision, over HTTP and TCP; and "Base protocol / JSON Schema Us
 
 -define(INVALID, -32602).
 -define(REVISIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25", ~"2026-07-28"]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}, bad_schema_is_refused_by_name, schemas_are_not_fetched].

@@ -8,13 +8,16 @@ and why a schema is refused. The rules of MCP are quoted from `basic`, "JSON Sch
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, sentences/1, paths/1, paths_lead_through_references/1, pointers_are_escaped/1,
          several_errors/1, nearest_branch/1, values_are_cut/1, no_json/1,
          default_dialect/1, declared_dialect/1, unsupported_dialect/1, custom_dialect/1,
          schemas_are_valid/1, malformed_keywords/1, reasons_have_sentences/1,
          references_are_not_fetched/1, given_schemas/1, metaschemas_can_be_kept/1,
          numbers/1, patterns/1, shapes_agree_with_patterns/1, formats_when_asked/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, sentences, paths, paths_lead_through_references, pointers_are_escaped,

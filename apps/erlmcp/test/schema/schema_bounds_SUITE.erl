@@ -11,7 +11,7 @@ budget".
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([depth/1, subschemas/1, dynamic_scopes/1, pattern_length/1, errors/1, steps/1,
          endless_references/1, recursion_ends_with_the_value/1,
          exponential_schemas/1, costly_keywords/1, large_values/1,
@@ -20,6 +20,9 @@ budget".
 
 %% Generous, for a machine that does much else.
 -define(LONG, 20_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [depth, subschemas, dynamic_scopes, pattern_length, errors, steps,

@@ -6,9 +6,12 @@
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([forms/1, objects/1, schemas_are_told_from_shorthands/1, refused/1, sentences/1,
          expanded_is_a_schema/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [forms, objects, schemas_are_told_from_shorthands, refused, sentences, expanded_is_a_schema].

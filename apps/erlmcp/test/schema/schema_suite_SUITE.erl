@@ -10,11 +10,14 @@ of it. Every schema is checked against its meta-schema, too.
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([draft_2020_12/1, draft_2019_09/1, draft_07/1, formats/1, optional/1,
          other_formats/1, other_instances/1, any_instance/1]).
 
 -import(erlmcp_test_schema_suite, [files/2, read/1, compile/4]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [draft_2020_12, draft_2019_09, draft_07, formats, optional, other_formats, other_instances,

@@ -1,10 +1,13 @@
 -module(event_log_SUITE).
 -moduledoc "What a session keeps for clients that come back, against a list that does the same.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([keeps_the_newest_within_its_bounds/1]).
 
 -include_lib("proper/include/proper.hrl").
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [keeps_the_newest_within_its_bounds].

@@ -3,12 +3,15 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([many_are_told_the_same_bytes/1, nobody_is_told_nothing/1]).
 
 -define(SUBSCRIBERS, 10_000).
 %% Bytes: a message has a copy of what is shorter than 64.
 -define(LONG, 200).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [many_are_told_the_same_bytes, nobody_is_told_nothing].

@@ -4,11 +4,15 @@
 -behaviour(supervisor).
 -behaviour(erlmcp_task_store).
 
--export([all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
 -export([keys_are_in_no_log/1, keys_in_a_fun_are_in_no_supervisors_log/1]).
 -export([tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1, keys_of_tasks_are_in_no_log/1]).
 -export([log/2, init/1]).
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [keys_are_in_no_log, keys_in_a_fun_are_in_no_supervisors_log, tls_secrets_are_in_no_log,

@@ -5,8 +5,8 @@ is no such thing. Specification 2026-07-28, "Resources": servers "MUST respond t
 requests with the set of resources currently available to the requesting client".
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([lists_have_what_is_visible/1, lists_are_private/1, invisible_is_as_absent/1,
          visible_is_served/1, templates_match_for_whom_they_are/1]).
 -export([walks_see_what_is_visible/1, cursors_are_their_principals/1, cursors_tell_nothing/1,
@@ -19,6 +19,9 @@ requests with the set of resources currently available to the requesting client"
 -import(rounds_client, [ask/3, told/1]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, stateless}, {group, session}, headers_tell_nothing, clients_of_tcp_listeners].

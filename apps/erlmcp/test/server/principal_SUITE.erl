@@ -5,7 +5,7 @@ what was made for one principal is nobody else's. Quotes are of specification 20
 "Authorization", and of "Security Best Practices / Session Hijacking".
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([nobody_is_asked/1, handlers_know_the_principal/1, each_request_is_asked_once/1,
          tcp_clients_are_the_listeners_principal/1, what_authenticate_is_told/1,
@@ -18,6 +18,9 @@ what was made for one principal is nobody else's. Quotes are of specification 20
 -export([log/2]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, asked}, {group, refused}, {group, bound}].

@@ -4,8 +4,8 @@ Specification 2024-11-05, "Transports / HTTP with SSE", over HTTP/1.1 and HTTP/2
 a server say to each other is in the suites of `rounds`, which run over HTTP+SSE too.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([first_event_names_the_endpoint/1, messages_come_as_message_events/1,
          every_revision_is_agreed_on/1, stateless_requests_are_answered/1,
          messages_are_taken_in_order/1, reports_come_before_the_answer/1,
@@ -31,6 +31,9 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
 -import(erlmcp_test_http, [running/0, finish/2, ended/1]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, http2}, {group, endpoints}].

@@ -4,8 +4,8 @@ The extension `io.modelcontextprotocol/tasks` of 2026-07-28, over HTTP and TCP. 
 specification.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2,
-         init_per_testcase/2, end_per_testcase/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([extension_is_advertised_with_tools/1, call_becomes_a_task/1, task_is_there_at_once/1,
          undeclared_clients_get_the_result/1, required_needs_the_extension/1,
          methods_need_the_extension/1, methods_need_a_tool/1, methods_of_2025_are_gone/1,
@@ -35,6 +35,9 @@ specification.
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
 -define(UNDECLARED, -32021).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, tcp}].

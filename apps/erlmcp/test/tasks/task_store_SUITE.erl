@@ -3,13 +3,16 @@
 What every store of tasks must hold, whatever it keeps them in: a group for each of them.
 """.
 
--export([all/0, groups/0, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_group/2, end_per_group/2]).
 -export([what_is_put_is_got/1, put_is_bounded/1, principals_are_bounded/1,
          a_change_follows_its_version/1, of_racing_changes_one_is_made/1, results_are_bounded/1,
          lists_are_their_owners/1, lists_have_pages/1, deleted_is_gone/1, expired_is_gone/1,
          sweep_forgets_the_expired/1]).
 
 -define(LIMITS, #{tasks => 10, tasks_per_principal => 6, task_bytes => 1000}).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, erlmcp_task_store_ets}].

@@ -6,11 +6,14 @@ the subset of YAML means was tried against PyYAML, js-yaml and yaml (YAML 1.1 an
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([scalars_are_read/1, ambiguous_scalars_are_refused/1, quotes_are_read/1, lists_are_read/1,
          mappings_are_read/1, block_scalars_are_read/1, line_ends_do_not_matter/1,
          what_is_refused_is_named_by_line/1, bounds_hold/1]).
 -export([composed_fields_come_back/1, any_text_is_answered/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [Case || {Case, 1} <- ?MODULE:module_info(exports), Case =/= module_info].

@@ -9,11 +9,14 @@ and one beyond, and no bytes that crash it.
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1,
          quickly_or_not/1, each_byte_of_strings/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,

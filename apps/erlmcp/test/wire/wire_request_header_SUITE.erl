@@ -9,9 +9,12 @@ Specification 2026-07-28, "Streamable HTTP / Request Metadata", from the client'
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, versions/1, names/1, odd_names/1, plain/1, encoded/1, arguments/1,
          reads_back/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, versions, names, odd_names, plain, encoded, arguments, reads_back].

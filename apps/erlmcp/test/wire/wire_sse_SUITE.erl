@@ -9,10 +9,13 @@ event stream" and "Interpreting an event stream" that `m:erlmcp_sse_reader` read
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, writes/1, splits_data/1, refuses_injection/1, keeps_alive/1, line_ends/1,
          byte_order_mark/1, data_lines/1, spaces/1, comments/1, fields/1, retry/1, last_event_id/1,
          incomplete/1, specification_examples/1, round_trip/1, never_crashes/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, writes, splits_data, refuses_injection, keeps_alive, line_ends, byte_order_mark,

@@ -5,9 +5,12 @@ that the server recovers. How quickly that is, a machine that tests other things
 `erlmcp chaos` does.
 """.
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([process_crash/1, message_flood/1, invalid_payload/1, connection_leak/1, slow_consumer/1,
          supervisor_cascade/1, large_payload/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() -> [{group, faults}].
 

@@ -4,7 +4,7 @@ The judge of faults is not bribed: what is not as it was promised is found, what
 what was written down, as it may be written; then servers that are harmed beside what was promised.
 """.
 
--export([all/0, groups/0]).
+-export([suite/0, all/0, groups/0]).
 -export([good_notes_pass/1, no_fault_is_no_pass/1, another_code_is_found/1,
          late_detection_is_found/1, late_recovery_is_found/1, worst_round_counts/1,
          slow_replies_are_no_recovery/1, fault_that_never_ends_is_found/1,
@@ -16,6 +16,9 @@ what was written down, as it may be written; then servers that are harmed beside
 -export([what_cannot_be_set_up_is_not_run/1, what_is_missing_is_said/1, unknown_scenario/1]).
 
 -define(TIMEOUT, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [good_notes_pass, no_fault_is_no_pass, another_code_is_found, late_detection_is_found,

@@ -8,11 +8,14 @@ low.
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, percentiles_are_nearly_exact/1, maximum_and_mean_are_exact/1,
          lists_keep_everything/1,
          merging_is_counting_together/1, seconds_are_told_apart/1, bounds/1, nothing_is_zero/1,
          processes_lose_nothing/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, percentiles_are_nearly_exact, maximum_and_mean_are_exact, lists_keep_everything,

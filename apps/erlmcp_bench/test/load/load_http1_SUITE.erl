@@ -8,10 +8,13 @@ read is an error.
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([any_cut_gives_the_same/1, requests_are_spliced/1, the_end_may_end_a_reply/1,
          bad_bytes_are_errors/1, replies_are_bounded/1]).
 
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [any_cut_gives_the_same, requests_are_spliced, the_end_may_end_a_reply, bad_bytes_are_errors,

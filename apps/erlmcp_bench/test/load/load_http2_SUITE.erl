@@ -6,7 +6,7 @@ however it is cut into pieces.
 
 -include_lib("proper/include/proper.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([requests_arrive_whole/1, replies_arrive_whole_however_cut/1, blocks_are_made_once/1,
          a_changing_header_changes/1, a_delete_has_no_body/1, streams_wait_for_room/1,
          another_window_is_for_what_was_begun_too/1,
@@ -18,6 +18,9 @@ however it is cut into pieces.
 
 -define(OPTIONS, #{authority => ~"localhost:1", path => ~"/mcp", scheme => http}).
 -define(SERVER, #{preface_timeout => infinity, settings_timeout => infinity}).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [requests_arrive_whole, replies_arrive_whole_however_cut, blocks_are_made_once,

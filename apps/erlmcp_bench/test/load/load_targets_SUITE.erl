@@ -1,7 +1,8 @@
 -module(load_targets_SUITE).
 -moduledoc "The load generator reaches each transport, and counts what goes wrong there.".
 
--export([all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
 -export([http2_is_loaded/1, a_window_beyond_the_limit_waits/1, large_bodies_pass_the_windows/1,
          sessions_are_held_on_http2/1, http2_in_tls_is_loaded/1, http1_in_tls_is_loaded/1,
          a_stranger_is_not_trusted/1, another_protocol_is_refused/1]).
@@ -13,6 +14,9 @@
 -define(ANSWERED, 100).
 %% Milliseconds that are waited for what does not come.
 -define(PATIENCE, 300).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [{group, http}, {group, stdio}].

@@ -5,7 +5,7 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_baseline_keeps_its_runs/1, three_runs_at_least/1, what_does_not_belong_together/1,
          a_new_baseline_keeps_other_workloads/1, no_baselines/1,
          bounds_of_what_is_worse/1, within_the_spread_nothing_changed/1,
@@ -14,6 +14,9 @@
          what_cannot_be_compared/1, medians/1]).
 
 -import(erlmcp_test_results, [folder/1, valid/0, valid/1, environment/0]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_baseline_keeps_its_runs, three_runs_at_least, what_does_not_belong_together,

@@ -5,13 +5,16 @@
 
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_result_says_where_it_was_measured/1, the_generator_is_in_or_out_of_the_node/1,
          commands_are_repeatable_and_keep_secrets/1, a_report_becomes_a_result/1,
          what_is_invalid_is_not_written/1, files_are_whole_and_in_order/1,
          folders_that_cannot_be_written/1, lines_are_json/1, examples/1]).
 
 -import(erlmcp_test_results, [folder/1, valid/0, valid/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_result_says_where_it_was_measured, the_generator_is_in_or_out_of_the_node,

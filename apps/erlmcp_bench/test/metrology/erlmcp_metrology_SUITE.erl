@@ -9,12 +9,15 @@ rejected for that rule at that place and for nothing else.
 -include_lib("proper/include/proper.hrl").
 -include_lib("stdlib/include/assert.hrl").
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([valid_results_are_valid/1, every_broken_rule_is_found/1, what_is_required_is_missed/1,
          every_rejected_name_is_rejected/1, violations_say_what_to_do/1, edges/1,
          files/1, every_violation_is_told/1]).
 
 -import(erlmcp_test_results, [valid/0, valid/1, any_valid/0, places/1, changed/3]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [valid_results_are_valid, every_broken_rule_is_found, what_is_required_is_missed,

@@ -1,10 +1,13 @@
 -module(core_ops_SUITE).
 -moduledoc "The core operations: what they count, and what they do not hide.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([every_component_gives_a_valid_result/1, workloads_have_their_names/1,
          every_operation_is_counted/1, a_wrong_result_fails/1, a_duration_ends_it/1,
          progress_is_told/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_component_gives_a_valid_result, workloads_have_their_names, every_operation_is_counted,

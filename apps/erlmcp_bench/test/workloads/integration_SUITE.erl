@@ -1,9 +1,12 @@
 -module(integration_SUITE).
 -moduledoc "Workflows of whole clients against a whole server.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([every_workflow_works_everywhere/1, a_program_is_a_server_too/1,
          a_wrong_answer_fails_it/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [every_workflow_works_everywhere, a_program_is_a_server_too, a_wrong_answer_fails_it].

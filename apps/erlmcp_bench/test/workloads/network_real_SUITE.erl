@@ -1,10 +1,13 @@
 -module(network_real_SUITE).
 -moduledoc "Load over real sockets on a server in a process of its own, in short forms.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([each_shape_gives_a_valid_result/1, a_server_of_a_url_is_measured/1,
          a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1, room_is_what_the_least_carries/1,
          the_catalogue_is_whole/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [each_shape_gives_a_valid_result, a_server_of_a_url_is_measured, a_wrong_answer_fails_it,

@@ -1,10 +1,13 @@
 -module(stress_SUITE).
 -moduledoc "Stress: whole requests of this node, when they are due, and what a run tells of it.".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
          a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
