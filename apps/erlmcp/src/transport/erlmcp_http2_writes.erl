@@ -9,7 +9,7 @@ Cowboy asks a transport for the names of its messages whenever it is about to wa
 when its writes are made. What waits is bounded, and belongs to the process.
 """.
 
--export([init/6]).
+-export([init/6, waits_since/0]).
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, sendfile/4, shutdown/2]).
 
 %% Writes, and bytes of them, that wait for others.
@@ -23,7 +23,9 @@ when its writes are made. What waits is bounded, and belongs to the process.
     %% the last first
     waiting = [] :: [iodata()],
     count = 0 :: non_neg_integer(),
-    bytes = 0 :: non_neg_integer()
+    bytes = 0 :: non_neg_integer(),
+    %% reductions of the process when the first of them began to wait
+    since = 0 :: non_neg_integer()
 }).
 
 -doc "A connection that is HTTP/2 from here on.".
@@ -32,6 +34,15 @@ when its writes are made. What waits is bounded, and belongs to the process.
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
     ok = keep(#writes{socket = Socket, transport = Transport, messages = Transport:messages()}),
     cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
+
+-doc "The reductions of the calling process, such a connection's, when what waits began to.".
+-spec waits_since() -> non_neg_integer() | none | unknown.
+waits_since() ->
+    case kept() of
+        #writes{count = 0} -> none;
+        #writes{since = Since} -> Since;
+        undefined -> unknown
+    end.
 
 -doc false.
 -spec name() -> atom().
@@ -63,7 +74,7 @@ settle({error, Reason}, #writes{socket = Socket, messages = {_, _, Error, _}}) -
 -doc false.
 -spec send(erlmcp_http_socket:socket(), iodata()) -> ok | {error, term()}.
 send(_, Data) ->
-    #writes{waiting = Waiting, count = Count, bytes = Bytes} = Writes = kept(),
+    #writes{waiting = Waiting, count = Count, bytes = Bytes} = Writes = begun(kept()),
     More = Writes#writes{waiting = [Data | Waiting], count = Count + 1,
                          bytes = Bytes + iolist_size(Data)},
     case Data of
@@ -72,6 +83,12 @@ send(_, Data) ->
         _ when More#writes.count =:= ?WRITES; More#writes.bytes >= ?BYTES -> written(More);
         _ -> keep(More)
     end.
+
+begun(#writes{count = 0} = Writes) ->
+    {reductions, Now} = process_info(self(), reductions),
+    Writes#writes{since = Now};
+begun(Writes) ->
+    Writes.
 
 written(#writes{socket = Socket, transport = Transport, waiting = Waiting} = Writes) ->
     ok = keep(Writes#writes{waiting = [], count = 0, bytes = 0}),

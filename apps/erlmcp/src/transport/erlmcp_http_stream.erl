@@ -2,8 +2,8 @@
 -moduledoc """
 One HTTP request, as a cowboy stream handler: it lives in the connection's process, so that what
 needs no user code is answered without another. A call runs in a process of its own, but for one
-that is quick (`m:erlmcp_quick`) on a connection that has one request at a time; its answer is JSON,
-or a stream if the handler reports something before it.
+that is quick (`m:erlmcp_quick`) where no other runs on its connection; its answer is JSON, or a
+stream if the handler reports something before it.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -187,8 +187,7 @@ refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
             _ = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
             {[], Stream}
     end;
-refused(_, Reply, Stream) ->
-    perform([Reply], #{}, Stream).
+refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
 
 handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
     Catalog = erlmcp_publisher:catalog(Instance),
@@ -246,10 +245,10 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
     perform(Effects, Headers, Stream);
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
-perform([{call, Call}], Headers, #stream{alone = true, config = #{calls := Known}} = Stream) ->
-    case erlmcp_quick:run(Call, Known) of
+perform([{call, Call}], Headers, #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
+    case (Alone orelse erlmcp_http_turn:is_free()) andalso erlmcp_quick:run(Call, Known) of
         {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
-        start -> start({call, Call}, Stream)
+        _ -> start({call, Call}, Stream)
     end;
 perform([Calls], _, Stream) ->
     start(Calls, Stream).
@@ -263,6 +262,7 @@ ran(_, Reply, _, Headers, Stream) ->
 start({call, #{id := Id, context := #{revision := Revision}} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
+    _ = Stream#stream.alone orelse erlmcp_http_turn:begun(Tag),
     {[{spawn, Pid, ?SHUTDOWN}],
      Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
 start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->

@@ -75,6 +75,7 @@ cut(Limit, #unread{key = Key} = Unread) ->
 -doc false.
 terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
     ok = counted(StreamId, 0),
+    ok = erlmcp_http_turn:over(StreamId),
     _ = untimed(Unread),
     ok = ended(Reason, #{key => Key, limits => Limits}),
     cowboy_stream:terminate(StreamId, Reason, Next).

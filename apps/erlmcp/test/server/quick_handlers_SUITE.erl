@@ -1,7 +1,7 @@
 -module(quick_handlers_SUITE).
 -moduledoc """
-"Quick handlers" of `docs/tools.md`: definitions that say `quick => true`, on HTTP/1.1, TCP and
-stdio and in both eras. A handler says in which process it runs: its connection's, or its own.
+"Quick handlers" of `docs/tools.md`: definitions that say `quick => true`, on HTTP, TCP and stdio
+and in both eras. A handler says in which process it runs: its connection's, or its own.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
@@ -12,7 +12,7 @@ stdio and in both eras. A handler says in which process it runs: its connection'
 -export([who_is_told_of_progress_has_a_process/1, sessions_are_sent_the_log/1,
          calls_that_wait_have_a_process/1, a_short_deadline_needs_a_process/1,
          lines_run_one_call_in_their_process/1, many_have_processes_beside_each_other/1,
-         http2_calls_have_processes/1]).
+         http2_runs_one_call_in_its_process/1, http2_has_processes_for_many/1]).
 -export([too_much_work_is_not_quick/1, what_hangs_ends_with_its_connection/1,
          a_drain_does_not_end_connections/1, on_stdio_what_hangs_ends_the_node/1,
          late_is_not_ended_once_it_is_over/1, wrong_definitions_are_refused/1]).
@@ -31,7 +31,8 @@ all() ->
      failures_are_those_of_others, guards_and_middleware_hold, mounted_tools_stay_quick,
      who_is_told_of_progress_has_a_process, sessions_are_sent_the_log,
      calls_that_wait_have_a_process, lines_run_one_call_in_their_process,
-     many_have_processes_beside_each_other, http2_calls_have_processes,
+     many_have_processes_beside_each_other, http2_runs_one_call_in_its_process,
+     http2_has_processes_for_many,
      too_much_work_is_not_quick, a_drain_does_not_end_connections,
      wrong_definitions_are_refused, {group, waiting}].
 
@@ -82,6 +83,7 @@ act(#{~"do" := ~"return too much"}, _) -> binary:copy(~"x", 20_000);
 act(#{~"do" := ~"ask"}, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"Who?", #{properties => #{}})}};
 act(#{~"do" := ~"work a little"}, _) -> work(5_000);
+act(#{~"do" := ~"work more"}, _) -> work(10_000);
 act(#{~"do" := ~"work"}, _) -> work(100_000);
 act(#{~"do" := ~"hang"}, _) -> receive after infinity -> ok end;
 act(#{~"do" := ~"remember"}, _) -> integer_to_binary(length(more([])));
@@ -342,20 +344,65 @@ many_have_processes_beside_each_other(_) ->
     Connection = where(Client, ~"quick"),
     stop(Server).
 
-%% On HTTP/2 a connection has other requests, too.
-http2_calls_have_processes(_) ->
+%% On HTTP/2 a connection has other requests, too: calls that would end with it.
+http2_runs_one_call_in_its_process(_) ->
+    Tools = [tool(~"quick", #{quick => true}), tool(~"other", #{}),
+             erlmcp_test_line:waiting_tool(~"wait")],
+    #{port := Port} = Server = serve(#{tools => Tools}),
+    {ok, Gun} = gun:open({127, 0, 0, 1}, Port, #{protocols => [http2]}),
+    {ok, http2} = gun:await_up(Gun, ?PATIENCE),
+    Connection = http2_where(Gun, ~"quick"),
+    Connection = http2_where(Gun, ~"quick"),
+    false = Connection =:= http2_where(Gun, ~"other"),
+    Waiting = http2_call(Gun, ~"wait", #{}),
+    Call = erlmcp_test_line:await_call(),
+    One = http2_where(Gun, ~"quick"),
+    false = lists:member(Connection, [One, http2_where(Gun, ~"quick")]),
+    Call ! {answer, ~"done"},
+    ~"done" = http2_answer(Gun, Waiting),
+    Connection = http2_where(Gun, ~"quick"),
+    %% Some that came together are answered each on its own stream.
+    Together = [http2_call(Gun, ~"quick", #{~"do" => ~"say where"}) || _ <- lists:seq(1, 20)],
+    [Connection = http2_answer(Gun, Stream) || Stream <- Together],
+    ok = gun:close(Gun),
+    stop(Server).
+
+http2_where(Gun, Tool) ->
+    http2_answer(Gun, http2_call(Gun, Tool, #{~"do" => ~"say where"})).
+
+http2_call(Gun, Tool, Arguments) ->
+    {Headers, Body} = message(~"tools/call", #{name => Tool, arguments => Arguments}, #{}),
+    gun:post(Gun, ~"/mcp", Headers, Body).
+
+http2_answer(Gun, Stream) ->
+    {response, nofin, 200, _} = gun:await(Gun, Stream, ?PATIENCE),
+    {ok, Answer} = gun:await_body(Gun, Stream, ?PATIENCE),
+    two_eras:text(json:decode(Answer)).
+
+%% The same of those that are all there when it begins.
+http2_has_processes_for_many(_) ->
     #{port := Port} = Server = serve(#{}),
     {ok, Gun} = gun:open({127, 0, 0, 1}, Port, #{protocols => [http2]}),
     {ok, http2} = gun:await_up(Gun, ?PATIENCE),
-    Params = #{name => ~"quick", arguments => #{~"do" => ~"say where"}},
-    {Headers, Body} = message(~"tools/call", Params, #{}),
-    Where = fun() ->
-        Stream = gun:post(Gun, ~"/mcp", Headers, Body),
-        {response, nofin, 200, _} = gun:await(Gun, Stream, ?PATIENCE),
-        {ok, Answer} = gun:await_body(Gun, Stream, ?PATIENCE),
-        two_eras:text(json:decode(Answer))
-    end,
-    true = Where() =/= Where(),
+    Where = http2_where(Gun, ~"quick"),
+    Connection = list_to_pid(binary_to_list(Where)),
+    ok = sys:suspend(Connection),
+    Together = [http2_call(Gun, ~"quick", #{~"do" => ~"work more"}) || _ <- lists:seq(1, 60)],
+    %% Gun has written them, and the server's socket has read them.
+    _ = sys:get_state(Gun),
+    #{socket := Socket} = gun:info(Gun),
+    {ok, [{send_oct, Sent}]} = inet:getstat(Socket, [send_oct]),
+    {links, Links} = process_info(Connection, links),
+    [Read] = [Link || Link <- Links, is_port(Link)],
+    two_eras:await(fun() ->
+        {ok, [{recv_oct, Received}]} = inet:getstat(Read, [recv_oct]),
+        Received >= Sent
+    end),
+    ok = sys:resume(Connection),
+    Answers = [http2_answer(Gun, Stream) || Stream <- Together],
+    true = lists:member(Where, Answers),
+    true = length(lists:uniq(Answers)) > 10,
+    Where = http2_where(Gun, ~"quick"),
     ok = gun:close(Gun),
     stop(Server).
 
