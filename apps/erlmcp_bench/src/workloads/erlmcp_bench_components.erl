@@ -6,11 +6,13 @@ own functions. What an operation is given back it checks, and crashes where that
 - `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
   published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
   operation writes too: a connection goes, and another one comes.
-- `queue`: a request enters the gate, waits for a place and leaves. The gate has as many places as
-  there are processes, and each of these has one: what enters waits until somebody leaves, which its
-  own process does next. It goes to the gate's queue where others took that place, or wait.
-- `pool`: a worker is lent and given back (`m:erlmcp_workers`). There are ten processes for each, so
-  that most wait; `pool_free`: there are as many as processes, and each finds one free.
+- `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its place and leaves.
+  It waits as long as it has to, and no process has more than one: so nobody does, as in a server
+  that is not overloaded. `queue_waiting`: a gate has as many places as there are processes, and
+  each of these has one; what enters waits until somebody leaves, which its own process does next.
+  It goes to the gate's queue where others took that place, or wait.
+- `pool`: a worker is lent and given back (`m:erlmcp_workers`), of which there are as many as
+  processes. `pool_waiting`: there are ten processes for each, so that most wait.
 - `session`: a session is opened, found (which touches it), changed, and ended, after which it is
   not found. It would have a process when it needs one; these need none.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
@@ -18,6 +20,8 @@ own functions. What an operation is given back it checks, and crashes where that
 - `encode_reply`: what a handler returned, a text of 44 bytes, to the bytes of the reply, as the
   process of a call does it (`m:erlmcp_call`), the bound on its size included. The request that it
   answers is another's.
+- `nothing`: what is left of all of these without an operation, the instrument's own: by it the
+  others are to be read, and what a second core is worth on the machine.
 """.
 
 -export([with/3]).
@@ -63,8 +67,8 @@ with(Component, Workers, Do) ->
 
 served(Component, Workers, Do) ->
     Size = case Component of
-        pool_free -> Workers;
-        _ -> max(1, Workers div ?SHARE)
+        pool_waiting -> max(1, Workers div ?SHARE);
+        _ -> Workers
     end,
     {ok, Server} = erlmcp:start_server(#{
         id => ?SERVER, handler => erlmcp_bench_fixture,
@@ -89,24 +93,32 @@ work(registry, _, Instance) ->
           ok = look_up(element(1 + Count rem ?CONNECTIONS, Ids)),
           {Count + 1, written(Count rem ?WRITES, Own, Put, Instance)}
       end};
-work(queue, Workers, _) ->
+work(queue, _, #{gate := Gate}) ->
+    #{prepare => fun(Number) -> request(Number) end,
+      operation => fun(Request) ->
+          {ok, Entered} = erlmcp_gate:enter(Gate, Request),
+          {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
+          ok = erlmcp_gate:leave(Place),
+          Request
+      end};
+work(queue_waiting, Workers, _) ->
     Gate = erlmcp_gate:new(#{in_flight => Workers, queue => 2 * Workers, queue_ms => ?LONG_MS}),
     {ok, _} = erlmcp_gate_keeper:start_link(Gate),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
     #{prepare => fun(Number) ->
-          Message = #{flow => {bench, Number}, kind => request, bytes => 512},
-          {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+          Request = request(Number),
+          {ok, Entered} = erlmcp_gate:enter(Gate, Request),
           {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Message, Place}
+          {Request, Place}
       end,
-      operation => fun({Message, Before}) ->
-          {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+      operation => fun({Request, Before}) ->
+          {ok, Entered} = erlmcp_gate:enter(Gate, Request),
           ok = erlmcp_gate:leave(Before),
           {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
-          {Message, Place}
+          {Request, Place}
       end,
       finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
-work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_free ->
+work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_waiting ->
     #{prepare => fun(_) -> none end,
       operation => fun(none) ->
           Deadline = erlang:monotonic_time(millisecond) + ?LONG_MS,
@@ -143,6 +155,8 @@ work(encode_reply, _, #{limits := #{reply_bytes := Max}} = Instance) ->
           <<"{", _/binary>> = iolist_to_binary(Encoded),
           Id + 1
       end};
+work(nothing, _, _) ->
+    #{prepare => fun(_) -> none end, operation => fun(none) -> none end};
 work(decode, _, Instance) ->
     {Request, Result} = messages(Instance),
     Sent = iolist_to_binary(Request(1)),
@@ -155,6 +169,9 @@ work(decode, _, Instance) ->
           {response, 1, {ok, _}} = erlmcp_message:parse(Other),
           none
       end}.
+
+request(Number) ->
+    #{flow => {bench, Number}, kind => request, bytes => 512}.
 
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),

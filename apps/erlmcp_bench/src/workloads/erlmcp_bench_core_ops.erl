@@ -4,8 +4,8 @@ The core operations, in this node: how many of them a component carries out in a
 long each takes. The components are those of a server that runs (`m:erlmcp_bench_components`); the
 workloads are `core_ops_1k`, `_10k`, `_100k` and `_1m` of `m:erlmcp_bench_workloads`.
 
-`encode`, `encode_reply` and `decode` need no process but their own: they are measured on one core,
-and on all.
+`encode`, `encode_reply`, `decode` and `nothing` need no process but their own: they are measured on
+one core, and on all.
 """.
 
 -behaviour(erlmcp_bench_run).
@@ -39,7 +39,8 @@ measured(#{workers := Workers} = Workload, Options) ->
 wanted(#{components := Wanted}) -> Wanted;
 wanted(_) -> [Component || {Component, _} <- erlmcp_bench_workloads:components()].
 
-parts(Component, _) when Component =:= encode; Component =:= encode_reply; Component =:= decode ->
+parts(Component, _) when Component =:= encode; Component =:= encode_reply; Component =:= decode;
+                         Component =:= nothing ->
     [{Component, [atom_to_binary(Component), ~"_1_core"], 1},
      {Component, [atom_to_binary(Component), ~"_all_cores"],
       erlang:system_info(schedulers_online)}];

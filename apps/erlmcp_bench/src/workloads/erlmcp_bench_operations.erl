@@ -3,8 +3,14 @@
 Runs an operation many times, in some processes at once, and takes the time of each.
 
 The clock is read before and after each operation; what two readings cost is measured first, and is
-taken off each time. The times go into a histogram, in nanoseconds. What the clock and the histogram
-cost beside the operation is in the throughput.
+taken off each time. The times are kept, in nanoseconds, and go into a histogram when there is no
+room for more. What that and the clock cost beside the operation is in the throughput: `erlmcp bench
+core_ops` says how much it is, by an operation that does nothing.
+
+All processes do the operation for a while before the measured ones, and go on with those without a
+pause: a scheduler that slept takes milliseconds to be woken and to get its share of the processes,
+which is as long as some thousand operations last. The processes have the heap that those of a
+server begin with which serve a request.
 """.
 
 -export([run/1]).
@@ -32,9 +38,12 @@ cost beside the operation is in the throughput.
     histogram := erlmcp_bench_histogram:histogram()
 }.
 
-%% Operations of a process before the measured ones, at most and as a part of these.
--define(WARM, 1_000).
--define(WARM_PART, 10).
+%% Milliseconds of operations before the measured ones, when all processes do them, and operations
+%% of each between two looks whether they are over.
+-define(WARM_MS, 50).
+-define(WARM, 16).
+%% Times that a process keeps before they go into the histogram.
+-define(KEPT, 131_072).
 %% Readings of which the middle one is what the clock costs.
 -define(READINGS, 1_001).
 %% Operations between two looks of those who watch, and milliseconds between two looks of theirs.
@@ -51,6 +60,7 @@ run(#{workers := Workers, operations := Operations} = Plan) ->
                               || Number <- lists:seq(1, min(Workers, Operations))]),
     maybe
         {ok, Timers} ?= answers(Started, fun() -> ok end),
+        receive after ?WARM_MS -> ok end,
         Begin = erlang:monotonic_time(nanosecond),
         ok = tell(go, Started),
         {ok, Counted} ?= answers(Started, fun() -> part(Done, Plan) end),
@@ -75,11 +85,14 @@ share(Number, Workers, Operations) ->
 
 started(Number, Share, To, Plan) ->
     Caller = self(),
-    spawn_monitor(fun() ->
+    Run = fun() ->
         %% It ends with who wants it.
         Watched = monitor(process, Caller),
         worker(Number, Share, To, Plan, {Caller, Watched})
-    end).
+    end,
+    case spawn_opt(Run, [monitor, {min_heap_size, erlmcp_heap:first_words()}]) of
+        {Pid, Monitor} -> {Pid, Monitor}
+    end.
 
 %% What each process says next, in no order.
 answers(Started, Look) ->
@@ -133,17 +146,20 @@ flush(Started) ->
 %% In the process.
 
 worker(Number, Share, To, #{prepare := Prepare, operation := Operation} = Plan, Caller) ->
-    Warm = warmed(min(?WARM, Share div ?WARM_PART), Operation, Prepare(Number)),
     Timer = timer_ns(),
+    First = Prepare(Number),
     ok = answer(Timer, Caller),
-    ok = told(go, Caller),
+    Warm = warmed(?WARM, Operation, First, Caller),
     Deadline = case maps:get(most_ms, Plan, infinity) of
         infinity -> infinity;
         Milliseconds -> erlang:monotonic_time(nanosecond) + Milliseconds * 1_000_000
     end,
-    {Count, End, Last} = measured(Share, 0, Warm, {Operation, Timer, Deadline, To}),
-    ok = answer({Count, End}, Caller),
+    Times = atomics:new(min(Share, ?KEPT), []),
+    {Left, Kept, End, Last} = measured(Share, 0, Warm, {Operation, Timer, Deadline, Times, To}),
+    ok = answer({Share - Left, End}, Caller),
+    %% Not while others are still measured.
     ok = told(finish, Caller),
+    ok = recorded(Kept, Times, To),
     Finish = maps:get(finish, Plan, fun(_) -> ok end),
     Finish(Last).
 
@@ -157,8 +173,15 @@ told(What, {_, Watched}) ->
         {'DOWN', Watched, process, _, _} -> exit(normal)
     end.
 
-warmed(0, _, State) -> State;
-warmed(Left, Operation, State) -> warmed(Left - 1, Operation, Operation(State)).
+warmed(0, Operation, State, {_, Watched} = Caller) ->
+    receive
+        {?MODULE, go} -> State;
+        {'DOWN', Watched, process, _, _} -> exit(normal)
+    after 0 ->
+        warmed(?WARM, Operation, State, Caller)
+    end;
+warmed(Left, Operation, State, Caller) ->
+    warmed(Left - 1, Operation, Operation(State), Caller).
 
 timer_ns() ->
     Readings = [begin
@@ -167,14 +190,23 @@ timer_ns() ->
                 end || _ <- lists:seq(1, ?READINGS)],
     lists:nth((?READINGS + 1) div 2, lists:sort(Readings)).
 
-measured(Left, Count, State, {Operation, Timer, Deadline, {Histogram, Done}} = With) ->
+measured(Left, ?KEPT, State, {_, _, _, Times, To} = With) ->
+    ok = recorded(?KEPT, Times, To),
+    measured(Left, 0, State, With);
+measured(Left, Kept, State, {Operation, Timer, Deadline, Times, {_, Done}} = With) ->
     Begin = erlang:monotonic_time(nanosecond),
     Next = Operation(State),
     End = erlang:monotonic_time(nanosecond),
-    ok = erlmcp_bench_histogram:record(Histogram, max(1, End - Begin - Timer)),
-    _ = Count rem ?TOLD =:= 0 andalso counters:add(Done, 1, ?TOLD),
+    ok = atomics:put(Times, Kept + 1, max(1, End - Begin - Timer)),
+    _ = Left rem ?TOLD =:= 0 andalso counters:add(Done, 1, ?TOLD),
     %% An atom is more than every number.
     case Left > 1 andalso End < Deadline of
-        true -> measured(Left - 1, Count + 1, Next, With);
-        false -> {Count + 1, End, Next}
+        true -> measured(Left - 1, Kept + 1, Next, With);
+        false -> {Left - 1, Kept + 1, End, Next}
     end.
+
+recorded(0, _, _) ->
+    ok;
+recorded(Kept, Times, {Histogram, _} = To) ->
+    ok = erlmcp_bench_histogram:record(Histogram, atomics:get(Times, Kept)),
+    recorded(Kept - 1, Times, To).

@@ -51,8 +51,8 @@ Beside `id` and `benchmark`:
     %% requests a second, once it was found out
     carried => number()
 }.
--type component() :: registry | queue | pool | pool_free | session
-                   | encode | encode_reply | decode.
+-type component() :: registry | queue | queue_waiting | pool | pool_waiting | session
+                   | encode | encode_reply | decode | nothing.
 -type step() ::
     connect | close | list_tools | list_prompts | list_resources
     | {call_tool, Name :: binary(), Arguments :: map()}
@@ -187,19 +187,21 @@ connections() ->
      {~"memory_rss_mib_per_conn", 0.0183}].
 
 -doc """
-What the core operations are of, each with its mark: four components as a server has them, and a
-`tools/call` request and its result as bytes and read from bytes.
+What the core operations are of, each with its mark: four components as a server has them, a
+`tools/call` request and its result as bytes and read from bytes, and nothing.
 """.
 -spec components() -> [{component(), [mark()]}, ...].
 components() ->
     [{registry, [throughput(553_000), {~"latency_p99_us", 4.8}]},
      {queue, [throughput(971_000), {~"latency_p99_us", 3.2}]},
+     {queue_waiting, []},
      {pool, [throughput(149_000), {~"latency_p99_us", 12.1}]},
-     {pool_free, []},
+     {pool_waiting, []},
      {session, [throughput(242_000), {~"latency_p99_us", 8.9}]},
      {encode, [throughput(370_370)]},
      {encode_reply, []},
-     {decode, []}].
+     {decode, []},
+     {nothing, []}].
 
 -doc "The workflows of integration: what a client does, from its connection to its end.".
 -spec workflows() -> [workload(), ...].
