@@ -45,6 +45,8 @@ list of shares; it is written down under a number, and is given back once, by wh
 
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
+%% Processes of the node beside each row with which to list them all is no more than asking holders.
+-define(BESIDE, 8).
 
 -doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".
 -spec new(Accounts :: pos_integer()) -> books().
@@ -271,12 +273,8 @@ is_written(Id, #{ledger := Ledger}) ->
 -doc "Who holds a place of a request, or waits for one.".
 -spec calls(books()) -> [pid()].
 calls(#{ledger := Ledger}) ->
-    erlmcp_ledger:fold(fun({_, Pid, Held, Waits}, Pids) ->
-        case Waits =/= [] orelse lists:keymember(?IN_FLIGHT, 1, Held) of
-            true -> [Pid | Pids];
-            false -> Pids
-        end
-    end, [], Ledger).
+    [Pid || {_, Pid, Held, Waits} <- erlmcp_ledger:rows(Ledger),
+            Waits =/= [] orelse lists:keymember(?IN_FLIGHT, 1, Held)].
 
 -doc "This is the gate's queue, where nobody waits longer than this; nobody is in it.".
 -spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
@@ -321,15 +319,25 @@ counts it.
 """.
 -spec sweep(erlmcp_account:generation(), books()) -> #{erlmcp_account:index() => pos_integer()}.
 sweep(Generation, #{ledger := Ledger} = Books) ->
-    erlmcp_ledger:fold(fun({Id, Holder, Held, Waits}, Sums) ->
-        case is_process_alive(Holder) of
+    Rows = erlmcp_ledger:rows(Ledger),
+    Alive = alive(length(Rows)),
+    lists:foldl(fun({Id, Holder, Held, Waits}, Sums) ->
+        case is_map_key(Holder, Alive) orelse is_process_alive(Holder) of
             true ->
                 add_up(Held, Generation, add_up(Waits, Generation, Sums));
             false ->
                 ok = leave(Id, Books),
                 Sums
         end
-    end, #{}, Ledger).
+    end, #{}, Rows).
+
+%% Those of the node that are there, where asking each holder would cost as much, or more: one that
+%% has signals waiting says that it is alive at its turn, and among 1,000 busy ones that is late.
+alive(Rows) ->
+    case erlang:system_info(process_count) =< ?BESIDE * Rows of
+        true -> maps:from_keys(processes(), []);
+        false -> #{}
+    end.
 
 add_up(Shares, Generation, Sums) ->
     lists:foldl(fun({Index, Share}, Sum) ->

@@ -5,7 +5,7 @@ given back by who takes the row away, so that it is given back once, by whomever
 who died are found by the gate's keeper.
 """.
 
--export([new/0, write/4, has/2, take/2, hand_over/3, add/3, replace/3, fold/3]).
+-export([new/0, write/4, has/2, take/2, hand_over/3, add/3, replace/3, rows/1]).
 
 -export_type([ledger/0, id/0, shares/0, row/0]).
 
@@ -14,9 +14,6 @@ who died are found by the gate's keeper.
 -type shares() :: [{erlmcp_account:index(), erlmcp_account:share()}].
 -doc "`Waits` is held as long as it waits.".
 -type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
-
-%% Rows that are copied at once.
--define(ROWS, 200).
 
 -doc "A ledger; it belongs to the calling process.".
 -spec new() -> ledger().
@@ -61,18 +58,10 @@ where the row is gone.
 replace(Id, Held, Ledger) ->
     ets:update_element(Ledger, Id, [{3, Held}, {4, []}]).
 
--doc "Folds over the rows.".
--spec fold(fun((row(), Acc) -> Acc), Acc, ledger()) -> Acc.
-fold(Fun, Acc, Ledger) ->
-    %% So many at a time, and all that are there the whole time exactly once.
-    true = ets:safe_fixtable(Ledger, true),
-    try
-        fold_some(ets:select(Ledger, [{'_', [], ['$_']}], ?ROWS), Fun, Acc)
-    after
-        ets:safe_fixtable(Ledger, false)
-    end.
-
-fold_some('$end_of_table', _, Acc) ->
-    Acc;
-fold_some({Rows, Rest}, Fun, Acc) ->
-    fold_some(ets:select(Rest), Fun, lists:foldl(Fun, Acc, Rows)).
+-doc """
+All rows that are there the whole time, and some of those that come or go meanwhile. What is taken
+away meanwhile stays in its table until this is over, so a caller should not be kept from it.
+""".
+-spec rows(ledger()) -> [row()].
+rows(Ledger) ->
+    ets:tab2list(Ledger).
