@@ -16,6 +16,9 @@ anonymous client. A bound that is `infinity` costs nothing.
          leave/1]).
 -export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
+%% Every request passes here.
+-compile({inline, [come_in/2, of_server/4, entered/4, now/1]}).
+
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
 -doc """
@@ -134,8 +137,9 @@ A message of a tenant, which has been read and not yet been answered. A request 
 waits for one, see `await/2`; other messages are counted in the rates, and hold nothing.
 """.
 -spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-enter(Gate, #{kind := request} = Message) ->
-    case state(Gate) of
+enter(#{books := Books} = Gate, #{kind := request} = Message) ->
+    case erlmcp_gate_books:is_open(Books) orelse state(Gate) of
+        true -> come_in(Gate, Message);
         open -> come_in(Gate, Message);
         Refused -> Refused
     end;
@@ -143,13 +147,20 @@ enter(Gate, Message) ->
     %% What is in may need it to come to its end.
     come_in(Gate, Message).
 
+%% What it has no bounds for costs nothing.
+come_in(#{books := Books, rates := [], principal_rates := [],
+          bounds := #{in_flight_per_principal := infinity}} = Gate, Message) ->
+    entered(Message, [], now(Books), Gate);
 come_in(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
-    Now = erlmcp_gate_books:now(Books),
+    Now = now(Books),
     maybe
         {ok, Held} ?= of_principal(Flow, Kind, Now, Gate),
         ok ?= of_server(Rates, Held, Now, Books),
         entered(Message, Held, Now, Gate)
     end.
+
+now(#{epoch := Epoch}) when is_integer(Epoch) ->
+    erlang:monotonic_time(nanosecond) - Epoch.
 
 of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bounds := Bounds}) ->
     case Bounds of
@@ -188,9 +199,9 @@ of_server(Rates, Held, Now, Books) ->
 
 entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds} = Gate) ->
     #{sums := Sums} = Books,
-    case erlmcp_gate_books:take_place(Books) of
-        {ok, [Place]} ->
-            {ok, {Books, erlmcp_gate_books:write([Place | Held], Books), Now}};
+    case erlmcp_gate_books:enter(Held, Books) of
+        Id when is_integer(Id) ->
+            {ok, {Books, Id, Now}};
         {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
             ok = erlmcp_gate_sums:found_none(Sums),
             ok = erlmcp_gate_books:give(Held, Books),
@@ -236,7 +247,7 @@ await({Books, Id, {waits, Waiting}}, Milliseconds) ->
             {refuse, erlmcp_gate_refusal:new({waited, RetryMs})}
     end;
 await({#{sums := Sums} = Books, _, Since} = Ticket, _) ->
-    ok = erlmcp_gate_sums:started(erlmcp_gate_books:now(Books) - Since, Sums),
+    ok = erlmcp_gate_sums:started(now(Books) - Since, Sums),
     {ok, Ticket}.
 
 -doc """

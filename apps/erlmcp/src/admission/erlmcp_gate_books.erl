@@ -7,12 +7,15 @@ list of shares; it is written down under a number, and is given back once, by wh
 """.
 
 -export([new/1, now/1]).
--export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
+-export([is_open/1, is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
 -export([take_place/1, take_freed/1]).
--export([write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
+-export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
 -export([put_queue/3, queue/1, queued/2, call_queue/1]).
 -export([sweep/2, turn/1, astray/3, correct/3]).
+
+%% Every request passes here twice.
+-compile({inline, [take_place/3, tell_queue/1, generation/1]}).
 
 -export_type([books/0, shares/0, want/0, key/0]).
 
@@ -29,19 +32,27 @@ list of shares; it is written down under a number, and is given back once, by wh
 
 %% The words of the server itself, before those of the accounts. Those that are written often are
 %% so far apart that they share no line of a processor's cache.
--define(DRAINING, 1).
--define(LIMIT, 2).
--define(GENERATION, 3).
--define(ROOM, 4).
+-define(STATE, 1).
+-define(ROOM, 2).
 -define(IN_FLIGHT, 9).
 -define(CONNECTIONS, 17).
 -define(RATES, 25).
 -define(WAITING, 33).
 -define(WAITING_BYTES, 34).
-%% How many the gate's queue has, which alone says so, and whether it is to be told of a free place.
--define(QUEUED, 41).
--define(CALLED, 42).
--define(WORDS, 48).
+-define(WORDS, 40).
+
+%% What all who enter and leave look at is one word, since each look at one is a barrier: whether
+%% nobody may enter any more, which generation it is, whether the gate's queue is to be told of a
+%% free place, how many places there are, and how many are in the queue.
+-define(DRAINING, 2#1).
+-define(GENERATION, 2#10).
+-define(CALLED, 2#100).
+-define(LIMIT_AT, 3).
+-define(QUEUED_AT, 31).
+-define(MOST, (1 bsl 28 - 1)).
+-define(GENERATION_OF(State), (((State) bsr 1) band 1)).
+-define(LIMIT_OF(State), (((State) bsr ?LIMIT_AT) band ?MOST)).
+-define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
 
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
@@ -52,7 +63,7 @@ list of shares; it is written down under a number, and is given back once, by wh
 -spec new(Accounts :: pos_integer()) -> books().
 new(Most) ->
     #{words := Words} = Accounts = erlmcp_accounts:new(Most, ?WORDS),
-    ok = atomics:put(Words, ?LIMIT, erlmcp_account:most()),
+    ok = atomics:put(Words, ?STATE, erlmcp_account:most() bsl ?LIMIT_AT),
     ok = atomics:put(Words, ?ROOM, erlmcp_account:most()),
     #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
       processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
@@ -68,22 +79,41 @@ now(#{epoch := Epoch}) when is_integer(Epoch) ->
 -doc "Whether nobody may enter any more.".
 -spec is_draining(books()) -> boolean().
 is_draining(#{words := Words}) ->
-    atomics:get(Words, ?DRAINING) =:= 1.
+    atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
+
+-doc "Whether a request may enter, as far as the gate and the node are not closed to all.".
+-spec is_open(books()) -> boolean().
+is_open(#{words := Words}) ->
+    atomics:get(Words, ?STATE) band ?DRAINING =:= 0 andalso erlmcp_node_guard:is_clear().
 
 -doc "Nobody may enter any more.".
 -spec drain(books()) -> ok.
 drain(#{words := Words}) ->
-    atomics:put(Words, ?DRAINING, 1).
+    _ = change(fun(State) -> State bor ?DRAINING end, Words),
+    ok.
+
+%% Gives what it was.
+change(Change, Words) ->
+    change(Change, Words, atomics:get(Words, ?STATE)).
+
+change(Change, Words, State) ->
+    case atomics:compare_exchange(Words, ?STATE, State, Change(State)) of
+        ok -> State;
+        Other -> change(Change, Words, Other)
+    end.
 
 -doc "How many requests may be in flight.".
 -spec limit(books()) -> pos_integer().
 limit(#{words := Words}) ->
-    atomics:get(Words, ?LIMIT).
+    ?LIMIT_OF(atomics:get(Words, ?STATE)).
 
 -doc "From now on so many may.".
 -spec limit(pos_integer(), books()) -> ok.
 limit(Limit, #{words := Words} = Books) ->
-    ok = atomics:put(Words, ?LIMIT, min(Limit, erlmcp_account:most())),
+    Places = min(Limit, erlmcp_account:most()),
+    _ = change(fun(State) ->
+                   State band bnot (?MOST bsl ?LIMIT_AT) bor (Places bsl ?LIMIT_AT)
+               end, Words),
     tell_queue(Books).
 
 -doc """
@@ -181,19 +211,21 @@ Takes a place in flight, where one is left when all that are in the queue have t
 overtakes them.
 """.
 -spec take_place(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
-take_place(#{words := Words} = Books) ->
-    take_place(atomics:get(Words, ?QUEUED), Books).
+take_place(#{words := Words}) ->
+    State = atomics:get(Words, ?STATE),
+    take_place(?QUEUED_OF(State), State, Words).
 
 -doc "Takes one for who is first in the queue.".
 -spec take_freed(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
-take_freed(Books) ->
-    take_place(0, Books).
+take_freed(#{words := Words}) ->
+    take_place(0, atomics:get(Words, ?STATE), Words).
 
 %% The queue is looked at first. When the place is taken nothing has changed since of what is in
 %% flight, and so those that were in the queue then have got theirs, or find them.
-take_place(Queued, #{words := Words}) ->
-    Limit = atomics:get(Words, ?LIMIT),
-    case erlmcp_account:take(Words, ?IN_FLIGHT, {1, generation(Words)}, Limit - Queued) of
+take_place(Queued, State, Words) ->
+    Limit = ?LIMIT_OF(State),
+    Amount = {1, ?GENERATION_OF(State)},
+    case erlmcp_account:take(Words, ?IN_FLIGHT, Amount, Limit - Queued) of
         {ok, Share} -> {ok, [{?IN_FLIGHT, Share}]};
         {full, Observed} -> {full, Limit, Observed}
     end.
@@ -212,12 +244,25 @@ give_place(Place, Books) ->
     ok = give(Place, Books),
     tell_queue(Books).
 
+-doc """
+The calling process holds this, and a place in flight, where one is left for it: the number that it
+is written down under.
+""".
+-spec enter(shares(), books()) ->
+    erlmcp_ledger:id() | {full, Limit :: pos_integer(), pos_integer()}.
+enter(Held, #{words := Words, ledger := Ledger}) ->
+    State = atomics:get(Words, ?STATE),
+    case take_place(?QUEUED_OF(State), State, Words) of
+        {ok, [Place]} ->
+            erlmcp_ledger:write(erlang:unique_integer(), [Place | Held], [], Ledger);
+        {full, _, _} = Full ->
+            Full
+    end.
+
 -doc "The calling process holds this: the number that it is written down under.".
 -spec write(shares(), books()) -> erlmcp_ledger:id().
 write(Held, #{ledger := Ledger}) ->
-    Id = erlang:unique_integer(),
-    ok = erlmcp_ledger:write(Id, Held, [], Ledger),
-    Id.
+    erlmcp_ledger:write(erlang:unique_integer(), Held, [], Ledger).
 
 -doc """
 The same of who waits, with what it holds as long as it does. Who comes later has a higher number.
@@ -226,9 +271,7 @@ The same of who waits, with what it holds as long as it does. Who comes later ha
 queue(Held, Waits, #{ledger := Ledger}) ->
     %% The integers of other modifiers are others, but not other numbers; those of `write/2` begin
     %% far below zero.
-    Id = erlang:unique_integer([monotonic, positive]),
-    ok = erlmcp_ledger:write(Id, Held, Waits, Ledger),
-    Id.
+    erlmcp_ledger:write(erlang:unique_integer([monotonic, positive]), Held, Waits, Ledger).
 
 -doc "More is held, which is given back at once where the number is gone.".
 -spec add(erlmcp_ledger:id(), shares(), books()) -> ok.
@@ -246,8 +289,12 @@ hand_over(Id, Pid, #{ledger := Ledger}) ->
 
 -doc "Gives back what is written down under a number, if that was not done before.".
 -spec leave(erlmcp_ledger:id(), books()) -> ok.
-leave(Id, #{ledger := Ledger} = Books) ->
+leave(Id, #{words := Words, ledger := Ledger} = Books) ->
     case erlmcp_ledger:take(Id, Ledger) of
+        %% As most have it.
+        [{_, _, [{Index, Share}], []}] ->
+            ok = erlmcp_account:give(Words, Index, Share),
+            tell_queue(Books);
         [{_, _, Held, Waits}] ->
             ok = give(Held, Books),
             ok = give(Waits, Books),
@@ -280,7 +327,7 @@ calls(#{ledger := Ledger}) ->
 -spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
 put_queue(Pid, Longest, #{processes := Processes, words := Words} = Books) ->
     true = ets:insert(Processes, {queue, {Pid, Longest}}),
-    ok = atomics:put(Words, ?CALLED, 0),
+    _ = change(fun(State) -> State band bnot ?CALLED end, Words),
     queued(0, Books).
 
 -doc "The gate's queue; `none` while it is started.".
@@ -291,7 +338,10 @@ queue(#{processes := Processes}) ->
 -doc "So many are in the queue.".
 -spec queued(non_neg_integer(), books()) -> ok.
 queued(Count, #{words := Words}) ->
-    atomics:put(Words, ?QUEUED, Count).
+    _ = change(fun(State) ->
+                   State band (1 bsl ?QUEUED_AT - 1) bor (Count bsl ?QUEUED_AT)
+               end, Words),
+    ok.
 
 -doc """
 The queue, which has found no place, is sent `turn`, once, when there is one. It has to look again
@@ -299,18 +349,22 @@ after this: who left before has told nobody.
 """.
 -spec call_queue(books()) -> ok.
 call_queue(#{words := Words}) ->
-    atomics:put(Words, ?CALLED, 1).
+    _ = change(fun(State) -> State bor ?CALLED end, Words),
+    ok.
 
 %% There may be a place for who waits.
 tell_queue(#{words := Words} = Books) ->
-    case atomics:get(Words, ?CALLED) =:= 1 andalso atomics:exchange(Words, ?CALLED, 0) =:= 1 of
-        true ->
-            case queue(Books) of
-                none -> ok;
-                {Queue, _} -> Queue ! turn, ok
-            end;
-        false ->
-            ok
+    case atomics:get(Words, ?STATE) band ?CALLED of
+        0 -> ok;
+        _ -> tell_called(change(fun(State) -> State band bnot ?CALLED end, Words), Books)
+    end.
+
+tell_called(Before, _) when Before band ?CALLED =:= 0 ->
+    ok;
+tell_called(_, Books) ->
+    case queue(Books) of
+        none -> ok;
+        {Queue, _} -> Queue ! turn, ok
     end.
 
 -doc """
@@ -350,9 +404,8 @@ add_up(Shares, Generation, Sums) ->
 -doc "The other generation begins; gives the one that is over.".
 -spec turn(books()) -> erlmcp_account:generation().
 turn(#{words := Words}) ->
-    Over = generation(Words),
-    ok = atomics:put(Words, ?GENERATION, 1 - Over),
-    Over.
+    %% The keeper alone changes it.
+    ?GENERATION_OF(change(fun(State) -> State bxor ?GENERATION end, Words)).
 
 -doc "What is counted of a generation beyond these sums.".
 -spec astray(erlmcp_account:generation(), #{erlmcp_account:index() => pos_integer()}, books()) ->
@@ -373,4 +426,4 @@ correct(Generation, Astray, #{words := Words} = Books) ->
     tell_queue(Books).
 
 generation(Words) ->
-    atomics:get(Words, ?GENERATION).
+    ?GENERATION_OF(atomics:get(Words, ?STATE)).

@@ -20,11 +20,11 @@ who died are found by the gate's keeper.
 new() ->
     ets:new(erlmcp_ledger, [public, {write_concurrency, auto}]).
 
--doc "The calling process holds this.".
--spec write(id(), shares(), Waits :: shares(), ledger()) -> ok.
+-doc "The calling process holds this. Gives the number.".
+-spec write(id(), shares(), Waits :: shares(), ledger()) -> id().
 write(Id, Held, Waits, Ledger) ->
     true = ets:insert(Ledger, {Id, self(), Held, Waits}),
-    ok.
+    Id.
 
 -doc "Whether there is a row of this number.".
 -spec has(id(), ledger()) -> boolean().

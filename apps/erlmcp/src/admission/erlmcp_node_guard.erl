@@ -2,7 +2,8 @@
 -moduledoc """
 Keeps a node from taking on more where it is short of something: a process looks again and again
 how much of it is used, and above a bound new work is refused until it is well under the bound
-again. One process for the node and what it looks at; who asks (`is_over/1`) reads a word.
+again. One process for the node and what it looks at; who asks reads. Nearly always the node is
+short of nothing, and so that is one read for all guards (`is_clear/0`), of a persistent term.
 
 What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
 node's, and so in the environment of the application. They are read at each look, and may be changed
@@ -11,7 +12,7 @@ while the node runs; one that is changed to something wrong stays as it was.
 
 -behaviour(gen_server).
 
--export([start_link/1, is_over/1, refusal/4]).
+-export([start_link/1, is_clear/0, is_over/1, refusal/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([bounds/0, seen/0]).
@@ -37,6 +38,8 @@ be said. What has no bound is not over it.
 -doc "A message that a look has led to.".
 -callback told(Message :: term(), bounds(), State) -> {seen(), State}.
 
+%% Those that there are.
+-define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
 %% Words of the atomics.
 -define(OVER, 1).
 -define(USED, 2).
@@ -54,9 +57,18 @@ be said. What has no bound is not over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Whether the node is over a bound. One read.".
+-doc "Whether the node is over no guard's bound. One read.".
+-spec is_clear() -> boolean().
+is_clear() ->
+    persistent_term:get(?MODULE, true).
+
+-doc "Whether the node is over a bound of this one.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
+    %% Nobody is to see it here before all do.
+    not is_clear() andalso has_found(Module).
+
+has_found(Module) ->
     case persistent_term:get(Module, none) of
         none -> false;
         Words -> atomics:get(Words, ?OVER) =:= 1
@@ -121,6 +133,8 @@ looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
     {Seen, Pause, Next} = Module:look(Bounds, Reading),
     _ = erlang:send_after(Pause, self(), look),
     ok = keep(Seen, State),
+    %% One that was killed may not have told what it had found.
+    ok = tell(),
     State#state{reading = Next}.
 
 rebounded(#state{module = Module, bounds = Bounds} = State) ->
@@ -145,6 +159,7 @@ keep({Used, Limit, Fields}, #state{module = Module, words = Words} = State) ->
 over(1, _, _) ->
     ok;
 over(0, Fields, #state{module = Module}) ->
+    ok = tell(),
     {Event, _, _} = Module:events(),
     ok = logger:warning(Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
@@ -152,11 +167,25 @@ over(0, Fields, #state{module = Module}) ->
 under(0, _, _) ->
     ok;
 under(1, Fields, #state{module = Module}) ->
+    ok = tell(),
     {_, Event, _} = Module:events(),
     ok = logger:notice(Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
 
+%% Tells everybody, and looks again after it: another guard may have found something meanwhile, and
+%% have told that before.
+tell() ->
+    Clear = not lists:any(fun has_found/1, ?GUARDS),
+    case is_clear() of
+        Clear ->
+            ok;
+        _ ->
+            ok = persistent_term:put(?MODULE, Clear),
+            tell()
+    end.
+
 %% Without somebody who looks nothing is refused.
 -doc false.
 terminate(_, #state{words = Words}) ->
-    atomics:put(Words, ?OVER, 0).
+    ok = atomics:put(Words, ?OVER, 0),
+    tell().

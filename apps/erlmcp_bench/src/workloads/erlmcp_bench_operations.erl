@@ -9,8 +9,8 @@ core_ops` says how much it is, by an operation that does nothing.
 
 All processes do the operation for a while before the measured ones, and go on with those without a
 pause: a scheduler that slept takes milliseconds to be woken and to get its share of the processes,
-which is as long as some thousand operations last. The processes have the heap that those of a
-server begin with which serve a request.
+which is as long as some thousand operations last. The processes have the heap of a server's
+connection that has much to do (`m:erlmcp_heap`).
 """.
 
 -export([run/1]).
@@ -85,14 +85,12 @@ share(Number, Workers, Operations) ->
 
 started(Number, Share, To, Plan) ->
     Caller = self(),
-    Run = fun() ->
+    spawn_monitor(fun() ->
+        ok = erlmcp_heap:busy_connection(true),
         %% It ends with who wants it.
         Watched = monitor(process, Caller),
         worker(Number, Share, To, Plan, {Caller, Watched})
-    end,
-    case spawn_opt(Run, [monitor, {min_heap_size, erlmcp_heap:first_words()}]) of
-        {Pid, Monitor} -> {Pid, Monitor}
-    end.
+    end).
 
 %% What each process says next, in no order.
 answers(Started, Look) ->
