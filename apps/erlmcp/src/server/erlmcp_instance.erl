@@ -19,7 +19,7 @@ it has not taken yet.
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
--export([put_supervisor/3, supervisor/2, put_pool/3, pool/2]).
+-export([put_supervisor/3, supervisor/2, pools/2, put_pool/3, pool/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([instance/0, of_calls/0, session_id/0, session/0]).
@@ -247,16 +247,21 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
 supervisor(Kind, #{supervisors := Supervisors}) ->
     ets:lookup_element(Supervisors, Kind, 2, undefined).
 
+-doc "The names under which the pools of workers of a server are shared (`m:erlmcp_shared`).".
+-spec pools(Key :: reference(), [atom()]) -> [term()].
+pools(Key, Names) ->
+    [{Key, workers, Name} || Name <- Names].
+
 -doc "Makes the pool of workers of a name known.".
 -spec put_pool(atom(), erlmcp_workers:pool(), instance()) -> ok.
-put_pool(Name, Pool, #{supervisors := Supervisors}) ->
-    true = ets:insert(Supervisors, {{workers, Name}, Pool}),
+put_pool(Name, Pool, #{key := Key}) ->
+    _ = erlmcp_shared:put({Key, workers, Name}, Pool),
     ok.
 
--doc "The pool of workers of this name; `undefined` while there is none yet.".
--spec pool(atom(), of_calls()) -> erlmcp_workers:pool() | undefined.
-pool(Name, #{supervisors := Supervisors}) ->
-    ets:lookup_element(Supervisors, {workers, Name}, 2, undefined).
+-doc "The pool of workers of this name.".
+-spec pool(atom(), of_calls()) -> {ok, erlmcp_workers:pool()} | gone.
+pool(Name, #{key := Key}) ->
+    erlmcp_shared:find({Key, workers, Name}).
 
 -doc "Makes known that the calling process, the publisher of a server, mounts this one.".
 -spec put_mounting(erlmcp_mount:prefix(), Mounting :: instance(), instance()) -> ok.

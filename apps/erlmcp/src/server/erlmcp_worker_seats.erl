@@ -5,17 +5,17 @@ leaves it again without asking a process. The pool's process (`m:erlmcp_workers`
 takes them away, counts those that wait, and looks whether all that have one live.
 
 A worker is taken by a row with the name of who takes it, of which there can be one: so at no moment
-is a worker away without its being known who has it. Beside the table each seat has a word that says
-whether it is worth a try. That may be wrong for a while, where a process was killed between two
-steps, and is put right by `mend/1`.
+is a worker away without its being known who has it. Beside the table each seat has a word. It says
+whether the seat is worth a try, which may be wrong for a while, where a process was killed between
+two steps, and is put right by `mend/1`; and it counts how often a worker was taken away from it.
 """.
 
 -export([new/1, seat/4, unseat/3]).
--export([take/2, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
+-export([borrow/2, give_back/2, take/2, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
 -export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
 
 %% Taking and leaving a worker is little more than calls of functions.
--compile({inline, [claimed/3, worth_a_try/2, used/2, now_us/0]}).
+-compile({inline, [claimed/4, leave/2, used/2, awaited/1, now_us/0]}).
 
 -export_type([seats/0, claim/0, seat/0]).
 
@@ -25,18 +25,21 @@ steps, and is put right by `mend/1`.
 -opaque claim() :: {{taken, Worker :: pid()}, Borrower :: pid(), Since :: integer(), seat()}.
 
 %% Of the words: how many wait, and the mean time that a worker is used, in microseconds. The seats'
-%% follow: 1 where it is worth a try.
+%% follow: odd where it is worth a try, and two more for each worker taken away. They are so far apart that no two share a line of a
+%% processor's cache.
+-define(STRIDE, 8).
 -define(WAITING, 1).
--define(USED, 2).
--define(BEFORE_SEATS, 2).
+-define(USED, (1 + ?STRIDE)).
+-define(SEAT(Number), (1 + ?STRIDE * (1 + (Number)))).
 %% The part of the newest loan in that mean.
 -define(PART, 5).
 
 -doc "Seats for so many workers, and nobody on them; the table is the calling process's.".
 -spec new(Size :: pos_integer()) -> seats().
 new(Size) ->
-    {ets:new(?MODULE, [public, {write_concurrency, true}, {read_concurrency, true}]),
-     atomics:new(?BEFORE_SEATS + Size, []), Size}.
+    %% Nobody asks for its size, and with `read_concurrency` each look is dearer.
+    {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
+     atomics:new(?SEAT(Size), []), Size}.
 
 -doc "A worker, and its process, is ready to be taken.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
@@ -46,14 +49,40 @@ seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
 
 -doc "It is not there any more, whoever has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
-unseat(Number, Pid, {Table, _, _}) ->
-    %% In this order: who takes it now looks whether it is still there.
+unseat(Number, Pid, {Table, Words, _}) ->
+    %% In this order: who has found it and takes it now either sees that it is counted, or has taken
+    %% it before that.
     true = ets:match_delete(Table, {Number, Pid, '_'}),
+    ok = atomics:add(Words, ?SEAT(Number), 2),
     true = ets:delete(Table, {taken, Pid}),
     ok.
 
-worth_a_try(Number, {_, Words, _}) ->
-    atomics:put(Words, ?BEFORE_SEATS + Number, 1).
+worth_a_try(Number, {_, Words, _} = Seats) ->
+    case atomics:add_get(Words, ?SEAT(Number), 0) of
+        Word when Word band 1 =:= 1 ->
+            ok;
+        Word ->
+            case atomics:compare_exchange(Words, ?SEAT(Number), Word, Word + 1) of
+                ok -> ok;
+                _ -> worth_a_try(Number, Seats)
+            end
+    end.
+
+-doc "Takes a worker for the calling process, if one is free and nobody waits for it.".
+-spec borrow(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
+borrow(Borrower, Seats) ->
+    case awaited(Seats) of
+        false -> take(Borrower, Seats);
+        true -> none
+    end.
+
+-doc "Leaves a worker that was used since it was taken; says whether somebody waits for one.".
+-spec give_back(claim(), seats()) -> Awaited :: boolean().
+give_back({_, _, Since, _} = Claim, Seats) ->
+    ok = used(Since, Seats),
+    ok = leave(Claim, Seats),
+    %% In this order: who begins to wait meanwhile looks whether it is free.
+    awaited(Seats).
 
 -doc "Takes a worker for a process, if one is free.".
 -spec take(Borrower :: pid(), seats()) -> {ok, claim(), Worker :: term()} | none.
@@ -67,24 +96,24 @@ take(_, 0, _, _) ->
 take(Before, Left, Borrower, {_, Words, Size} = Seats) ->
     Number = Before rem Size + 1,
     maybe
-        1 ?= atomics:get(Words, ?BEFORE_SEATS + Number),
-        ok ?= atomics:compare_exchange(Words, ?BEFORE_SEATS + Number, 1, 0),
-        {ok, _, _} ?= claimed(Number, Borrower, Seats)
+        Word = atomics:get(Words, ?SEAT(Number)),
+        1 ?= Word band 1,
+        ok ?= atomics:compare_exchange(Words, ?SEAT(Number), Word, Word - 1),
+        {ok, _, _} ?= claimed(Number, Word - 1, Borrower, Seats)
     else
         _ -> take(Number, Left - 1, Borrower, Seats)
     end.
 
-claimed(Number, Borrower, {Table, _, _}) ->
+claimed(Number, Word, Borrower, {Table, Words, _}) ->
     maybe
-        Pid = ets:lookup_element(Table, Number, 2, none),
-        true ?= is_pid(Pid),
+        [{_, Pid, Worker}] ?= ets:lookup(Table, Number),
         Claim = {{taken, Pid}, Borrower, now_us(), Number},
         true ?= ets:insert_new(Table, Claim),
-        case ets:lookup(Table, Number) of
-            [{_, Pid, Worker}] ->
+        case atomics:get(Words, ?SEAT(Number)) - Word of
+            Same when Same < 2 ->
                 {ok, Claim, Worker};
             _ ->
-                %% It was taken away before.
+                %% It was taken away meanwhile.
                 true = ets:delete_object(Table, Claim),
                 none
         end
@@ -96,10 +125,8 @@ leave({_, _, _, Number} = Claim, {Table, _, _} = Seats) ->
     true = ets:delete_object(Table, Claim),
     worth_a_try(Number, Seats).
 
--doc "Counts that the worker of a claim was used, since then or since it was taken.".
--spec used(claim() | integer(), seats()) -> ok.
-used({_, _, Since, _}, Seats) ->
-    used(Since, Seats);
+-doc "Counts that a worker was used since then.".
+-spec used(Since :: integer(), seats()) -> ok.
 used(Since, {_, Words, _}) ->
     Used = atomics:get(Words, ?USED),
     %% Of two that write at once one counts: it is a mean.

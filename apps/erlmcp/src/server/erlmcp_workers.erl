@@ -10,6 +10,9 @@ is refused at once, as far as that can be told from how long workers were used l
 
 -behaviour(gen_server).
 
+%% Little more than calls of functions, as the seats are.
+-compile({inline, [lent/3]}).
+
 -export([start_link/3, borrow/3, give_back/2]).
 -export([is_options/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
@@ -63,7 +66,7 @@ to be given back; if the process ends before, the pool sees to it.
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
 borrow(Name, Deadline, Instance) ->
     case erlmcp_instance:pool(Name, Instance) of
-        {Process, Seats} = Pool ->
+        {ok, {Process, Seats} = Pool} ->
             try lent(Process, Seats, Deadline) of
                 {error, _} = Refused -> Refused;
                 {How, Worker} -> {ok, {Pool, How}, Worker}
@@ -72,17 +75,14 @@ borrow(Name, Deadline, Instance) ->
                 error:badarg -> {error, unavailable()};
                 exit:{_, {gen_server, call, _}} -> {error, unavailable()}
             end;
-        undefined ->
+        gone ->
             {error, unavailable()}
     end.
 
 lent(Process, Seats, Deadline) ->
-    maybe
-        false ?= erlmcp_worker_seats:awaited(Seats),
-        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(self(), Seats),
-        {{taken, Claim}, Worker}
-    else
-        _ -> gen_server:call(Process, {borrow, Deadline}, infinity)
+    case erlmcp_worker_seats:borrow(self(), Seats) of
+        {ok, Claim, Worker} -> {{taken, Claim}, Worker};
+        none -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
 
 -doc "Gives a worker back.".
@@ -93,10 +93,7 @@ give_back({{Process, _}, {taken, Claim}}, doubtful) ->
     gen_server:cast(Process, {doubtful, Claim});
 give_back({{Process, Seats}, {taken, Claim}}, good) ->
     try
-        ok = erlmcp_worker_seats:used(Claim, Seats),
-        ok = erlmcp_worker_seats:leave(Claim, Seats),
-        %% In this order: who begins to wait meanwhile looks whether it is free.
-        case erlmcp_worker_seats:awaited(Seats) of
+        case erlmcp_worker_seats:give_back(Claim, Seats) of
             true -> gen_server:cast(Process, lend);
             false -> ok
         end

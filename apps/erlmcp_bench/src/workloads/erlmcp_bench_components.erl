@@ -119,12 +119,12 @@ work(queue_waiting, Workers, _) ->
       end,
       finish => fun({_, Place}) -> erlmcp_gate:leave(Place) end};
 work(Pool, _, Instance) when Pool =:= pool; Pool =:= pool_waiting ->
-    #{prepare => fun(_) -> none end,
-      operation => fun(none) ->
-          Deadline = erlang:monotonic_time(millisecond) + ?LONG_MS,
+    %% A call has its deadline before it asks for a worker.
+    #{prepare => fun(_) -> erlang:monotonic_time(millisecond) + ?LONG_MS end,
+      operation => fun(Deadline) ->
           {ok, Loan, scarce} = erlmcp_workers:borrow(bench, Deadline, Instance),
           ok = erlmcp_workers:give_back(Loan, good),
-          none
+          Deadline
       end};
 work(session, _, Instance) ->
     Session = session(Instance),
