@@ -11,7 +11,8 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 """.
 
 -export([new/1, seat/4, unseat/3]).
--export([borrow/2, give_back/2, take/2, leave/2, withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
+-export([borrow/2, give_back/2, take/2, leave/2]).
+-export([withdraw/2, is_taken/2, taken/2, worker/1, mend/1]).
 -export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
 
 %% Taking and leaving a worker is little more than calls of functions.
@@ -25,8 +26,8 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 -opaque claim() :: {{taken, Worker :: pid()}, Borrower :: pid(), Since :: integer(), seat()}.
 
 %% Of the words: how many wait, and the mean time that a worker is used, in microseconds. The seats'
-%% follow: odd where it is worth a try, and two more for each worker taken away. They are so far apart that no two share a line of a
-%% processor's cache.
+%% follow: odd where it is worth a try, and two more for each worker taken away. They are so far
+%% apart that no two share a line of a processor's cache.
 -define(STRIDE, 8).
 -define(WAITING, 1).
 -define(USED, (1 + ?STRIDE)).
