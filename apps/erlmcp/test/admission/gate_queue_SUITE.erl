@@ -1,0 +1,235 @@
+-module(gate_queue_SUITE).
+-moduledoc "Who waits at the gate: for how long, who takes a place that is free, and who has left.".
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([places_go_to_those_that_wait/1, places_that_nobody_waits_for_are_taken/1,
+         a_dead_one_waits_no_longer/1, one_that_left_waits_no_longer/1, a_wait_has_an_end/1,
+         a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1, who_floods_leaves_room/1,
+         without_a_queue_nobody_waits/1, patience_is_short_in_a_long_queue/1]).
+
+-import(gate_users, [request/1, queued/1, entered/1, refused/1, processes/1, rounds/2, stop/1,
+                     await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [places_go_to_those_that_wait, places_that_nobody_waits_for_are_taken,
+     a_dead_one_waits_no_longer, one_that_left_waits_no_longer, a_wait_has_an_end,
+     a_wait_in_vain_is_refused_now, a_higher_limit_is_used, who_floods_leaves_room,
+     without_a_queue_nobody_waits, patience_is_short_in_a_long_queue].
+
+init_per_testcase(_, Config) ->
+    process_flag(trap_exit, true),
+    Config.
+
+end_per_testcase(_, _) ->
+    ok.
+
+places_go_to_those_that_wait(_) ->
+    Gate = queued(#{}),
+    {Keeper, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Flood = [wait(Gate, ada) || _ <- lists:seq(1, 5)],
+    Others = [wait(Gate, bob), wait(Gate, eve)],
+    ok = waiting(Gate, Queue, 7),
+    %% Nobody overtakes them, though there is a place.
+    ok = sys:suspend(Queue),
+    ok = erlmcp_gate:leave(First),
+    Late = entered(erlmcp_gate:enter(Gate, request(ada))),
+    {0, 8} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, waiting)},
+    ok = erlmcp_gate:leave(Late),
+    ok = sys:resume(Queue),
+    Order = [begin
+                 {Pid, Flow, {ok, _}} = answer(),
+                 [] = answers(),
+                 1 = erlmcp_gate:held(Gate, in_flight),
+                 Pid ! leave,
+                 Flow
+             end || _ <- lists:seq(1, 7)],
+    [ada, bob, eve] = lists:sort(lists:sublist(Order, 3)),
+    [ada, ada, ada, ada] = lists:nthtail(3, Order),
+    [await_end(Pid) || Pid <- Flood ++ Others],
+    [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, waiting, waiting_bytes]],
+    {ok, _} = erlmcp_gate:await(First, 1),
+    {8, Nanoseconds} = erlmcp_gate_sums:waits(erlmcp_gate:sums(Gate)),
+    true = Nanoseconds > 0,
+    ok = stop([Keeper, Queue]).
+
+places_that_nobody_waits_for_are_taken(_) ->
+    %% Who found none and has not come to the queue yet holds up nobody, and needs no queue where
+    %% there is one when he comes.
+    Alone = queued(#{}),
+    First = entered(erlmcp_gate:enter(Alone, request(ada))),
+    Late = entered(erlmcp_gate:enter(Alone, request(ada))),
+    ok = erlmcp_gate:leave(First),
+    Next = entered(erlmcp_gate:enter(Alone, request(bob))),
+    {1, 1} = {erlmcp_gate:held(Alone, in_flight), erlmcp_gate:held(Alone, waiting)},
+    ok = erlmcp_gate:leave(Next),
+    {ok, Granted} = erlmcp_gate:await(Late, 50_000),
+    {1, 0} = {erlmcp_gate:held(Alone, in_flight), erlmcp_gate:held(Alone, waiting)},
+    ok = erlmcp_gate:leave(Granted),
+    [0 = erlmcp_gate:held(Alone, Key) || Key <- [in_flight, waiting_bytes, {waiting, ada}]],
+    %% Where one is in the queue, all places but one are to be had.
+    Gate = queued(#{in_flight => 3}),
+    {Keeper, Queue} = processes(Gate),
+    Tickets = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2, 3]],
+    Waits = wait(Gate, bob),
+    ok = waiting(Gate, Queue, 1),
+    ok = sys:suspend(Queue),
+    _ = [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets],
+    Places = [begin
+                  _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+                  erlmcp_gate:held(Gate, in_flight)
+              end || _ <- [1, 2, 3]],
+    [1, 2, 2] = Places,
+    ok = sys:resume(Queue),
+    {Waits, bob, {ok, _}} = answer(),
+    ok = stop([Waits, Keeper, Queue]).
+
+a_dead_one_waits_no_longer(_) ->
+    Gate = queued(#{queue => 2}),
+    {Keeper, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Killed = wait(Gate, ada),
+    ok = waiting(Gate, Queue, 1),
+    Next = wait(Gate, ada),
+    ok = waiting(Gate, Queue, 2),
+    queue_cap_exceeded = refused(erlmcp_gate:enter(Gate, request(bob))),
+    ok = stop([Killed]),
+    %% Its room in the queue is another one's when the keeper looks, and the queue forgets it.
+    ok = rounds(Keeper, 1),
+    1 = erlmcp_gate:held(Gate, waiting),
+    ok = waiting(Gate, Queue, 1),
+    Last = wait(Gate, ada),
+    ok = waiting(Gate, Queue, 2),
+    ok = erlmcp_gate:leave(First),
+    {Next, ada, {ok, _}} = answer(),
+    %% A killed holder's place is found when the keeper looks.
+    ok = stop([Next]),
+    ok = rounds(Keeper, 1),
+    {Last, ada, {ok, _}} = answer(),
+    ok = stop([Last, Keeper, Queue]).
+
+one_that_left_waits_no_longer(_) ->
+    Gate = queued(#{}),
+    {Keeper, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Self = self(),
+    Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Ticket, 50_000)} end),
+    ok = erlmcp_gate:hand_over(Ticket, Waits),
+    ok = waiting(Gate, Queue, 1),
+    ok = erlmcp_gate:leave(Ticket),
+    ok = erlmcp_gate:leave(First),
+    %% It hears of it when it would be its turn, and no place is lost.
+    ok = until(fun() -> Queue ! turn, answers() =/= [] orelse not is_process_alive(Waits) end),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = stop([Keeper, Queue]).
+
+a_wait_has_an_end(_) ->
+    Gate = queued(#{queue_ms => 50}),
+    {Keeper, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Waits = wait(Gate, ada),
+    {Waits, ada, {refuse, Refusal}} = answer(),
+    {backpressure_active, 503} = {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal)},
+    true = erlmcp_refusal:retry_after(Refusal) > 0,
+    %% And one without any time left is not even asked to wait.
+    Late = entered(erlmcp_gate:enter(Gate, request(ada))),
+    backpressure_active = refused(erlmcp_gate:await(Late, 0)),
+    0 = erlmcp_gate:held(Gate, waiting),
+    %% Nor is one that waits when the queue ends.
+    unlink(Queue),
+    Long = queued(#{queue_ms => 50_000}),
+    {LongKeeper, LongQueue} = processes(Long),
+    Held = entered(erlmcp_gate:enter(Long, request(ada))),
+    Orphan = wait(Long, ada),
+    ok = waiting(Long, LongQueue, 1),
+    ok = stop([LongQueue]),
+    {Orphan, ada, {refuse, _}} = answer(),
+    0 = erlmcp_gate:held(Long, waiting),
+    %% Nobody waits in the next one.
+    {ok, NextQueue} = erlmcp_gate_queue:start_link(Long),
+    ok = erlmcp_gate:leave(Held),
+    _ = entered(erlmcp_gate:enter(Long, request(ada))),
+    {1, 0} = {erlmcp_gate:held(Long, in_flight), erlmcp_gate:held(Long, waiting)},
+    ok = erlmcp_gate:leave(First),
+    ok = stop([Keeper, Queue, LongKeeper, NextQueue]).
+
+a_wait_in_vain_is_refused_now(_) ->
+    Gate = queued(#{queue => 1000, queue_ms => 500_000}),
+    {Keeper, Queue} = processes(Gate),
+    First = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Waiting = [wait(Gate, ada, 400_000) || _ <- lists:seq(1, 601)],
+    ok = waiting(Gate, Queue, 601),
+    %% A turn takes 100 milliseconds or more: six hundred take a minute.
+    ok = timer:sleep(100),
+    ok = erlmcp_gate:leave(First),
+    {_, ada, {ok, _}} = answer(),
+    {refuse, Refusal} = erlmcp_gate:await(entered(erlmcp_gate:enter(Gate, request(ada))), 60_000),
+    backpressure_active = erlmcp_refusal:name(Refusal),
+    true = erlmcp_refusal:retry_after(Refusal) >= 60,
+    %% The other flow would have the next turn but one.
+    Other = wait(Gate, bob, 60_000),
+    ok = waiting(Gate, Queue, 601),
+    ok = stop([Other, Keeper, Queue | Waiting]).
+
+a_higher_limit_is_used(_) ->
+    Gate = queued(#{in_flight => 5}),
+    {Keeper, Queue} = processes(Gate),
+    ok = erlmcp_gate:limit(Gate, 1),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Waiting = [wait(Gate, ada), wait(Gate, bob)],
+    ok = waiting(Gate, Queue, 2),
+    ok = erlmcp_gate:limit(Gate, 100),
+    5 = erlmcp_gate:limit(Gate),
+    [{_, _, {ok, _}} = answer() || _ <- Waiting],
+    3 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Keeper, Queue | Waiting]).
+
+%% Each has as many as the room for all has left, and ten in any case.
+who_floods_leaves_room(_) ->
+    Gate = queued(#{}),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:room(Gate, 60),
+    [30, 15, 10, 10, 10] = [enter_all(Gate, Flow) || Flow <- [ada, bob, eve, joe, sue]],
+    0 = enter_all(Gate, ada),
+    ok = erlmcp_gate:room(Gate, none),
+    25 = enter_all(Gate, ada).
+
+%% How many may, until one is refused.
+enter_all(Gate, Flow) ->
+    case erlmcp_gate:enter(Gate, request(Flow)) of
+        {ok, _} ->
+            1 + enter_all(Gate, Flow);
+        {refuse, Refusal} ->
+            true = lists:member(erlmcp_refusal:name(Refusal),
+                                [queue_tenant_cap_exceeded, queue_cap_exceeded]),
+            0
+    end.
+
+without_a_queue_nobody_waits(_) ->
+    Gate = queued(#{}),
+    _ = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    %% The queue is about to be started.
+    backpressure_active = refused(erlmcp_gate:await(Ticket, 1000)),
+    0 = erlmcp_gate:held(Gate, waiting).
+
+patience_is_short_in_a_long_queue(_) ->
+    New = erlmcp_patience:began(0, erlmcp_patience:new(1000)),
+    1000 = erlmcp_patience:allowed(250, 0, 1, New),
+    Turned = lists:foldl(fun erlmcp_patience:turned/2, New, lists:seq(10, 2000, 10)),
+    100 = erlmcp_patience:allowed(2001, 0, 1, Turned),
+    %% A flow in which nobody always waited may wait for a round of turns more, if that is short.
+    150 = erlmcp_patience:allowed(2001, 1900, 5, Turned),
+    200 = erlmcp_patience:allowed(2001, 1900, 5_000, Turned),
+    %% A turn may take longer than that.
+    [300 = erlmcp_patience:allowed(2300, Since, 1, Turned) || Since <- [0, 2200]],
+    100 = erlmcp_patience:needed(10, Turned),
+    0 = erlmcp_patience:needed(0, Turned),
+    0 = erlmcp_patience:needed(10, New),
+    %% It is new again when it was empty.
+    1000 = erlmcp_patience:allowed(2750, 2500, 1, erlmcp_patience:began(2500, Turned)).

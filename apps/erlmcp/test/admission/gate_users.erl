@@ -1,0 +1,121 @@
+-module(gate_users).
+-moduledoc "Who enters a gate in its suites, and the processes of one.".
+
+-export([request/1, queued/1, entered/1, refused/1, visit/3]).
+-export([processes/1, rounds/2, stop/1, await_end/1]).
+-export([wait/2, wait/3, waiting/3, until/1, answer/0, answers/0, together/1]).
+
+-doc "A request in a flow.".
+-spec request(Flow :: term()) -> map().
+request(Flow) ->
+    #{flow => Flow, kind => request, bytes => 100}.
+
+-doc "A gate with a place, and a queue before it.".
+-spec queued(erlmcp_gate:bounds()) -> erlmcp_gate:gate().
+queued(Bounds) ->
+    erlmcp_gate:new(maps:merge(#{in_flight => 1, queue => 100, queue_ms => 50_000}, Bounds)).
+
+-doc "The ticket of who has entered.".
+-spec entered({ok, Ticket} | {refuse, term()}) -> Ticket.
+entered({ok, Ticket}) -> Ticket.
+
+-doc "The name of the refusal of who has not.".
+-spec refused({refuse, erlmcp_refusal:refusal()} | {ok, term()}) -> atom().
+refused({refuse, Refusal}) -> erlmcp_refusal:name(Refusal).
+
+-doc """
+One that enters and leaves: how many were inside while it was, and how many of its flow; none where
+it was refused.
+""".
+-spec visit(erlmcp_gate:gate(), Flow :: pos_integer(), atomics:atomics_ref()) ->
+    {non_neg_integer(), non_neg_integer()}.
+visit(Gate, Flow, Inside) ->
+    case erlmcp_gate:enter(Gate, request(Flow)) of
+        {ok, Ticket} ->
+            All = atomics:add_get(Inside, 3, 1),
+            One = atomics:add_get(Inside, Flow, 1),
+            _ = erlang:yield(),
+            ok = atomics:sub(Inside, Flow, 1),
+            ok = atomics:sub(Inside, 3, 1),
+            ok = erlmcp_gate:leave(Ticket),
+            {All, One};
+        {refuse, Refusal} ->
+            concurrent_limit_exceeded = erlmcp_refusal:name(Refusal),
+            {0, 0}
+    end.
+
+-doc "The gate's keeper and its queue.".
+-spec processes(erlmcp_gate:gate()) -> {pid(), pid()}.
+processes(Gate) ->
+    {ok, Keeper} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, Queue} = erlmcp_gate_queue:start_link(Gate),
+    {Keeper, Queue}.
+
+-doc "So many rounds of the keeper, at once.".
+-spec rounds(pid(), pos_integer()) -> ok.
+rounds(Keeper, Count) ->
+    _ = [Keeper ! round || _ <- lists:seq(1, Count)],
+    _ = sys:get_state(Keeper),
+    ok.
+
+-doc "Ends these processes, and waits for that.".
+-spec stop([pid()]) -> ok.
+stop(Pids) ->
+    lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill), await_end(Pid) end, Pids).
+
+-doc "Waits for the end of a process.".
+-spec await_end(pid()) -> ok.
+await_end(Pid) ->
+    Reference = monitor(process, Pid),
+    receive {'DOWN', Reference, _, _, _} -> ok end.
+
+-doc "A process that waits for a place, says what came of it, and leaves when it is told to.".
+-spec wait(erlmcp_gate:gate(), Flow :: term()) -> pid().
+wait(Gate, Flow) ->
+    wait(Gate, Flow, 50_000).
+
+-doc "The same for so long.".
+-spec wait(erlmcp_gate:gate(), Flow :: term(), Milliseconds :: non_neg_integer()) -> pid().
+wait(Gate, Flow, Milliseconds) ->
+    Self = self(),
+    spawn_link(fun() ->
+        Ticket = entered(erlmcp_gate:enter(Gate, request(Flow))),
+        Self ! {self(), Flow, erlmcp_gate:await(Ticket, Milliseconds)},
+        receive leave -> erlmcp_gate:leave(Ticket) end
+    end).
+
+-doc "Until so many wait in the queue's process.".
+-spec waiting(erlmcp_gate:gate(), Queue :: pid(), non_neg_integer()) -> ok.
+waiting(Gate, Queue, Count) ->
+    until(fun() ->
+        erlmcp_gate:held(Gate, waiting) =:= Count
+            andalso erlmcp_flows:length(element(4, sys:get_state(Queue))) =:= Count
+    end).
+
+-doc "Until this is so.".
+-spec until(fun(() -> boolean())) -> ok.
+until(Condition) ->
+    case Condition() of
+        true ->
+            ok;
+        false ->
+            receive after 5 -> until(Condition) end
+    end.
+
+-doc "What came of one that waited (`wait/2`).".
+-spec answer() -> {pid(), Flow :: term(), term()}.
+answer() ->
+    receive {Pid, _, _} = Answer when is_pid(Pid) -> Answer end.
+
+-doc "What has come of those that waited, until now.".
+-spec answers() -> [{pid(), Flow :: term(), term()}].
+answers() ->
+    receive {Pid, _, _} = Answer when is_pid(Pid) -> [Answer | answers()] after 0 -> [] end.
+
+-doc "What each of these gives, all at the same time.".
+-spec together([fun(() -> Result)]) -> [Result].
+together(Funs) ->
+    Self = self(),
+    Pids = [spawn_link(fun() -> receive go -> Self ! {self(), Fun()} end end) || Fun <- Funs],
+    _ = [Pid ! go || Pid <- Pids],
+    [receive {Pid, Result} -> Result end || Pid <- Pids].
