@@ -39,7 +39,7 @@ groups() ->
     Http = [json_alone_is_no_stream],
     Tcp = [cancelled_is_not_told, id_is_used_once_at_a_time, stop_is_told_however_busy],
     [{http, Cases -- Tcp}, {tcp, Cases -- Http},
-     %% Who does not read: see http_sse_2024_11_05_SUITE.
+     %% Who does not read: see http_sse_bounds_SUITE.
      {sse, Cases -- [who_does_not_read_delays_nobody, stop_is_told_however_busy | Http]},
      {http2, Http2}].
 

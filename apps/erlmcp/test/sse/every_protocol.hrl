@@ -1,0 +1,14 @@
+%% The cases are run over HTTP/1.1 and over HTTP/2.
+
+all() ->
+    [{group, http}, {group, http2}].
+
+groups() ->
+    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
+                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    [{Protocol, Cases} || Protocol <- [http, http2]].
+
+init_per_group(Protocol, Config) -> [{protocol, Protocol} | Config].
+
+end_per_group(_, _) ->
+    ok.

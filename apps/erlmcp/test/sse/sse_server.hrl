@@ -1,0 +1,17 @@
+%% A suite whose cases have a server each (`m:sse_server`).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp, gun], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{server, sse_server:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    _ = logger:remove_handler(?MODULE),
+    erlmcp_test_http:stop(sse_server:server(Config)).
