@@ -92,7 +92,7 @@ begun(Writes) ->
 
 written(#writes{socket = Socket, transport = Transport, waiting = Waiting} = Writes) ->
     ok = keep(Writes#writes{waiting = [], count = 0, bytes = 0}),
-    Transport:send(Socket, lists:reverse(Waiting)).
+    erlmcp_http_socket:send(Transport, Socket, lists:reverse(Waiting)).
 
 -doc false.
 -spec sendfile(erlmcp_http_socket:socket(), file:name_all(), non_neg_integer(),

@@ -297,7 +297,7 @@ connection(Headers, Plain) ->
     {Headers, Plain}.
 
 send(Bytes, #plain{socket = Socket, transport = Transport} = Plain) ->
-    case Transport:send(Socket, Bytes) of
+    case erlmcp_http_socket:send(Transport, Socket, Bytes) of
         ok -> ok;
         {error, Why} -> ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain)
     end.

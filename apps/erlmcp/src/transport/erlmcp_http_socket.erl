@@ -1,10 +1,10 @@
 -module(erlmcp_http_socket).
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
-kinds: who came on one, what is still unread of it, and its end.
+kinds: who came on one, what is sent on it, what is still unread of it, and its end.
 """.
 
--export([shown/2, unread/3, linger/3]).
+-export([shown/2, send/3, unread/3, linger/3]).
 
 -export_type([socket/0]).
 
@@ -33,6 +33,11 @@ shown(ranch_ssl, Socket) ->
         {error, no_peercert} -> {ok, ~"https", undefined};
         {error, _} = Error -> Error
     end.
+
+-doc "Sends on it; the calling process is the one that it belongs to.".
+-spec send(module(), socket(), iodata()) -> ok | {error, term()}.
+send(ranch_tcp, Socket, Bytes) -> erlmcp_tcp_send:send(Socket, Bytes);
+send(Transport, Socket, Bytes) -> Transport:send(Socket, Bytes).
 
 -doc """
 What its process has to be told for another to begin where this one ends: the bytes that it has, and

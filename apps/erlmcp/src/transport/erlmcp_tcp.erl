@@ -106,7 +106,7 @@ received(_, _) -> other.
 
 -doc false.
 write({Socket, _, _} = Channel, Bytes) ->
-    case gen_tcp:send(Socket, Bytes) of
+    case erlmcp_tcp_send:send(Socket, Bytes) of
         ok ->
             watch(Channel, iolist_size(Bytes));
         {error, timeout} = Error ->
