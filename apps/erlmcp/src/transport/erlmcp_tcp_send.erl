@@ -1,12 +1,12 @@
 -module(erlmcp_tcp_send).
 -moduledoc """
 Sends on a socket whose process keeps its turn. `gen_tcp:send/2` takes what it sends to the socket's
-port with `erlang:port_command/3`, after which the runtime puts the calling process behind all others
-that have something to do; and it lets the port be watched, for each piece. A message to the port is
+port with `erlang:port_command/3`, after which the runtime puts the calling process behind all
+others that have something to do; and it watches the port, for each piece. A message to the port is
 the same to the driver, and costs neither.
 
-What the driver is told before the bytes, and what it says then, is a matter between it and OTP's own
-`prim_inet`. So this is for the release of which it is known, and others have `gen_tcp:send/2`.
+What the driver is told before the bytes, and what it says then, is a matter between it and OTP's
+own `prim_inet`. So this is for the release of which it is known, and others have `gen_tcp:send/2`.
 """.
 
 -export([send/2, keeps_its_turn/0]).
