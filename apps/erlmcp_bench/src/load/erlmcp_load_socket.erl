@@ -52,7 +52,18 @@ connect({stdio, Words}, _) ->
 options(Ip, From, Milliseconds) ->
     [binary, {active, false}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
      {send_timeout, Milliseconds}, {send_timeout_close, true}]
-        ++ [{ip, From} || From =/= any] ++ [inet6 || tuple_size(Ip) =:= 8].
+        ++ from(From) ++ [inet6 || tuple_size(Ip) =:= 8].
+
+%% Linux looks for a port of an address when it is known what is connected to
+%% (IP_BIND_ADDRESS_NO_PORT): without that it looks through all connections that there were of late,
+%% for one that nobody has, wherever they go.
+from(any) ->
+    [];
+from(Ip) ->
+    [{ip, Ip} | case os:type() of
+                    {unix, linux} when tuple_size(Ip) =:= 4 -> [{raw, 0, 24, <<1:32/native>>}];
+                    _ -> []
+                end].
 
 %% HTTP/1.1 is what a server speaks that does not say.
 agreed(Offered, Socket) ->
