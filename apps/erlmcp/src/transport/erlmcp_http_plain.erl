@@ -28,9 +28,6 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 %% The process has nothing to do and hibernates, and this is what it does when it wakes.
 -type rest() :: {idle, fun(() -> rest() | no_return())}.
 
-%% What a head comes to: of itself, or as a request for the stream handlers.
--type request() :: erlmcp_http_ready:ready() | map().
-
 -record(plain, {
     parent :: pid(),
     ref :: ranch:ref(),
@@ -41,7 +38,8 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     %% what all requests of the connection have in common
     request :: map(),
     %% of the last request, whose head the next one's often is
-    head = none :: none | {erlmcp_http_plain_head:kept(), Length :: non_neg_integer(), request()},
+    head = none :: none | {erlmcp_http_plain_head:kept(), Length :: non_neg_integer(),
+                           erlmcp_http_plain_request:asked()},
     buffer = <<>> :: binary(),
     %% milliseconds: when the first byte of an unfinished request came
     since = none :: none | integer(),
@@ -73,11 +71,8 @@ init(Parent, Ref, Socket, Transport, undefined, #{request_timeout := Idle} = Opt
         #{erlmcp := #{path := Path}} = Options,
         loop(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                     options = Options, idle_ms = Idle,
-                    %% erlmcp_alone: it is served before the next one is looked at
-                    request = #{ref => Ref, pid => self(), peer => Peer, sock => Sock,
-                                erlmcp_alone => true,
-                                cert => Certificate, method => ~"POST", scheme => Scheme,
-                                path => Path, qs => <<>>, version => 'HTTP/1.1'}})
+                    request = erlmcp_http_plain_request:common(Ref, {Peer, Sock}, Scheme,
+                                                               Certificate, Path)})
     else
         {error, _} -> exit({shutdown, closed})
     end.
@@ -93,7 +88,7 @@ loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
         {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             ended({socket_error, closed, 'The socket has been closed.'}, Plain);
         {Tag, Socket, Why} when Tag =:= tcp_error; Tag =:= ssl_error ->
-            ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain);
+            ended(socket_error(Why), Plain);
         {'EXIT', Parent, shutdown} -> closing(Plain);
         {'EXIT', Parent, Reason} ->
             ended({stop, {exit, Reason}, 'Parent process terminated.'}, Plain);
@@ -112,7 +107,7 @@ loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
     end.
 
 %% The next request may be there already.
-go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Plain);
+go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Buffer, Plain);
 go_on(Plain) -> loop(Plain).
 
 patience(#plain{stream = {_, _, _}}) -> infinity;
@@ -148,9 +143,9 @@ late(Plain) ->
 %% Its requests.
 
 arrived(Bytes, #plain{buffer = <<>>, stream = none} = Plain) ->
-    next(Plain#plain{buffer = Bytes});
+    next(Bytes, Plain);
 arrived(Bytes, #plain{buffer = Buffer, stream = none} = Plain) ->
-    next(Plain#plain{buffer = <<Buffer/binary, Bytes/binary>>});
+    next(<<Buffer/binary, Bytes/binary>>, Plain);
 arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
     #plain{options = #{erlmcp := #{message_bytes := Max}}} = Plain,
     Behind = <<Buffer/binary, Bytes/binary>>,
@@ -162,66 +157,68 @@ arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
             loop(Plain#plain{buffer = Behind})
     end.
 
-next(#plain{buffer = Buffer, head = {Head, Length, Request}} = Plain) ->
-    case erlmcp_http_plain_head:again(Buffer, Head) of
+next(Bytes, #plain{head = {Head, Length, Request}} = Plain) ->
+    case erlmcp_http_plain_head:again(Bytes, Head) of
         {Session, <<Body:Length/binary, Rest/binary>>} ->
-            Asked = erlmcp_http_ready:in_session(Session, Request),
-            request(Asked, Body, Plain#plain{buffer = Rest});
+            request(erlmcp_http_ready:in_session(Session, Request), Body, Rest, Plain);
         _ ->
-            read(Plain)
+            read(Bytes, Plain)
     end;
-next(Plain) ->
-    read(Plain).
+next(Bytes, Plain) ->
+    read(Bytes, Plain).
 
-read(#plain{buffer = Buffer, request = Common, options = Options} = Plain) ->
+read(Bytes, #plain{request = Common, options = Options} = Plain) ->
     #{erlmcp := #{plain := Patterns}} = Options,
-    case erlmcp_http_plain_head:read(Buffer, Patterns) of
-        {ok, #{length := Length} = Read, Head, Behind} ->
+    case erlmcp_http_plain_head:read(Bytes, Patterns) of
+        {ok, #{length := Length, headers := Headers} = Read, Head, Behind} ->
             case Behind of
                 <<Body:Length/binary, Rest/binary>> ->
-                    #{headers := Headers, host := Host, port := Port} = Read,
-                    Request = Common#{headers => Headers, host => Host,
-                                      port => port(Port, Common), has_body => Length > 0,
-                                      body_length => Length},
-                    Ready = ready(Request, Options),
+                    Asked = erlmcp_http_plain_request:new(Read, Common, Options),
                     Kept = erlmcp_http_plain_head:kept(Head, Headers),
-                    request(Ready, Body, Plain#plain{buffer = Rest, head = {Kept, Length, Ready}});
+                    request(Asked, Body, Rest, Plain#plain{head = {Kept, Length, Asked}});
                 _ ->
-                    unfinished(Plain)
+                    unfinished(Bytes, Plain)
             end;
-        more -> unfinished(Plain);
-        other -> hand_over(Plain)
+        more -> unfinished(Bytes, Plain);
+        other -> hand_over(Plain#plain{buffer = Bytes})
     end.
 
-ready(Request, Options) ->
-    case erlmcp_http_ready:new(Request, Options) of
-        none -> Request;
-        Ready -> Ready
-    end.
+unfinished(Bytes, #plain{since = none} = Plain) ->
+    loop(Plain#plain{buffer = Bytes, since = now_ms()});
+unfinished(Bytes, Plain) ->
+    loop(Plain#plain{buffer = Bytes}).
 
-port(undefined, #{scheme := ~"http"}) -> 80;
-port(undefined, #{scheme := ~"https"}) -> 443;
-port(Port, _) -> Port.
-
-unfinished(#plain{since = none} = Plain) -> loop(Plain#plain{since = now_ms()});
-unfinished(Plain) -> loop(Plain).
-
-request(#{} = Request, Body, #plain{number = Id, options = Options} = Plain) ->
+request(#{} = Request, Body, Rest, #plain{number = Id, options = Options} = Plain) ->
     Asked = Request#{streamid => Id, body => Body},
-    begin_stream(cowboy_stream, [Id, Asked, Options], Plain);
-request(Ready, Body, #plain{number = Id} = Plain) ->
-    begin_stream(erlmcp_http_ready, [Id, Body, Ready], Plain).
+    begin_stream(cowboy_stream, Id, Asked, Options, Rest, Plain);
+request(Ready, Body, Rest, #plain{number = Id} = Plain) ->
+    begin_stream(erlmcp_http_ready, Id, Body, Ready, Rest, Plain).
 
-begin_stream(Module, [Id, Asked, Known] = Arguments, #plain{options = Options} = Plain) ->
-    Begun = Plain#plain{number = Id + 1, since = none, sent = nothing},
+begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
     try Module:init(Id, Asked, Known) of
+        {[{response, Status, Headers, Body}, stop], Handler}
+                when not Plain#plain.closing, not is_map_key(~"connection", Headers) ->
+            at_once(Status, Headers, Body, {Id, Module, Handler}, Rest, Plain);
         {Commands, Handler} ->
-            go_on(commands(Commands, Begun#plain{stream = {Id, Module, Handler}}))
+            Begun = Plain#plain{buffer = Rest, number = Id + 1, since = none, sent = nothing,
+                                stream = {Id, Module, Handler}},
+            go_on(commands(Commands, Begun))
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(init, Arguments, Class, Reason, Stacktrace, Options),
-            _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Begun),
-            ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Begun)
+            ok = failed(init, [Id, Asked, Known], Class, Reason, Stacktrace, Plain#plain.options),
+            _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Plain),
+            ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
+    end.
+
+%% The answer is there already, all of it: most are, and nothing is kept of them.
+at_once(Status, Headers, Body, Stream, Rest, #plain{number = Id} = Plain) ->
+    #plain{socket = Socket, transport = Transport, options = Options} = Plain,
+    case Transport:send(Socket, [erlmcp_http_plain_reply:head(Status, Headers), Body]) of
+        ok ->
+            ok = terminate_stream(normal, Stream, Options),
+            go_on(Plain#plain{buffer = Rest, number = Id + 1, since = none});
+        {error, Why} ->
+            ended(socket_error(Why), Plain#plain{stream = Stream})
     end.
 
 %% What is told to the stream.
@@ -256,10 +253,7 @@ commands([{spawn, Pid, Shutdown} | Commands], #plain{stream = {Id, _, _}} = Plai
     Children = cowboy_children:up(Plain#plain.children, Pid, Id, Shutdown),
     commands(Commands, Plain#plain{children = Children});
 commands([{headers, Status, Headers} | Commands], #plain{sent = nothing} = Plain) ->
-    {Framed, Sent} = case Headers of
-        #{~"content-length" := _} -> {Headers, length};
-        #{} -> {Headers#{~"transfer-encoding" => ~"chunked"}, chunks}
-    end,
+    {Framed, Sent} = erlmcp_http_plain_reply:framed(Headers),
     {Known, Next} = connection(Framed, Plain),
     ok = send(erlmcp_http_plain_reply:head(Status, Known), Next),
     commands(Commands, Next#plain{sent = Sent});
@@ -299,8 +293,11 @@ connection(Headers, Plain) ->
 send(Bytes, #plain{socket = Socket, transport = Transport} = Plain) ->
     case erlmcp_http_socket:send(Transport, Socket, Bytes) of
         ok -> ok;
-        {error, Why} -> ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain)
+        {error, Why} -> ended(socket_error(Why), Plain)
     end.
+
+socket_error(Why) ->
+    {socket_error, Why, 'An error has occurred on the socket.'}.
 
 stopped(Reason, #plain{sent = nothing} = Plain) ->
     Status = case Reason of
@@ -320,9 +317,12 @@ stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closi
         false -> Rested
     end.
 
-terminate_stream(_, #plain{stream = none}) ->
+terminate_stream(Reason, #plain{stream = Stream, options = Options}) ->
+    terminate_stream(Reason, Stream, Options).
+
+terminate_stream(_, none, _) ->
     ok;
-terminate_stream(Reason, #plain{stream = {Id, Module, Handler}, options = Options}) ->
+terminate_stream(Reason, {Id, Module, Handler}, Options) ->
     try Module:terminate(Id, Reason, Handler) of
         _ -> ok
     catch
@@ -340,7 +340,7 @@ failed(Callback, Arguments, Class, Reason, Stacktrace, Options) ->
 read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
         ok -> Plain;
-        {error, Why} -> ended({socket_error, Why, 'An error has occurred on the socket.'}, Plain)
+        {error, Why} -> ended(socket_error(Why), Plain)
     end.
 
 %% Its end.

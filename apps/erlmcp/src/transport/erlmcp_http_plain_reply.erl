@@ -6,7 +6,7 @@ chunks of those whose length is not known. Pure.
 Source: RFC 9112, sections 4 and 7.1.
 """.
 
--export([head/2, chunk/2]).
+-export([head/2, framed/1, chunk/2]).
 
 -doc "The head of an answer; that of nearly all is made of few parts.".
 -spec head(cowboy:http_status(), cowboy:http_headers()) -> iodata().
@@ -16,6 +16,11 @@ head(200, #{~"content-type" := ~"application/json", ~"content-length" := Length,
      ~"\r\ndate: ", Date, ~"\r\n\r\n"];
 head(Status, Headers) ->
     cow_http:response(Status, 'HTTP/1.1', maps:to_list(Headers)).
+
+-doc "The headers of an answer that comes in pieces, and how it is told that it is whole.".
+-spec framed(cowboy:http_headers()) -> {cowboy:http_headers(), length | chunks}.
+framed(#{~"content-length" := _} = Headers) -> {Headers, length};
+framed(Headers) -> {Headers#{~"transfer-encoding" => ~"chunked"}, chunks}.
 
 -doc "A chunk, the last one or not; nothing for an empty one that is not.".
 -spec chunk(fin | nofin, iodata()) -> iodata().
