@@ -9,31 +9,48 @@ Cowboy asks a transport for the names of its messages whenever it is about to wa
 when its writes are made. What waits is bounded, and belongs to the process.
 """.
 
--export([init/6, waits_since/0]).
+-export([init/6, write/1, waits_since/0]).
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, sendfile/4, shutdown/2]).
 
 %% Writes, and bytes of them, that wait for others.
 -define(WRITES, 32).
 -define(BYTES, 16_384).
+%% Bytes that are read at once, at least and at most.
+-define(BUFFER, {16_384, 131_072}).
 
 -record(writes, {
     socket :: erlmcp_http_socket:socket(),
     transport :: module(),
-    messages :: {atom(), atom(), atom(), atom()},
     %% the last first
     waiting = [] :: [iodata()],
     count = 0 :: non_neg_integer(),
     bytes = 0 :: non_neg_integer(),
     %% reductions of the process when the first of them began to wait
-    since = 0 :: non_neg_integer()
+    since = 0 :: non_neg_integer(),
+    %% whether cowboy has said all, and waits for nothing but the end
+    lingers = false :: boolean()
 }).
 
 -doc "A connection that is HTTP/2 from here on.".
 -spec init(pid(), ranch:ref(), erlmcp_http_socket:socket(), module(), undefined, cowboy:opts()) ->
     no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
-    ok = keep(#writes{socket = Socket, transport = Transport, messages = Transport:messages()}),
-    cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, Options).
+    ok = keep(#writes{socket = Socket, transport = Transport}),
+    ok = erlmcp_http2_reads:start(Transport:messages()),
+    cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, with_known(Options)).
+
+with_known(#{stream_handlers := [erlmcp_http_unread | Handlers]} = Options) ->
+    Options#{stream_handlers := [erlmcp_http_unread, erlmcp_http2_plain | Handlers],
+             %% It sees less than was read.
+             dynamic_buffer => ?BUFFER};
+with_known(Options) ->
+    Options.
+
+-doc "Writes what is not cowboy's.".
+-spec write(iodata()) -> ok.
+write(Data) ->
+    #writes{socket = Socket} = Writes = kept(),
+    settle(send(Socket, Data), Writes).
 
 -doc "The reductions of the calling process, such a connection's, when what waits began to.".
 -spec waits_since() -> non_neg_integer() | none | unknown.
@@ -54,20 +71,23 @@ name() ->
 -spec messages() -> {atom(), atom(), atom(), atom()}.
 messages() ->
     case kept() of
-        #writes{count = 0, messages = Messages} ->
-            Messages;
-        #writes{messages = Messages} = Writes ->
+        #writes{lingers = true, transport = Transport} ->
+            Transport:messages();
+        #writes{count = 0} ->
+            erlmcp_http2_reads:messages();
+        Writes ->
             case process_info(self(), message_queue_len) of
                 {message_queue_len, 0} -> ok = settle(written(Writes), Writes);
                 _ -> ok
             end,
-            Messages
+            erlmcp_http2_reads:messages()
     end.
 
 %% The process reads of it what it reads of any other end of its socket.
 settle(ok, _) ->
     ok;
-settle({error, Reason}, #writes{socket = Socket, messages = {_, _, Error, _}}) ->
+settle({error, Reason}, #writes{socket = Socket}) ->
+    {_, _, Error, _} = erlmcp_http2_reads:messages(),
     self() ! {Error, Socket, Reason},
     ok.
 
@@ -108,7 +128,7 @@ sendfile(Socket, Name, Offset, Bytes) ->
 -spec shutdown(erlmcp_http_socket:socket(), read | write | read_write) -> ok | {error, term()}.
 shutdown(Socket, How) ->
     #writes{transport = Transport} = Writes = kept(),
-    case written(Writes) of
+    case written(Writes#writes{lingers = true}) of
         ok -> Transport:shutdown(Socket, How);
         {error, _} = Error -> Error
     end.

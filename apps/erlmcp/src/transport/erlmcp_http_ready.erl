@@ -8,7 +8,7 @@ There is none where a listener asks who comes, since that may be another with th
 where it has HTTP+SSE, and none for a head that is refused.
 """.
 
--export([new/2, in_session/2, init/3, info/3, terminate/3]).
+-export([new/2, in_session/2, serve/3, init/3, info/3, terminate/3]).
 
 -export_type([ready/0, state/0]).
 
@@ -40,10 +40,16 @@ in_session(Id, {Request, Instance, Stream}) ->
 in_session(Id, #{headers := Headers} = Request) ->
     Request#{headers := Headers#{~"mcp-session-id" := Id}}.
 
+-doc "Serves a request with that head and this body, for whoever stands before it.".
+-spec serve(cowboy_stream:streamid(), binary(), ready()) ->
+    {cowboy_stream:commands(), erlmcp_http_stream:stream()}.
+serve(StreamId, Body, {Request, _, Stream}) ->
+    erlmcp_http_stream:serve(StreamId, Body, Request, Stream).
+
 -doc "A request with that head, and this body.".
 -spec init(cowboy_stream:streamid(), binary(), ready()) -> {cowboy_stream:commands(), state()}.
-init(StreamId, Body, {Request, Instance, Stream}) ->
-    said(erlmcp_http_stream:serve(StreamId, Body, Request, Stream), Instance).
+init(StreamId, Body, {_, Instance, _} = Ready) ->
+    said(serve(StreamId, Body, Ready), Instance).
 
 -doc "What the stream is told.".
 -spec info(cowboy_stream:streamid(), term(), state()) -> {cowboy_stream:commands(), state()}.
