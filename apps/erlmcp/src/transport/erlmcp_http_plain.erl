@@ -213,7 +213,8 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
 %% The answer is there already, all of it: most are, and nothing is kept of them.
 at_once(Status, Headers, Body, Stream, Rest, #plain{number = Id} = Plain) ->
     #plain{socket = Socket, transport = Transport, options = Options} = Plain,
-    case Transport:send(Socket, [erlmcp_http_plain_reply:head(Status, Headers), Body]) of
+    Answer = [erlmcp_http_plain_reply:head(Status, Headers), Body],
+    case erlmcp_http_socket:send(Transport, Socket, Answer) of
         ok ->
             ok = terminate_stream(normal, Stream, Options),
             go_on(Plain#plain{buffer = Rest, number = Id + 1, since = none});
