@@ -17,7 +17,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 -export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
 %% Every request passes here.
--compile({inline, [come_in/2, of_server/4, entered/4, now/1]}).
+-compile({inline, [now/1]}).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -137,9 +137,15 @@ A message of a tenant, which has been read and not yet been answered. A request 
 waits for one, see `await/2`; other messages are counted in the rates, and hold nothing.
 """.
 -spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-enter(#{books := Books} = Gate, #{kind := request} = Message) ->
-    case erlmcp_gate_books:is_open(Books) orelse state(Gate) of
-        true -> come_in(Gate, Message);
+enter(#{books := Books, rates := [], principal_rates := [],
+        bounds := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
+    %% What it has no bounds for costs nothing. Whether it is closed is seen where a place is taken.
+    case erlmcp_node_guard:is_clear() orelse state(Gate) of
+        {refuse, _} = Refused -> Refused;
+        _ -> entered(Message, [], now(Books), Gate)
+    end;
+enter(Gate, #{kind := request} = Message) ->
+    case state(Gate) of
         open -> come_in(Gate, Message);
         Refused -> Refused
     end;
@@ -147,10 +153,6 @@ enter(Gate, Message) ->
     %% What is in may need it to come to its end.
     come_in(Gate, Message).
 
-%% What it has no bounds for costs nothing.
-come_in(#{books := Books, rates := [], principal_rates := [],
-          bounds := #{in_flight_per_principal := infinity}} = Gate, Message) ->
-    entered(Message, [], now(Books), Gate);
 come_in(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
     Now = now(Books),
     maybe
@@ -202,6 +204,9 @@ entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bou
     case erlmcp_gate_books:enter(Held, Books) of
         Id when is_integer(Id) ->
             {ok, {Books, Id, Now}};
+        draining ->
+            ok = erlmcp_gate_books:give(Held, Books),
+            {refuse, erlmcp_gate_refusal:new(draining)};
         {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
             ok = erlmcp_gate_sums:found_none(Sums),
             ok = erlmcp_gate_books:give(Held, Books),

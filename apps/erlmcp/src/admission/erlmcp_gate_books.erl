@@ -7,7 +7,7 @@ list of shares; it is written down under a number, and is given back once, by wh
 """.
 
 -export([new/1, now/1]).
--export([is_open/1, is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
+-export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
 -export([take_place/1, take_freed/1]).
 -export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
@@ -80,11 +80,6 @@ now(#{epoch := Epoch}) when is_integer(Epoch) ->
 -spec is_draining(books()) -> boolean().
 is_draining(#{words := Words}) ->
     atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
-
--doc "Whether a request may enter, as far as the gate and the node are not closed to all.".
--spec is_open(books()) -> boolean().
-is_open(#{words := Words}) ->
-    atomics:get(Words, ?STATE) band ?DRAINING =:= 0 andalso erlmcp_node_guard:is_clear().
 
 -doc "Nobody may enter any more.".
 -spec drain(books()) -> ok.
@@ -245,18 +240,20 @@ give_place(Place, Books) ->
     tell_queue(Books).
 
 -doc """
-The calling process holds this, and a place in flight, where one is left for it: the number that it
-is written down under.
+The calling process holds this, and a place in flight, where one is left for it (`take_place/1`) and
+it may enter: the number that it is written down under.
 """.
 -spec enter(shares(), books()) ->
-    erlmcp_ledger:id() | {full, Limit :: pos_integer(), pos_integer()}.
+    erlmcp_ledger:id() | {full, Limit :: pos_integer(), pos_integer()} | draining.
 enter(Held, #{words := Words, ledger := Ledger}) ->
     State = atomics:get(Words, ?STATE),
-    case take_place(?QUEUED_OF(State), State, Words) of
+    case State band ?DRAINING =/= 0 orelse take_place(?QUEUED_OF(State), State, Words) of
         {ok, [Place]} ->
             erlmcp_ledger:write(erlang:unique_integer(), [Place | Held], [], Ledger);
         {full, _, _} = Full ->
-            Full
+            Full;
+        true ->
+            draining
     end.
 
 -doc "The calling process holds this: the number that it is written down under.".

@@ -10,6 +10,9 @@ when the process begins anew, the servers that run are known as before.
 
 -behaviour(gen_server).
 
+%% To look a server up is two reads.
+-compile({inline, [found/1, row/1]}).
+
 -export([open/0, start_link/0, register/2, whereis/1, watch/1, ready/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 

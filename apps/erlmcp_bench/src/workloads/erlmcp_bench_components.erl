@@ -5,7 +5,8 @@ own functions. What an operation is given back it checks, and crashes where that
 
 - `registry`: looks up the server by its id (`m:erlmcp_registry`), a tool by its name in the
   published catalog, and a connection, which is an HTTP session, by its id. Every twentieth
-  operation writes too: a connection goes, and another one comes.
+  operation writes too: a connection goes, and another one comes, under an id that was made before.
+  What it takes to make one is in `session`.
 - `queue`: a request enters the server's own gate (`m:erlmcp_gate`), waits for its place and leaves.
   It waits as long as it has to, and no process has more than one: so nobody does, as in a server
   that is not overloaded. `queue_waiting`: a gate has as many places as there are processes, and
@@ -88,7 +89,7 @@ work(registry, _, Instance) ->
     Owner = spawn_link(fun() -> receive stop -> ok end end),
     Put = fun(Id) -> erlmcp_instance:put_session(Id, Owner, Session, Instance) end,
     ok = lists:foreach(Put, tuple_to_list(Ids)),
-    #{prepare => fun(Number) -> {Number, none} end,
+    #{prepare => fun(Number) -> {Number, {erlmcp_session:new_id(), erlmcp_session:new_id()}} end,
       operation => fun({Count, Own}) ->
           ok = look_up(element(1 + Count rem ?CONNECTIONS, Ids)),
           {Count + 1, written(Count rem ?WRITES, Own, Put, Instance)}
@@ -179,13 +180,10 @@ look_up(Id) ->
     {ok, _, _} = erlmcp_instance:find_session(Id, anonymous, Instance),
     ok.
 
-written(0, none, Put, _) ->
-    Id = erlmcp_session:new_id(),
-    ok = Put(Id),
-    Id;
-written(0, Own, Put, Instance) ->
-    ok = erlmcp_instance:delete_session(Own, Instance),
-    written(0, none, Put, Instance);
+written(0, {Goes, Comes}, Put, Instance) ->
+    ok = erlmcp_instance:delete_session(Goes, Instance),
+    ok = Put(Comes),
+    {Comes, Goes};
 written(_, Own, _, _) ->
     Own.
 
