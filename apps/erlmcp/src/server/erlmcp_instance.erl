@@ -12,6 +12,9 @@ neither kind is found as the other; it keeps its state itself, and its row count
 it has not taken yet.
 """.
 
+%% Every request of a session looks it up.
+-compile({inline, [is_there/4, now_ms/0]}).
+
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_session/2, attend_session/2, session/2, missed/3]).
