@@ -7,9 +7,10 @@ them; nothing here has a name that a second server on the node could collide wit
 
 The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed}`; its
 process is started when it is needed first, and until then there is `none`, and `Missed` has a bit
-for each list that changed meanwhile. A session of HTTP+SSE has `{sse, Id}` for its id, so that
-neither kind is found as the other; it keeps its state itself, and its row counts the messages that
-it has not taken yet.
+for each list that changed meanwhile. `LastUsed` is brought up to date once in a hundredth of
+`session_idle_ms`, and a session ends so much later. A session of HTTP+SSE has `{sse, Id}` for its
+id, so that neither kind is found as the other; it keeps its state itself, and its row counts the
+messages that it has not taken yet.
 """.
 
 %% Every request of a session looks it up.
@@ -19,13 +20,18 @@ it has not taken yet.
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_session/2, attend_session/2, session/2, missed/3]).
 -export([delete_idle/1, delete_unattended/2]).
--export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, last_used/2]).
+-export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, idle_in/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
 -export([put_supervisor/3, supervisor/2, pools/2, put_pool/3, pool/2]).
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([instance/0, of_calls/0, session_id/0, session/0]).
+
+-compile({inline, [now_ms/0, lasting/1, is_there/4]}).
+
+%% What part of the idle time may pass until a use is noted.
+-define(PART, 100).
 
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
@@ -89,20 +95,21 @@ put_session(Id, Pid, Session, #{sessions := Sessions}) ->
 -doc "A principal's session of this id; finding it counts as using it.".
 -spec find_session(session_id(), erlmcp_auth:principal(), instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
-find_session(Id, Principal, #{sessions := Sessions} = Instance) ->
-    Now = now_ms(),
+find_session(Id, Principal, #{sessions := Sessions, limits := Limits} = Instance) ->
     maybe
         [{_, Pid, #{principal := Principal} = Session, Used, _, _}] ?= ets:lookup(Sessions, Id),
-        true ?= is_there(Pid, Id, Now - Used, Instance),
-        _ = ets:update_element(Sessions, Id, {4, Now}),
+        #{session_idle_ms := Idle} = Limits,
+        Now = now_ms(),
+        true ?= is_there(Pid, Id, Now - Used < lasting(Idle), Instance),
+        _ = Now - Used > Idle div ?PART andalso ets:update_element(Sessions, Id, {4, Now}),
         {ok, Pid, Session}
     else
         _ -> error
     end.
 
 %% One without a process is over when its time is, whether its row is gone or not.
-is_there(none, _, Unused, #{limits := #{session_idle_ms := Idle}}) ->
-    Unused < Idle;
+is_there(none, _, IsLasting, _) ->
+    IsLasting;
 is_there(Pid, Id, _, #{sessions := Sessions}) ->
     %% A session that was killed could not take its row with it.
     is_process_alive(Pid) orelse not ets:delete(Sessions, Id).
@@ -157,7 +164,7 @@ them.
 """.
 -spec delete_unattended(Milliseconds :: non_neg_integer(), instance()) -> ok.
 delete_unattended(Milliseconds, #{sessions := Sessions}) ->
-    Last = now_ms() - Milliseconds,
+    Last = now_ms() - lasting(Milliseconds),
     _ = ets:select_delete(Sessions, [{{'_', none, '_', '$1', '_', '_'}, [{'=<', '$1', Last}],
                                       [true]}]),
     ok.
@@ -223,10 +230,11 @@ session_pids(#{sessions := Sessions}) ->
     ets:select(Sessions, [{{'$1', '$2', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
--doc "When a session was last used, in monotonic milliseconds.".
--spec last_used(session_id(), instance()) -> integer().
-last_used(Id, #{sessions := Sessions}) ->
-    ets:lookup_element(Sessions, Id, 4, now_ms()).
+-doc "Milliseconds until a session was not used for the idle time; all of them of one that is gone.".
+-spec idle_in(session_id(), instance()) -> integer().
+idle_in(Id, #{sessions := Sessions, limits := #{session_idle_ms := Idle}}) ->
+    Now = now_ms(),
+    ets:lookup_element(Sessions, Id, 4, Now) + lasting(Idle) - Now.
 
 -doc "The table of who wants to hear of changes.".
 -spec subscriptions(of_calls()) -> ets:table().
@@ -290,6 +298,10 @@ mounting(#{mounting := Table}) ->
     %% One that was killed could not take its row with it.
     lists:foreach(fun(Row) -> ets:delete_object(Table, Row) end, Killed),
     [{Prefix, Publisher, Mounting} || {{_, Prefix}, Publisher, Mounting} <- Alive].
+
+%% For how long a session is there after the last use that was noted.
+lasting(Milliseconds) ->
+    Milliseconds + Milliseconds div ?PART.
 
 now_ms() ->
     erlang:monotonic_time(millisecond).

@@ -288,8 +288,7 @@ handle_info(expire, #state{streams = Streams} = State) ->
     _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
     {noreply, State#state{streams = Left, aging = Next =/= never}};
 handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
-    #{limits := #{session_idle_ms := Idle}} = Instance,
-    Left = Idle - (now_ms() - erlmcp_instance:last_used(Id, Instance)),
+    Left = erlmcp_instance:idle_in(Id, Instance),
     Busy = erlmcp_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
     if
         Left =< 0, not Busy ->
@@ -394,6 +393,3 @@ table(#state{instance = Instance}) ->
 after_ms(Limit, Message, #state{instance = #{limits := Limits}}) ->
     _ = erlang:send_after(map_get(Limit, Limits), self(), Message),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).
