@@ -65,7 +65,7 @@ verified(Name, Url, Request, Era, Sessions) ->
         error:Reason:Stack -> error({wrong_answer, Name, Reason, Stack})
     end.
 
-%% A table of Lua.
+%% A table of Lua. In a session a request's id is its own, and servers without sessions get the same.
 description(Url, Request, Era, Sessions, From) ->
     {Headers, Body} = bench_peers_http:request(Request, Era),
     #{path := Path} = uri_string:parse(Url),
@@ -77,7 +77,8 @@ description(Url, Request, Era, Sessions, From) ->
     ok = file:write_file(File, [~"return { path = '", Path, ~"', threads = 2, from = ",
                                 float_to_binary(From / 1_000, [{decimals, 3}]),
                                 ~", headers = { ", Pairs, ~"}, body = [[", Body,
-                                ~"]], sessions = { ",
+                                ~"]], numbered = ", atom_to_list(Era =:= session),
+                                ~", sessions = { ",
                                 [[$', Session, ~"', "] || Session <- Sessions], ~"} }\n"]),
     File.
 

@@ -1,6 +1,7 @@
 -- wrk: the request that the file REQUEST describes. What is counted begins when the time that it
--- names, `from` (seconds since 1970), is there: before, its connections warm up. Where there are
--- sessions, requests go to them in turn, and none has the id of another one. At the end one line says:
+-- names, `from` (seconds since 1970), is there: before, its connections warm up. Where requests are
+-- `numbered` none has the id of another one; where there are sessions, they go to these in turn. At
+-- the end one line says:
 -- all answers, the requests that were sent before, the seconds and wrk's own CPU time since then;
 -- percentiles of all latencies in microseconds; and of all answers those that were no 2xx, their
 -- bytes, and how many connections broke and requests came to nothing.
@@ -31,15 +32,23 @@ function init()
         headers["Mcp-Session-Id"] = session
         return wrk.format("POST", wanted.path, headers, wanted.body)
     end
+    -- What stands before its id, and behind it.
+    local function parts(session)
+        local before, after = format(session):match('^(.*"id":)1000000000(.*)$')
+        return { before, after }
+    end
     -- Each thread has sessions of its own.
     requests = {}
     for index, session in ipairs(wanted.sessions) do
         if index % wanted.threads == number - 1 then
-            local before, after = format(session):match('^(.*"id":)1000000000(.*)$')
-            requests[#requests + 1] = { before, after }
+            requests[#requests + 1] = parts(session)
         end
     end
-    if #requests == 0 then alone = format(nil) end
+    if not wanted.numbered then
+        alone = format(nil)
+    elseif #requests == 0 then
+        requests = { parts(nil) }
+    end
 end
 
 function request()
