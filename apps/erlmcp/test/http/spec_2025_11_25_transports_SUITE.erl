@@ -12,7 +12,8 @@
 -export([answers_of_a_session_are_200/1, bounds_of_a_call_are_200/1, notification_is_202/1,
          ping_is_answered/1, missing_resource_is_32002/1,
          handler_knows_the_client_of_its_session/1]).
--export([unused_session_expires/1, used_session_does_not_expire/1, sessions_are_bounded/1,
+-export([unused_session_expires/1, used_session_does_not_expire/1,
+         asked_session_does_not_expire/1, sessions_are_bounded/1,
          refused_session_is_told_its_id/1, calls_of_a_session_are_bounded/1,
          ended_calls_make_room/1, cancelled_answers_make_room_once/1,
          late_answers_make_room_once/1]).
@@ -306,6 +307,34 @@ used_session_does_not_expire(_) ->
     _ = ended(Pid),
     gone(Server, Session),
     erlmcp_test_http:stop(Server).
+
+%% One of which nothing runs, either: it is asked again and again, for twice the idle time.
+asked_session_does_not_expire(_) ->
+    Idle = 400,
+    Server = start(#{session_idle_ms => Idle}),
+    ok = stays(Server, Idle),
+    erlmcp_test_http:stop(Server).
+
+stays(Server, Idle) ->
+    Now = now_ms(),
+    Session = initialize(Server, ~"2025-11-25"),
+    case asked(Server, Session, Idle, Now + 2 * Idle, Now) of
+        ok -> ok;
+        %% Nobody asked for so long.
+        late -> stays(Server, Idle)
+    end.
+
+asked(Server, Session, Idle, Until, Before) ->
+    Begin = now_ms(),
+    #{status := Status} = in_session(Server, Session, ~"tools/list", #{}),
+    case {Status, now_ms()} of
+        {200, Now} when Now >= Until -> ok;
+        {200, _} -> asked(Server, Session, Idle, Until, Begin);
+        {404, Now} when Now - Before >= Idle -> late
+    end.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).
 
 %% For longer than the idle time.
 stays(Pid) ->
