@@ -19,19 +19,17 @@ Bytes as text.
 ```
 """.
 -spec encode(binary()) -> binary().
+%% As ids are, which are made often: in one step, and not a part of a larger binary.
+encode(<<A1:6, A2:6, A3:6, A4:6, A5:6, A6:6, A7:6, A8:6, B1:6, B2:6, B3:6, B4:6, B5:6, B6:6, B7:6,
+         B8:6, C1:6, C2:6, C3:6, C4:6, C5:6, C6:6, C7:6, C8:6, D1:6, D2:6, D3:6, D4:6, D5:6, D6:6,
+         D7:6, D8:6>>) ->
+    <<(digit(A1)), (digit(A2)), (digit(A3)), (digit(A4)), (digit(A5)), (digit(A6)), (digit(A7)),
+      (digit(A8)), (digit(B1)), (digit(B2)), (digit(B3)), (digit(B4)), (digit(B5)), (digit(B6)),
+      (digit(B7)), (digit(B8)), (digit(C1)), (digit(C2)), (digit(C3)), (digit(C4)), (digit(C5)),
+      (digit(C6)), (digit(C7)), (digit(C8)), (digit(D1)), (digit(D2)), (digit(D3)), (digit(D4)),
+      (digit(D5)), (digit(D6)), (digit(D7)), (digit(D8))>>;
 encode(Bytes) ->
-    encode(Bytes, <<>>).
-
-%% As ids are, which are made often: twelve bytes at once.
-encode(<<A:6, B:6, C:6, D:6, E:6, F:6, G:6, H:6, I:6, J:6, K:6, L:6, M:6, N:6, O:6, P:6,
-         Rest/binary>>, Text) ->
-    encode(Rest, <<Text/binary, (digit(A)), (digit(B)), (digit(C)), (digit(D)), (digit(E)),
-                   (digit(F)), (digit(G)), (digit(H)), (digit(I)), (digit(J)), (digit(K)),
-                   (digit(L)), (digit(M)), (digit(N)), (digit(O)), (digit(P))>>);
-encode(<<>>, Text) ->
-    Text;
-encode(Rest, Text) ->
-    <<Text/binary, (base64:encode(Rest, ?OPTIONS))/binary>>.
+    base64:encode(Bytes, ?OPTIONS).
 
 -compile({inline, [digit/1]}).
 digit(N) ->
