@@ -230,7 +230,7 @@ session_pids(#{sessions := Sessions}) ->
     ets:select(Sessions, [{{'$1', '$2', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
--doc "Milliseconds until a session was not used for the idle time; all of them of one that is gone.".
+-doc "Milliseconds until a session was unused for the idle time; all of it for one that is gone.".
 -spec idle_in(session_id(), instance()) -> integer().
 idle_in(Id, #{sessions := Sessions, limits := #{session_idle_ms := Idle}}) ->
     Now = now_ms(),
