@@ -65,8 +65,8 @@ verified(Name, Url, Request, Era, Sessions) ->
         error:Reason:Stack -> error({wrong_answer, Name, Reason, Stack})
     end.
 
-%% A table of Lua. In sessions each request has an id of its own, and so it has for servers that have
-%% none.
+%% A table of Lua. In sessions each request has an id of its own, and so it has with servers that
+%% have none.
 description(Url, Request, Era, Sessions, From) ->
     {Headers, Body} = bench_peers_http:request(Request, Era),
     #{path := Path} = uri_string:parse(Url),
