@@ -66,7 +66,7 @@ read(Bytes, #state{buffer = Buffer, phase = preface} = State) ->
     case joined(Buffer, Bytes) of
         <<?PREFACE, Rest/binary>> ->
             {Out, Requests, Next} = read(Rest, State#state{buffer = <<>>, phase = frames}),
-            {[<<?PREFACE>> | Out], Requests, Next};
+            {[<<?PREFACE>>, Out], Requests, Next};
         Begin when byte_size(Begin) < 24 ->
             {<<>>, [], State#state{buffer = Begin}};
         Other ->
@@ -79,7 +79,7 @@ read(Bytes, #state{buffer = Buffer} = State) ->
             left(Frames, Bodies, [], [], State#state{buffer = binary:copy(Rest)});
         {Frames, Bodies, {other, Rest}} ->
             {Out, Requests, Next} = left(Frames, Bodies, [], [], State),
-            {[Out | Rest], Requests, Next#state{buffer = <<>>, phase = over}}
+            {[Out, Rest], Requests, Next#state{buffer = <<>>, phase = over}}
     end.
 
 joined(<<>>, Bytes) -> Bytes;
