@@ -18,8 +18,6 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -define(BEHIND, 65_536).
 %% Milliseconds that a plain request may take to arrive. Who needs longer is cowboy's to wait for.
 -define(WHOLE, 1000).
-%% Milliseconds in which nothing happens before the process hibernates.
--define(QUIET, 1000).
 %% Milliseconds in which a client is to have read what it was told last.
 -define(LINGER, 1000).
 %% The number of the first stream: cowboy's own, if the connection becomes its, begin with 1.
@@ -35,6 +33,8 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     transport :: module(),
     options :: cowboy:opts(),
     idle_ms :: pos_integer(),
+    %% milliseconds in which nothing happens before the process hibernates
+    quiet_ms = erlmcp_pace:first_ms() :: pos_integer(),
     %% what all requests of the connection have in common
     request :: map(),
     %% of the last request, whose head the next one's often is
@@ -80,7 +80,7 @@ init(Parent, Ref, Socket, Transport, undefined, #{request_timeout := Idle} = Opt
 loop(Plain) ->
     loop(patience(Plain), Plain).
 
-loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
+loop(Patience, #plain{parent = Parent, socket = Socket, quiet_ms = Quiet} = Plain) ->
     receive
         {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Plain);
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
@@ -102,7 +102,7 @@ loop(Patience, #plain{parent = Parent, socket = Socket} = Plain) ->
         {system, From, Request} ->
             sys:handle_system_msg(Request, From, Parent, ?MODULE, [], Plain);
         _ -> loop(Plain)
-    after min(Patience, ?QUIET) ->
+    after min(Patience, Quiet) ->
         quiet(Patience, Plain)
     end.
 
@@ -114,24 +114,22 @@ patience(#plain{stream = {_, _, _}}) -> infinity;
 patience(#plain{since = none, idle_ms = Idle}) -> Idle;
 patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
 
-quiet(Patience, Plain) when Patience > ?QUIET -> rest(Patience, Plain);
+quiet(Patience, #plain{quiet_ms = Quiet} = Plain) when Patience > Quiet -> rest(Patience, Plain);
 quiet(_, Plain) -> late(Plain).
 
 %% What it does not need to go on is not kept: the next head is read anew.
 rest(infinity, Plain) ->
     Resting = Plain#plain{head = none},
     {idle, fun() -> loop(Resting) end};
-rest(Patience, Plain) ->
+rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
     Resting = Plain#plain{head = none},
-    Timer = erlang:start_timer(Patience - ?QUIET, self(), idle),
-    {idle, fun() -> woken(Timer, Resting) end}.
+    Timer = erlang:start_timer(Patience - Quiet, self(), idle),
+    {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-woken(Timer, Plain) ->
+woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->
     case erlang:cancel_timer(Timer) of
-        false ->
-            receive {timeout, Timer, idle} -> loop(0, Plain) end;
-        _ ->
-            loop(Plain)
+        false -> receive {timeout, Timer, idle} -> loop(0, Plain) end;
+        Left -> loop(Plain#plain{quiet_ms = erlmcp_pace:next_ms(Quiet, Rest - Left)})
     end.
 
 %% Nobody asked for anything; or somebody did, slowly.

@@ -9,7 +9,7 @@ deadlines. When the channel is lost, its calls are ended.
 """.
 
 -export([run/5]).
--export([resume/1]).
+-export([resume/2]).
 
 -export_type([channel/0]).
 
@@ -29,8 +29,6 @@ deadlines. When the channel is lost, its calls are ended.
 -define(READY, 131_072).
 %% As many of them at once mean that its client does not wait for each answer.
 -define(MANY, 16).
-%% Milliseconds without a message after which the process hibernates.
--define(IDLE, 1000).
 
 -record(shell, {
     module :: module(),
@@ -40,7 +38,9 @@ deadlines. When the channel is lost, its calls are ended.
     receive_timeout :: timeout(),
     timer :: undefined | reference(),
     input = open :: open | ended,
-    busy = false :: boolean()
+    busy = false :: boolean(),
+    %% milliseconds without a message after which the process hibernates
+    quiet_ms = erlmcp_pace:first_ms() :: pos_integer()
 }).
 
 -doc """
@@ -54,11 +54,11 @@ run(Module, Channel, Parent, Connection, ReceiveTimeout) ->
     loop(#shell{module = Module, channel = Channel, parent = Parent,
                 receive_timeout = ReceiveTimeout, connection = Connection}).
 
-loop(Shell) ->
+loop(#shell{quiet_ms = Quiet} = Shell) ->
     receive
         Message -> handle(Message, Shell)
-    after ?IDLE ->
-        proc_lib:hibernate(?MODULE, resume, [busy(false, Shell)])
+    after Quiet ->
+        proc_lib:hibernate(?MODULE, resume, [now_ms(), busy(false, Shell)])
     end.
 
 busy(Busy, #shell{busy = Busy} = Shell) ->
@@ -68,9 +68,12 @@ busy(Busy, Shell) ->
     Shell#shell{busy = Busy}.
 
 -doc false.
--spec resume(#shell{}) -> ok.
-resume(Shell) ->
-    loop(Shell).
+-spec resume(Since :: integer(), #shell{}) -> ok.
+resume(Since, #shell{quiet_ms = Quiet} = Shell) ->
+    loop(Shell#shell{quiet_ms = erlmcp_pace:next_ms(Quiet, now_ms() - Since)}).
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).
 
 handle(Message, Shell) ->
     case gather(Message, {[], 0}, Shell, ?GATHER) of
