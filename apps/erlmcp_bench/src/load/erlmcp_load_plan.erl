@@ -45,7 +45,7 @@ hears each sample, `observer` each end of a request.
 
 -doc "What the processes of a load work with.".
 -type settings() :: #{
-    wire := module(), wire_options := erlmcp_load_wire:options(),
+    wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
     way := erlmcp_load_target:way(),
     era := erlmcp_load_request:era(), sessions := pos_integer(),
     messages := [erlmcp_load_wire:message(), ...], templates := tuple(),
@@ -136,7 +136,7 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
     #{era := Era, connections := Connections, sessions_per_connection := Sessions, loop := Loop,
       duration_ms := Duration, warmup_ms := Warmup, timeout_ms := Timeout,
       server_os_pid := OsPid, observer := Observer} = Plan,
-    #{in_flight := InFlight, sessions := HasSessions} = Wire:traits(),
+    #{in_flight := InFlight, sessions := HasSessions, ordered := Ordered} = Wire:traits(),
     Weighted = case Plan of
         #{requests := default, payload_bytes := Bytes} -> [{1, erlmcp_load_request:echo(Bytes)}];
         #{requests := Given} -> Given
@@ -147,8 +147,8 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
         false ->
             {error, {bad_option, sessions_per_connection}};
         true ->
-            {ok, #{wire => Wire, wire_options => WireOptions, way => Way, era => Era,
-                   sessions => Sessions, messages => Messages,
+            {ok, #{wire => Wire, wire_options => WireOptions, ordered => Ordered, way => Way,
+                   era => Era, sessions => Sessions, messages => Messages,
                    templates => list_to_tuple([Wire:template(Message, WireOptions)
                                                || Message <- Messages]),
                    expected => [Expected || {_, Expected} <- Requests],

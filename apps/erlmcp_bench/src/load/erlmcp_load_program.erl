@@ -9,7 +9,7 @@ It ends with the process that has started it, or before: its input is closed, an
 told to end, and killed, with all of its process group.
 """.
 
--export([start/1, send/2, message/2, next/2, stop/1, os_pid/1]).
+-export([start/1, send/2, key/1, message/2, next/2, stop/1, os_pid/1]).
 
 -export_type([program/0]).
 
@@ -99,6 +99,11 @@ ended(OsPid, Signals, Left) ->
 send(#{writer := Writer}, Bytes) ->
     Writer ! {write, Bytes},
     ok.
+
+-doc "What its messages have in them.".
+-spec key(program()) -> port().
+key(#{port := Port}) ->
+    Port.
 
 -doc "What a message says of the program.".
 -spec message(term(), program()) -> {bytes, binary()} | {closed, ended} | other.

@@ -1,7 +1,8 @@
 -module(erlmcp_load_run).
 -moduledoc """
-The process of a load: opens its connections, a bounded number at a time, lets them begin together,
-takes a sample each second and adds up what came of it. It ends with the process that started it.
+The process of a load: has its connections opened in a bounded number of groups, lets them begin
+together, takes a sample each second and adds up what came of it. It ends with the process that
+started it.
 """.
 
 -behaviour(gen_server).
@@ -15,14 +16,14 @@ takes a sample each second and adds up what came of it. It ends with the process
     starter = none :: none | gen_server:from(),
     waiting = [] :: [gen_server:from()],
     phase = opening :: opening | running | finishing | done,
-    connections = #{} :: #{pid() => []},
-    %% Of the opening: how many were begun, how many have no end yet, and why some failed.
-    begun = 0 :: non_neg_integer(),
+    groups = #{} :: #{pid() => []},
+    %% Of the opening: how many attempts have no end yet, and why some failed.
     opening = 0 :: non_neg_integer(),
     last_failure = none :: term(),
     started = 0 :: integer(),
     opening_us = 0 :: non_neg_integer(),
     opened = 0 :: non_neg_integer(),
+    begin_at = 0 :: integer(),
     from = 0 :: integer(),
     until = 0 :: integer(),
     timer = none :: none | reference(),
@@ -34,9 +35,9 @@ takes a sample each second and adds up what came of it. It ends with the process
     report = none :: none | erlmcp_load_report:report()
 }).
 
-%% Connections that are being opened at once, microseconds until all know that it begins, and
-%% milliseconds beyond a request's time in which they must have ended.
--define(OPENING, 128).
+%% Groups that connections are in, each of which opens one after the other; microseconds until all
+%% know that it begins; and milliseconds beyond a request's time in which they must have ended.
+-define(GROUPS, 128).
 -define(LEAD_US, 20_000).
 -define(GRACE_MS, 15_000).
 
@@ -99,7 +100,7 @@ handle_call({set_rate, Rate}, _, #run{settings = #{loop := {open, Schedule}}} = 
   when Rate > 0 ->
     ok = erlmcp_load_schedule:set_rate(Rate, now_us(), Schedule),
     %% Those that wait for what would have been due took it at the former rate.
-    _ = [ok = erlmcp_load_connection:renew(Pid) || Pid := _ <- Run#run.connections],
+    _ = [ok = erlmcp_load_group:renew(Pid) || Pid := _ <- Run#run.groups],
     {reply, ok, Run};
 handle_call({set_rate, _}, _, Run) ->
     {reply, {error, {bad_option, loop}}, Run}.
@@ -109,16 +110,15 @@ handle_cast(_, Run) ->
     {noreply, Run}.
 
 -doc false.
-handle_info({Pid, Word}, #run{connections = Connections} = Run) when is_map_key(Pid, Connections) ->
+handle_info({Pid, Word}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
     told(Word, Pid, Run);
 handle_info({timeout, Timer, Phase}, #run{timer = Timer} = Run) ->
     timed(Phase, Run#run{timer = none});
 handle_info({'EXIT', _, normal}, Run) ->
     {noreply, Run};
-handle_info({'EXIT', Pid, Reason}, #run{connections = Connections} = Run)
-  when is_map_key(Pid, Connections) ->
+handle_info({'EXIT', Pid, Reason}, #run{groups = Groups} = Run) when is_map_key(Pid, Groups) ->
     %% A mistake of ours: its figures are lost, and so all of them are worth nothing.
-    {stop, {connection, Reason}, Run};
+    {stop, {group, Reason}, Run};
 handle_info({'DOWN', Owner, process, _, _}, #run{owner = Owner} = Run) ->
     %% Not `normal`, which would leave the connections.
     {stop, shutdown, Run};
@@ -132,9 +132,15 @@ told({opened, OsPid}, _, #run{opened = Opened, opening = Opening, settings = Set
                     settings = watched(OsPid, Settings)});
 told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
     opening(Run#run{opening = Opening - 1, last_failure = Reason});
-told({finished, Totals}, Pid, #run{connections = Connections, totals = All} = Run) ->
-    Left = maps:remove(Pid, Connections),
-    over(Run#run{connections = Left, totals = [Totals | All]}).
+told({closed, Closed}, _, #run{phase = running, settings = Settings, groups = Groups} = Run) ->
+    #run{begin_at = Begin, from = From, until = Until} = Run,
+    Pid = erlmcp_load_group:reopen(Settings, Closed),
+    ok = erlmcp_load_group:go(Pid, Begin, From, Until),
+    {noreply, Run#run{groups = Groups#{Pid => []}}};
+told({closed, _}, _, Run) ->
+    {noreply, Run};
+told({finished, Totals}, Pid, #run{groups = Groups, totals = All} = Run) ->
+    over(Run#run{groups = maps:remove(Pid, Groups), totals = [Totals | All]}).
 
 %% A program that was started, and is the only one, is the server.
 watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
@@ -142,26 +148,25 @@ watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
 watched(_, Settings) ->
     Settings.
 
-opened(#run{settings = #{connections := Number} = Settings, begun = Begun, opening = Opening,
-            connections = Connections} = Run) when Begun < Number, Opening < ?OPENING ->
-    Pid = erlmcp_load_connection:start_link(Settings, Begun),
-    opened(Run#run{begun = Begun + 1, opening = Opening + 1,
-                   connections = Connections#{Pid => []}});
-opened(Run) ->
-    Run.
+opened(#run{settings = #{connections := Number} = Settings} = Run) ->
+    Groups = groups(Settings),
+    Started = [erlmcp_load_group:start_link(Settings, lists:seq(First, Number - 1, Groups))
+               || First <- lists:seq(0, Groups - 1)],
+    Run#run{opening = Number, groups = #{Pid => [] || Pid <- Started}}.
 
+%% A program is a connection's own, and is waited for when it ends.
+groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;
+groups(#{connections := Number}) -> min(Number, ?GROUPS).
+
+opening(#run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = Run) ->
+    _ = [gen_server:reply(Starter, {error, {open, Reason}}) || Starter =/= none],
+    {stop, shutdown, Run};
+opening(#run{opening = 0} = Run) ->
+    {noreply, running(Run)};
 opening(Run) ->
-    case opened(Run) of
-        #run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = None ->
-            _ = [gen_server:reply(Starter, {error, {open, Reason}}) || Starter =/= none],
-            {stop, shutdown, None};
-        #run{opening = 0} = All ->
-            {noreply, running(All)};
-        More ->
-            {noreply, More}
-    end.
+    {noreply, Run}.
 
-running(#run{settings = Settings, connections = Connections, started = Started,
+running(#run{settings = Settings, groups = Groups, started = Started,
              starter = Starter} = Run) ->
     #{warmup_us := Warmup, duration_us := Duration, loop := Loop} = Settings,
     Now = now_us(),
@@ -172,9 +177,9 @@ running(#run{settings = Settings, connections = Connections, started = Started,
         {open, Schedule} -> erlmcp_load_schedule:begins(Begin, Schedule);
         _ -> ok
     end,
-    _ = [ok = erlmcp_load_connection:go(Pid, Begin, From, Until) || Pid := _ <- Connections],
+    _ = [ok = erlmcp_load_group:go(Pid, Begin, From, Until) || Pid := _ <- Groups],
     _ = [gen_server:reply(Starter, ok) || Starter =/= none],
-    timer(From, from, Run#run{phase = running, from = From, until = Until,
+    timer(From, from, Run#run{phase = running, begin_at = Begin, from = From, until = Until,
                               opening_us = Now - Started}).
 
 %% Measuring.
@@ -190,7 +195,7 @@ timed(second, Run) ->
 timed(until, Run) ->
     {noreply, finishing(Run)};
 timed(grace, Run) ->
-    {stop, connections_do_not_end, Run}.
+    {stop, groups_do_not_end, Run}.
 
 next(Now, #run{from = From, until = Until} = Run) ->
     Second = From + ((Now - From) div 1_000_000 + 1) * 1_000_000,
@@ -210,16 +215,16 @@ finishing(#run{phase = running, before = none} = Run) ->
     %% It was stopped before it measured anything.
     Mark = erlmcp_load_sample:mark(Run#run.settings),
     finishing(Run#run{before = Mark, last = Mark, from = now_us(), until = now_us()});
-finishing(#run{phase = running, settings = Settings, connections = Connections} = Run) ->
+finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
     %% A program ends with its connection, and is to be looked at before.
     Sampled = sampled(Run),
-    _ = [ok = erlmcp_load_connection:finish(Pid) || Pid := _ <- Connections],
+    _ = [ok = erlmcp_load_group:finish(Pid) || Pid := _ <- Groups],
     #{timeout_us := Timeout} = Settings,
     timer(now_us() + Timeout + ?GRACE_MS * 1000, grace, Sampled#run{phase = finishing}).
 
 %% The end.
 
-over(#run{connections = Connections} = Run) when map_size(Connections) > 0 ->
+over(#run{groups = Groups} = Run) when map_size(Groups) > 0 ->
     {noreply, Run};
 over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting = Waiting} = Run) ->
     _ = case Loop of

@@ -17,9 +17,8 @@ has one that needs neither. The process of the connection waits meanwhile.
 -type place() :: {Deadline :: integer(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings()}.
 -type asked() :: {erlmcp_load_wire:state(), erlmcp_load_wire:tag()}.
 
-%% Milliseconds for a connection, and in the end for the goodbyes, which nobody's figures depend on.
+%% Milliseconds for a connection.
 -define(CONNECT_MS, 10_000).
--define(CLOSE_MS, 1000).
 
 -doc "Connects, and opens what the era asks for; the requests of that are counted on from a tag.".
 -spec connect(erlmcp_load_socket:endpoint(), erlmcp_load_plan:settings(),
@@ -90,14 +89,11 @@ prepared(Id, #{wire := Wire, wire_options := Options, messages := Messages}) ->
     list_to_tuple([Wire:template(erlmcp_load_request:in_session(Id, Message), Options)
                    || Message <- Messages]).
 
--doc "Ends the sessions that have an id, if that goes quickly.".
--spec close(sessions(), erlmcp_load_socket:socket(), erlmcp_load_plan:settings(),
-            erlmcp_load_wire:state(), erlmcp_load_wire:tag()) -> ok.
-close({[], _}, _, _, _, _) ->
-    ok;
-close({Ids, _}, Socket, Settings, State, Tag) ->
-    Deadline = erlang:monotonic_time(millisecond) + ?CLOSE_MS,
-    close(Ids, {Deadline, Socket, Settings}, {State, Tag}).
+-doc "Ends the sessions that have an id, as far as there is time for that.".
+-spec close(DeadlineMs :: integer(), sessions(), erlmcp_load_socket:socket(),
+            erlmcp_load_plan:settings(), asked()) -> ok.
+close(Deadline, {Ids, _}, Socket, Settings, Asked) ->
+    close(Ids, {Deadline, Socket, Settings}, Asked).
 
 close([], _, _) ->
     ok;

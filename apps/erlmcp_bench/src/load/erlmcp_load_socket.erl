@@ -6,8 +6,9 @@ and what comes in is a message to that process.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
+-export([key/1, source/1]).
 
--export_type([endpoint/0, socket/0, event/0]).
+-export_type([endpoint/0, socket/0, key/0, event/0]).
 
 -doc """
 Where to, and from which address: `any` is the system's choice. The options of TLS say whom to trust
@@ -22,6 +23,9 @@ and offer one protocol; a server that chooses another, or none where that is HTT
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
 
+-doc "Stands for a socket in its messages.".
+-type key() :: port() | ssl:sslsocket() | none.
+
 -type event() :: {bytes, binary()} | passive | {closed, Reason :: atom()} | other.
 
 %% Packets that come before the process says that it wants more.
@@ -30,6 +34,10 @@ and offer one protocol; a server that chooses another, or none where that is HTT
 %% be thousands of connections that wait, and for those that are larger.
 -define(BUFFER, 4096).
 -define(WIDE_BUFFER, 131_072).
+%% Bytes that wait to be sent on one socket before its process waits too, which may have others, and
+%% with how few it goes on.
+-define(UNSENT, 1_048_576).
+-define(FEW_UNSENT, 524_288).
 
 -doc "Connects, within so many milliseconds. Of a socket nothing comes in before `activate/1`.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
@@ -51,6 +59,7 @@ connect({stdio, Words}, _) ->
 
 options(Ip, From, Milliseconds) ->
     [binary, {active, false}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
+     {high_watermark, ?UNSENT}, {low_watermark, ?FEW_UNSENT},
      {send_timeout, Milliseconds}, {send_timeout_close, true}]
         ++ from(From) ++ [inet6 || tuple_size(Ip) =:= 8].
 
@@ -113,12 +122,34 @@ widened(_, _) ->
 -doc "Closes it; a program has ended then.".
 -spec close(socket()) -> ok.
 close({tcp, Socket}) ->
+    %% Nobody waits for a peer that does not read.
+    _ = case erlang:port_info(Socket, queue_size) of
+        {queue_size, Size} when Size > 0 -> inet:setopts(Socket, [{linger, {true, 0}}]);
+        _ -> ok
+    end,
     gen_tcp:close(Socket);
 close({tls, Socket}) ->
     _ = ssl:close(Socket),
     ok;
 close({stdio, Program}) ->
     erlmcp_load_program:stop(Program).
+
+-doc "What a socket's messages have in them, where its process has more than one.".
+-spec key(socket()) -> key().
+key({tcp, Socket}) -> Socket;
+key({tls, Socket}) -> Socket;
+key({stdio, Program}) -> erlmcp_load_program:key(Program).
+
+-doc "Whose message that is, if it is a socket's.".
+-spec source(Message :: term()) -> key().
+source({tcp, Socket, _}) -> Socket;
+source({ssl, Socket, _}) -> Socket;
+source({Of, Socket}) when Of =:= tcp_passive; Of =:= tcp_closed -> Socket;
+source({Of, Socket}) when Of =:= ssl_passive; Of =:= ssl_closed -> Socket;
+source({Of, Socket, _}) when Of =:= tcp_error; Of =:= ssl_error -> Socket;
+source({'DOWN', _, port, Port, _}) -> Port;
+source({Port, _}) when is_port(Port) -> Port;
+source(_) -> none.
 
 -doc "What a message to the process says of its socket.".
 -spec message(term(), socket()) -> event().

@@ -1,6 +1,6 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-The account of one connection: what each of its requests came to, in what time. What is common to
+The account of a group of connections: what each of its requests came to, in what time. What is common to
 all connections is counted at once; what has many reasons is kept, and handed over at the end.
 """.
 
@@ -23,7 +23,7 @@ all connections is counted at once; what has many reasons is kept, and handed ov
     expected :: [erlmcp_load_reply:expectation(), ...],
     %% What is due before is not measured.
     from = infinity :: infinity | integer(),
-    %% Replies that are known to be right: this connection's, and where others have left theirs.
+    %% Replies that are known to be right: this group's, and where others have left theirs.
     patterns = #{} :: #{Kind :: pos_integer() => [erlmcp_load_reply:pattern()]},
     shared :: ets:table(),
     totals = #{refused => #{}, failed => #{}, wrong => #{}} :: totals()

@@ -1,7 +1,8 @@
 -module(erlmcp_load_wire).
 -moduledoc """
 What a protocol below MCP does for a connection of the load generator: a behaviour. Pure; the socket
-is `m:erlmcp_load_socket`'s, and the clock and the accounts are `m:erlmcp_load_connection`'s.
+is `m:erlmcp_load_socket`'s, the connection `m:erlmcp_load_connection`'s, and the clock
+`m:erlmcp_load_group`'s.
 
 A wire gets the messages in pieces and is asked to make a template of them, once for each kind of
 request. A request costs no more than the splicing of its id into it. Ids have ten digits, always,
