@@ -15,7 +15,7 @@ so with `is_open/1`, and all its requests have an end then.
 -export_type([connection/0]).
 
 -record(connection, {
-    number :: non_neg_integer(),
+    endpoint :: erlmcp_load_socket:endpoint(),
     socket = closed :: closed | erlmcp_load_socket:socket(),
     state = none :: erlmcp_load_wire:state(),
     sessions = {[], {}} :: erlmcp_load_session:sessions(),
@@ -32,15 +32,14 @@ so with `is_open/1`, and all its requests have an end then.
 -type settings() :: erlmcp_load_plan:settings().
 -type tally() :: erlmcp_load_tally:tally().
 
--doc "A connection with this number, that is to be opened.".
--spec new(Number :: non_neg_integer()) -> connection().
-new(Number) ->
-    #connection{number = Number}.
+-doc "A connection to there, that is to be opened.".
+-spec new(erlmcp_load_socket:endpoint()) -> connection().
+new(Endpoint) ->
+    #connection{endpoint = Endpoint}.
 
 -doc "Opens it, for the first time or anew. The calling process waits, and has the socket then.".
 -spec open(settings(), connection()) -> {ok, connection()} | {error, Reason :: term()}.
-open(#{counts := Counts, way := Way} = Settings, #connection{number = Number, tag = Tag}) ->
-    Endpoint = erlmcp_load_target:endpoint(Number, Way),
+open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}) ->
     case erlmcp_load_session:connect(Endpoint, Settings, Tag) of
         {error, Reason} ->
             ok = erlmcp_load_counts:add(Counts, open_failed, 1),
@@ -48,8 +47,8 @@ open(#{counts := Counts, way := Way} = Settings, #connection{number = Number, ta
         {ok, Socket, Sessions, State, Next} ->
             ok = erlmcp_load_counts:add(Counts, opened, 1),
             ok = erlmcp_load_counts:add(Counts, connections, 1),
-            {ok, #connection{number = Number, socket = Socket, sessions = Sessions, state = State,
-                             tag = Next}}
+            {ok, #connection{endpoint = Endpoint, socket = Socket, sessions = Sessions,
+                             state = State, tag = Next}}
     end.
 
 -doc "Closes a connection on which nothing is in flight, to be opened again.".

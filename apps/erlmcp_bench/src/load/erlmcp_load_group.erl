@@ -48,22 +48,24 @@ no other: by this one, or one that the load starts for it.
 -define(FIRST_PAUSE, 10).
 -define(LONGEST_PAUSE, 1000).
 -define(GOODBYE_MS, 1000).
+%% What waits to be read is not looked at when there is garbage.
+-define(PROCESS, [link, {message_queue_data, off_heap}]).
 
 -doc """
-Starts a group of the connections with these numbers. After the first attempt at each it tells its
+Starts a group of connections to there. After the first attempt at each it tells its
 starter `{Pid, {opened, OsPid}}`, with the number of the program that it has started, or `none`; or
 `{Pid, {open_failed, Reason}}`. Later it says `{Pid, {closed, Closed}}` of one that another group is
 to open, and at its end `{Pid, {finished, Totals}}`.
 """.
--spec start_link(settings(), Numbers :: [non_neg_integer(), ...]) -> pid().
-start_link(Settings, Numbers) ->
-    New = [erlmcp_load_connection:new(Number) || Number <- Numbers],
-    spawn_link(?MODULE, init, [self(), Settings, open, New]).
+-spec start_link(settings(), [erlmcp_load_socket:endpoint(), ...]) -> pid().
+start_link(Settings, Endpoints) ->
+    New = [erlmcp_load_connection:new(Endpoint) || Endpoint <- Endpoints],
+    spawn_opt(?MODULE, init, [self(), Settings, open, New], ?PROCESS).
 
 -doc "Starts a group of one that another has lost. It does not tell that it has opened it.".
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
-    spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
+    spawn_opt(?MODULE, init, [self(), Settings, reopen, [Closed]], ?PROCESS).
 
 -doc "Begins then; what is due between the other times is measured, and nothing is due later.".
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
@@ -179,7 +181,8 @@ ended(#group{run = Run, settings = Settings, connections = Connections, tally = 
 
 %% What comes.
 
-heard(Message, Key, #group{connections = Connections, settings = Settings, tally = Tally} = Group) ->
+heard(Message, Key, Group) ->
+    #group{connections = Connections, settings = Settings, tally = Tally} = Group,
     case Connections of
         #{Key := Connection} ->
             {Out, Heard, Told} =

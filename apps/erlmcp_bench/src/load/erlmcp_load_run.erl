@@ -63,7 +63,7 @@ stop(Pid) ->
 -doc "Another rate of an open loop.".
 -spec set_rate(pid(), Rate :: number()) -> ok | {error, {bad_option, loop}}.
 set_rate(Pid, Rate) ->
-    gen_server:call(Pid, {set_rate, Rate}).
+    gen_server:call(Pid, {set_rate, Rate}, infinity).
 
 -doc "What it has counted until now.".
 -spec peek(pid()) -> erlmcp_load_sample:mark().
@@ -132,9 +132,9 @@ told({opened, OsPid}, _, #run{opened = Opened, opening = Opening, settings = Set
                     settings = watched(OsPid, Settings)});
 told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
     opening(Run#run{opening = Opening - 1, last_failure = Reason});
-told({closed, Closed}, _, #run{phase = running, settings = Settings, groups = Groups} = Run) ->
-    #run{begin_at = Begin, from = From, until = Until} = Run,
-    Pid = erlmcp_load_group:reopen(Settings, Closed),
+told({closed, Closed}, _, #run{phase = running, groups = Groups} = Run) ->
+    #run{settings = Settings, begin_at = Begin, from = From, until = Until} = Run,
+    Pid = erlmcp_load_group:reopen(own(Settings), Closed),
     ok = erlmcp_load_group:go(Pid, Begin, From, Until),
     {noreply, Run#run{groups = Groups#{Pid => []}}};
 told({closed, _}, _, Run) ->
@@ -148,11 +148,17 @@ watched(OsPid, #{server_os_pid := none, connections := 1} = Settings) ->
 watched(_, Settings) ->
     Settings.
 
-opened(#run{settings = #{connections := Number} = Settings} = Run) ->
+opened(#run{settings = #{connections := Number, way := Way} = Settings} = Run) ->
     Groups = groups(Settings),
-    Started = [erlmcp_load_group:start_link(Settings, lists:seq(First, Number - 1, Groups))
+    Endpoints = fun(First) -> [erlmcp_load_target:endpoint(Of, Way)
+                               || Of <- lists:seq(First, Number - 1, Groups)] end,
+    Started = [erlmcp_load_group:start_link(own(Settings), Endpoints(First))
                || First <- lists:seq(0, Groups - 1)],
     Run#run{opening = Number, groups = #{Pid => [] || Pid <- Started}}.
+
+%% The addresses are those of all connections, and may be thousands.
+own(#{way := Way} = Settings) ->
+    Settings#{way := Way#{sources := [any]}}.
 
 %% A program is a connection's own, and is waited for when it ends.
 groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;

@@ -1,7 +1,8 @@
 -module(erlmcp_load_tally).
 -moduledoc """
-The account of a group of connections: what each of its requests came to, in what time. What is common to
-all connections is counted at once; what has many reasons is kept, and handed over at the end.
+The account of a group of connections: what each of its requests came to, in what time. What is
+common to all connections is counted at once; what has many reasons is kept, and handed over at the
+end.
 """.
 
 -export([new/1, begins/2, sent/3, judged/5, concluded/4, unsent/2, totals/1]).

@@ -67,15 +67,15 @@ levels({From, To}, Ms, All) ->
 
 -doc """
 What leads from these groups, the newest first, to so many clients at this rate: the groups that
-stop, and how many clients are started as one more. A client's rate does not change while it is
-there.
+stop, those that stay, at the rate that they are to have, and how many clients are started as one
+more.
 """.
 -spec change([group()], Clients :: pos_integer(), Rate :: float()) ->
     {Stopped :: [group()], Kept :: [group()], Started :: non_neg_integer()}.
 change(Groups, Clients, Rate) ->
-    {Same, Other} = lists:partition(fun({_, _, Of}) -> Of =:= Rate end, Groups),
-    {Surplus, Kept, There} = fewer(Same, Clients, lists:sum([Size || {_, Size, _} <- Same]), []),
-    {Other ++ Surplus, Kept, Clients - There}.
+    {Surplus, Kept, There} = fewer(Groups, Clients, lists:sum([Size || {_, Size, _} <- Groups]),
+                                   []),
+    {Surplus, [{Id, Size, Rate} || {Id, Size, _} <- Kept], Clients - There}.
 
 fewer([{_, Size, _} = Newest | Older], Clients, There, Stopped) when There > Clients ->
     fewer(Older, Clients, There - Size, [Newest | Stopped]);

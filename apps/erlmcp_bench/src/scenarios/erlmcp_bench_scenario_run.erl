@@ -225,6 +225,8 @@ crowd(_) ->
 
 changed(#{clients := Clients, rate := Rate, bytes := Bytes}, #run{groups = Groups} = Run) ->
     {Stopped, Kept, More} = erlmcp_bench_scenario_plan:change(Groups, Clients, Rate),
+    _ = [ok = erlmcp_load:set_rate(maps:get(Id, Run#run.loads), Size * Rate)
+         || {Id, Size, _} <- Kept -- Groups],
     Fewer = lists:foldl(fun stopping/2, Run#run{groups = Kept}, Stopped),
     Places = erlmcp_bench_scenario_places:clients(Run#run.places),
     %% Not always the first ones where a step has fewer clients than there are places.
