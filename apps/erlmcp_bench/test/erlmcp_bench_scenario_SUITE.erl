@@ -90,7 +90,7 @@ what_stops_came_last(_) ->
         erlmcp_bench_scenario_plan:change(Groups, 17, 1.0),
     {[], [{c, 5, 2.0}, {b, 5, 2.0}, {a, 10, 2.0}], 0} =
         erlmcp_bench_scenario_plan:change(Groups, 20, 2.0),
-    {[{c, 5, 1.0}, {b, 5, 1.0}], [{a, 10, 0.5}], 0} =
+    {[{b, 5, 1.0}, {c, 5, 1.0}], [{a, 10, 0.5}], 0} =
         erlmcp_bench_scenario_plan:change(Groups, 10, 0.5).
 
 clients_are_spread(_) ->

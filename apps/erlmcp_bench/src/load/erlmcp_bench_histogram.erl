@@ -137,7 +137,10 @@ merge(Histograms) ->
 -spec to_list(histogram()) -> entries().
 to_list(Histogram) ->
     Longest = max(Histogram),
-    [{erlang:min(longest(Bucket), Longest), Count} || {Bucket, Count} <- buckets(Histogram)].
+    Last = bucket(Longest),
+    %% A longer one may be counted meanwhile: each entry is of one bucket all the same.
+    [{case Bucket of Last -> Longest; _ -> longest(Bucket) end, Count}
+     || {Bucket, Count} <- buckets(Histogram)].
 
 -doc "The histogram of what `to_list/1` gave. Its mean is as near as its percentiles.".
 -spec from_list(entries()) -> histogram().

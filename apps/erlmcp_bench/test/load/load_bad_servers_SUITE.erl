@@ -11,7 +11,12 @@ What is wrong with a server is counted as what it is, and each request is in one
          wrong_content_is_wrong/1, bytes_that_are_no_reply_are_wrong/1,
          late_replies_are_failures_and_late/1, refusals_have_their_codes/1,
          lost_connections_are_failures_and_opened_again/1, a_server_that_goes_is_not_reached/1,
-         a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1]).
+         a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1,
+         many_connections_are_opened_again/1, many_connections_are_left/1,
+         many_connections_are_not_waited_for/1]).
+
+%% More than have a process each.
+-define(MANY, 200).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -22,7 +27,8 @@ all() ->
      bytes_that_are_no_reply_are_wrong, late_replies_are_failures_and_late,
      refusals_have_their_codes, lost_connections_are_failures_and_opened_again,
      a_server_that_goes_is_not_reached, a_stall_is_in_the_percentiles,
-     what_is_never_sent_is_counted].
+     what_is_never_sent_is_counted, many_connections_are_opened_again, many_connections_are_left,
+     many_connections_are_not_waited_for].
 
 dropped_replies_are_failures(_) ->
     Server = load_server:start(lines, fun(5, _) -> nothing; (_, Id) -> line(good(Id)) end),
@@ -163,6 +169,38 @@ what_is_never_sent_is_counted(_) ->
         run(web(Server), #{loop => {open, 100, even}, duration_ms => 500, timeout_ms => 400}),
     true = Sent >= 1 andalso Unsent >= 1,
     true = lists:member(Sent + Unsent, [49, 50]).
+
+%% Were they not, they would not have so many requests.
+many_connections_are_opened_again(_) ->
+    Server = load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> close;
+                                          (_, Id) -> line(good(Id))
+                                      end),
+    [begin
+         {Outcomes, #{opened := ?MANY, wrong := 0, strays := 0}} =
+             until(5 * ?MANY, lines(Server), #{connections => ?MANY, loop => Loop}),
+         [_ | _] = [failed || {failed, _} <- Outcomes]
+     end || Loop <- [{closed, 1}, {open, 4_000, poisson}]].
+
+%% Each says with its first answer that it takes no more.
+many_connections_are_left(_) ->
+    Server = load_server:start(http, fun(_, Id) -> last(good(Id)) end),
+    {Outcomes, #{opened := ?MANY, lost := 0}} =
+        until(3 * ?MANY, web(Server), #{connections => ?MANY, loop => {closed, 1}}),
+    [] = [Outcome || Outcome <- Outcomes, Outcome =/= answered].
+
+last(Answer) ->
+    Body = iolist_to_binary(Answer),
+    {reply, ["HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n"
+             "content-length: ", integer_to_list(byte_size(Body)), "\r\n\r\n", Body]}.
+
+%% Of those that are not answered, each has another request when the time of the first is over.
+many_connections_are_not_waited_for(_) ->
+    Server = load_server:start(lines, fun(Number, _) when Number rem 2 =:= 0 -> nothing;
+                                          (_, Id) -> line(good(Id))
+                                      end),
+    {Outcomes, #{lost := 0, wrong := 0}} =
+        until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 300}),
+    true = lists:member({failed, timeout}, Outcomes).
 
 echo(Text) -> {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => Text}}}.
 
