@@ -48,8 +48,6 @@ no other: by this one, or one that the load starts for it.
 -define(FIRST_PAUSE, 10).
 -define(LONGEST_PAUSE, 1000).
 -define(GOODBYE_MS, 1000).
-%% What waits to be read is not looked at when there is garbage.
--define(PROCESS, [link, {message_queue_data, off_heap}]).
 
 -doc """
 Starts a group of connections to there. After the first attempt at each it tells its
@@ -60,12 +58,12 @@ to open, and at its end `{Pid, {finished, Totals}}`.
 -spec start_link(settings(), [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
     New = [erlmcp_load_connection:new(Endpoint) || Endpoint <- Endpoints],
-    spawn_opt(?MODULE, init, [self(), Settings, open, New], ?PROCESS).
+    spawn_link(?MODULE, init, [self(), Settings, open, New]).
 
 -doc "Starts a group of one that another has lost. It does not tell that it has opened it.".
 -spec reopen(settings(), closed()) -> pid().
 reopen(Settings, Closed) ->
-    spawn_opt(?MODULE, init, [self(), Settings, reopen, [Closed]], ?PROCESS).
+    spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
 -doc "Begins then; what is due between the other times is measured, and nothing is due later.".
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
@@ -187,11 +185,23 @@ heard(Message, Key, Group) ->
         #{Key := Connection} ->
             {Out, Heard, Told} =
                 erlmcp_load_connection:heard(Message, now_us(), Settings, Connection, Tally),
-            sending(flushed(Out, Key, Heard, room(Connection, Group), Group#group{tally = Told}));
+            answered(Out, Key, Heard, room(Connection, Group), Group#group{tally = Told});
         #{} ->
             %% Of one that was closed.
             Group
     end.
+
+%% In a closed loop an answer is followed by a request.
+answered(Out, Key, Connection, Before, #group{settings = #{loop := closed}} = Group) ->
+    #group{phase = Phase, start = Start, until = Until} = Group,
+    Now = now_us(),
+    case Phase =:= running andalso Now >= Start andalso Now < Until
+        andalso room(Connection, Group) > 0 of
+        true -> filled(Now, Key, Connection, Out, Group);
+        false -> flushed(Out, Key, Connection, Before, Group)
+    end;
+answered(Out, Key, Connection, Before, Group) ->
+    sending(flushed(Out, Key, Connection, Before, Group)).
 
 %% Connections whose requests have no time any more.
 swept(#group{connections = Connections} = Group) ->
@@ -364,6 +374,8 @@ is_due(Now, #group{claim = Due, until = Until, settings = #{timeout_us := Timeou
 written(Now, Out, Key, Connection, #group{settings = #{timeout_us := Timeout}} = Group) ->
     patient(Now + Timeout, flushed(Out, Key, Connection, 0, Group)).
 
+flushed([], Key, Connection, Before, Group) ->
+    kept(Key, Connection, Before, Group);
 flushed(Out, Key, Connection, Before, #group{settings = Settings, tally = Tally} = Group) ->
     case erlmcp_load_connection:is_open(Connection) of
         true ->
