@@ -12,7 +12,7 @@ that asks for too much. So a flow of which nobody waited of late has more time i
 stays: a round of turns more, but a fifth of the longest time at most, since so may all of many do.
 """.
 
--export([new/1, began/2, turned/2, allowed/4, needed/2, longest/1, lasting/1]).
+-export([new/1, began/2, turned/2, allowed/4, needed/2, lasting/1]).
 
 -export_type([patience/0]).
 
@@ -37,11 +37,6 @@ stays: a round of turns more, but a fifth of the longest time at most, since so 
 -spec new(Longest :: pos_integer()) -> patience().
 new(Longest) ->
     #{longest => Longest, empty => 0, turn => 0, distance => 0}.
-
--doc "The longest time.".
--spec longest(patience()) -> pos_integer().
-longest(#{longest := Longest}) ->
-    Longest.
 
 -doc "How long a queue is not empty until it is one that stays, by the longest time.".
 -spec lasting(Longest :: pos_integer()) -> pos_integer().

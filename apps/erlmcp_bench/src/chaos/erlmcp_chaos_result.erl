@@ -1,12 +1,10 @@
 -module(erlmcp_chaos_result).
 -moduledoc "What came of a fault, as a result for `m:erlmcp_bench_result`.".
 
--export([new/1, write/2]).
+-export([write/2]).
 
--doc """
-The result of a fault that was run: one that was not, has none. Recovery and detection are those of
-the worst round; `resolution_ms` is how finely the load sees a recovery.
-""".
+%% The result of a fault that was run: one that was not, has none. Recovery and detection are those
+%% of the worst round; `resolution_ms` is how finely the load sees a recovery.
 -spec new(erlmcp_chaos_run:outcome()) -> erlmcp_bench_result:result() | none.
 new(#{status := not_run}) ->
     none;

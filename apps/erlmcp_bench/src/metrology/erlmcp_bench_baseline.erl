@@ -4,7 +4,7 @@ Baselines: what a kind of machine measures when nothing is wrong, from at least 
 workload, with all their values. One file for each kind, as `bench/baselines/2-core-x86_64.json`.
 """.
 
--export([make/1, write/2, read/1, fewest_runs/0, format_error/1]).
+-export([make/1, write/2, read/1, format_error/1]).
 
 -export_type([baseline/0, reason/0]).
 
@@ -22,10 +22,8 @@ run, and `figures`: each with `median`, `min`, `max` and `values`, in the order 
 
 %% The largest file that is read.
 -define(FILE_BYTES, 67_108_864).
-
--doc "How many runs a workload has to have.".
--spec fewest_runs() -> pos_integer().
-fewest_runs() -> 3.
+%% How many runs a workload has to have.
+-define(FEWEST_RUNS, 3).
 
 -doc "A baseline of the results of files and folders. The runs of a workload are of one commit.".
 -spec make([file:filename()]) -> {ok, baseline()} | {error, reason()}.
@@ -38,7 +36,7 @@ make(Paths) ->
         {ok, Kind} ?= kind(Results),
         ok ?= complaints(too_few_runs, [{label(Identity), length(Runs)}
                                         || {Identity, Runs} <- Groups,
-                                           length(Runs) < fewest_runs()]),
+                                           length(Runs) < ?FEWEST_RUNS]),
         ok ?= complaints(several_commits, [{label(Identity), Commits}
                                            || {Identity, Runs} <- Groups,
                                               Commits <- [commits(Runs)], length(Commits) > 1]),
@@ -157,7 +155,7 @@ is_figure(_) ->
 -spec format_error(reason()) -> unicode:chardata().
 format_error({too_few_runs, Workloads}) ->
     lists:join($\n, [[Workload, ": ", integer_to_list(Runs), " of at least ",
-                      integer_to_list(fewest_runs()), " runs"]
+                      integer_to_list(?FEWEST_RUNS), " runs"]
                      || {Workload, Runs} <- Workloads]);
 format_error({several_commits, Workloads}) ->
     lists:join($\n, [[Workload, ": runs of several commits: ", lists:join(", ", Commits)]

@@ -1,11 +1,11 @@
 -module(erlmcp_bench_scenario_result).
 -moduledoc "The result file of a scenario: what was measured at its peak, and in its other steps.".
 
--export([new/1, write/2]).
+-export([write/2]).
 
 -define(MIB, 1_048_576).
 
--doc "The result of an outcome in which something was answered.".
+%% The result of an outcome in which something was answered.
 -spec new(erlmcp_bench_scenario_outcome:outcome()) -> erlmcp_bench_result:result().
 new(#{scenario := Name, status := Status, zone := Zone, transport := Transport, nodes := Nodes,
       full_s := FullS, run_s := RunS, scale := Scale, shortened := Shortened, clients := Clients,
