@@ -6,7 +6,8 @@
 #   bench/peers.sh [SECONDS [ROUNDS]]     default: 4 seconds a measurement, 3 rounds
 #
 # The servers of bench/peers are built into the user's cache the first time, at the versions locked
-# there, with their fastest settings:
+# there, with their fastest settings. They share no file with those of test/interop, which do what
+# these do too: what is measured changes with the benchmark alone.
 #
 #   rmcp, rmcp_mimalloc   for release with link-time optimization, tokio with a thread a core, hyper
 #   go, go_gogc_off       as it is; GOGC=off with GOMEMLIMIT=4GiB
