@@ -98,6 +98,7 @@ connections() ->
 elsewhere() ->
     Rest = spec_2025_11_25_resumability_SUITE,
     Tasks = spec_2026_07_28_tasks_SUITE,
+    Told = spec_2026_07_28_tasks_told_SUITE,
     #{sessions => {spec_2025_11_25_transports_SUITE, sessions_are_bounded},
       subscriptions => {spec_2026_07_28_subscriptions_SUITE, subscriptions_are_bounded},
       session_idle_ms => {spec_2025_11_25_transports_SUITE, unused_session_expires},
@@ -118,9 +119,9 @@ elsewhere() ->
       cache_entries => {cache_SUITE, entries_are_bounded},
       cache_bytes => {cache_SUITE, bytes_are_bounded},
       skills_bytes => {skills_SUITE, all_together_are_bounded},
-      tasks => {Tasks, tasks_are_bounded},
-      tasks_per_principal => {Tasks, principals_are_bounded},
-      task_bytes => {Tasks, results_are_bounded},
+      tasks => {Told, tasks_are_bounded},
+      tasks_per_principal => {Told, principals_are_bounded},
+      task_bytes => {Told, results_are_bounded},
       task_ttl_ms => {Tasks, expired_is_gone},
       task_timeout_ms => {Tasks, deadline_is_failed},
       authenticate_timeout_ms =>

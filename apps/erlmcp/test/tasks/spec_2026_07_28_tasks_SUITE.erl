@@ -1,105 +1,35 @@
 -module(spec_2026_07_28_tasks_SUITE).
 -moduledoc """
 The extension `io.modelcontextprotocol/tasks` of 2026-07-28, over HTTP and TCP. Quotes are of its
-specification.
+specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, and the bounds, in
+`m:spec_2026_07_28_tasks_told_SUITE`.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
+-export([log/2]).
 -export([extension_is_advertised_with_tools/1, call_becomes_a_task/1, task_is_there_at_once/1,
          undeclared_clients_get_the_result/1, required_needs_the_extension/1,
          methods_need_the_extension/1, methods_need_a_tool/1, methods_of_2025_are_gone/1,
-         task_parameter_means_nothing/1, handler_cannot_tell/1]).
--export([completed_has_the_result/1, tool_error_is_completed/1, crash_is_failed/1,
-         deadline_is_failed/1, memory_bound_is_failed/1, lost_task_is_failed/1]).
--export([unknown_task_is_refused/1, name_header_is_the_task/1, wrong_parameters_are_refused/1]).
--export([survives_the_connection/1, ends_with_the_server/1, cancel_ends_at_once/1,
-         cancel_is_idempotent/1, expired_is_gone/1]).
--export([input_is_asked_in_the_task/1, answers_may_come_one_by_one/1,
-         other_answers_are_ignored/1, keys_are_used_once/1, input_in_time_or_failed/1,
-         undeclared_input_is_failed/1]).
--export([rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1,
+         task_parameter_means_nothing/1, handler_cannot_tell/1, completed_has_the_result/1,
+         tool_error_is_completed/1, crash_is_failed/1, deadline_is_failed/1,
+         memory_bound_is_failed/1, lost_task_is_failed/1, unknown_task_is_refused/1,
+         name_header_is_the_task/1, wrong_parameters_are_refused/1, survives_the_connection/1,
+         ends_with_the_server/1, cancel_ends_at_once/1, cancel_is_idempotent/1, expired_is_gone/1,
          handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1,
          mounted_tools_go_on_as_mounted/1]).
--export([tasks_are_bounded/1, results_are_bounded/1]).
--export([changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
-         listening_is_by_task/1]).
--export([tasks_are_their_principals/1, principals_are_bounded/1]).
--export([log/2]).
 
--import(rounds_client, [ask/3, listen/4, told/1, with_capabilities/2]).
+-import(modern_tasks, [server/1, client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
+                       refused/2, lacks_the_extension/1, settled/1, dead/1]).
+-import(rounds_client, [ask/3]).
 -import(tasks_client, [running/0, finish/2, get/2, id/1, until/3]).
--import(erlmcp_test_http, [ended/1]).
 
--define(REVISION, ~"2026-07-28").
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
--define(UNDECLARED, -32021).
 
-suite() ->
-    [{timetrap, {minutes, 4}}].
-
-all() ->
-    [{group, http}, {group, tcp}].
-
-groups() ->
-    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
-                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
-    [{http, Cases}, {tcp, Cases -- [name_header_is_the_task]}].
-
-init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
-
-end_per_suite(Config) ->
-    erlmcp_test_applications:stop(Config).
-
-init_per_group(Transport, Config) -> [{transport, Transport} | Config].
-
-end_per_group(_, _) -> ok.
-
-init_per_testcase(_, Config) ->
-    [{server, tasks_client:start(#{})} | Config].
-
-end_per_testcase(_, Config) ->
-    rounds_client:stop(server(Config)).
-
-server(Config) ->
-    proplists:get_value(server, Config).
-
-transport(Config) ->
-    proplists:get_value(transport, Config).
-
-client(Config) ->
-    client(server(Config), Config).
-
-client(Server, Config) ->
-    tasks_client:open(Server, transport(Config), ?REVISION, #{elicitation => #{}}).
-
-%% The same client without the extension.
-undeclared(Client) ->
-    with_capabilities(#{elicitation => #{}}, Client).
-
-call(Client, Tool) ->
-    call(Client, Tool, #{}).
-
-call(Client, Tool, More) ->
-    ask(Client, ~"tools/call", maps:merge(#{name => Tool, arguments => #{}}, More)).
-
-%% A task of a tool that waits, and the process of its handler.
-waiting(Client) ->
-    Id = id(call(Client, ~"wait")),
-    {Pid, _} = running(),
-    {Id, Pid}.
-
-refused(Code, #{~"error" := #{~"code" := Code} = Error}) ->
-    maps:get(~"data", Error, #{});
-refused(Code, Answer) ->
-    error({not_refused, Code, Answer}).
-
-lacks_the_extension(Answer) ->
-    #{~"requiredCapabilities" := Required} = refused(?UNDECLARED, Answer),
-    #{~"extensions" := #{?EXTENSION := #{}}} = Required,
-    ok.
+%% Cases of what TCP does not have.
+-define(OF_HTTP, [name_header_is_the_task]).
+-include("modern_tasks.hrl").
 
 %% "servers advertise the extension in `capabilities.extensions`", and not in `tasks`.
 extension_is_advertised_with_tools(Config) ->
@@ -227,16 +157,6 @@ completed_has_the_result(Config) ->
     %% A finished task holds no process.
     {0, 0} = settled(server(Config)).
 
-%% Nothing tells when a keeper has ended, so it is looked up again.
-settled(Server) ->
-    settled(Server, 500).
-
-settled(Server, Tries) ->
-    case tasks_client:counts(Server) of
-        {0, 0} = None -> None;
-        _ when Tries > 0 -> receive after 10 -> settled(Server, Tries - 1) end
-    end.
-
 %% "The `failed` status MUST NOT be used to represent non-JSON-RPC errors, such as a tool result
 %% that completed with `isError: true`."
 tool_error_is_completed(Config) ->
@@ -260,18 +180,6 @@ crash_is_failed(Config) ->
     after
         logger:remove_primary_filter(crash)
     end.
-
--doc false.
-log(#{msg := {report, #{what := call_crashed, incident := Incident}}}, Test) ->
-    Test ! {incident, Incident},
-    stop;
-log(_, _) ->
-    ignore.
-
-%% Awaits the end of a process; it may have ended before.
-dead(Pid) ->
-    _ = ended(Pid),
-    ok.
 
 deadline_is_failed(Config) ->
     Client = client(Config),
@@ -390,138 +298,6 @@ expired_is_gone(Config) ->
     {0, 0} = settled(Server),
     rounds_client:stop(Server).
 
-%% "The `inputRequests` field MUST contain all outstanding requests from the server to the client
-%% that need to be fulfilled before the task can proceed."
-input_is_asked_in_the_task(Config) ->
-    Client = client(Config),
-    Id = id(call(Client, ~"ask")),
-    #{~"inputRequests" := Requests} = until(Client, Id, ~"input_required"),
-    #{~"Name?" := Name, ~"Town?" := Town} = keys(Requests),
-    [~"elicitation/create"] = lists:usort([Method || _ := #{~"method" := Method} <- Requests]),
-    #{~"result" := #{~"resultType" := ~"complete"} = Result} =
-        update(Client, Id, #{Name => accept(~"name", ~"Ada"), Town => accept(~"town", ~"Rome")}),
-    2 = map_size(Result),
-    #{~"result" := #{~"structuredContent" := #{~"answers" := Answers}}} = Task =
-        until(Client, Id, ~"completed"),
-    #{~"name" := #{~"name" := ~"Ada"}, ~"town" := #{~"town" := ~"Rome"}} = Answers,
-    false = is_map_key(~"inputRequests", Task).
-
-%% The keys of requests by what they ask.
-keys(Requests) ->
-    #{Message => Key || Key := #{~"params" := #{~"message" := Message}} <- Requests}.
-
-accept(Field, Value) ->
-    #{action => accept, content => #{Field => Value}}.
-
-update(Client, Id, Responses) ->
-    ask(Client, ~"tasks/update", #{taskId => Id, inputResponses => Responses}).
-
-%% "A server MAY accept a partial set of responses [...]; in that case the task remains in
-%% `input_required` until the remaining responses arrive."
-answers_may_come_one_by_one(Config) ->
-    Client = client(Config),
-    Id = id(call(Client, ~"ask")),
-    #{~"inputRequests" := Requests} = until(Client, Id, ~"input_required"),
-    #{~"Name?" := Name, ~"Town?" := Town} = keys(Requests),
-    #{~"result" := _} = update(Client, Id, #{Name => accept(~"name", ~"Ada")}),
-    #{~"status" := ~"input_required", ~"inputRequests" := Left} = get(Client, Id),
-    [Town] = maps:keys(Left),
-    #{~"result" := _} = update(Client, Id, #{Town => accept(~"town", ~"Rome")}),
-    #{~"result" := #{~"structuredContent" := #{~"answers" := Answers}}} =
-        until(Client, Id, ~"completed"),
-    #{~"name" := #{~"name" := ~"Ada"}, ~"town" := #{~"town" := ~"Rome"}} = Answers,
-    ok.
-
-%% "A server SHOULD ignore any `inputResponses` responses mapped to a key that is not currently
-%% outstanding for the task - including keys that were never issued, keys that have already been
-%% answered".
-other_answers_are_ignored(Config) ->
-    Client = client(Config),
-    Id = id(call(Client, ~"ask")),
-    #{~"inputRequests" := Requests, ~"lastUpdatedAt" := Updated} =
-        until(Client, Id, ~"input_required"),
-    #{~"Name?" := Name, ~"Town?" := Town} = keys(Requests),
-    #{~"result" := _} = update(Client, Id, #{~"unknown" => accept(~"a", ~"b")}),
-    #{~"result" := _} = update(Client, Id, #{}),
-    #{~"inputRequests" := Requests, ~"lastUpdatedAt" := Updated} = get(Client, Id),
-    #{~"result" := _} = update(Client, Id, #{Name => accept(~"name", ~"Ada"),
-                                             ~"unknown" => accept(~"a", ~"b")}),
-    #{~"result" := _} = update(Client, Id, #{Name => accept(~"name", ~"Eve")}),
-    #{~"result" := _} = update(Client, Id, #{Name => accept(~"name", ~"Eve"),
-                                             Town => accept(~"town", ~"Rome")}),
-    #{~"result" := #{~"structuredContent" := #{~"answers" := Answers}}} =
-        until(Client, Id, ~"completed"),
-    [{~"name", #{~"name" := ~"Ada"}}, {~"town", _}] = lists:sort(maps:to_list(Answers)),
-    ok.
-
-%% "Each request key in `inputRequests` MUST be unique over the lifetime of a single task."
-keys_are_used_once(Config) ->
-    Client = client(Config),
-    Id = id(call(Client, ~"twice")),
-    #{~"inputRequests" := #{} = First} = until(Client, Id, ~"input_required"),
-    #{~"Name?" := One} = keys(First),
-    #{~"result" := _} = update(Client, Id, #{One => accept(~"name", ~"Ada")}),
-    Second = asked_again(Client, Id, ~"And again?", 500),
-    #{~"And again?" := Two} = keys(Second),
-    true = One =/= Two,
-    #{~"result" := _} = update(Client, Id, #{One => accept(~"name", ~"Eve")}),
-    #{~"result" := _} = update(Client, Id, #{Two => accept(~"name", ~"Bob")}),
-    #{~"result" := #{~"structuredContent" := #{~"first" := #{~"name" := ~"Ada"},
-                                               ~"second" := #{~"name" := ~"Bob"}}}} =
-        until(Client, Id, ~"completed"),
-    ok.
-
-asked_again(Client, Id, Message, Tries) when Tries > 0 ->
-    #{~"inputRequests" := Requests} = until(Client, Id, ~"input_required"),
-    case keys(Requests) of
-        #{Message := _} -> Requests;
-        #{} -> receive after 10 -> asked_again(Client, Id, Message, Tries - 1) end
-    end.
-
-input_in_time_or_failed(Config) ->
-    Server = tasks_client:start(#{input_timeout_ms => 100}),
-    Client = client(Server, Config),
-    Id = id(call(Client, ~"ask")),
-    #{~"error" := #{~"code" := 1069}} = until(Client, Id, ~"failed"),
-    rounds_client:stop(Server).
-
-undeclared_input_is_failed(Config) ->
-    Client = with_capabilities(#{extensions => #{?EXTENSION => #{}}}, client(Config)),
-    Id = id(call(Client, ~"ask")),
-    #{~"error" := #{~"code" := ?UNDECLARED}} = until(Client, Id, ~"failed"),
-    ok.
-
-%% "Server implementations that use multi round-trip requests in conjunction with task creation
-%% SHOULD resolve all MRTR exchanges synchronously before responding with a `CreateTaskResult`."
-rounds_come_before_the_task(Config) ->
-    Client = client(Config),
-    #{~"result" := #{~"resultType" := ~"input_required", ~"inputRequests" := Requests} = First} =
-        call(Client, ~"later"),
-    [~"name"] = maps:keys(Requests),
-    false = is_map_key(~"taskId", First),
-    Answers = #{inputResponses => #{name => accept(~"name", ~"Ada")}},
-    #{~"result" := #{~"resultType" := ~"task"} = Second} = Created =
-        call(Client, ~"later", Answers),
-    [] = [Key || Key <- [~"requestState", ~"inputRequests"], is_map_key(Key, Second)],
-    Id = id(Created),
-    {Pid, #{task := Id}} = running(),
-    finish(Pid, ~"Hello, Ada"),
-    #{~"result" := #{~"content" := [#{~"text" := ~"Hello, Ada"}]}} =
-        until(Client, Id, ~"completed"),
-    ok.
-
-undeclared_clients_go_on_in_the_call(Config) ->
-    Client = undeclared(client(Config)),
-    Answers = #{inputResponses => #{name => accept(~"name", ~"Ada")}},
-    Exchange = rounds_client:request(Client, 7, ~"tools/call",
-                                     Answers#{name => ~"later", arguments => #{}}),
-    {Pid, Context} = running(),
-    false = is_map_key(task, Context),
-    finish(Pid, ~"Hello, Ada"),
-    #{~"result" := #{~"resultType" := ~"complete", ~"content" := [#{~"text" := ~"Hello, Ada"}]}} =
-        rounds_client:next(Exchange),
-    rounds_client:over(Exchange).
-
 handler_decides(Config) ->
     Client = client(Config),
     #{~"result" := #{~"resultType" := ~"complete", ~"content" := [#{~"text" := ~"short"}]}} =
@@ -577,137 +353,9 @@ mounted_tools_go_on_as_mounted(Config) ->
         until(Client, id(call(Client, ~"sub_goes")), ~"completed"),
     rounds_client:stop(Server).
 
-tasks_are_bounded(Config) ->
-    Server = tasks_client:start(#{tasks => 3}),
-    Client = client(Server, Config),
-    [Id | _] = [id(call(Client, ~"quick")) || _ <- [1, 2, 3]],
-    #{~"limit" := 3, ~"observed" := 4, ~"retryAfterMs" := _} =
-        refused(1060, call(Client, ~"quick")),
-    _ = until(Client, Id, ~"completed"),
-    %% Other calls are as before.
-    #{~"result" := _} = call(Client, ~"plain"),
-    #{~"result" := _} = call(undeclared(Client), ~"quick"),
-    {0, 0} = settled(Server),
-    rounds_client:stop(Server).
-
-results_are_bounded(Config) ->
-    Server = tasks_client:start(#{task_bytes => 5000}),
-    Client = client(Server, Config),
-    Run = fun(Bytes) ->
-        {Id, Pid} = waiting(Client),
-        finish(Pid, binary:copy(~"a", Bytes)),
-        Id
-    end,
-    Kept = Run(4000),
-    _ = until(Client, Kept, ~"completed"),
-    #{~"error" := #{~"code" := 1089, ~"data" := #{~"limit" := 5000}}} =
-        until(Client, Run(4000), ~"failed"),
-    #{~"status" := ~"completed"} = get(Client, Kept),
-    rounds_client:stop(Server).
-
-%% "Each notification carries a complete `DetailedTask` for the current status, identical to what
-%% `tasks/get` would have returned at that moment."
-changes_are_told(Config) ->
-    Client = client(Config),
-    {Id, Pid} = waiting(Client),
-    {Other, OtherPid} = waiting(Client),
-    Filter = #{taskIds => [Id]},
-    Stream = listen(Client, ~"s", Filter, #{~"taskIds" => [Id]}),
-    finish(OtherPid, ~"not told"),
-    _ = until_beside(Config, Other),
-    finish(Pid, ~"told"),
-    {~"s", ~"notifications/tasks", Told} = told(Stream),
-    #{~"status" := ~"completed", ~"taskId" := Id,
-      ~"result" := #{~"content" := [#{~"text" := ~"told"}]}} = Told,
-    Told = maps:without([~"_meta", ~"resultType"], get(beside(Config), Id)),
-    ok.
-
-%% On a connection of its own: the other one tells of changes.
-beside(Config) ->
-    client(Config).
-
-until_beside(Config, Id) ->
-    until(beside(Config), Id, ~"completed").
-
-%% "If a client requests task status notifications but does not declare the extension capability,
-%% the server MUST return a JSON-RPC error specifying the missing capabilities".
-listening_needs_the_extension(Config) ->
-    Client = undeclared(client(Config)),
-    Params = #{notifications => #{taskIds => [~"a"]}},
-    ok = lacks_the_extension(ask(Client, ~"subscriptions/listen", Params)).
-
-listening_is_bounded(Config) ->
-    Client = client(Config),
-    Ids = [integer_to_binary(N) || N <- lists:seq(1, 1001)],
-    Listen = fun(TaskIds) ->
-        Params = #{notifications => #{taskIds => TaskIds}},
-        refused(?INVALID, ask(Client, ~"subscriptions/listen", Params))
-    end,
-    #{~"limit" := 1000, ~"observed" := 1001} = Listen(Ids),
-    [Listen(Wrong) || Wrong <- [[1], ~"a", null]],
-    %% What cannot be the id of a task is not honoured.
-    Long = binary:copy(~"a", 65),
-    _ = listen(Client, ~"s", #{taskIds => [~"a", Long]}, #{~"taskIds" => [~"a"]}),
-    ok.
-
-listening_is_by_task(Config) ->
-    Client = client(Config),
-    Id = id(call(Client, ~"twice")),
-    #{~"inputRequests" := Requests} = until(Client, Id, ~"input_required"),
-    [Key] = maps:keys(Requests),
-    Stream = listen(Client, 1, #{taskIds => [Id]}, #{~"taskIds" => [Id]}),
-    #{~"result" := _} = update(beside(Config), Id, #{Key => accept(~"name", ~"Ada")}),
-    {1, ~"notifications/tasks", #{~"status" := ~"working"}} = told(Stream),
-    {1, ~"notifications/tasks", #{~"status" := ~"input_required", ~"inputRequests" := Again}} =
-        told(Stream),
-    1 = map_size(Again),
-    #{~"result" := _} = ask(beside(Config), ~"tasks/cancel", #{taskId => Id}),
-    {1, ~"notifications/tasks", #{~"status" := ~"cancelled"}} = told(Stream),
-    ok.
-
-%% "Servers MUST perform authentication and authorization checks on each task-related request to
-%% ensure that the client has permission to access a task."
-tasks_are_their_principals(Config) ->
-    {Server, [Ada, Eve]} = principals(#{}, Config),
-    {Id, Pid} = waiting(Ada),
-    Params = #{taskId => Id, inputResponses => #{}},
-    Unknown = #{taskId => ~"none", inputResponses => #{}},
-    [begin
-         Data = refused(?INVALID, ask(Eve, Method, Params)),
-         %% As if there were none.
-         Data = refused(?INVALID, ask(Eve, Method, Unknown))
-     end || Method <- [~"tasks/get", ~"tasks/update", ~"tasks/cancel"]],
-    #{~"status" := ~"working"} = get(Ada, Id),
-    Stream = listen(Eve, ~"s", #{taskIds => [Id], toolsListChanged => true},
-                    #{~"taskIds" => [Id], ~"toolsListChanged" => true}),
-    Told = listen(Ada, ~"t", #{taskIds => [Id]}, #{~"taskIds" => [Id]}),
-    finish(Pid, ~"secret"),
-    {~"t", ~"notifications/tasks", #{~"status" := ~"completed"}} = told(Told),
-    %% She is told of what comes after it, and not of it.
-    New = #{name => ~"new", handler => fun(_, _) -> ~"" end},
-    ok = erlmcp:add(maps:get(pid, Server), tool, New),
-    {~"s", ~"notifications/tools/list_changed", _} = told(Stream),
-    rounds_client:stop(Server).
-
-principals_are_bounded(Config) ->
-    {Server, [Ada, Eve]} = principals(#{tasks_per_principal => 2}, Config),
-    _ = [id(call(Ada, ~"quick")) || _ <- [1, 2]],
-    #{~"limit" := 2, ~"observed" := 3} = refused(1060, call(Ada, ~"quick")),
-    _ = [id(call(Eve, ~"quick")) || _ <- [1, 2]],
-    _ = refused(1060, call(Eve, ~"quick")),
-    rounds_client:stop(Server).
-
-%% A server where each of two clients is somebody: by a listener of his own.
-principals(Limits, Config) ->
-    Transport = transport(Config),
-    Listeners = [listener(Transport, Name) || Name <- [ada, eve]],
-    #{pid := Pid} = Server = tasks_client:start(Limits, Listeners),
-    Ports = [Port || #{port := Port} <- erlmcp:listeners(Pid)],
-    {Server, [tasks_client:open(at(Transport, Port, Server), Transport, ?REVISION,
-                                #{elicitation => #{}}) || Port <- Ports]}.
-
-listener(http, Name) -> {http, #{authenticate => fun(_) -> {ok, Name} end}};
-listener(tcp, Name) -> {tcp, #{principal => Name}}.
-
-at(http, Port, Server) -> Server#{port := Port};
-at(tcp, Port, Server) -> Server#{pid := Port}.
+-doc false.
+log(#{msg := {report, #{what := call_crashed, incident := Incident}}}, Test) ->
+    Test ! {incident, Incident},
+    stop;
+log(_, _) ->
+    ignore.

@@ -1,0 +1,29 @@
+%% A suite of the extension whose every case is run over HTTP and TCP, at a server of its own
+%% (`m:modern_tasks`).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [{group, http}, {group, tcp}].
+
+groups() ->
+    Cases = [Case || {Case, 1} <- ?MODULE:module_info(exports),
+                     not lists:member(Case, [init_per_suite, end_per_suite, module_info])],
+    [{http, Cases}, {tcp, Cases -- ?OF_HTTP}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(Transport, Config) -> [{transport, Transport} | Config].
+
+end_per_group(_, _) -> ok.
+
+init_per_testcase(_, Config) ->
+    [{server, tasks_client:start(#{})} | Config].
+
+end_per_testcase(_, Config) ->
+    rounds_client:stop(modern_tasks:server(Config)).
