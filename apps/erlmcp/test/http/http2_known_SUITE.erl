@@ -4,7 +4,7 @@ Requests of HTTP/2 whose heads a connection has had before, octet by octet, and 
 come: what they are answered is what it was without that. Frames are written by cowlib.
 """.
 
--export([all/0, init_per_suite/1, end_per_suite/1]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([what_is_said_again_is_answered_again/1, bodies_come_as_they_like/1,
          what_the_table_says_now_holds/1, other_lengths_are_errors_of_the_stream/1,
          trailers_are_no_requests/1, who_comes_is_asked_each_time/1,
@@ -17,6 +17,9 @@ come: what they are answered is what it was without that. Frames are written by 
 -include_lib("proper/include/proper.hrl").
 
 -define(PATIENCE, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [what_is_said_again_is_answered_again, bodies_come_as_they_like, what_the_table_says_now_holds,

@@ -1,8 +1,11 @@
 -module(wire_base64url_SUITE).
 -moduledoc "RFC 4648, \"Base 64 Encoding with URL and Filename Safe Alphabet\".".
 
--export([all/0]).
+-export([suite/0, all/0]).
 -export([examples/1, every_length/1, every_digit/1, other_ways_to_write/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
 
 all() ->
     [examples, every_length, every_digit, other_ways_to_write].
