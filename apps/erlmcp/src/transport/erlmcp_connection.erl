@@ -142,7 +142,7 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
                                  #{limit => Max, observed => Observed}),
     {framed(erlmcp_message:error(undefined, Refusal), Connection), Connection};
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
-    case erlmcp_json:decode(Line, Limits) of
+    case erlmcp_connection_reader:decode(Line, Limits) of
         {ok, Json} ->
             message(Json, byte_size(Line), Connection);
         {error, Reason} ->

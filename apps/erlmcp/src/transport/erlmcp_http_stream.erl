@@ -156,7 +156,7 @@ message(Bytes, #stream{headers = Headers, asked = Asked, flow = Flow} = Stream) 
     end.
 
 decoded(Place, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
-    case {erlmcp_json:decode(Bytes, Limits), Place} of
+    case {erlmcp_connection_reader:decode(Bytes, Limits), Place} of
         {{ok, Json}, unread} ->
             admit(Json, byte_size(Bytes), Envelope, Stream);
         {{ok, Json}, {ok, Admitted}} ->

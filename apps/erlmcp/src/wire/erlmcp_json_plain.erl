@@ -5,7 +5,7 @@ any other is not said here; `m:erlmcp_json` finds it out. Strings that are not p
 numbers that are not small integers, are left to `m:json`, each by itself. Pure.
 """.
 
--export([decode/3]).
+-export([decode/4]).
 
 %% Digits of an integer that is small, and bytes of any other number.
 -define(SMALL, 18).
@@ -25,20 +25,24 @@ numbers that are not small integers, are left to `m:json`, each by itself. Pure.
 -type place() :: alone | element | binary().
 %% What it stands in: places, and what was read there, the last first.
 -type around() :: [{place(), list()}].
+%% And what is known of it.
+-type whole() :: {binary(), erlmcp_json:known() | none}.
 -type outcome() :: {ok, erlmcp_json:json_term()} | other.
 
 -doc """
 The JSON value that a binary holds, in which arrays and objects are no deeper than `Depth`, and
-objects have no more than `Members` members together, none of them twice; or else `other`.
+objects have no more than `Members` members together, none of them twice; or else `other`. A member
+`_meta` that has the text of the known object is that.
 """.
--spec decode(binary(), Depth :: pos_integer(), Members :: pos_integer()) -> outcome().
-decode(Binary, Depth, Members) ->
-    value(Binary, Binary, 0, alone, [], [], Depth, Members).
+-spec decode(binary(), Depth :: pos_integer(), Members :: pos_integer(),
+             erlmcp_json:known() | none) -> outcome().
+decode(Binary, Depth, Members, Known) ->
+    value(Binary, {Binary, Known}, 0, alone, [], [], Depth, Members).
 
 %% All of these have what is not read yet, the whole, and where in it that begins; the place of the
 %% value, what was read there before it, and what is around that; how much deeper it may go, and how
 %% many more members there may be.
--spec value(binary(), binary(), non_neg_integer(), place(), list(), around(), non_neg_integer(),
+-spec value(binary(), whole(), non_neg_integer(), place(), list(), around(), non_neg_integer(),
             integer()) -> outcome().
 value(<<$", Rest/binary>>, Whole, At, Place, Read, Around, Depth, Left) ->
     string(Rest, Whole, At + 1, 0, Place, Read, Around, Depth, Left);
@@ -115,7 +119,7 @@ key(<<"\"name\":", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
 key(<<"\"arguments\":", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
     value(Rest, Whole, At + 12, ~"arguments", Read, Around, Depth, Left);
 key(<<"\"_meta\":", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
-    value(Rest, Whole, At + 8, ~"_meta", Read, Around, Depth, Left);
+    meta(Rest, Whole, At + 8, Read, Around, Depth, Left);
 key(<<"\"io.modelcontextprotocol/protocolVersion\":", Rest/binary>>, Whole, At, Read, Around, Depth,
     Left) ->
     value(Rest, Whole, At + 42, ~"io.modelcontextprotocol/protocolVersion", Read, Around, Depth,
@@ -133,6 +137,20 @@ key(<<C, Rest/binary>>, Whole, At, Read, Around, Depth, Left) when ?IS_SPACE(C) 
     key(Rest, Whole, At + 1, Read, Around, Depth, Left);
 key(_, _, _, _, _, _, _) ->
     other.
+
+%% An object's text has no other end than its own: what begins with it is that object.
+meta(Rest, {_, {Text, Object, Deep, Members}} = Whole, At, Read, Around, Depth, Left) when
+    Deep =< Depth
+->
+    Size = byte_size(Text),
+    case Rest of
+        <<Text:Size/binary, More/binary>> ->
+            behind(More, Whole, At + Size, Object, ~"_meta", Read, Around, Depth, Left - Members);
+        _ ->
+            value(Rest, Whole, At, ~"_meta", Read, Around, Depth, Left)
+    end;
+meta(Rest, Whole, At, Read, Around, Depth, Left) ->
+    value(Rest, Whole, At, ~"_meta", Read, Around, Depth, Left).
 
 colon(<<$:, Rest/binary>>, Whole, At, Key, Read, Around, Depth, Left) ->
     value(Rest, Whole, At + 1, Key, Read, Around, Depth, Left);
@@ -154,9 +172,9 @@ string_end(<<C, Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left
 ->
     string_end(Rest, Whole, At, Size + 1, Place, Read, Around, Depth, Left);
 string_end(<<$", Rest/binary>>, Whole, At, Size, key, Read, Around, Depth, Left) ->
-    colon(Rest, Whole, At + Size + 1, binary_part(Whole, At, Size), Read, Around, Depth, Left);
+    colon(Rest, Whole, At + Size + 1, part(Whole, At, Size), Read, Around, Depth, Left);
 string_end(<<$", Rest/binary>>, Whole, At, Size, Place, Read, Around, Depth, Left) ->
-    behind(Rest, Whole, At + Size + 1, binary_part(Whole, At, Size), Place, Read, Around, Depth,
+    behind(Rest, Whole, At + Size + 1, part(Whole, At, Size), Place, Read, Around, Depth,
            Left);
 string_end(Rest, Whole, At, Size, Place, Read, Around, Depth, Left) ->
     text(Rest, Whole, At, Size, Place, Read, Around, Depth, Left).
@@ -203,7 +221,10 @@ number(_, _, _, _, _, _, _, _, _) ->
 
 token(Whole, At, Size) ->
     try
-        {ok, json:decode(binary_part(Whole, At, Size))}
+        {ok, json:decode(part(Whole, At, Size))}
     catch
         error:_ -> other
     end.
+
+part({Whole, _}, At, Size) ->
+    binary_part(Whole, At, Size).

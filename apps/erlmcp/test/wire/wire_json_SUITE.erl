@@ -13,7 +13,7 @@ and one beyond, and no bytes that crash it.
 -export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1,
-         quickly_or_not/1, each_byte_of_strings/1]).
+         quickly_or_not/1, known_or_not/1, each_byte_of_strings/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -21,7 +21,7 @@ suite() ->
 all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
-     limits_at_and_beyond, quickly_or_not, each_byte_of_strings].
+     limits_at_and_beyond, quickly_or_not, known_or_not, each_byte_of_strings].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
@@ -263,6 +263,36 @@ quickly_or_not(_Config) ->
                       {{error, _}, Long} -> element(1, Long) =:= error
                   end),
           3000).
+
+%% A `_meta` that is known changes nothing, whatever is around it, and at every limit.
+known_or_not(_Config) ->
+    check(?FORALL({Meta, Beside, Depth, Members},
+                  {json_term(), json_term(), range(1, 6), range(1, 9)},
+                  begin
+                      Object = iolist_to_binary(json:encode(#{~"m" => Meta})),
+                      Around = json:encode(Beside),
+                      [Text | _] = Texts =
+                          [iolist_to_binary(Parts)
+                           || Parts <- [[~B'{"_meta":', Object, ~B',"a":', Around, $}],
+                                        [~B'{"a":', Around, ~B',"_meta":', Object, ~B',"b":1}'],
+                                        [~B'{"a":{"_meta":', Object, ~B' },"_meta": ', Object, $}],
+                                        [~B'{"_meta":', Object, ~B'}'],
+                                        [~B'{"_meta":', Object, ~B',"_meta":', Object, $}],
+                                        [~B'{"_meta":', Object],
+                                        [~B'{"_meta":', Object, $1, $}],
+                                        [~B'{"_meta":{"m":1,"m":2}}']]],
+                      Limits = #{message_bytes => 1_000_000, depth => Depth, members => Members},
+                      case erlmcp_json:known(Text) of
+                          {ok, Known} ->
+                              lists:all(fun(One) ->
+                                            erlmcp_json:decode(One, Limits, Known)
+                                                =:= erlmcp_json:decode(One, Limits)
+                                        end, Texts);
+                          none ->
+                              byte_size(Object) > 1_024
+                      end
+                  end),
+          1000).
 
 %% Mostly right.
 json_fragments() ->
