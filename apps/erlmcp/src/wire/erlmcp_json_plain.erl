@@ -105,7 +105,11 @@ first_key(<<C, Rest/binary>>, Whole, At, Around, Depth, Left) when ?IS_SPACE(C) 
 first_key(Rest, Whole, At, Around, Depth, Left) ->
     key(Rest, Whole, At, [], Around, Depth, Left).
 
-%% Those of nearly every message are not made again and again.
+%% Those of nearly every message are not made again and again, nor are their values.
+key(<<"\"jsonrpc\":\"2.0\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + 15, ~"2.0", ~"jsonrpc", Read, Around, Depth, Left);
+key(<<"\"method\":\"tools/call\"", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
+    behind(Rest, Whole, At + 21, ~"tools/call", ~"method", Read, Around, Depth, Left);
 key(<<"\"jsonrpc\":", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
     value(Rest, Whole, At + 10, ~"jsonrpc", Read, Around, Depth, Left);
 key(<<"\"id\":", Rest/binary>>, Whole, At, Read, Around, Depth, Left) ->
