@@ -70,7 +70,9 @@ of_numbers() ->
                             {~"tcp_sustained_10k_1kib", ?P99, {at_most, 15_800}},
                             {~"http_sustained_5k_1kib", ?RATE, {at_least, 25_000}},
                             {~"http_sustained_5k_1kib", ?P99, {at_most, 32_000}}]]
-    ++ [number(~"stress, uncapped", #{~"benchmark" => ~"stress"}, ?RATE, {at_least, 372_000})]
+    ++ [number(~"stress, uncapped", #{~"benchmark" => ~"stress"}, ?RATE, {at_least, 372_000}),
+        number(~"stress, 100,000 requests a second", #{~"workload_id" => ~"stress_30s_100k_ops"},
+               ?P99, {at_most, 150})]
     %% Twice the marks.
     ++ [number(<<"core operations: ", Of/binary>>, #{~"component" => Of}, Field,
                case erlmcp_bench_marks:better(Field) of

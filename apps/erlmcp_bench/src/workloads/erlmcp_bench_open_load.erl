@@ -123,17 +123,17 @@ warmed(Id, Begins, Connection) ->
             Connection
     end.
 
-sends(Request, Connection, {Counts, _} = Counted, Plan) ->
+%% The clock is read once for each: when one is answered, it is the next one's turn.
+sends(Request, Connection, {Counts, Last} = Counted, Plan) ->
     #{workers := Workers, begins := Begins, ends := Ends} = Plan,
-    Due = due(Request, Plan),
-    case Due < Ends andalso sent_at(Due, Begins) of
+    Due = due(Request, Last, Plan),
+    case Due < Ends andalso sent_at(Due, Last, Begins) of
         Sent when is_integer(Sent), Sent < Ends ->
             {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Connection),
             Done = now_ns(),
             Kind = kind(Outcome),
             ok = recorded(Kind, Due, Sent, Done, Plan),
-            More = maps:update_with(Kind, fun(Count) -> Count + 1 end, 1, Counts),
-            sends(Request + Workers, Next, {More, Done}, Plan);
+            sends(Request + Workers, Next, {one_more(Kind, Counts), Done}, Plan);
         _ ->
             ok = erlmcp_bench_requests:close(Connection),
             Counted
@@ -142,27 +142,30 @@ sends(Request, Connection, {Counts, _} = Counted, Plan) ->
 kind({wrong, _}) -> wrong;
 kind(Outcome) -> Outcome.
 
-due(_, #{per_second := uncapped}) ->
-    now_ns();
-due(Request, #{begins := Begins, per_second := PerSecond}) ->
+one_more(Kind, Counts) ->
+    case Counts of
+        #{Kind := Count} -> Counts#{Kind := Count + 1};
+        #{} -> Counts#{Kind => 1}
+    end.
+
+due(_, Last, #{per_second := uncapped}) ->
+    Last;
+due(Request, _, #{begins := Begins, per_second := PerSecond}) ->
     Begins + Request * 1_000_000 div PerSecond * 1_000.
 
-sent_at(Due, Begins) ->
-    case now_ns() of
-        Now when Now >= Due ->
-            %% Whom it is for has ended.
-            receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
-        Now when Due - Now < ?MILLISECOND ->
-            true = erlang:yield(),
-            sent_at(Due, Begins);
-        _ ->
-            %% The last whole one before: monotonic times are negative.
-            Milliseconds = Begins div ?MILLISECOND + (Due - Begins) div ?MILLISECOND,
-            Timer = erlang:start_timer(Milliseconds, self(), due, [{abs, true}]),
-            receive
-                {timeout, Timer, due} -> sent_at(Due, Begins);
-                {'DOWN', _, process, _, _} -> exit(normal)
-            end
+sent_at(Due, Now, _) when Now >= Due ->
+    %% Whom it is for has ended.
+    receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
+sent_at(Due, Now, Begins) when Due - Now < ?MILLISECOND ->
+    true = erlang:yield(),
+    sent_at(Due, now_ns(), Begins);
+sent_at(Due, _, Begins) ->
+    %% The last whole one before: monotonic times are negative.
+    Milliseconds = Begins div ?MILLISECOND + (Due - Begins) div ?MILLISECOND,
+    Timer = erlang:start_timer(Milliseconds, self(), due, [{abs, true}]),
+    receive
+        {timeout, Timer, due} -> sent_at(Due, now_ns(), Begins);
+        {'DOWN', _, process, _, _} -> exit(normal)
     end.
 
 recorded(answered, Due, Sent, Done, #{histograms := Histograms, answered := Answered}) ->
