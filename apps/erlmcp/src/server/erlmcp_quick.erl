@@ -70,12 +70,12 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
        #{key := Key} = Instance) ->
     #{method := Method} = Context,
     Watched = {Mark, {Key, Method, Target}},
-    Timer = erlmcp_quick_watch:watch(?LONGEST, Watched),
+    InCall = erlmcp_quick_watch:watch(Deadline, Watched),
     Answer =
         try
             answered(Call, Context, Deadline, Watched, Instance)
         after
-            ok = erlmcp_quick_watch:over(Timer),
+            ok = erlmcp_quick_watch:over(InCall),
             erlmcp_call:leave(Call)
         end,
     {Answer, erlmcp_call:said()}.

@@ -1,10 +1,15 @@
 -module(erlmcp_quick_watch).
 -moduledoc """
 The process of the node that ends quick calls which are not (`m:erlmcp_quick`): such a call has no
-process of its own, and who is in it looks at no clock. It is told by the timer of each, when its
-time is over, and ends the process a moment later, unless that says first that the call is over
-after all. Once the timer has gone off the process goes on only with this one's word, and so is
-never ended for a call that it is done with.
+process of its own, and who is in it looks at no clock. It ends the process of one whose time is
+over a moment later, unless that says first that the call is over after all. Once it has seen a call
+late the process goes on only with this one's word, and so is never ended for a call that it is done
+with.
+
+A timer of each call would cost more than most of them. So a process says in a word until when its
+call may last, and again that it is over; only where no look at that word is due it starts a timer
+for one. A look that finds a call which may last longer comes again at its deadline; one that finds
+none is the last.
 """.
 
 -behaviour(gen_server).
@@ -12,20 +17,30 @@ never ended for a call that it is done with.
 -export([start_link/0, watch/2, over/1, has_ended/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
+-export_type([call/0]).
+
 %% Milliseconds that a process whose time is over may still say that it is done: it may have had no
 %% processor, or the machine may have stood still.
 -define(GRACE, 1_000).
-%% Milliseconds after which no timer comes any more that has gone off.
+%% Milliseconds after which a look does not come any more: this process was ended meanwhile.
 -define(COMES, 10_000).
 %% Processes that it is known of that they were ended here.
 -define(ENDED, 100).
 
+%% The words of a process: until when its call may last, and when that is looked at. Monotonic times
+%% are far below zero.
+-define(DEADLINE, 1).
+-define(LOOK, 2).
+%% There is no call; it was seen late; and there is no look.
+-define(IDLE, 0).
+-define(LATE, 1).
+-define(NEVER, (-(1 bsl 60))).
+
 -type watched() :: {erlmcp_quick:mark(), erlmcp_quick:whose()}.
+-opaque call() :: {atomics:atomics_ref(), Deadline :: integer()}.
 
 -record(state, {
-    late = #{} :: #{reference() => {pid(), watched()}},
-    %% over, before it was heard that they were late
-    over = #{} :: #{reference() => true},
+    late = #{} :: #{atomics:atomics_ref() => {pid(), watched()}},
     ended = [] :: [pid()]
 }).
 
@@ -34,22 +49,52 @@ never ended for a call that it is done with.
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
 
--doc "The calling process is in a quick call from now on, and for so many milliseconds at most.".
--spec watch(Milliseconds :: pos_integer(), watched()) -> reference().
-watch(Milliseconds, Watched) ->
-    erlang:start_timer(Milliseconds, ?MODULE, {self(), Watched}).
+-doc "The calling process is in a quick call from now on, which may last until then.".
+-spec watch(DeadlineMs :: integer(), watched()) -> call().
+watch(Deadline, Watched) ->
+    Words = words(Watched, get(?MODULE)),
+    ok = atomics:put(Words, ?DEADLINE, Deadline),
+    case atomics:get(Words, ?LOOK) of
+        Look when Look + ?COMES > Deadline -> ok;
+        Look -> look_first(Look, Deadline, Words, Watched)
+    end,
+    {Words, Deadline}.
+
+%% Those of the process's latest call, if that was of the same definition: what is late is named.
+words(Watched, {Watched, Words, _}) ->
+    Words;
+words(_, Before) ->
+    _ = [erlang:cancel_timer(Timer) || {_, _, Timer} <- [Before], Timer =/= none],
+    Words = atomics:new(2, []),
+    ok = atomics:put(Words, ?LOOK, ?NEVER),
+    Words.
+
+%% After the deadline was written: a look that found no call just now has seen it, or comes no more.
+look_first(Look, Deadline, Words, Watched) ->
+    Timer = case atomics:compare_exchange(Words, ?LOOK, Look, Deadline) of
+        ok -> look_at(Deadline, {self(), Words, Watched});
+        _ -> none
+    end,
+    put(?MODULE, {Watched, Words, Timer}).
+
+look_at(Deadline, What) ->
+    erlang:start_timer(Deadline, ?MODULE, What, [{abs, true}]).
 
 -doc "It is not any more.".
--spec over(reference()) -> ok.
-over(Timer) ->
-    case erlang:cancel_timer(Timer) of
-        false -> settle(Timer);
-        _ -> ok
+-spec over(call()) -> ok.
+over({Words, Deadline}) ->
+    case atomics:compare_exchange(Words, ?DEADLINE, Deadline, ?IDLE) of
+        ok ->
+            ok;
+        ?LATE ->
+            ok = settle(Words),
+            ok = atomics:put(Words, ?LOOK, ?NEVER),
+            atomics:put(Words, ?DEADLINE, ?IDLE)
     end.
 
-settle(Timer) ->
+settle(Words) ->
     try
-        gen_server:call(?MODULE, {over, Timer}, infinity)
+        gen_server:call(?MODULE, {over, Words}, infinity)
     catch
         %% Nobody is there who could end it.
         exit:_ -> ok
@@ -69,14 +114,8 @@ init([]) ->
     {ok, #state{}}.
 
 -doc false.
-handle_call({over, Timer}, _, #state{late = Late} = State) when
-    is_map_key(Timer, Late)
-->
-    {reply, ok, State#state{late = maps:remove(Timer, Late)}};
-handle_call({over, Timer}, _, #state{over = Over} = State) ->
-    %% It has gone off, and what it says is on its way.
-    _ = erlang:send_after(?COMES, self(), {forget, Timer}),
-    {reply, ok, State#state{over = Over#{Timer => true}}};
+handle_call({over, Words}, _, #state{late = Late} = State) ->
+    {reply, ok, State#state{late = maps:remove(Words, Late)}};
 handle_call({has_ended, Pid}, _, #state{ended = Ended} = State) ->
     {reply, lists:member(Pid, Ended), State}.
 
@@ -85,27 +124,50 @@ handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info({timeout, Timer, {Pid, {Mark, Whose} = Watched}}, #state{late = Late} = State) ->
-    ok = erlmcp_quick:unmark(Mark, pause, {Whose, deadline}),
-    case State#state.over of
-        #{Timer := true} ->
-            {noreply, State};
-        #{} ->
-            _ = erlang:send_after(?GRACE, self(), {overdue, Timer}),
-            {noreply, State#state{late = Late#{Timer => {Pid, Watched}}}}
+handle_info({timeout, _, {Pid, Words, Watched} = What}, #state{late = Late} = State) ->
+    case look(atomics:get(Words, ?DEADLINE), What) of
+        late ->
+            {Mark, Whose} = Watched,
+            ok = erlmcp_quick:unmark(Mark, pause, {Whose, deadline}),
+            _ = erlang:send_after(?GRACE, self(), {overdue, Words}),
+            {noreply, State#state{late = Late#{Words => {Pid, Watched}}}};
+        _ ->
+            {noreply, State}
     end;
-handle_info({overdue, Timer}, #state{late = Late, ended = Ended} = State) ->
-    case maps:take(Timer, Late) of
+handle_info({overdue, Words}, #state{late = Late, ended = Ended} = State) ->
+    case maps:take(Words, Late) of
         {{Pid, Watched}, Rest} ->
             ok = ended(Pid, Watched),
             {noreply, State#state{late = Rest, ended = lists:sublist([Pid | Ended], ?ENDED)}};
         error ->
             {noreply, State}
     end;
-handle_info({forget, Timer}, #state{over = Over} = State) ->
-    {noreply, State#state{over = maps:remove(Timer, Over)}};
 handle_info(_, State) ->
     {noreply, State}.
+
+look(?IDLE, {_, Words, _} = What) ->
+    ok = atomics:put(Words, ?LOOK, ?NEVER),
+    %% A call that began before this had a look, and one that began later sees that it has none.
+    case atomics:get(Words, ?DEADLINE) of
+        ?IDLE ->
+            none;
+        Deadline ->
+            atomics:compare_exchange(Words, ?LOOK, ?NEVER, Deadline) =:= ok
+                andalso look_at(Deadline, What)
+    end;
+look(?LATE, _) ->
+    none;
+look(Deadline, {_, Words, _} = What) ->
+    case erlang:monotonic_time(millisecond) < Deadline of
+        true ->
+            ok = atomics:put(Words, ?LOOK, Deadline),
+            look_at(Deadline, What);
+        false ->
+            case atomics:compare_exchange(Words, ?DEADLINE, Deadline, ?LATE) of
+                ok -> late;
+                Next -> look(Next, What)
+            end
+    end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}) ->

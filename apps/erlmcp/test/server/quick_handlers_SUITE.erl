@@ -529,7 +529,9 @@ stdio() ->
 late_is_not_ended_once_it_is_over(_) ->
     {Done, Monitor} = done(),
     {Late, LateMonitor} = spawn_monitor(fun() ->
-        _ = watched(),
+        Watched = a_definition(),
+        ok = calls(erlang:monotonic_time(millisecond) + 20, Watched),
+        _ = watched(Watched),
         receive after infinity -> ok end
     end),
     receive {'DOWN', LateMonitor, process, Late, killed} -> ok end,
@@ -542,7 +544,11 @@ late_is_not_ended_once_it_is_over(_) ->
 done() ->
     Self = self(),
     {Pid, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_quick_watch:over(fired(watched())),
+        {Mark, _} = Watched = a_definition(),
+        Until = atomics:get(Mark, 1),
+        InCall = watched(Watched),
+        ok = paused(Mark, Until),
+        ok = erlmcp_quick_watch:over(InCall),
         Self ! {done, self()},
         receive after infinity -> ok end
     end),
@@ -551,13 +557,29 @@ done() ->
         {'DOWN', Monitor, process, Pid, killed} -> done()
     end.
 
-watched() ->
-    erlmcp_quick_watch:watch(1, {erlmcp_quick:mark(), {make_ref(), ~"tools/call", ~"late"}}).
+a_definition() ->
+    {erlmcp_quick:mark(), {make_ref(), ~"tools/call", ~"late"}}.
 
-fired(Timer) ->
-    case erlang:read_timer(Timer) of
-        false -> Timer;
-        _ -> fired(Timer)
+watched(Watched) ->
+    erlmcp_quick_watch:watch(erlang:monotonic_time(millisecond) + 1, Watched).
+
+%% One after the other until then: who looks finds calls that may last longer, and none.
+calls(Until, Watched) ->
+    ok = erlmcp_quick_watch:over(watched(Watched)),
+    _ = erlang:yield(),
+    case erlang:monotonic_time(millisecond) < Until of
+        true -> calls(Until, Watched);
+        false -> ok
+    end.
+
+%% Its definition is quick no more: it was seen late.
+paused(Mark, Until) ->
+    case atomics:get(Mark, 1) of
+        Until ->
+            _ = erlang:yield(),
+            paused(Mark, Until);
+        _ ->
+            ok
     end.
 
 wrong_definitions_are_refused(_) ->
