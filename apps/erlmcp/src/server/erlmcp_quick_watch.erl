@@ -4,7 +4,8 @@ The process of the node that ends quick calls which are not (`m:erlmcp_quick`): 
 process of its own, and who is in it looks at no clock. It ends the process of one whose time is
 over a moment later, unless that says first that the call is over after all. Once it has seen a call
 late the process goes on only with this one's word, and so is never ended for a call that it is done
-with.
+with. Nor is one that has had no processor meanwhile: on a connection with much to do a call may be
+interrupted, and have to wait for its turn to go on.
 
 A timer of each call would cost more than most of them. So a process says in a word until when its
 call may last, and again that it is over; only where no look at that word is due it starts a timer
@@ -19,9 +20,13 @@ none is the last.
 
 -export_type([call/0]).
 
-%% Milliseconds that a process whose time is over may still say that it is done: it may have had no
-%% processor, or the machine may have stood still.
+%% Milliseconds in which a process whose time is over, and that has the processor, may still say
+%% that it is done.
 -define(GRACE, 1_000).
+%% How often it gets them again that neither waits nor has done this many reductions since: it was
+%% the processor that was late.
+-define(GRACES, 30).
+-define(WORK, 40_000).
 %% Milliseconds after which a look does not come any more: this process was ended meanwhile.
 -define(COMES, 10_000).
 %% Processes that it is known of that they were ended here.
@@ -129,7 +134,7 @@ handle_info({timeout, _, {Pid, Words, Watched} = What}, #state{late = Late} = St
         late ->
             {Mark, Whose} = Watched,
             ok = erlmcp_quick:unmark(Mark, pause, {Whose, deadline}),
-            _ = erlang:send_after(?GRACE, self(), {overdue, Words}),
+            ok = say_when_overdue(Words, Pid),
             {noreply, State#state{late = Late#{Words => {Pid, Watched}}}};
         _ ->
             {noreply, State}
@@ -167,6 +172,30 @@ look(Deadline, {_, Words, _} = What) ->
                 ok -> late;
                 Next -> look(Next, What)
             end
+    end.
+
+%% Who asks a process may wait for it: not here.
+say_when_overdue(Words, Pid) ->
+    Self = self(),
+    _ = spawn(fun() ->
+        ok = given_time(Pid, used(Pid), ?GRACES),
+        Self ! {overdue, Words}
+    end),
+    ok.
+
+given_time(Pid, Begin, Graces) ->
+    receive after ?GRACE -> ok end,
+    case {used(Pid), Begin} of
+        {{Status, Now}, {_, Before}} when Graces > 1, Status =/= waiting, Now - Before < ?WORK ->
+            given_time(Pid, Begin, Graces - 1);
+        _ ->
+            ok
+    end.
+
+used(Pid) ->
+    case process_info(Pid, [status, reductions]) of
+        [{status, Status}, {reductions, Reductions}] -> {Status, Reductions};
+        undefined -> gone
     end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.

@@ -15,7 +15,8 @@ and in both eras. A handler says in which process it runs: its connection's, or 
          http2_runs_one_call_in_its_process/1, http2_has_processes_for_many/1]).
 -export([too_much_work_is_not_quick/1, what_hangs_ends_with_its_connection/1,
          a_drain_does_not_end_connections/1, on_stdio_what_hangs_ends_the_node/1,
-         late_is_not_ended_once_it_is_over/1, wrong_definitions_are_refused/1]).
+         late_is_not_ended_once_it_is_over/1,
+         late_is_not_ended_without_a_processor/1, wrong_definitions_are_refused/1]).
 -export([stdio/0]).
 
 -import(erlmcp_test_http, [start/1, send/4, response/1, message/3,
@@ -40,7 +41,8 @@ all() ->
 groups() ->
     [{waiting, [parallel],
       [what_hangs_ends_with_its_connection, on_stdio_what_hangs_ends_the_node,
-       late_is_not_ended_once_it_is_over, a_short_deadline_needs_a_process]}].
+       late_is_not_ended_once_it_is_over, late_is_not_ended_without_a_processor,
+       a_short_deadline_needs_a_process]}].
 
 init_per_suite(Config) ->
     %% Handlers that crash say so to the log at length.
@@ -539,6 +541,25 @@ late_is_not_ended_once_it_is_over(_) ->
     false = erlmcp_quick_watch:has_ended(Done),
     receive {'DOWN', Monitor, process, Done, _} -> error(ended) after 0 -> ok end,
     true = exit(Done, kill).
+
+%% What had no processor since its time was over is not ended for that, as one is that hangs and is
+%% late after it. A process that is suspended is one of those.
+late_is_not_ended_without_a_processor(_) ->
+    {Waits, Monitor} = spawn_monitor(fun() -> receive after infinity -> ok end end),
+    true = erlang:suspend_process(Waits),
+    Now = erlang:monotonic_time(millisecond),
+    Words = atomics:new(2, []),
+    ok = atomics:put(Words, 1, Now),
+    _ = erlang:start_timer(Now, erlmcp_quick_watch, {Waits, Words, a_definition()}, [{abs, true}]),
+    [begin
+         {Hangs, Other} = spawn_monitor(fun() ->
+             _ = watched(a_definition()),
+             receive after infinity -> ok end
+         end),
+         receive {'DOWN', Other, process, Hangs, killed} -> ok end
+     end || _ <- [1, 2]],
+    receive {'DOWN', Monitor, process, Waits, _} -> error(ended) after 0 -> ok end,
+    true = exit(Waits, kill).
 
 %% It may have been too slow to say so.
 done() ->
