@@ -39,8 +39,11 @@ no other: by this one, or one that the load starts for it.
 -type connections() :: #{erlmcp_load_socket:key() => erlmcp_load_connection:connection()}.
 -type settings() :: erlmcp_load_plan:settings().
 
--doc "A connection that is not open, and for how many milliseconds it was not tried last.".
--opaque closed() :: {erlmcp_load_connection:connection(), none | pos_integer()}.
+-doc """
+A connection that is not open, and for how many milliseconds it was not tried last; `now` is one
+that is opened at once.
+""".
+-opaque closed() :: {erlmcp_load_connection:connection(), none | now | pos_integer()}.
 
 -export_type([closed/0]).
 

@@ -15,8 +15,8 @@ What is wrong with a server is counted as what it is, and each request is in one
          many_connections_are_opened_again/1, many_connections_are_left/1,
          many_connections_are_not_waited_for/1]).
 
-%% More than have a process each.
--define(MANY, 200).
+%% So many that none has a process of its own.
+-define(MANY, 300).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
