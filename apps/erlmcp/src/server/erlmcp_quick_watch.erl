@@ -45,7 +45,7 @@ none is the last.
 -opaque call() :: {atomics:atomics_ref(), Deadline :: integer()}.
 
 -record(state, {
-    late = #{} :: #{atomics:atomics_ref() => {pid(), watched()}},
+    late = #{} :: #{atomics:atomics_ref() => {pid(), watched(), Since :: reference()}},
     ended = [] :: [pid()]
 }).
 
@@ -134,17 +134,18 @@ handle_info({timeout, _, {Pid, Words, Watched} = What}, #state{late = Late} = St
         late ->
             {Mark, Whose} = Watched,
             ok = erlmcp_quick:unmark(Mark, pause, {Whose, deadline}),
-            ok = say_when_overdue(Words, Pid),
-            {noreply, State#state{late = Late#{Words => {Pid, Watched}}}};
+            Since = say_when_overdue(Words, Pid),
+            {noreply, State#state{late = Late#{Words => {Pid, Watched, Since}}}};
         _ ->
             {noreply, State}
     end;
-handle_info({overdue, Words}, #state{late = Late, ended = Ended} = State) ->
-    case maps:take(Words, Late) of
-        {{Pid, Watched}, Rest} ->
+handle_info({overdue, Words, Since}, #state{late = Late, ended = Ended} = State) ->
+    case Late of
+        #{Words := {Pid, Watched, Since}} ->
             ok = ended(Pid, Watched),
-            {noreply, State#state{late = Rest, ended = lists:sublist([Pid | Ended], ?ENDED)}};
-        error ->
+            {noreply, State#state{late = maps:remove(Words, Late),
+                                  ended = lists:sublist([Pid | Ended], ?ENDED)}};
+        #{} ->
             {noreply, State}
     end;
 handle_info(_, State) ->
@@ -177,11 +178,12 @@ look(Deadline, {_, Words, _} = What) ->
 %% Who asks a process may wait for it: not here.
 say_when_overdue(Words, Pid) ->
     Self = self(),
+    Since = make_ref(),
     _ = spawn(fun() ->
         ok = given_time(Pid, used(Pid), ?GRACES),
-        Self ! {overdue, Words}
+        Self ! {overdue, Words, Since}
     end),
-    ok.
+    Since.
 
 given_time(Pid, Begin, Graces) ->
     receive after ?GRACE -> ok end,
