@@ -89,7 +89,7 @@ is_leaving(#connection{closing = Closing}) ->
 -doc "How many more requests may be sent, where so many may be in flight.".
 -spec room(Window :: pos_integer(), connection()) -> integer().
 room(Window, #connection{socket = Socket, closing = false, pending = Pending})
-  when Socket =/= closed ->
+  when Socket =/= closed, is_integer(Window) ->
     Window - erlmcp_load_pending:count(Pending);
 room(_, _) ->
     0.

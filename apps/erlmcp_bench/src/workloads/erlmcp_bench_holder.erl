@@ -23,6 +23,8 @@ run. What each of them is answered is checked when it is opened. After that the 
 %% Milliseconds for what is asked once; a call that is held lasts as long as the fixture lets it.
 -define(PATIENCE, 30_000).
 -define(CALL, 60_000).
+%% And for the goodbyes of one connection.
+-define(GOODBYE_MS, 1_000).
 
 -doc "Opens so many of these; the first of them is the one of this number.".
 -spec start(kind(), erlmcp_load_target:target(), Number :: non_neg_integer(),
@@ -194,5 +196,6 @@ told([One | Held], Settings, Told) ->
     end.
 
 given_up(#held{socket = Socket, state = State, sessions = Sessions, tag = Tag}, Settings) ->
-    ok = erlmcp_load_session:close(Sessions, Socket, Settings, State, Tag),
+    Deadline = erlang:monotonic_time(millisecond) + ?GOODBYE_MS,
+    ok = erlmcp_load_session:close(Deadline, Sessions, Socket, Settings, {State, Tag}),
     erlmcp_load_socket:close(Socket).
