@@ -234,7 +234,9 @@ session_pids(#{sessions := Sessions}) ->
 -spec idle_in(session_id(), instance()) -> integer().
 idle_in(Id, #{sessions := Sessions, limits := #{session_idle_ms := Idle}}) ->
     Now = now_ms(),
-    ets:lookup_element(Sessions, Id, 4, Now) + lasting(Idle) - Now.
+    case ets:lookup_element(Sessions, Id, 4, Now) of
+        Used when is_integer(Used) -> Used + lasting(Idle) - Now
+    end.
 
 -doc "The table of who wants to hear of changes.".
 -spec subscriptions(of_calls()) -> ets:table().
