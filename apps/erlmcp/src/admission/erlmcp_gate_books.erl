@@ -4,6 +4,7 @@ The books of a gate: the words of the server's own bounds, the accounts (`m:erlm
 the ledger of who holds what of them (`m:erlmcp_ledger`), with the sums of what happened
 (`m:erlmcp_gate_sums`). A value that all share; its tables belong to who made it. What is taken is a
 list of shares; it is written down under a number, and is given back once, by who takes that away.
+Whether what is counted and what is written down agree is for `m:erlmcp_gate_audit`.
 """.
 
 -export([new/1, now/1]).
@@ -11,8 +12,8 @@ list of shares; it is written down under a number, and is given back once, by wh
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
 -export([take_place/1, take_freed/1]).
 -export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
--export([put_queue/3, queue/1, queued/2, call_queue/1]).
--export([sweep/2, turn/1, astray/3, correct/3]).
+-export([put_queue/3, queue/1, queued/2, call_queue/1, tell_queue/1]).
+-export([turn/1, indexes/1]).
 
 %% Every request passes here twice.
 -compile({inline, [take_place/3, tell_queue/1, generation/1]}).
@@ -56,8 +57,6 @@ list of shares; it is written down under a number, and is given back once, by wh
 
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
-%% Processes of the node beside each row with which to list them all is no more than asking holders.
--define(BESIDE, 8).
 
 -doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".
 -spec new(Accounts :: pos_integer()) -> books().
@@ -133,6 +132,11 @@ held({_, _} = Key, #{words := Words, accounts := Accounts}) ->
     end;
 held(Key, #{words := Words}) ->
     erlmcp_account:held(Words, index(Key)).
+
+-doc "The words that count what is held: the server's, and those of all accounts.".
+-spec indexes(books()) -> [erlmcp_account:index()].
+indexes(#{accounts := Accounts}) ->
+    [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES | erlmcp_accounts:indexes(Accounts)].
 
 index(in_flight) -> ?IN_FLIGHT;
 index(connections) -> ?CONNECTIONS;
@@ -349,7 +353,8 @@ call_queue(#{words := Words}) ->
     _ = change(fun(State) -> State bor ?CALLED end, Words),
     ok.
 
-%% There may be a place for who waits.
+-doc "There may be a place for who waits: the queue hears of it, where it asked to be called.".
+-spec tell_queue(books()) -> ok.
 tell_queue(#{words := Words} = Books) ->
     case atomics:get(Words, ?STATE) band ?CALLED of
         0 -> ok;
@@ -364,63 +369,11 @@ tell_called(_, Books) ->
         {Queue, _} -> Queue ! turn, ok
     end.
 
--doc """
-Gives back what the dead held, and adds up what the others hold of a generation, by the word that
-counts it.
-""".
--spec sweep(erlmcp_account:generation(), books()) -> #{erlmcp_account:index() => pos_integer()}.
-sweep(Generation, #{ledger := Ledger} = Books) ->
-    Rows = erlmcp_ledger:rows(Ledger),
-    Alive = alive(length(Rows)),
-    lists:foldl(fun({Id, Holder, Held, Waits}, Sums) ->
-        case is_map_key(Holder, Alive) orelse is_process_alive(Holder) of
-            true ->
-                add_up(Held, Generation, add_up(Waits, Generation, Sums));
-            false ->
-                ok = leave(Id, Books),
-                Sums
-        end
-    end, #{}, Rows).
-
-%% Those of the node that are there, where asking each holder would cost as much, or more: one that
-%% has signals waiting says that it is alive at its turn, and among 1,000 busy ones that is late.
-alive(Rows) ->
-    case erlang:system_info(process_count) =< ?BESIDE * Rows of
-        true -> maps:from_keys(processes(), []);
-        false -> #{}
-    end.
-
-add_up(Shares, Generation, Sums) ->
-    lists:foldl(fun({Index, Share}, Sum) ->
-        case erlmcp_account:amount(Share, Generation) of
-            0 -> Sum;
-            Amount -> Sum#{Index => maps:get(Index, Sum, 0) + Amount}
-        end
-    end, Sums, Shares).
-
 -doc "The other generation begins; gives the one that is over.".
 -spec turn(books()) -> erlmcp_account:generation().
 turn(#{words := Words}) ->
     %% The keeper alone changes it.
     ?GENERATION_OF(change(fun(State) -> State bxor ?GENERATION end, Words)).
-
--doc "What is counted of a generation beyond these sums.".
--spec astray(erlmcp_account:generation(), #{erlmcp_account:index() => pos_integer()}, books()) ->
-    #{erlmcp_account:index() => integer()}.
-astray(Generation, Sums, #{words := Words, accounts := Accounts}) ->
-    Server = [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES],
-    #{Index => More || Index <- Server ++ erlmcp_accounts:indexes(Accounts),
-                       More <- [erlmcp_account:held(Words, Index, Generation)
-                                - maps:get(Index, Sums, 0)],
-                       More =/= 0}.
-
--doc "Sets right what was astray of a generation that is over.".
--spec correct(erlmcp_account:generation(), #{erlmcp_account:index() => integer()}, books()) -> ok.
-correct(Generation, Astray, #{words := Words} = Books) ->
-    maps:foreach(fun(Index, More) ->
-                     erlmcp_account:correct(Words, Index, Generation, -More)
-                 end, Astray),
-    tell_queue(Books).
 
 generation(Words) ->
     ?GENERATION_OF(atomics:get(Words, ?STATE)).

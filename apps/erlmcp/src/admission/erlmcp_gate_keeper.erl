@@ -52,7 +52,7 @@ handle_cast(_, Keeper) ->
 -doc false.
 handle_info(round, #keeper{books = Books, over = Over} = Keeper) ->
     Began = erlang:monotonic_time(millisecond),
-    Done = look(audit(erlmcp_gate_books:sweep(Over, Books), Keeper)),
+    Done = look(audit(erlmcp_gate_audit:sweep(Over, Books), Keeper)),
     Took = erlang:monotonic_time(millisecond) - Began,
     {noreply, next(Took, Done), hibernate};
 handle_info(_, Keeper) ->
@@ -65,14 +65,14 @@ next(Took, #keeper{round = Round} = Keeper) ->
 audit(_, #keeper{books = Books, round = Round} = Keeper) when Round rem ?GENERATION =:= 0 ->
     Keeper#keeper{over = erlmcp_gate_books:turn(Books), astray = #{}};
 audit(Sums, #keeper{books = Books, round = Round, over = Over, astray = Before} = Keeper) ->
-    Astray = erlmcp_gate_books:astray(Over, Sums, Books),
+    Astray = erlmcp_gate_audit:astray(Over, Sums, Books),
     Same = case Round rem ?GENERATION of
         1 -> Astray;
         _ -> maps:filter(fun(Index, More) -> maps:get(Index, Before, 0) =:= More end, Astray)
     end,
     case Round rem ?GENERATION of
         ?GENERATION - 1 ->
-            ok = erlmcp_gate_books:correct(Over, Same, Books),
+            ok = erlmcp_gate_audit:correct(Over, Same, Books),
             Keeper#keeper{astray = #{}};
         _ ->
             Keeper#keeper{astray = Same}

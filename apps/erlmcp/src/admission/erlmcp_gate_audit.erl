@@ -1,0 +1,65 @@
+-module(erlmcp_gate_audit).
+-moduledoc """
+Whether a gate's books (`m:erlmcp_gate_books`) are true: what the dead held is given back, and what
+is counted of a generation is compared with what is written down of it, and set right. The gate's
+keeper (`m:erlmcp_gate_keeper`) says when; no request passes here.
+""".
+
+-export([sweep/2, astray/3, correct/3]).
+
+%% Processes of the node beside each row with which to list them all is no more than asking holders.
+-define(BESIDE, 8).
+
+-doc """
+Gives back what the dead held, and adds up what the others hold of a generation, by the word that
+counts it.
+""".
+-spec sweep(erlmcp_account:generation(), erlmcp_gate_books:books()) ->
+    #{erlmcp_account:index() => pos_integer()}.
+sweep(Generation, #{ledger := Ledger} = Books) ->
+    Rows = erlmcp_ledger:rows(Ledger),
+    Alive = alive(length(Rows)),
+    lists:foldl(fun({Id, Holder, Held, Waits}, Sums) ->
+        case is_map_key(Holder, Alive) orelse is_process_alive(Holder) of
+            true ->
+                add_up(Held, Generation, add_up(Waits, Generation, Sums));
+            false ->
+                ok = erlmcp_gate_books:leave(Id, Books),
+                Sums
+        end
+    end, #{}, Rows).
+
+%% Those of the node that are there, where asking each holder would cost as much, or more: one that
+%% has signals waiting says that it is alive at its turn, and among 1,000 busy ones that is late.
+alive(Rows) ->
+    case erlang:system_info(process_count) =< ?BESIDE * Rows of
+        true -> maps:from_keys(processes(), []);
+        false -> #{}
+    end.
+
+add_up(Shares, Generation, Sums) ->
+    lists:foldl(fun({Index, Share}, Sum) ->
+        case erlmcp_account:amount(Share, Generation) of
+            0 -> Sum;
+            Amount -> Sum#{Index => maps:get(Index, Sum, 0) + Amount}
+        end
+    end, Sums, Shares).
+
+-doc "What is counted of a generation beyond these sums.".
+-spec astray(erlmcp_account:generation(), #{erlmcp_account:index() => pos_integer()},
+             erlmcp_gate_books:books()) ->
+    #{erlmcp_account:index() => integer()}.
+astray(Generation, Sums, #{words := Words} = Books) ->
+    #{Index => More || Index <- erlmcp_gate_books:indexes(Books),
+                       More <- [erlmcp_account:held(Words, Index, Generation)
+                                - maps:get(Index, Sums, 0)],
+                       More =/= 0}.
+
+-doc "Sets right what was astray of a generation that is over.".
+-spec correct(erlmcp_account:generation(), #{erlmcp_account:index() => integer()},
+              erlmcp_gate_books:books()) -> ok.
+correct(Generation, Astray, #{words := Words} = Books) ->
+    maps:foreach(fun(Index, More) ->
+                     erlmcp_account:correct(Words, Index, Generation, -More)
+                 end, Astray),
+    erlmcp_gate_books:tell_queue(Books).
