@@ -24,7 +24,7 @@ results_are_files(Config) ->
     {0, Out, Said} = main(["bench", "core_ops_1k", "--json", Folder]),
     {match, _} = re:run(Said, "1/1 core_ops_1k"),
     {ok, Results} = erlmcp_bench_result:read_all([Folder]),
-    11 = length(Results),
+    14 = length(Results),
     [{match, _} = re:run(Out, ["^", Id, " "], [multiline])
      || #{~"workload_id" := Id} <- Results].
 

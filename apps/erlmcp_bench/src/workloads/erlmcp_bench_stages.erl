@@ -33,7 +33,7 @@ a part of the whole.
 stages() ->
     [{read, ~"the socket, the system's poll, the scheduler: no process runs", []},
      {frame, ~"the request among the bytes, heads, processes: what is in no other row", []},
-     {decode, ~"JSON to terms", [{erlmcp_json, decode, 2}]},
+     {decode, ~"JSON to terms", [{erlmcp_connection_reader, decode, 2}]},
      {admit, ~"the gate: a place, its turn, and its end",
       [{erlmcp_entrance, enter, 4}, {erlmcp_entrance, enter_unread, 3},
        {erlmcp_entrance, effects, 2}, {erlmcp_gate, state, 1},
@@ -51,7 +51,7 @@ stages() ->
      {count, ~"what the operator is told: answers and faults",
       [{erlmcp_answers, known, 2}, {erlmcp_answers, answered, 2}]},
      {write, ~"the answer to the socket, and the system's call",
-      [{ranch_tcp, send, 2}, {erlmcp_tcp, write, 2}]},
+      [{erlmcp_http_socket, send, 3}, {erlmcp_tcp, write, 2}]},
      {collect, ~"garbage", []}].
 
 -doc "The stages that are checks: schema validation, admission, metrics.".
