@@ -14,7 +14,7 @@ messages that it has not taken yet.
 """.
 
 %% Every request of a session looks it up.
--compile({inline, [is_there/4, now_ms/0]}).
+-compile({inline, [is_there/4, lasting/1, now_ms/0]}).
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
@@ -27,8 +27,6 @@ messages that it has not taken yet.
 -export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([instance/0, of_calls/0, session_id/0, session/0]).
-
--compile({inline, [now_ms/0, lasting/1, is_there/4]}).
 
 %% What part of the idle time may pass until a use is noted.
 -define(PART, 100).

@@ -28,7 +28,7 @@ around(Module, Wrappers) ->
     case [Name || {Name, _} <- Wrappers, not lists:member(Name, Known)] of
         [] ->
             Wrapped = lists:flatmap(fun(Form) -> wrapped(Form, Wrappers) end, Forms),
-            {ok, Module, Code} = compile:forms(Wrapped),
+            {ok, Module, Code} = compile:forms(Wrapped, []),
             {module, Module} = code:load_binary(Module, Beam, Code),
             ok;
         [{Function, Arity} | _] ->
