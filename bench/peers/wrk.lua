@@ -1,7 +1,7 @@
 -- wrk: the request that the file REQUEST describes. What is counted begins when the time that it
 -- names, `from` (seconds since 1970), is there: before, its connections warm up. Where requests are
--- `numbered` none has the id of another one; where there are sessions, they go to these in turn. At
--- the end one line says:
+-- `numbered` none has the id of another one of its thread; where there are sessions, they go to these
+-- in turn. At the end one line says:
 -- all answers, the requests that were sent before, the seconds and wrk's own CPU time since then;
 -- percentiles of all latencies in microseconds; and of all answers those that were no 2xx, their
 -- bytes, and how many connections broke and requests came to nothing.

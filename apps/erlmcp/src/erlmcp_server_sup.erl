@@ -45,7 +45,9 @@ listener_ids(Supervisor) ->
 drain(Supervisor, Instance, Milliseconds) ->
     try
         OfRanch = [Id || {_, Transport, _} = Id <- listener_ids(Supervisor), Transport =/= stdio],
-        {ok, erlmcp_drain:drain(Instance, OfRanch, Milliseconds)}
+        Drained = erlmcp_drain:drain(Instance, OfRanch, Milliseconds),
+        _ = supervisor:count_children(Supervisor),
+        {ok, Drained}
     catch
         Class:Reason:Stack ->
             %% What a drain looks at ends with the server; one that is ending answers nobody.

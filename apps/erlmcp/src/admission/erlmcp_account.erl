@@ -34,11 +34,11 @@ all, while others try to take from it.
 Takes an amount, if no more than the limit is held then. What was taken is given back with the
 share.
 """.
--spec take(words(), index(), {pos_integer(), generation()}, Limit :: non_neg_integer()) ->
+-spec take(words(), index(), {pos_integer(), generation()}, Limit :: integer()) ->
     {ok, share()} | {full, Observed :: pos_integer()} | closed.
 take(Words, Index, {Amount, Generation} = Wanted, Limit) ->
     Share = Amount bsl (?BITS * Generation),
-    %% To add nothing costs a fourth of a get, and the word is to be changed next.
+    %% It is read by adding nothing: it is to be changed next.
     case atomics:add_get(Words, Index, 0) of
         ?CLOSED ->
             closed;

@@ -7,7 +7,7 @@ keeper (`m:erlmcp_gate_keeper`) says when; no request passes here.
 
 -export([sweep/2, astray/3, correct/3]).
 
-%% Processes of the node beside each row with which to list them all is no more than asking holders.
+%% Processes of the node beside each row with which they are listed, and holders are not asked.
 -define(BESIDE, 8).
 
 -doc """
@@ -19,18 +19,19 @@ counts it.
 sweep(Generation, #{ledger := Ledger} = Books) ->
     Rows = erlmcp_ledger:rows(Ledger),
     Alive = alive(length(Rows)),
-    lists:foldl(fun({Id, Holder, Held, Waits}, Sums) ->
+    lists:foldl(fun({_, Holder, Held, Waits} = Row, Sums) ->
         case is_map_key(Holder, Alive) orelse is_process_alive(Holder) of
             true ->
                 add_up(Held, Generation, add_up(Waits, Generation, Sums));
             false ->
-                ok = erlmcp_gate_books:leave(Id, Books),
+                %% What others hold since then is looked at the next time.
+                _ = erlmcp_gate_books:leave_as(Row, Books),
                 Sums
         end
     end, #{}, Rows).
 
-%% Those of the node that are there, where asking each holder would cost as much, or more: one that
-%% has signals waiting says that it is alive at its turn, and among 1,000 busy ones that is late.
+%% Those of the node that are there, unless they are many more than the holders. To ask a holder
+%% that has signals waiting is to wait for its turn among all busy ones.
 alive(Rows) ->
     case erlang:system_info(process_count) =< ?BESIDE * Rows of
         true -> maps:from_keys(processes(), []);

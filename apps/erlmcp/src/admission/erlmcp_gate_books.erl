@@ -11,7 +11,8 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
 -export([take_place/1, take_freed/1]).
--export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, grant/4, is_written/2]).
+-export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, leave_as/2, grant/4]).
+-export([is_written/2]).
 -export([put_queue/3, queue/1, queued/2, call_queue/1, tell_queue/1]).
 -export([turn/1, indexes/1]).
 
@@ -219,8 +220,9 @@ take_place(#{words := Words}) ->
 take_freed(#{words := Words}) ->
     take_place(0, atomics:get(Words, ?STATE), Words).
 
-%% The queue is looked at first. When the place is taken nothing has changed since of what is in
-%% flight, and so those that were in the queue then have got theirs, or find them.
+%% The queue is looked at first. When the place is taken at the first try nothing has changed since
+%% of what is in flight, and so those that were in the queue then have got theirs, or find them. At
+%% a later one it may overtake who came to the queue meanwhile.
 take_place(Queued, State, Words) ->
     Limit = ?LIMIT_OF(State),
     Amount = {1, ?GENERATION_OF(State)},
@@ -296,13 +298,26 @@ leave(Id, #{words := Words, ledger := Ledger} = Books) ->
         [{_, _, [{Index, Share}], []}] ->
             ok = erlmcp_account:give(Words, Index, Share),
             tell_queue(Books);
-        [{_, _, Held, Waits}] ->
-            ok = give(Held, Books),
-            ok = give(Waits, Books),
-            tell_queue(Books);
+        [Row] ->
+            left(Row, Books);
         [] ->
             ok
     end.
+
+-doc "The same of a row as it was read; `false` where it is another's now, holds else, or is gone.".
+-spec leave_as(erlmcp_ledger:row(), books()) -> boolean().
+leave_as(Row, #{ledger := Ledger} = Books) ->
+    Taken = erlmcp_ledger:take_as(Row, Ledger),
+    ok = case Taken of
+        true -> left(Row, Books);
+        false -> ok
+    end,
+    Taken.
+
+left({_, _, Held, Waits}, Books) ->
+    ok = give(Held, Books),
+    ok = give(Waits, Books),
+    tell_queue(Books).
 
 -doc """
 Who waits, and holds this and for waiting that, has a place too, and waits no longer. `false` where

@@ -36,7 +36,7 @@ start_link(Gate) ->
 -doc false.
 init(#{books := Books}) ->
     %% While it looks at the ledger, rows that are taken away there stay, and are in the way of all
-    %% who ask. Behind 1,000 processes that have something to do it would take half a second.
+    %% who ask. So it does not wait for its turn behind all that have something to do.
     _ = process_flag(priority, high),
     %% Not the generation that one before it may have begun just now.
     {ok, next(0, #keeper{books = Books, over = erlmcp_gate_books:turn(Books)})}.

@@ -159,8 +159,7 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
     gen_server:start_ret().
 start_link(Instance, Id, Session) ->
-    %% What calls leave is garbage at once. With an old heap, which nothing sweeps, a session that
-    %% is called has some 20 KiB, and many of them more than the processor's caches; so it has 4.
+    %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
     gen_server:start_link(?MODULE, {Instance, Id, Session},
                           [{hibernate_after, 1000}, {spawn_opt, [{fullsweep_after, 0}]}]).
 

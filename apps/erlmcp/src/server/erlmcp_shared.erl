@@ -1,8 +1,9 @@
 -module(erlmcp_shared).
 -moduledoc """
-What all processes of a server read and none has a copy of: its instance, and the settings of its
-listeners. They are persistent terms, which are handed on as they are, to a process that starts too,
-so that a connection costs what is its own.
+What all processes of a server read and none has a copy of: its instance, the settings of its
+listeners, and its pools of workers, each written again where it begins anew. They are persistent
+terms, which are handed on as they are, to a process that starts too, so that a connection costs
+what is its own.
 
 The process writes nothing and answers nobody; with the server's end it takes them away. It ends
 after all that read them.

@@ -3,13 +3,21 @@
 
 -behaviour(supervisor).
 
--export([start_link/1, count/1]).
+-export([start_link/1, is_there/1, count/1]).
 -export([init/1]).
 
 -doc "Starts the supervisor of an instance's tasks.".
 -spec start_link(erlmcp_instance:instance()) -> supervisor:startlink_ret().
 start_link(Instance) ->
     supervisor:start_link(?MODULE, Instance).
+
+-doc "Whether the supervisor of an instance's tasks, once it was started, is there.".
+-spec is_there(erlmcp_instance:of_calls()) -> boolean().
+is_there(Instance) ->
+    case erlmcp_instance:supervisor(tasks, Instance) of
+        undefined -> false;
+        Pid -> is_process_alive(Pid)
+    end.
 
 -doc "How many tasks of an instance run.".
 -spec count(erlmcp_instance:of_calls()) -> non_neg_integer().

@@ -38,7 +38,7 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 -doc "Seats for so many workers, and nobody on them; the table is the calling process's.".
 -spec new(Size :: pos_integer()) -> seats().
 new(Size) ->
-    %% Nobody asks for its size, and with `read_concurrency` each look is dearer.
+    %% Nobody asks for its size, and each row is written about as often as it is read.
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 

@@ -40,13 +40,13 @@ drain(#{gate := Gate, key := Key} = Instance, Listeners, Milliseconds) ->
     ok = erlmcp_event:emit(Key, drained, Left),
     Left.
 
-%% In the order in which work goes on: from waiting to running, from there to a task. All three are
-%% read each time: the tasks' supervisor ends with the server, the gate's numbers stay.
+%% In the order in which work goes on: from waiting to running, from there to a task. The tasks'
+%% supervisor ends with the server, the gate's numbers stay.
 rests(#{gate := Gate} = Instance) ->
     Waiting = erlmcp_gate:held(Gate, waiting),
     Running = erlmcp_gate:held(Gate, in_flight),
-    Tasks = erlmcp_task_sup:count(Instance),
-    {Waiting, Running, Tasks} =:= {0, 0, 0}.
+    true = erlmcp_task_sup:is_there(Instance),
+    {Waiting, Running} =:= {0, 0} andalso erlmcp_task_sup:count(Instance) =:= 0.
 
 %% Who started the call hears of it, and answers its client.
 end_calls(Calls) ->

@@ -21,7 +21,7 @@ Source: RFC 9113, sections 4 and 6; RFC 7541, section 6.
 %% Octets of a field block, and how many that are known, of one connection.
 -define(BLOCK, 1_024).
 -define(BLOCKS, 8).
-%% Octets of bodies that are taken out and were not handled: what a client may send ahead.
+%% Octets of bodies that are taken out and were not handled. Those beyond are left to cowboy.
 -define(AHEAD, 65_535).
 
 -define(PREFACE, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").
@@ -221,7 +221,7 @@ learn(Length, Head, #state{candidate = {_, Block}, known = Known} = State) ->
     %% Not the whole of what was read with it.
     State#state{candidate = none, known = Others#{binary:copy(Block) => {Length, Head}}}.
 
--doc "So many octets of bodies are with who reads them, and the client may send as many again.".
+-doc "So many octets of bodies are with who reads them, and as many more may be taken out.".
 -spec handled(non_neg_integer(), state()) -> state().
 handled(Octets, #state{ahead = Ahead} = State) ->
     State#state{ahead = Ahead - Octets}.

@@ -36,8 +36,10 @@ learn(StreamId, #{method := ~"POST", path := Path, body_length := Length} = Requ
 learn(_, _, _) ->
     ok.
 
-head(Request, #{stream_handlers := Handlers} = Options) ->
+head(#{headers := Headers} = Read, #{stream_handlers := Handlers} = Options) ->
     All = [erlmcp_http_unread | Handlers],
+    %% Not the whole of what was read with them.
+    Request = Read#{headers := #{Name => binary:copy(Value) || Name := Value <- Headers}},
     case erlmcp_http_ready:new(Request, Options#{stream_handlers := All}) of
         none -> Request;
         Ready -> Ready

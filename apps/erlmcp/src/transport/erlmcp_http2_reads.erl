@@ -1,8 +1,8 @@
 -module(erlmcp_http2_reads).
 -moduledoc """
 What an HTTP/2 connection hears, in cowboy's process of it, before cowboy does. Most requests have
-a head that the connection has had before, and to check that again takes cowlib longer than all else
-of them takes. They are taken out (`m:erlmcp_http2_known`), and cowboy is told that there is a
+a head that the connection has had before, which cowlib would check again, name by name. They are
+taken out (`m:erlmcp_http2_known`), and cowboy is told that there is a
 request (`m:erlmcp_http2_plain`).
 
 Cowboy waits for messages with the names that its transport says. These are not those of the socket:
@@ -20,9 +20,7 @@ under the name that cowboy waits for, and so in its order.
     messages :: messages(),
     known = erlmcp_http2_known:new() :: erlmcp_http2_known:state(),
     requests = queue:new() ::
-        queue:queue({cowboy_stream:streamid(), erlmcp_http2_known:head(), Body :: binary()}),
-    %% octets of those that were taken, of which the client was not told
-    taken = 0 :: non_neg_integer()
+        queue:queue({cowboy_stream:streamid(), erlmcp_http2_known:head(), Body :: binary()})
 }).
 
 -doc "The calling process is that of such a connection, whose socket has messages of these names.".
@@ -47,6 +45,7 @@ heard({Tag, Socket, Bytes}, #reads{messages = {Tag, _, _, _}, known = Known} = R
     #reads{requests = Before} = Reads,
     {Left, Requests, Next} = erlmcp_http2_known:read(Bytes, Known),
     ok = keep(Reads#reads{known = Next, requests = queue:join(Before, queue:from_list(Requests))}),
+    ok = open_window(lists:sum([byte_size(Body) || {_, _, Body} <- Requests])),
     case iolist_to_binary(Left) of
         <<>> -> ok;
         Data -> tell({erlmcp_http2_data, Socket, Data})
@@ -61,13 +60,17 @@ heard({Tag, Socket, Reason}, #reads{messages = {_, _, Tag, _}}) ->
 heard(_, _) ->
     false.
 
+%% Cowboy does not see those octets. So the client is told here that it may send as many again: at
+%% once, since what waits to be handled has a bound of its own.
+open_window(0) -> ok;
+open_window(Octets) -> erlmcp_http2_writes:write(cow_http2:window_update(Octets)).
+
 tell(Message) ->
     _ = self() ! Message,
     ok.
 
 -doc """
-The head and the body of a request, if it is one that was taken out. When no other is left, the
-client is told that it may send as much again as they had.
+The head and the body of a request, if it is one that was taken out.
 """.
 -spec take(cowboy_stream:streamid()) -> {erlmcp_http2_known:head(), Body :: binary()} | none.
 take(StreamId) ->
@@ -84,17 +87,8 @@ take(StreamId) ->
             none
     end.
 
-taken(Body, Rest, #reads{known = Known, taken = Before} = Reads) ->
-    Octets = byte_size(Body),
-    Taken = Before + Octets,
-    Next = Reads#reads{requests = Rest, known = erlmcp_http2_known:handled(Octets, Known)},
-    case queue:is_empty(Rest) of
-        true when Taken > 0 ->
-            ok = erlmcp_http2_writes:write(cow_http2:window_update(Taken)),
-            Next#reads{taken = 0};
-        _ ->
-            Next#reads{taken = Taken}
-    end.
+taken(Body, Rest, #reads{known = Known} = Reads) ->
+    Reads#reads{requests = Rest, known = erlmcp_http2_known:handled(byte_size(Body), Known)}.
 
 -doc """
 What the head of a request comes to that was not taken out and has a body of that length: it is

@@ -2,7 +2,7 @@
 -moduledoc """
 Plain requests that have a head in common: what it comes to is found out once, and each of them is
 served from there. To the connection it is a stream as cowboy's are, without the handlers that stand
-before `m:erlmcp_http_stream`, whose answer would be the same each time.
+before `m:erlmcp_http_stream` and whose answer would be the same each time.
 
 There is none where a listener asks who comes, since that may be another with the same head, nor
 where it has HTTP+SSE, and none for a head that is refused.

@@ -6,25 +6,34 @@ others that have something to do; and it watches the port, for each piece. A mes
 the same to the driver, and costs neither.
 
 What the driver is told before the bytes, and what it says then, is a matter between it and OTP's
-own `prim_inet`. So this is for the release of which it is known, and others have `gen_tcp:send/2`.
+own `prim_inet`. So this is for the release of which it is known, as the node says that it is when
+the module is loaded; others have `gen_tcp:send/2`.
 """.
 
 -export([send/2, keeps_its_turn/0]).
 
--if(?OTP_RELEASE =:= 29).
--define(KNOWN, true).
--else.
--define(KNOWN, false).
--endif.
+-on_load(look_at_release/0).
+
+-define(KNOWN, "29").
+
+look_at_release() ->
+    persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
 -doc "Whether this is more here than `gen_tcp:send/2`.".
 -spec keeps_its_turn() -> boolean().
-keeps_its_turn() -> ?KNOWN.
+keeps_its_turn() -> persistent_term:get(?MODULE).
 
 -doc "Sends as `gen_tcp:send/2` does. The calling process is the one that the socket belongs to.".
 -spec send(inet:socket(), iodata()) -> ok | {error, closed | timeout | inet:posix()}.
--if(?KNOWN).
 send(Socket, Bytes) when is_port(Socket) ->
+    case keeps_its_turn() of
+        true -> sent(Socket, Bytes);
+        false -> gen_tcp:send(Socket, Bytes)
+    end;
+send(Socket, Bytes) ->
+    gen_tcp:send(Socket, Bytes).
+
+sent(Socket, Bytes) ->
     Sending = make_ref(),
     ok = told(Socket, Sending, Bytes),
     receive
@@ -34,9 +43,7 @@ send(Socket, Bytes) when is_port(Socket) ->
         Status = awaited(Socket, Sending, Bytes, Watch),
         true = demonitor(Watch, [flush]),
         Status
-    end;
-send(Socket, Bytes) ->
-    gen_tcp:send(Socket, Bytes).
+    end.
 
 told(Socket, Sending, Bytes) ->
     Name = term_to_binary(Sending, [local]),
@@ -60,7 +67,3 @@ awaited(Socket, Sending, Bytes, Watch) ->
         {'DOWN', Watch, port, Socket, _} ->
             {error, closed}
     end.
--else.
-send(Socket, Bytes) ->
-    gen_tcp:send(Socket, Bytes).
--endif.

@@ -5,7 +5,8 @@ however many other processes.
 """.
 
 -export([suite/0, all/0]).
--export([few_holders_among_many_processes/1, many_holders/1]).
+-export([few_holders_among_many_processes/1, many_holders/1,
+         what_was_handed_over_meanwhile_stays/1]).
 
 %% Holders of each kind: those that live, and those that have ended.
 -define(FEW, 3).
@@ -17,7 +18,7 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [few_holders_among_many_processes, many_holders].
+    [few_holders_among_many_processes, many_holders, what_was_handed_over_meanwhile_stays].
 
 few_holders_among_many_processes(_) ->
     Others = [spawn_link(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, ?OTHERS)],
@@ -26,6 +27,23 @@ few_holders_among_many_processes(_) ->
 
 many_holders(_) ->
     swept(?MANY).
+
+%% The row was read before, and its holder is no more.
+what_was_handed_over_meanwhile_stays(_) ->
+    Books = erlmcp_gate_books:new(1),
+    {ok, Held} = erlmcp_gate_books:take_place(Books),
+    Id = erlmcp_gate_books:write(Held, Books),
+    #{ledger := Ledger} = Books,
+    [Read] = erlmcp_ledger:rows(Ledger),
+    {Other, Monitor} = spawn_monitor(fun() -> receive stop -> ok end end),
+    ok = erlmcp_gate_books:hand_over(Id, Other, Books),
+    false = erlmcp_gate_books:leave_as(Read, Books),
+    true = erlmcp_gate_books:is_written(Id, Books),
+    [Now] = erlmcp_ledger:rows(Ledger),
+    true = erlmcp_gate_books:leave_as(Now, Books),
+    [] = erlmcp_ledger:rows(Ledger),
+    Other ! stop,
+    receive {'DOWN', Monitor, process, Other, normal} -> ok end.
 
 swept(Count) ->
     Gate = erlmcp_gate:new(#{in_flight => 3 * Count}),

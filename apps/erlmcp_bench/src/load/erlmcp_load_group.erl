@@ -9,7 +9,8 @@ In a closed loop a request is due when another one has ended. In an open loop th
 not: it goes to the one that was sent on least lately of those that are.
 
 Opening a connection waits for the peer. So one that is lost is opened anew by a process that has
-no other: by this one, or one that the load starts for it.
+no other: by this one, or one that the load starts for it. Sending waits for nobody, until a peer
+has a mebibyte that it does not read: then the others of its group wait with it.
 """.
 
 -export([start_link/2, reopen/2, go/4, renew/1, finish/1]).
@@ -151,7 +152,7 @@ begun(Begin, From, Until, #group{tally = Tally, alone = Alone, closed = Closed} 
                       end, Running, Running#group.connections),
     case Alone of
         true -> Known;
-        false -> lists:foldl(fun without/2, Known#group{closed = []}, Closed)
+        false -> lists:foldl(fun handed_over/2, Known#group{closed = []}, Closed)
     end.
 
 renewed(#group{claim = Claim, alarm = Alarm} = Group) when Alarm =/= none ->
@@ -165,13 +166,8 @@ renewed(Group) ->
     Group.
 
 finishing(#group{claim = Claim, until = Until, tally = Tally} = Group) ->
-    Now = now_us(),
-    _ = case Claim of
-        _ when is_integer(Claim), Claim < Until, Claim =< Now ->
-            erlmcp_load_tally:unsent(Claim, Tally);
-        _ ->
-            ok
-    end,
+    _ = is_integer(Claim) andalso Claim < Until andalso Claim =< now_us()
+        andalso erlmcp_load_tally:unsent(Claim, Tally),
     Group#group{phase = finishing, claim = none}.
 
 ended(#group{run = Run, settings = Settings, connections = Connections, tally = Tally}) ->
@@ -201,7 +197,8 @@ answered(Out, Key, Connection, Before, #group{settings = #{loop := closed}} = Gr
     case Phase =:= running andalso Now >= Start andalso Now < Until
         andalso room(Connection, Group) > 0 of
         true -> filled(Now, Key, Connection, Out, Group);
-        false -> flushed(Out, Key, Connection, Before, Group)
+        %% It may be one that was opened again meanwhile.
+        false -> sending(flushed(Out, Key, Connection, Before, Group))
     end;
 answered(Out, Key, Connection, Before, Group) ->
     sending(flushed(Out, Key, Connection, Before, Group)).
@@ -257,19 +254,22 @@ over(Connection, #group{settings = Settings} = Group) ->
 
 without(Closed, #group{alone = true} = Group) ->
     again(Closed, Group);
-without(Closed, #group{phase = running, run = Run} = Group) ->
-    Run ! {self(), {closed, Closed}},
-    Group;
+%% The last one of a group keeps nobody waiting.
+without(Closed, #group{phase = running, connections = Left} = Group) when map_size(Left) =:= 0 ->
+    again(Closed, Group#group{alone = true});
+without(Closed, #group{phase = running} = Group) ->
+    handed_over(Closed, Group);
 without(Closed, #group{closed = Others} = Group) ->
     Group#group{closed = [Closed | Others]}.
 
+handed_over(Closed, #group{run = Run} = Group) ->
+    Run ! {self(), {closed, Closed}},
+    Group.
+
 again(_, #group{phase = finishing} = Group) ->
     Group;
-again({Connection, now}, #group{settings = Settings} = Group) ->
-    case erlmcp_load_connection:open(Settings, Connection) of
-        {ok, Opened} -> added(Opened, Group);
-        {error, _} -> again({Connection, none}, Group)
-    end;
+again({Connection, now}, Group) ->
+    reopened(Connection, none, Group);
 again({Connection, Pause}, Group) ->
     Next = case Pause of
         none -> ?FIRST_PAUSE;
@@ -281,9 +281,12 @@ again({Connection, Pause}, Group) ->
 
 reopened(#group{phase = finishing} = Group) ->
     Group;
-reopened(#group{settings = Settings, closed = [{Connection, Pause}]} = Group) ->
+reopened(#group{closed = [{Connection, Pause}]} = Group) ->
+    reopened(Connection, Pause, Group#group{closed = []}).
+
+reopened(Connection, Pause, #group{settings = Settings} = Group) ->
     case erlmcp_load_connection:open(Settings, Connection) of
-        {ok, Opened} -> added(Opened, Group#group{closed = []});
+        {ok, Opened} -> added(Opened, Group);
         {error, _} -> again({Connection, Pause}, Group)
     end.
 
@@ -377,10 +380,8 @@ is_due(Now, #group{claim = Due, until = Until, settings = #{timeout_us := Timeou
 written(Now, Out, Key, Connection, #group{settings = #{timeout_us := Timeout}} = Group) ->
     patient(Now + Timeout, flushed(Out, Key, Connection, 0, Group)).
 
-flushed([], Key, Connection, Before, Group) ->
-    kept(Key, Connection, Before, Group);
 flushed(Out, Key, Connection, Before, #group{settings = Settings, tally = Tally} = Group) ->
-    case erlmcp_load_connection:is_open(Connection) of
+    case Out =/= [] andalso erlmcp_load_connection:is_open(Connection) of
         true ->
             {Sent, Told} = erlmcp_load_connection:flush(Out, Settings, Connection, Tally),
             kept(Key, Sent, Before, Group#group{tally = Told});

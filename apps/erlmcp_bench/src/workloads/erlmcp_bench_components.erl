@@ -73,7 +73,7 @@ served(Component, Workers, Do) ->
     end,
     {ok, Server} = erlmcp:start_server(#{
         id => ?SERVER, handler => erlmcp_bench_fixture,
-        limits => #{sessions => ?CONNECTIONS * 10},
+        limits => #{sessions => ?CONNECTIONS * 10, queue_ms => ?LONG_MS},
         workers => #{bench => #{size => Size, queue => Workers,
                                 start => fun() -> {ok, scarce} end}}}),
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),

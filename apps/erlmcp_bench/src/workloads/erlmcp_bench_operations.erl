@@ -4,8 +4,9 @@ Runs an operation many times, in some processes at once, and takes the time of e
 
 The clock is read before and after each operation; what two readings cost is measured first, and is
 taken off each time. The times are kept, in nanoseconds, and go into a histogram when there is no
-room for more. What that and the clock cost beside the operation is in the throughput: `erlmcp bench
-core_ops` says how much it is, by an operation that does nothing.
+room for more. What it costs to keep them and to read the clock is in the throughput: `erlmcp bench
+core_ops` says how much it is, by an operation that does nothing. The histogram is made afterwards,
+as long as each process has no more than 131,072 operations.
 
 All processes do the operation for a while before the measured ones, and go on with those without a
 pause: a scheduler that slept takes milliseconds to be woken and to get its share of the processes,

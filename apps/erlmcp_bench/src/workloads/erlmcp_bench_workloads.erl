@@ -194,9 +194,9 @@ What the core operations are of, each with its mark: four components as a server
 components() ->
     [{registry, [throughput(553_000), {~"latency_p99_us", 4.8}]},
      {queue, [throughput(971_000), {~"latency_p99_us", 3.2}]},
-     {queue_waiting, []},
+     {queue_waiting, [throughput(971_000), {~"latency_p99_us", 3.2}]},
      {pool, [throughput(149_000), {~"latency_p99_us", 12.1}]},
-     {pool_waiting, []},
+     {pool_waiting, [throughput(149_000), {~"latency_p99_us", 12.1}]},
      {session, [throughput(242_000), {~"latency_p99_us", 8.9}]},
      {encode, [throughput(370_370)]},
      {encode_reply, []},
