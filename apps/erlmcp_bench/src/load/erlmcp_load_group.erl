@@ -357,13 +357,13 @@ filled(Now, Key, Connection, Out, #group{settings = Settings, tally = Tally} = G
             written(Now, Out, Key, Connection, Group)
     end.
 
-%% What else is due goes with it, if no other connection is free.
+%% What else is due already goes with it, as far as there is room.
 sent(Schedule, Now, Key, Connection, Out, Group) ->
-    #group{claim = Due, free = Free, settings = Settings, tally = Tally} = Group,
+    #group{claim = Due, settings = Settings, tally = Tally} = Group,
     {Bytes, Asked} = erlmcp_load_connection:request(Due, Now, Settings, Connection, Tally),
     More = [Out | Bytes],
     Left = Group#group{claim = none},
-    case queue:is_empty(Free) andalso room(Asked, Group) > 0 of
+    case room(Asked, Group) > 0 of
         true ->
             Claimed = claimed(Schedule, Left),
             case is_due(Now, Claimed) of
