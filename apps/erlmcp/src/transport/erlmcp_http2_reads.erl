@@ -2,8 +2,8 @@
 -moduledoc """
 What an HTTP/2 connection hears, in cowboy's process of it, before cowboy does. Most requests have
 a head that the connection has had before, which cowlib would check again, name by name. They are
-taken out (`m:erlmcp_http2_known`), and cowboy is told that there is a
-request (`m:erlmcp_http2_plain`).
+taken out (`m:erlmcp_http2_known`), and cowboy is told that there is a request
+(`m:erlmcp_http2_plain`).
 
 Cowboy waits for messages with the names that its transport says. These are not those of the socket:
 what the socket says is a message that cowboy does not know, which it gives to its logger
@@ -69,9 +69,7 @@ tell(Message) ->
     _ = self() ! Message,
     ok.
 
--doc """
-The head and the body of a request, if it is one that was taken out.
-""".
+-doc "The head and the body of a request, if it is one that was taken out.".
 -spec take(cowboy_stream:streamid()) -> {erlmcp_http2_known:head(), Body :: binary()} | none.
 take(StreamId) ->
     #reads{requests = Requests} = Reads = get(?MODULE),
