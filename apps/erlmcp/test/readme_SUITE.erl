@@ -1,19 +1,19 @@
 -module(readme_SUITE).
 -moduledoc """
 README.md is short, the server in it is what it says: a module of 15 lines that answers over HTTP;
-and the client in it calls that.
+the client in it calls that, and the dependency is all that a project needs.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([readme_is_short/1, snippet_serves_its_tool/1, snippet_refuses_unknown_tool/1,
-         client_calls_the_server/1]).
+         client_calls_the_server/1, dependency_brings_what_it_needs/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
     [readme_is_short, snippet_serves_its_tool, snippet_refuses_unknown_tool,
-     client_calls_the_server].
+     client_calls_the_server, dependency_brings_what_it_needs].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -53,6 +53,25 @@ client_calls_the_server(Config) ->
     {value, ok, #{'Client' := Client}} = erl_eval:exprs(Expressions, #{'Url' => Url}),
     false = is_process_alive(Client),
     ok = erlmcp_test_http:stop(Server).
+
+%% The README's dependency is a folder of the repository, whose rebar.config is all that its user's
+%% rebar3 sees: what erlmcp needs beside OTP is named there, or comes with what is.
+dependency_brings_what_it_needs(_) ->
+    {ok, Readme} = file:read_file(readme()),
+    {match, [Text]} = re:run(Readme, ~"```erl\n(\\{deps, .*?\\.)\n\n",
+                             [dotall, {capture, [1], list}]),
+    {ok, Tokens, _} = erl_scan:string(Text),
+    {ok, {deps, [{erlmcp, {git_subdir, _, _, Folder}}]}} = erl_parse:parse_term(Tokens),
+    {ok, Config} = file:consult(filename:join([erlmcp_test_page:root(), Folder, "rebar.config"])),
+    {deps, Deps} = lists:keyfind(deps, 1, Config),
+    Named = [Name || {Name, _Version} <- Deps],
+    Otp = [kernel, stdlib, crypto, ssl, public_key],
+    [] = needs(erlmcp) -- (Otp ++ Named ++ lists:flatmap(fun needs/1, Named)).
+
+needs(Application) ->
+    _ = application:load(Application),
+    {ok, Needs} = application:get_key(Application, applications),
+    Needs.
 
 %% The expressions that begin with a client's start.
 client() ->
