@@ -19,10 +19,18 @@ A server speaks all five revisions of the protocol at once, to each client the o
 -export([add/3, remove/3, resource_updated/2, info/1]).
 -export([progress/3, log/3, log/4, elicitation_complete/2, client_has/2, close_connection/1]).
 
--export_type([server/0, level/0]).
+-export_type([server/0, info/0, level/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
+-doc "What `info/1` says of a server.".
+-type info() :: #{
+    state := open | erlmcp_refusal:name(),
+    connections := non_neg_integer(), sessions := non_neg_integer(),
+    in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
+    cache := erlmcp_cache:info(), error_budget := erlmcp_zones:report(),
+    mounts := [#{prefix := binary(), server := server(), running := boolean()}]
+}.
 -doc "How grave a log message is, as of RFC 5424; the last one is the gravest.".
 -type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
@@ -224,25 +232,36 @@ resource_updated(Server, Uri) when is_binary(Uri) ->
     end.
 
 -doc """
-How a server does: what its `cache` holds, see `t:erlmcp_cache:info/0`; the zone of its
-`error_budget`, see `t:erlmcp_zones:report/0`; and of each of its `mounts` the prefix and the
-server, and whether that runs.
+How a server does. What there is of it now: `connections` of its listeners; `sessions` on HTTP and
+HTTP+SSE; requests `in_flight`, how many of those the machine carries (`places`), and how many wait
+for a place (`waiting`). `state` is `open`, or the name of the refusal that a request would get:
+`server_shutting_down`, `resource_exhausted`, `service_unavailable`. What its `cache` holds, see
+`t:erlmcp_cache:info/0`; the zone of its `error_budget`, see `t:erlmcp_zones:report/0`; and of each
+of its `mounts` the prefix and the server, and whether that runs. No process is asked.
 """.
--spec info(server()) ->
-    #{cache := erlmcp_cache:info(),
-      error_budget := erlmcp_zones:report(),
-      mounts := [#{prefix := binary(), server := server(), running := boolean()}]}
-    | {error, not_found}.
+-spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{mounts := Mounts, zones := Zones} = Instance} ->
-            #{cache => erlmcp_cache:info(Instance),
+        {ok, _, #{gate := Gate, mounts := Mounts, zones := Zones} = Instance} ->
+            #{state => state(Gate),
+              connections => erlmcp_gate:held(Gate, connections),
+              sessions => erlmcp_instance:count_sessions(Instance),
+              in_flight => erlmcp_gate:held(Gate, in_flight),
+              places => erlmcp_gate:limit(Gate),
+              waiting => erlmcp_gate:held(Gate, waiting),
+              cache => erlmcp_cache:info(Instance),
               error_budget => erlmcp_zones:report(Zones),
               mounts => [#{prefix => Prefix, server => Mounted,
                            running => erlmcp_registry:whereis(Mounted) =/= error}
                          || #{prefix := Prefix, server := Mounted} <- Mounts]};
         error ->
             {error, not_found}
+    end.
+
+state(Gate) ->
+    case erlmcp_gate:state(Gate) of
+        open -> open;
+        {refuse, Refusal} -> erlmcp_refusal:name(Refusal)
     end.
 
 change(Server, Change) ->

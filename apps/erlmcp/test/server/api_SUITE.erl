@@ -11,7 +11,7 @@
          servers_end_with_their_starter/1, listeners_are_where_they_say/1, used_ports_are_refused/1,
          sessions_on_tcp_are_no_http_sessions/1, the_application_must_run/1,
          servers_that_end_while_asked_are_not_found/1,
-         ids_are_free_before_it_is_heard_that_they_are/1]).
+         ids_are_free_before_it_is_heard_that_they_are/1, operators_see_what_runs/1]).
 
 -import(erlmcp_test_line, [connect/1, send/2, recv/1, is_quiet/1, initialize/2, stateless/3,
                            echo_tool/0, waiting_tool/1, await_call/0]).
@@ -28,7 +28,7 @@ all() ->
      any_process_may_stop_a_server, stopping_ends_what_runs, servers_end_with_their_starter,
      listeners_are_where_they_say, used_ports_are_refused, sessions_on_tcp_are_no_http_sessions,
      the_application_must_run, servers_that_end_while_asked_are_not_found,
-     ids_are_free_before_it_is_heard_that_they_are].
+     ids_are_free_before_it_is_heard_that_they_are, operators_see_what_runs].
 
 %% Servers "under a child_spec/1 in the user's own tree": started, restarted and stopped there.
 servers_live_in_the_users_tree(_) ->
@@ -249,3 +249,30 @@ sessions_on_tcp_are_no_http_sessions(_) ->
         http(Url, [], initialize_request()),
     true = is_list(proplists:get_value("retry-after", Headers)),
     #{~"protocolVersion" := _} = initialize(connect(Server), ~"2025-11-25").
+
+%% "What there is of it now, and whether a request would be let in."
+operators_see_what_runs(_) ->
+    Server = start(#{tools => [waiting_tool(~"wait")], listen => [{http, #{}}, {tcp, #{}}],
+                     limits => #{in_flight => 1}}),
+    #{state := open, connections := 0, sessions := 0, in_flight := 0, places := 1, waiting := 0} =
+        erlmcp:info(Server),
+    Socket = connect(Server),
+    [ok = send(Socket, stateless(Id, ~"tools/call", #{name => ~"wait"})) || Id <- [1, 2]],
+    Call = await_call(),
+    await_info(#{connections => 1, in_flight => 1, waiting => 1}, Server),
+    Call ! {answer, ~"first"},
+    _ = await_call(),
+    await_info(#{in_flight => 1, waiting => 0}, Server),
+    [#{url := Url}, _] = erlmcp:listeners(Server),
+    {200, _, _} = http(Url, [], initialize_request()),
+    #{sessions := 1} = erlmcp:info(Server),
+    {ok, #{calls := 1}} = erlmcp:drain(Server, 0),
+    await_info(#{state => server_shutting_down, sessions => 0, in_flight => 0}, Server).
+
+await_info(Expected, Server) ->
+    await(fun() ->
+        case maps:with(maps:keys(Expected), erlmcp:info(Server)) of
+            Expected -> {ok, Expected};
+            _ -> again
+        end
+    end).
