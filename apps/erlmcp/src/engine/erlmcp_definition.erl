@@ -91,13 +91,22 @@ compile(Kind, Source, Metaschemas) when is_map(Source) ->
         {ok, Shown} ?= erlmcp_ui:shown(Kind, Source),
         {ok, Wire} ?= wire(Kind, Shown, Fields),
         Key = key(Kind, Source),
-        derive(Kind, Shown#{key => Key, wire => Wire}, Metaschemas)
+        derive(Kind, (named(Shown))#{key => Key, wire => Wire}, Metaschemas)
     else
         {error, Field, Expected} -> bad(Kind, Source, Field, Expected);
         {error, _} = Error -> Error
     end;
 compile(Kind, _, _) ->
     {error, {bad_definition, Kind, undefined, definition, ~"a map"}}.
+
+%% Requests name arguments by binaries, definitions by atoms too.
+named(#{complete := Complete} = Source) ->
+    Source#{complete := #{case is_atom(Name) of
+                              true -> atom_to_binary(Name);
+                              false -> Name
+                          end => Values || Name := Values <- Complete}};
+named(Source) ->
+    Source.
 
 %% What requests need of it, worked out beforehand.
 derive(tool, #{task_starts := _} = Tool, _) when not is_map_key(task, Tool) ->
@@ -187,7 +196,8 @@ is_a(uri_template, _) -> false;
 is_a(handler, Value) -> is_function(Value, 2);
 is_a(completions, Value) when is_map(Value) ->
     lists:all(fun({Name, Complete}) ->
-        is_utf8(Name) andalso (is_function(Complete, 2) orelse is_a(texts, Complete))
+        (is_atom(Name) orelse is_utf8(Name))
+            andalso (is_function(Complete, 2) orelse is_a(texts, Complete))
     end, maps:to_list(Value));
 is_a(completions, _) -> false;
 is_a(texts, [Text | Texts]) -> is_utf8(Text) andalso is_a(texts, Texts);

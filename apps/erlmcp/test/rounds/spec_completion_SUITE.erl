@@ -40,11 +40,12 @@ init_per_testcase(_, Config) ->
 end_per_testcase(_, Config) ->
     rounds_client:stop(proplists:get_value(server, Config)).
 
+%% Names of arguments may be atoms, as those of a tool's input schema.
 start(Limits) ->
     Test = self(),
     Complete = #{~"language" => [~"python", ~"pytorch", ~"perl", ~"Pascal", ~"\x{e9}lan"],
-                 ~"framework" => fun framework/2,
-                 ~"many" => numbers(101), ~"enough" => numbers(100),
+                 framework => fun framework/2,
+                 many => numbers(101), ~"enough" => numbers(100),
                  ~"counted" => fun(Value, _) -> #{values => [Value], total => 7} end,
                  ~"all" => fun(_, _) -> #{values => numbers(100)} end,
                  ~"more" => fun(_, _) -> #{values => numbers(150), total => 1000} end,

@@ -153,7 +153,7 @@ wrong(schema) ->
 wrong(objects) -> [#{}, undefined, [1], [[]], [#{} | #{}], [#{a => self()}]];
 wrong(uri_template) -> [template, "a://b", ~"a://{b", ~"a://b}", ~"a://{b c}", <<255>>];
 wrong(handler) -> [fun() -> ok end, fun(_) -> ok end, handler, {?MODULE, call_tool}, undefined];
-wrong(completions) -> [[], undefined, #{a => []}, #{~"a" => ~"text"}, #{~"a" => [a]},
+wrong(completions) -> [[], undefined, #{1 => []}, #{~"a" => ~"text"}, #{~"a" => [a]},
                        #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
