@@ -68,9 +68,19 @@ dispatch([Command | Words]) ->
         {ok, Parsed, _, #{handler := Handler}} ->
             Handler(erlmcp_cli_words:restored(Parsed));
         {error, Reason} ->
-            complain([argparse:format_error(Reason), ". See `erlmcp help`."]),
+            About = [[$\s, Command] || is_map_key(Command, Known)],
+            complain([argparse:format_error(Reason), choices(Reason), ". See `erlmcp help", About,
+                      "`."]),
             usage
     end.
+
+%% What argparse says alone is that a value is not among them.
+choices({_, #{type := {Type, [First | _] = Choices}}, _, _}) when
+    Type =:= atom; Type =:= string, is_list(First)
+->
+    [": ", lists:join(", ", [io_lib:format("~ts", [Choice]) || Choice <- Choices])];
+choices(_) ->
+    "".
 
 commands(Words) ->
     #{commands => #{

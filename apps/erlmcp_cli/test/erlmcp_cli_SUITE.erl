@@ -6,7 +6,8 @@
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([version_is_printed/1, help_names_every_command/1, wrong_use_exits_2/1,
-         unknown_module_exits_1/1, unusable_host_exits_1/1, nobody_there_exits_3/1,
+         wrong_use_says_what_is_right/1, unknown_module_exits_1/1, unusable_host_exits_1/1,
+         nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
          a_second_sigterm_does_not/1, sigint_ends_serve/1,
          tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
@@ -21,9 +22,9 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [version_is_printed, help_names_every_command, wrong_use_exits_2, unknown_module_exits_1,
-     unusable_host_exits_1, nobody_there_exits_3, not_an_mcp_endpoint_exits_1,
-     sigterm_ends_serve_with_0, sigterm_waits_for_answers,
+    [version_is_printed, help_names_every_command, wrong_use_exits_2,
+     wrong_use_says_what_is_right, unknown_module_exits_1, unusable_host_exits_1,
+     nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0, sigterm_waits_for_answers,
      a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
      ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
 
@@ -64,6 +65,18 @@ wrong_use_exits_2(Config) ->
                       ["serve", "everything", "--port", "65536"], ["list"], ["list", "not a url"],
                       ["list", "ftp://127.0.0.1/"], ["call", "http://127.0.0.1:1/mcp"],
                       ["call", "http://127.0.0.1:1/mcp", "echo", "{}", "--timeout", "0"]]].
+
+%% What is wrong names what there is, and the help that says more.
+wrong_use_says_what_is_right(Config) ->
+    {2, "", Missing} = erlmcp(["call", "http://127.0.0.1:1/mcp"], Config),
+    {match, _} = re:run(Missing, "tool\\. See `erlmcp help call`\\.\n$"),
+    {2, "", Era} = erlmcp(["list", "http://127.0.0.1:1/mcp", "--era", "2024-01-01"], Config),
+    {match, _} = re:run(Era, "choices: auto, stateless, session, .*2024-11-05"),
+    {2, "", Page} = erlmcp(["report", "folder", "--page", "x"], Config),
+    {match, _} = re:run(Page, "choices: report, performance, capacity\\. See `erlmcp help report`"),
+    {2, "", Command} = erlmcp(["no_such_command"], Config),
+    {match, _} = re:run(Command, "See `erlmcp help`\\."),
+    [one_line(Why) || Why <- [Missing, Era, Page, Command]].
 
 unknown_module_exits_1(Config) ->
     %% `lists` is there, but is no server; a path is not a name.
