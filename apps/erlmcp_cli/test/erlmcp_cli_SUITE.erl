@@ -24,9 +24,10 @@ suite() ->
 all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2,
      wrong_use_says_what_is_right, unknown_module_exits_1, unusable_host_exits_1,
-     nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0, sigterm_waits_for_answers,
-     a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too, sse_is_served_too,
-     ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept, {group, served}].
+     nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0,
+     sigterm_waits_for_answers, a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too,
+     sse_is_served_too, ipv6_is_served, stdio_is_served, stdio_stdout_is_clean,
+     other_folder_is_kept, {group, served}].
 
 groups() ->
     [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
