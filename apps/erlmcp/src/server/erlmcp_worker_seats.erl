@@ -16,14 +16,15 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 -export([await/2, awaited/1, used/2, used_ms/1, now_us/0]).
 
 %% Taking and leaving a worker is little more than calls of functions.
--compile({inline, [claimed/4, leave/2, used/2, awaited/1, now_us/0]}).
+-compile({inline, [take/2, claimed/4, leave/2, used/2, awaited/1, now_us/0]}).
 
 -export_type([seats/0, claim/0, seat/0]).
 
 -opaque seats() :: {ets:table(), atomics:atomics_ref(), Size :: pos_integer()}.
 -type seat() :: pos_integer().
-%% Since when, in monotonic microseconds.
--opaque claim() :: {{taken, Worker :: pid()}, Borrower :: pid(), Since :: integer(), seat()}.
+%% Since when, in monotonic microseconds, and what the seat's word was then.
+-opaque claim() ::
+    {{taken, Worker :: pid()}, Borrower :: pid(), Since :: integer(), seat(), Word :: integer()}.
 
 %% Of the words: how many wait, and the mean time that a worker is used, in microseconds. The seats'
 %% follow: odd where it is worth a try, and two more for each worker taken away. They are so far
@@ -79,7 +80,7 @@ borrow(Borrower, Seats) ->
 
 -doc "Leaves a worker that was used since it was taken; says whether somebody waits for one.".
 -spec give_back(claim(), seats()) -> Awaited :: boolean().
-give_back({_, _, Since, _} = Claim, Seats) ->
+give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
     ok = leave(Claim, Seats),
     %% In this order: who begins to wait meanwhile looks whether it is free.
@@ -108,7 +109,7 @@ take(Before, Left, Borrower, {_, Words, Size} = Seats) ->
 claimed(Number, Word, Borrower, {Table, Words, _}) ->
     maybe
         [{_, Pid, Worker}] ?= ets:lookup(Table, Number),
-        Claim = {{taken, Pid}, Borrower, now_us(), Number},
+        Claim = {{taken, Pid}, Borrower, now_us(), Number, Word},
         true ?= ets:insert_new(Table, Claim),
         case atomics:get(Words, ?SEAT(Number)) - Word of
             Same when Same < 2 ->
@@ -122,9 +123,13 @@ claimed(Number, Word, Borrower, {Table, Words, _}) ->
 
 -doc "Leaves a worker as it was, to be taken again.".
 -spec leave(claim(), seats()) -> ok.
-leave({_, _, _, Number} = Claim, {Table, _, _} = Seats) ->
+leave({_, _, _, Number, Word} = Claim, {Table, Words, _} = Seats) ->
     true = ets:delete_object(Table, Claim),
-    worth_a_try(Number, Seats).
+    %% Mostly it is as it was left.
+    case atomics:compare_exchange(Words, ?SEAT(Number), Word, Word + 1) of
+        ok -> ok;
+        _ -> worth_a_try(Number, Seats)
+    end.
 
 -doc "Counts that a worker was used since then.".
 -spec used(Since :: integer(), seats()) -> ok.
@@ -135,7 +140,7 @@ used(Since, {_, Words, _}) ->
 
 -doc "Takes a worker away from who has it; `false` if it was left, or taken away, before.".
 -spec withdraw(claim(), seats()) -> boolean().
-withdraw({{taken, Pid}, _, _, Number} = Claim, Seats) ->
+withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of
         true ->
             ok = unseat(Number, Pid, Seats),
@@ -146,19 +151,20 @@ withdraw({{taken, Pid}, _, _, Number} = Claim, Seats) ->
 
 -doc "Whether a worker is still had by who took it: it was not left, nor taken away.".
 -spec is_taken(claim(), seats()) -> boolean().
-is_taken({Key, _, _, _} = Claim, {Table, _, _}) ->
+is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
 -doc "What is taken, and by whom, but for one process.".
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
     #{Claim => Borrower
-      || {_, Borrower, _, _} = Claim <- ets:match_object(Table, {{taken, '_'}, '_', '_', '_'}),
+      || {_, Borrower, _, _, _} = Claim
+             <- ets:match_object(Table, {{taken, '_'}, '_', '_', '_', '_'}),
          Borrower =/= Except}.
 
 -doc "The process of the worker that was taken.".
 -spec worker(claim()) -> pid().
-worker({{taken, Pid}, _, _, _}) ->
+worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
 -doc "What nobody has is worth a try, if that was forgotten.".
