@@ -55,7 +55,7 @@ take(Words, Index, {Amount, Generation} = Wanted, Limit) ->
 -doc "Gives back a share.".
 -spec give(words(), index(), share()) -> ok.
 give(Words, Index, Share) ->
-    Word = atomics:sub_get(Words, Index, Share),
+    Word = atomics:add_get(Words, Index, -Share),
     %% It was corrected by what it still had.
     case Word < 0 orelse ?COUNT(Word) >= ?BELOW_ZERO orelse Word bsr ?BITS >= ?BELOW_ZERO of
         false -> ok;

@@ -11,13 +11,14 @@ A tenant (`flow`) is whom the bounds of one principal are for: a principal, or t
 anonymous client. A bound that is `infinity` costs nothing.
 """.
 
--export([new/1]).
--export([connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1, hand_over/2,
-         leave/1]).
+-include("erlmcp_node_guard.hrl").
+
+-export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
+         hand_over/2, leave/1]).
 -export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
 %% Every request passes here.
--compile({inline, [now/1]}).
+-compile({inline, [now/1, entered/4]}).
 
 -export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
 
@@ -140,7 +141,7 @@ waits for one, see `await/2`; other messages are counted in the rates, and hold 
 enter(#{books := Books, rates := [], principal_rates := [],
         bounds := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
     %% What it has no bounds for costs nothing. Whether it is closed is seen where a place is taken.
-    case erlmcp_node_guard:is_clear() orelse state(Gate) of
+    case ?NODE_IS_CLEAR orelse state(Gate) of
         {refuse, _} = Refused -> Refused;
         _ -> entered(Message, [], now(Books), Gate)
     end;

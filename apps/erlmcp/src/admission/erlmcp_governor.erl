@@ -62,7 +62,7 @@ Queue Length Thresholds for Shared-Memory Packet Switches", IEEE/ACM Transaction
     overload = none :: none | integer()
 }).
 -type sums() :: #{
-    started := non_neg_integer(), waited := non_neg_integer(), pressed := non_neg_integer(),
+    waits := erlmcp_gate_sums:waits(), pressed := non_neg_integer(),
     done := non_neg_integer(), worked := non_neg_integer(), reductions := non_neg_integer()
 }.
 -type late() :: #{started := float(), done := float(), worked := float(), reductions := float()}.
@@ -133,11 +133,15 @@ looked(Looks, Governor) ->
 
 sums(Gate) ->
     Sums = erlmcp_gate:sums(Gate),
-    {Started, Waited} = erlmcp_gate_sums:waits(Sums),
     {Done, Worked} = erlmcp_gate_sums:work(Sums),
     {Reductions, _} = erlang:statistics(reductions),
-    #{started => Started, waited => Waited, pressed => erlmcp_gate_sums:pressed(Sums),
+    #{waits => erlmcp_gate_sums:waits(Sums), pressed => erlmcp_gate_sums:pressed(Sums),
       done => Done, worked => Worked, reductions => Reductions}.
+
+added(#{waits := Earlier} = Before, #{waits := Later} = Sums) ->
+    {Started, Waited} = erlmcp_gate_sums:between(Earlier, Later),
+    Added = #{Key => Now - map_get(Key, Before) || Key := Now <- Sums, Key =/= waits},
+    Added#{started => Started, waited => Waited}.
 
 look_after(Milliseconds) ->
     _ = erlang:send_after(Milliseconds, self(), look),
@@ -153,7 +157,7 @@ probe(Seen) ->
 
 govern(Own, Seen, #governor{gate = Gate, concurrency = Concurrency, sums = Before} = Governor) ->
     Sums = sums(Gate),
-    Added = maps:merge_with(fun(_, Now, Then) -> Now - Then end, Sums, Before),
+    Added = added(Before, Sums),
     #{started := Started, waited := Waited, pressed := Pressed} = Added,
     Late = maps:map(fun(Key, Sum) -> ?KEPT * Sum + map_get(Key, Added) end,
                     Governor#governor.late),

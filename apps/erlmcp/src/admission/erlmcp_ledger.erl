@@ -5,7 +5,7 @@ given back by who takes the row away, so that it is given back once, by whomever
 who died are found by the gate's keeper.
 """.
 
--export([new/0, write/4, has/2, take/2, take_as/2, hand_over/3, add/3, replace/3, rows/1]).
+-export([new/0, write/4, has/2, take_as/2, hand_over/3, add/3, replace/3, rows/1]).
 
 -export_type([ledger/0, id/0, shares/0, row/0]).
 
@@ -31,12 +31,7 @@ write(Id, Held, Waits, Ledger) ->
 has(Id, Ledger) ->
     ets:member(Ledger, Id).
 
--doc "Takes a row away; whoever gets it gives back what it says.".
--spec take(id(), ledger()) -> [row()].
-take(Id, Ledger) ->
-    ets:take(Ledger, Id).
-
--doc "The same of a row as it was read, if it is still that; whether it was.".
+-doc "Takes a row away as it was read, if it is still that; whether it was.".
 -spec take_as(row(), ledger()) -> boolean().
 take_as({Id, Holder, Held, Waits}, Ledger) ->
     ets:select_delete(Ledger, [{{Id, Holder, '$1', '$2'},

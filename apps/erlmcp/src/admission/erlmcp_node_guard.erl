@@ -3,7 +3,7 @@
 Keeps a node from taking on more where it is short of something: a process looks again and again
 how much of it is used, and above a bound new work is refused until it is well under the bound
 again. One process for the node and what it looks at; who asks reads. Nearly always the node is
-short of nothing, and so that is one read for all guards (`is_clear/0`), of a persistent term.
+short of nothing, and so that is one read for all guards, of a persistent term (`?NODE_IS_CLEAR`).
 
 What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
 node's, and so in the environment of the application. They are read at each look, and may be changed
@@ -12,7 +12,9 @@ while the node runs; one that is changed to something wrong stays as it was.
 
 -behaviour(gen_server).
 
--export([start_link/1, is_clear/0, is_over/1, refusal/4]).
+-include("erlmcp_node_guard.hrl").
+
+-export([start_link/1, is_over/1, refusal/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 -export_type([bounds/0, seen/0]).
@@ -57,16 +59,11 @@ be said. What has no bound is not over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Whether the node is over no guard's bound. One read.".
--spec is_clear() -> boolean().
-is_clear() ->
-    persistent_term:get(?MODULE, true).
-
 -doc "Whether the node is over a bound of this one.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
     %% Nobody is to see it here before all do.
-    not is_clear() andalso has_found(Module).
+    not ?NODE_IS_CLEAR andalso has_found(Module).
 
 has_found(Module) ->
     case persistent_term:get(Module, none) of
@@ -176,7 +173,7 @@ under(1, Fields, #state{module = Module}) ->
 %% have told that before.
 tell() ->
     Clear = not lists:any(fun has_found/1, ?GUARDS),
-    case is_clear() of
+    case ?NODE_IS_CLEAR of
         Clear ->
             ok;
         _ ->
