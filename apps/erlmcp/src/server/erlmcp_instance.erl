@@ -14,10 +14,10 @@ messages that it has not taken yet.
 """.
 
 %% Every request of a session looks it up.
--compile({inline, [is_there/4, lasting/1, now_ms/0]}).
+-compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1, now_ms/0]}).
 
 -export([new/4, of_calls/1]).
--export([put_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
+-export([put_session/4, add_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
 -export([take_session/2, attend_session/2, session/2, missed/3]).
 -export([delete_idle/1, delete_unattended/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, idle_in/2]).
@@ -70,8 +70,8 @@ server's supervisor.
 new(Key, Limits, Mounts, TaskStore) ->
     Instance = #{
       key => Key, limits => Limits, gate => gate(Limits), mounts => Mounts,
-      sessions => ets:new(erlmcp_sessions, [public, {read_concurrency, true},
-                                            {write_concurrency, auto},
+      %% Two processes seldom read one row at a time, and locks for that make writing dear.
+      sessions => ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
                                             %% Its size is asked for whenever a session is opened.
                                             {decentralized_counters, false}]),
       subscriptions => erlmcp_subscriptions:new(),
@@ -89,6 +89,12 @@ gate(Limits) ->
 put_session(Id, Pid, Session, #{sessions := Sessions}) ->
     true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0, 0}),
     ok.
+
+-doc "The same of a new one. Gives the number of open sessions.".
+-spec add_session(session_id(), pid() | none, session(), instance()) -> pos_integer().
+add_session(Id, Pid, Session, Instance) ->
+    ok = put_session(Id, Pid, Session, Instance),
+    count_sessions(Instance).
 
 -doc "A principal's session of this id; finding it counts as using it.".
 -spec find_session(session_id(), erlmcp_auth:principal(), instance()) ->

@@ -20,6 +20,9 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
+%% Every session is opened by them.
+-compile({inline, [new_id/0, reserve/4]}).
+
 -record(state, {
     id :: binary(),
     instance :: erlmcp_instance:instance(),
@@ -56,8 +59,7 @@ new_id() ->
               erlmcp_instance:instance()) -> ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
-    ok = erlmcp_instance:put_session(Id, Pid, Session, Instance),
-    case erlmcp_instance:count_sessions(Instance) of
+    case erlmcp_instance:add_session(Id, Pid, Session, Instance) of
         Count when Count > Max ->
             ok = erlmcp_instance:delete_session(Id, Instance),
             {error, erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many open sessions",
