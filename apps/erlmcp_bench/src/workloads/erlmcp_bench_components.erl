@@ -25,6 +25,9 @@ own functions. What an operation is given back it checks, and crashes where that
   others are to be read, and what a second core is worth on the machine.
 """.
 
+%% What an operation costs is the components'.
+-compile({inline, [look_up/1, written/4, lived/2]}).
+
 -export([with/3]).
 
 -export_type([work/0]).
