@@ -14,7 +14,8 @@ messages that it has not taken yet.
 """.
 
 %% Every request of a session looks it up.
--compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1, now_ms/0]}).
+-compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1,
+                   now_ms/0]}).
 
 -export([new/4, of_calls/1]).
 -export([put_session/4, add_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
