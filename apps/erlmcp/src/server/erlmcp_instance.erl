@@ -14,12 +14,11 @@ messages that it has not taken yet.
 """.
 
 %% Every request of a session looks it up.
--compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1,
-                   now_ms/0]}).
+-compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1, now_ms/0]}).
 
 -export([new/4, of_calls/1]).
--export([put_session/4, add_session/4, find_session/3, has_session/2, update_session/3, delete_session/2]).
--export([take_session/2, attend_session/2, session/2, missed/3]).
+-export([put_session/4, add_session/4, find_session/3, has_session/2, update_session/3]).
+-export([delete_session/2, take_session/2, attend_session/2, session/2, missed/3]).
 -export([delete_idle/1, delete_unattended/2]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, idle_in/2]).
 -export([subscriptions/1]).
