@@ -8,7 +8,10 @@ handler's, and its caller treats it like a crash.
 
 -export([from/4, object/3, object/4, caching/3, missing_resource/2]).
 
--export_type([context/0]).
+%% What every result is made of.
+-compile({inline, [complete/2, object/3, object/4]}).
+
+-export_type([context/0, member/0]).
 
 -type context() :: #{
     revision := erlmcp_revision:revision(),
@@ -16,6 +19,7 @@ handler's, and its caller treats it like a crash.
     uri => binary(),
     atom() => term()
 }.
+-type member() :: {binary(), term() | {encoded, iodata()}} | {text, binary()}.
 
 -doc """
 The result of a handler, encoded, or the refusal that its answer amounts to. `Definition` is the
@@ -55,25 +59,44 @@ complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
 -doc """
 A result object with these members. Their names are the protocol's, which go as they are. For a
 stateless revision it also has `resultType` and the server's identity, given encoded, in `_meta`. A
-value may be `{encoded, Json}` already.
+value may be `{encoded, Json}` already; `{text, Text}` is the `content` that is
+`[erlmcp_content:text(Text)]`.
 """.
--spec object([{binary(), term() | {encoded, iodata()}}], erlmcp_revision:revision(),
-             ServerMeta :: iodata()) -> iodata().
+-spec object([member()], erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
 object(Members, Revision, ServerMeta) ->
     object(complete, Members, Revision, ServerMeta).
 
 -doc "The same with another `resultType`.".
--spec object(complete | task, [{binary(), term() | {encoded, iodata()}}],
-             erlmcp_revision:revision(), ServerMeta :: iodata()) -> iodata().
+-spec object(complete | task, [member()], erlmcp_revision:revision(), ServerMeta :: iodata()) ->
+    iodata().
+object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->
+    %% As most results are: in few pieces, which cost wherever they are counted or written.
+    case erlmcp_json_plain:is_plain(Text) andalso erlmcp_revision:era(Revision) of
+        stateless ->
+            [type(complete), ServerMeta, ~",\"content\":[{\"type\":\"text\",\"text\":\"", Text,
+             ~"\"}]}"];
+        session ->
+            [~"{\"content\":[{\"type\":\"text\",\"text\":\"", Text, ~"\"}]}"];
+        false ->
+            of_pieces(complete, Members, Revision, ServerMeta)
+    end;
 object(Type, Members, Revision, ServerMeta) ->
+    of_pieces(Type, Members, Revision, ServerMeta).
+
+of_pieces(Type, Members, Revision, ServerMeta) ->
     case {erlmcp_revision:era(Revision), Members} of
         {stateless, _} -> [type(Type), ServerMeta | more(Members)];
-        {session, [{Name, Value} | More]} -> [~"{\"", Name, ~"\":", value(Value) | more(More)];
+        {session, [Member | More]} -> [${, member(Member) | more(More)];
         {session, []} -> ~"{}"
     end.
 
 more([]) -> [$}];
-more([{Name, Value} | More]) -> [~",\"", Name, ~"\":", value(Value) | more(More)].
+more([Member | More]) -> [$,, member(Member) | more(More)].
+
+member({text, Text}) ->
+    [~"\"content\":[{\"type\":\"text\",\"text\":", json:encode(Text), ~"}]"];
+member({Name, Value}) ->
+    [$", Name, ~"\":", value(Value)].
 
 type(complete) -> ~"{\"resultType\":\"complete\",\"_meta\":";
 type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
@@ -98,14 +121,14 @@ missing_resource(Uri, Revision) ->
                          status => 400, data => #{~"uri" => Uri}}).
 
 tool({error, Text}, _, _) when is_binary(Text) ->
-    [{~"content", alone(Text)}, {~"isError", true}];
+    [{text, Text}, {~"isError", true}];
 tool({error, [_ | _] = Content}, _, Context) ->
     [{~"content", content(Content, Context)}, {~"isError", true}];
 tool({structured, Value}, Definition, Context) ->
     structured(Value, Definition, Context);
 tool(Text, Definition, Context) when is_binary(Text) ->
     ok = promised(none, Definition, Context),
-    [{~"content", alone(Text)}];
+    [{text, Text}];
 tool(Content, Definition, Context) when is_list(Content) ->
     ok = promised(none, Definition, Context),
     [{~"content", content(Content, Context)}];
@@ -124,15 +147,10 @@ promised(Content, Definition, #{revision := Revision}) ->
 structured(Value, Definition, #{revision := Revision} = Context) ->
     Text = iolist_to_binary(json:encode(Value)),
     ok = promised(Text, Definition, Context),
-    Content = {~"content", alone(Text)},
     case erlmcp_revision:structured(Value, Revision) of
-        true -> [Content, {~"structuredContent", Value}];
-        false -> [Content]
+        true -> [{text, Text}, {~"structuredContent", Value}];
+        false -> [{text, Text}]
     end.
-
-%% One text, the content of most results: `[erlmcp_content:text(Text)]`, encoded.
-alone(Text) ->
-    {encoded, [~"[{\"type\":\"text\",\"text\":", json:encode(Text), ~"}]"]}.
 
 content(Items, #{revision := Revision}) ->
     [item(Item, Revision) || Item <- Items].

@@ -2,14 +2,17 @@
 -moduledoc """
 JSON that is right and within limits, read quickly: what nearly all messages are. What is wrong with
 any other is not said here; `m:erlmcp_json` finds it out. Strings that are not plain ASCII, and
-numbers that are not small integers, are left to `m:json`, each by itself. Pure.
+numbers that are not small integers, are left to `m:json`, each by itself. And which texts
+are written as they are. Pure.
 """.
 
--export([decode/4]).
+-export([decode/4, is_plain/1]).
 
 %% Digits of an integer that is small, and bytes of any other number.
 -define(SMALL, 18).
 -define(NUMBER, 400).
+%% Bytes of a text that is worth reading twice, if it turns out not to be plain.
+-define(SHORT, 1_024).
 
 -define(IS_SPACE(C), C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t).
 %% Whether none of seven bytes of a string is a control character, a quote, a backslash, or of
@@ -232,3 +235,21 @@ token(Whole, At, Size) ->
 
 part({Whole, _}, At, Size) ->
     binary_part(Whole, At, Size).
+
+-doc """
+Whether a text is short, and is as a string of JSON what it is, but for the quotes around it.
+
+## Examples
+
+```erlang
+1> [erlmcp_json_plain:is_plain(Text) || Text <- [~"plain", ~"\t", ~B'"', ~"\x{e9}"]].
+[true, false, false, false]
+```
+""".
+-spec is_plain(binary()) -> boolean().
+is_plain(Text) ->
+    byte_size(Text) =< ?SHORT andalso are_plain(Text).
+
+are_plain(<<Seven:56, Rest/binary>>) when ?ARE_PLAIN(Seven) -> are_plain(Rest);
+are_plain(<<C, Rest/binary>>) when C >= $\s, C < 16#80, C =/= $", C =/= $\\ -> are_plain(Rest);
+are_plain(Rest) -> Rest =:= <<>>.

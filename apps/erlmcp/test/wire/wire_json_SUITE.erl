@@ -13,7 +13,7 @@ and one beyond, and no bytes that crash it.
 -export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1,
-         quickly_or_not/1, known_or_not/1, each_byte_of_strings/1]).
+         quickly_or_not/1, known_or_not/1, each_byte_of_strings/1, plain_texts/1, answers/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -21,11 +21,14 @@ suite() ->
 all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
-     limits_at_and_beyond, quickly_or_not, known_or_not, each_byte_of_strings].
+     limits_at_and_beyond, quickly_or_not, known_or_not, each_byte_of_strings, plain_texts,
+     answers].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
-        {module, _} -> ct_doctest:module(erlmcp_json);
+        {module, _} ->
+            _ = ct_doctest:module(erlmcp_json_plain),
+            ct_doctest:module(erlmcp_json);
         {error, _} -> {skip, "no ct_doctest before OTP 29"}
     end.
 
@@ -252,6 +255,39 @@ limits_at_and_beyond(_Config) ->
                               decode(Text, At#{members := Members - 1}))
                   end),
           1000).
+
+%% What is written as it is, is as `m:json` writes it: each byte at each place that it can have in
+%% what is looked at together. A long text is left to `m:json`.
+plain_texts(_Config) ->
+    [begin
+         Text = <<(binary:copy(~"a", Before))/binary, Byte, (binary:copy(~"z", After))/binary>>,
+         ?assertEqual(is_as_written(Text), erlmcp_json_plain:is_plain(Text), Text)
+     end || Byte <- lists:seq(0, 255), Before <- lists:seq(0, 7), After <- [0, 1, 6, 7, 8]],
+    Long = [binary:copy(~"a", Size) || Size <- [0, 1_024, 1_025]],
+    ?assertEqual([true, true, false], [erlmcp_json_plain:is_plain(Text) || Text <- Long]).
+
+is_as_written(Text) ->
+    try iolist_to_binary(json:encode(Text)) of
+        Encoded -> Encoded =:= <<$", Text/binary, $">>
+    catch
+        error:{invalid_byte, _} -> false;
+        error:unexpected_end -> false
+    end.
+
+%% The answer that has one text, short or long, plain or not, says that text under its id.
+answers(_Config) ->
+    Texts = [~"", ~"plain", ~"\"quoted\"\n", ~"\x{20ac}", binary:copy(~"a", 1_024),
+             binary:copy(~"a", 1_025)],
+    [begin
+         Context = #{revision => Revision, server_meta => Meta},
+         {ok, Result} = erlmcp_result:from(tool, Text, #{}, Context),
+         Answer = iolist_to_binary(erlmcp_message:result(Id, Result)),
+         ?assertMatch({ok, #{~"id" := Id,
+                             ~"result" := #{~"content" := [#{~"type" := ~"text",
+                                                             ~"text" := Text}]}}},
+                      decode(Answer))
+     end || Text <- Texts, Id <- [0, -7, 1 bsl 60, ~"seven", ~"\"7\""],
+            Revision <- ['2026-07-28', '2025-11-25'], Meta <- [~"{}", [~"{\"a\":", ~"1}"]]].
 
 %% A message is read by `m:erlmcp_json_plain` first, but for those of more than 65,536 bytes.
 quickly_or_not(_Config) ->
