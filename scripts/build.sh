@@ -1,5 +1,6 @@
 #!/bin/sh
-# Compiles the project, once at a time, and leaves a stamp that says when. Needs scripts/env.sh.
+# Compiles the project, once at a time, and leaves a stamp that says when; with the word `test` the
+# test suites too, for scripts/suites.sh. Needs scripts/env.sh.
 set -eu
 cd "$(dirname -- "$0")/.."
 build=${REBAR_BASE_DIR:-_build}
@@ -12,3 +13,4 @@ fi
 touch "$build/default/building"
 rebar3 compile
 mv "$build/default/building" "$build/default/built"
+[ "${1:-}" != test ] || rebar3 as test compile

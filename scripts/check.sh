@@ -16,9 +16,14 @@ types() {
     REBAR_CACHE_DIR=${ERLMCP_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/erlmcp}/rebar3 rebar3 dialyzer
 }
 
+layers() {
+    scripts/build.sh test && scripts/suites.sh "${REBAR_BASE_DIR:-_build}/test/logs" \
+        apps/erlmcp/test/layers_SUITE
+}
+
 check width scripts/width.sh
 check warnings scripts/build.sh
 check xref rebar3 xref
 check dialyzer types
-check layers rebar3 ct --suite apps/erlmcp/test/layers_SUITE
+check layers layers
 [ -z "$failed" ] || { echo "check: failed: ${failed#, }" >&2; exit 1; }

@@ -16,41 +16,47 @@ trap 'rm -rf "$said"' EXIT
 passed=0
 failed=0
 
-# The suites of these folders, and those of the instruments, run beside the others, in a build of
-# their own: they wait more than they work.
-beside='admission engine extensions http observe rounds schema server tasks wire'
+# The suites run in three nodes beside each other, since they wait more than they work: those of
+# these folders in two of them, all others in the third. Each takes about as long as the others.
+clients='client rounds sse'
+inside='admission engine extensions observe schema server tasks wire'
 
-# suites_of FOLDER...: those that stand in them, as rebar3 wants to have them.
-suites_of() {
-    find "$@" -name '*_SUITE.erl' | LC_ALL=C sort | sed 's/\.erl$//' | paste -s -d , -
+# suites_in FOLDER...: those that stand in them, and below.
+suites_in() {
+    find "$@" -name '*_SUITE.erl' | LC_ALL=C sort | sed 's/\.erl$//'
 }
 
-# What ran is read from the records that the test server writes, not from what rebar3 prints.
-suites() {
-    rm -rf "$logs" "$build/beside/test/logs"
-    folders="$(for name in $beside; do echo "apps/erlmcp/test/$name"; done) apps/erlmcp_bench/test"
-    # For bin/erlmcp, which some of them start.
-    mkdir -p "$build/beside"
-    rm -rf "$build/beside/default"
-    cp -a "$build/default" "$build/beside/"
-    here=$(find apps/*/test examples/*/test -name '*_SUITE.erl' |
-        grep -v -F "$(printf '%s/\n' $folders)" |
-        LC_ALL=C sort | sed 's/\.erl$//' | paste -s -d , -)
-    REBAR_BASE_DIR=$build/beside rebar3 ct --suite "$(suites_of $folders)" >"$said/suites" 2>&1 &
+# node NAME SUITE...: runs them; how it ends is kept.
+node() {
+    name=$1
+    shift
     status=0
-    rebar3 ct --suite "$here" || status=$?
-    wait "$!" || status=$?
-    cat "$said/suites"
-    mkdir -p "$logs" "$build/beside/test/logs"
+    scripts/suites.sh "$logs/$name" "$@" || status=$?
+    echo "$status" >"$said/suites.$name"
+}
+
+# What ran is read from the records that the test server writes, not from what is printed.
+suites() {
+    rm -rf "$logs"
+    clients=$(suites_in $(printf 'apps/erlmcp/test/%s ' $clients))
+    inside=$(suites_in $(printf 'apps/erlmcp/test/%s ' $inside) apps/erlmcp_bench/test)
+    others=$(suites_in apps/*/test examples/*/test | grep -v -x -F "$clients
+$inside")
+    node clients $clients >"$said/clients" 2>&1 &
+    node inside $inside >"$said/inside" 2>&1 &
+    node others $others
+    wait
+    cat "$said/clients" "$said/inside"
+    status=$(cat "$said"/suites.* | LC_ALL=C sort -n | tail -n 1)
     # The failure of an end_per_suite or end_per_group is in no sum.
-    counts=$(find "$logs" "$build/beside/test/logs" -name suite.log -exec cat {} + | awk '
+    counts=$(find "$logs" -name suite.log -exec cat {} + | awk '
         $1 == "=case" { name = $2 }
         $1 == "=result" && $2 ~ /^failed/ && name ~ /:end_per_(suite|group)$/ { failed++ }
         $1 == "=successful" { passed += $2 }
         $1 == "=failed" || $1 == "=user_skipped" || $1 == "=auto_skipped" { failed += $2 }
         END { print passed + 0, failed + 0 }')
     # Of a reason the first lines: a whole one has the terms of every call in it.
-    find "$logs" "$build/beside/test/logs" -name suite.log -exec cat {} + | awk '
+    find "$logs" -name suite.log -exec cat {} + | awk '
         /^=/ { left = 0 }
         $1 == "=case" { name = $2 }
         $1 == "=result" && $2 !~ /^ok/ { print name; left = 15; sub(/^=result */, "") }
@@ -88,7 +94,7 @@ add() {
     fi
 }
 
-if scripts/build.sh; then
+if scripts/build.sh test; then
     # For the one fault that wants it; where it cannot be built, that one is not run.
     if toxiproxy=$(scripts/toxiproxy.sh); then PATH=$toxiproxy:$PATH; fi
     # The peers come while the suites run. What does not come is told where it is missed.
