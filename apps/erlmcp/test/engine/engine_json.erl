@@ -1,10 +1,10 @@
 -module(engine_json).
--moduledoc "PropEr generators: JSON, MCP messages, and what nearly is one.".
+-moduledoc "PropEr generators: JSON, MCP messages, what nearly is one; and what came of it.".
 
 -include_lib("proper/include/proper.hrl").
 
 -export([json/0, object/0, text/0, id/0, message/0, mutated/1, near_miss/0, envelope/1, session/0]).
--export([catalog/0, lists/0]).
+-export([catalog/0, lists/0, outcome/1]).
 
 -doc "Any JSON value, not deep.".
 json() ->
@@ -257,3 +257,13 @@ catalog() ->
 -doc "How lists are given out.".
 lists() ->
     #{page_size => 100, list_ttl_ms => 0, keys => [<<0:256>>]}.
+
+-doc "What an effect is, in a word, or the code of the error that it answers.".
+outcome({reply, _, Bytes}) ->
+    case json:decode(iolist_to_binary(Bytes)) of
+        #{~"result" := _} -> result;
+        #{~"error" := #{~"code" := Code}} -> Code
+    end;
+outcome({call, #{kind := Kind}}) -> Kind;
+outcome(accepted) -> accepted;
+outcome(Effect) -> element(1, Effect).
