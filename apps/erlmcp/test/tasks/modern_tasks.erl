@@ -1,27 +1,17 @@
 -module(modern_tasks).
 -moduledoc "Clients of 2026-07-28 and their tasks, in the suites of its extension.".
 
--export([server/1, transport/1, client/1, client/2, undeclared/1]).
--export([call/2, call/3, waiting/1, update/3, accept/2, keys/1]).
--export([refused/2, lacks_the_extension/1, settled/1, dead/1]).
+-export([client/1, client/2, undeclared/1]).
+-export([call/2, call/3, waiting/1, update/3, keys/1]).
+-export([lacks_the_extension/1, settled/1, dead/1]).
 
 -import(erlmcp_test_http, [ended/1]).
 -import(rounds_client, [ask/3, with_capabilities/2]).
--import(tasks_client, [id/1, running/0]).
+-import(tasks_client, [server/1, transport/1, refused/2, id/1, running/0]).
 
 -define(REVISION, ~"2026-07-28").
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(UNDECLARED, -32021).
-
--doc "The server of a case.".
--spec server([tuple()]) -> erlmcp_test_http:server().
-server(Config) ->
-    proplists:get_value(server, Config).
-
--doc "The transport of a case.".
--spec transport([tuple()]) -> http | tcp.
-transport(Config) ->
-    proplists:get_value(transport, Config).
 
 -doc "A client that has the extension.".
 -spec client([tuple()]) -> term().
@@ -60,22 +50,10 @@ waiting(Client) ->
 update(Client, Id, Responses) ->
     ask(Client, ~"tasks/update", #{taskId => Id, inputResponses => Responses}).
 
--doc "An answer.".
--spec accept(atom(), term()) -> map().
-accept(Field, Value) ->
-    #{action => accept, content => #{Field => Value}}.
-
 -doc "The keys of requests by what they ask.".
 -spec keys(map()) -> map().
 keys(Requests) ->
     #{Message => Key || Key := #{~"params" := #{~"message" := Message}} <- Requests}.
-
--doc "The data of a refusal with this code.".
--spec refused(integer(), map()) -> map().
-refused(Code, #{~"error" := #{~"code" := Code} = Error}) ->
-    maps:get(~"data", Error, #{});
-refused(Code, Answer) ->
-    error({not_refused, Code, Answer}).
 
 -doc "The refusal of who has not the extension.".
 -spec lacks_the_extension(map()) -> ok.

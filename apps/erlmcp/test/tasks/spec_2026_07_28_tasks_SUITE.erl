@@ -19,17 +19,17 @@ specification. Input is in `m:spec_2026_07_28_tasks_input_SUITE`; who is told, a
          handler_decides/1, progress_is_the_status_message/1, mounted_tools_are_tasks/1,
          mounted_tools_go_on_as_mounted/1]).
 
--import(modern_tasks, [server/1, client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
-                       refused/2, lacks_the_extension/1, settled/1, dead/1]).
+-import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1,
+                       lacks_the_extension/1, settled/1, dead/1]).
 -import(rounds_client, [ask/3]).
--import(tasks_client, [running/0, finish/2, get/2, id/1, until/3]).
+-import(tasks_client, [server/1, refused/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(INVALID, -32602).
 
 %% Cases of what TCP does not have.
 -define(OF_HTTP, [name_header_is_the_task]).
--include("modern_tasks.hrl").
+-include("tasks_on_each_transport.hrl").
 
 %% "servers advertise the extension in `capabilities.extensions`", and not in `tasks`.
 extension_is_advertised_with_tools(Config) ->

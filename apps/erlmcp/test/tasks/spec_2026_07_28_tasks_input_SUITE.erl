@@ -10,17 +10,16 @@ the extension `io.modelcontextprotocol/tasks`.
          keys_are_used_once/1, input_in_time_or_failed/1, undeclared_input_is_failed/1,
          rounds_come_before_the_task/1, undeclared_clients_go_on_in_the_call/1]).
 
--import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3, accept/2,
-                       keys/1]).
+-import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, update/3, keys/1]).
 -import(rounds_client, [with_capabilities/2]).
--import(tasks_client, [running/0, finish/2, get/2, id/1, until/3]).
+-import(tasks_client, [accept/2, running/0, finish/2, get/2, id/1, until/3]).
 
 -define(EXTENSION, ~"io.modelcontextprotocol/tasks").
 -define(UNDECLARED, -32021).
 
 %% Cases of what TCP does not have.
 -define(OF_HTTP, []).
--include("modern_tasks.hrl").
+-include("tasks_on_each_transport.hrl").
 
 %% "The `inputRequests` field MUST contain all outstanding requests from the server to the client
 %% that need to be fulfilled before the task can proceed."

@@ -10,17 +10,17 @@ Quotes are of the specification of the extension `io.modelcontextprotocol/tasks`
          listening_needs_the_extension/1, listening_is_bounded/1, listening_is_by_task/1,
          tasks_are_their_principals/1, principals_are_bounded/1]).
 
--import(modern_tasks, [transport/1, client/1, client/2, undeclared/1, call/2, waiting/1, update/3,
-                       accept/2, refused/2, lacks_the_extension/1, settled/1]).
+-import(modern_tasks, [client/1, client/2, undeclared/1, call/2, waiting/1, update/3,
+                       lacks_the_extension/1, settled/1]).
 -import(rounds_client, [ask/3, listen/4, told/1]).
--import(tasks_client, [finish/2, get/2, id/1, until/3]).
+-import(tasks_client, [transport/1, accept/2, refused/2, finish/2, get/2, id/1, until/3]).
 
 -define(REVISION, ~"2026-07-28").
 -define(INVALID, -32602).
 
 %% Cases of what TCP does not have.
 -define(OF_HTTP, []).
--include("modern_tasks.hrl").
+-include("tasks_on_each_transport.hrl").
 
 tasks_are_bounded(Config) ->
     Server = tasks_client:start(#{tasks => 3}),

@@ -4,7 +4,7 @@ What the suites of tasks share: a server with a tool for each thing that a task 
 tasks. The clients are those of `m:rounds_client`.
 """.
 
--export([start/1, start/2, definitions/1, open/4]).
+-export([start/1, start/2, definitions/1, open/4, server/1, transport/1, accept/2, refused/2]).
 -export([ask/3, next/1, running/0, finish/2, get/2, id/1, until/3, counts/1, gone/2, keeper/2,
          waited_for/3, sweep/1]).
 
@@ -20,6 +20,28 @@ start(Limits) ->
 -spec start(map(), list()) -> erlmcp_test_http:server().
 start(Limits, Listeners) ->
     erlmcp_test_http:start((definitions(self()))#{limits => Limits, listen => Listeners}).
+
+-doc "The server of a case.".
+-spec server([tuple()]) -> erlmcp_test_http:server().
+server(Config) ->
+    proplists:get_value(server, Config).
+
+-doc "The transport of a case.".
+-spec transport([tuple()]) -> http | tcp.
+transport(Config) ->
+    proplists:get_value(transport, Config).
+
+-doc "An answer.".
+-spec accept(atom(), term()) -> map().
+accept(Field, Value) ->
+    #{action => accept, content => #{Field => Value}}.
+
+-doc "The data of a refusal with this code.".
+-spec refused(integer(), map()) -> map().
+refused(Code, #{~"error" := #{~"code" := Code} = Error}) ->
+    maps:get(~"data", Error, #{});
+refused(Code, Answer) ->
+    error({not_refused, Code, Answer}).
 
 -doc """
 The tools. Those that wait tell `Test` that they run (`running/0`) and return what they are told

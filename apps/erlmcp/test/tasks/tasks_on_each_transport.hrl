@@ -1,5 +1,5 @@
-%% A suite of the extension whose every case is run over HTTP and TCP, at a server of its own
-%% (`m:modern_tasks`).
+%% A suite of tasks whose every case is run over HTTP and TCP, but for those of `?OF_HTTP`, at a
+%% server of its own (`m:tasks_client`).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -26,4 +26,4 @@ init_per_testcase(_, Config) ->
     [{server, tasks_client:start(#{})} | Config].
 
 end_per_testcase(_, Config) ->
-    rounds_client:stop(modern_tasks:server(Config)).
+    rounds_client:stop(tasks_client:server(Config)).
