@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs test suites in one node, as they were compiled by `scripts/build.sh test`. (`rebar3 ct --suite`
-# does both, but compiles anew whenever the list of suites is another one.) Needs scripts/env.sh.
+# Runs test suites in one node, as `scripts/build.sh test` compiled them. (`rebar3 ct --suite` does
+# both, but compiles anew whenever the list of suites is another one.) Needs scripts/env.sh.
 #
 #   scripts/suites.sh LOGS SUITE...     SUITE: apps/APP/test/.../NAME_SUITE
 #
