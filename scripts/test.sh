@@ -18,8 +18,8 @@ failed=0
 
 # The suites run in three nodes beside each other, since they wait more than they work: those of
 # these folders in two of them, all others in the third. Each takes about as long as the others.
-clients='client rounds sse'
-inside='admission engine extensions observe schema server tasks wire'
+clients='client rounds sse tasks'
+inside='admission engine extensions observe schema server wire'
 
 # suites_in FOLDER...: those that stand in them, and below.
 suites_in() {
