@@ -17,7 +17,8 @@
 #
 # All answer in JSON. Ours is `erlmcp serve` as it is, with an echo that says it is quick. Answers
 # are looked at before a server is measured, and their status and size are checked while it is.
-# Connections are in use for a second before what they do counts. CPU time is what the system says
+# Connections are in use for a second before what they do counts, but for the percentiles of wrk;
+# where these are to be of many connections h2load asks instead. CPU time is what the system says
 # of the server's processes.
 #
 # The results are in bench/results/peers, and a table of them is printed. Those of three rounds or

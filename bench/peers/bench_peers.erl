@@ -20,6 +20,9 @@ workloads() ->
        servers => [nginx, go | ?SDKS]},
      #{id => peers_echo_1000, how => wrk, connections => 1_000, request => {echo, 5},
        servers => [nginx | ?SDKS]},
+     %% wrk's percentiles have the start of its connections in them.
+     #{id => peers_echo_1000_warm, how => h2load, connections => 1_000, streams => 1,
+       request => {echo, 5}, servers => [nginx | ?SDKS]},
      #{id => peers_session_64, how => wrk, connections => 64, request => {echo, 5},
        era => session, servers => ?SESSIONS},
      #{id => peers_list_64, how => wrk, connections => 64, request => list,

@@ -1,8 +1,9 @@
 -module(bench_peers_tools).
 -moduledoc """
-The generators of load, and what they say: wrk for HTTP/1.1, h2load for HTTP/2, `lines` for stdio
-and TCP, and `erlmcp load` where requests are to be due at times. The processor time of a server is
-what the system says of its process and of those below it, between the same times.
+The generators of load, and what they say: wrk for HTTP/1.1, h2load for HTTP/2, and where a
+percentile is to be of connections that have been in use, `lines` for stdio and TCP, and
+`erlmcp load` where requests are to be due at times. The processor time of a server is what the
+system says of its process and of those below it, between the same times.
 """.
 
 -export([wrk/4, h2load/4, lines/4, quick/4]).
@@ -83,8 +84,8 @@ description(Url, Request, Era, Sessions, From) ->
                                 [[$', Session, ~"', "] || Session <- Sessions], ~"} }\n"]),
     File.
 
-h2load(#{connections := Connections, streams := Streams, request := Request}, {Name, Url, Pid},
-       WarmUp, Seconds) ->
+h2load(#{connections := Connections, streams := Streams, request := Request} = Workload,
+       {Name, Url, Pid}, WarmUp, Seconds) ->
     To = url(Name, Url, Request),
     _ = verified(Name, To, Request, stateless, []),
     Processes = processes(Pid),
@@ -98,9 +99,10 @@ h2load(#{connections := Connections, streams := Streams, request := Request}, {N
                           integer_to_list(ceil(Seconds)), "-d", File,
                           "-H", "Content-Type: application/json",
                           "-H", "Accept: application/json, text/event-stream", To
-                          | lists:append([["-H", binary_to_list(<<Header/binary, ": ",
-                                                                  Value/binary>>)]
-                                          || Header := Value <- Headers])], []),
+                          | ["--h1" || maps:get(transport, Workload, http1) =:= http1]
+                            ++ lists:append([["-H", binary_to_list(<<Header/binary, ": ",
+                                                                    Value/binary>>)]
+                                            || Header := Value <- Headers])], []),
     Before = spent(Processes, From),
     _ = line(Port, "finished in "),
     After = spent(Processes),

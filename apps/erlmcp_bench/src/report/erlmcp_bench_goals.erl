@@ -45,7 +45,7 @@ beside_servers() ->
      server(Echo, ~"peers_echo_64", ?RATE, {at_least, 1}, ~"rmcp_mimalloc"),
      server(Echo, ~"peers_echo_64", ?RATE, {at_least, 0.4}, ~"nginx"),
      server(Many, ~"peers_echo_1000", ?RATE, {at_least, 1.8}, ~"rmcp"),
-     server(Many, ~"peers_echo_1000", ?P99, {at_most, 0.2}, ~"rmcp"),
+     server(Many, ~"peers_echo_1000_warm", ?P99, {at_most, 0.2}, ~"rmcp"),
      server(Sessions, ~"peers_session_64", ?RATE, {at_least, 1.5}, ~"rmcp"),
      server(Sessions, ~"peers_session_64", ?RATE, {at_least, 1}, ~"rmcp_sessionless"),
      server(List, ~"peers_list_64", ?RATE, {at_least, 2}, ~"rmcp"),
