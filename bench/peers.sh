@@ -14,6 +14,8 @@
 #   typescript            Node's cluster with a process a core (sessions: one process)
 #   python                uvicorn with uvloop and httptools, a worker a core (sessions: one worker)
 #   nginx                 `return 200` with the bytes that ours answers: the machine's ceiling
+#   bare                  the same from a process for each socket, which does nothing else
+#                         (bench/peers/bench_peers_bare.erl): the runtime's ceiling
 #
 # All answer in JSON. Ours is `erlmcp serve` as it is, with an echo that says it is quick. Answers
 # are looked at before a server is measured, and their status and size are checked while it is.
@@ -26,14 +28,14 @@
 # nothing may be committed or changed meanwhile.
 #
 #   ERLMCP_BENCH     the workloads of bench/peers/bench_peers.erl to measure (default: all)
-#   ERLMCP_SERVERS   the servers to measure (default: erlmcp rmcp go typescript python nginx)
+#   ERLMCP_SERVERS   the servers to measure (default: erlmcp rmcp go typescript python nginx bare)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 seconds=${1:-4}
 rounds=${2:-3}
 export PEERS_COMMAND="bench/peers.sh $seconds $rounds"
 [[ $seconds == *.* ]] || seconds=$seconds.0
-servers=${ERLMCP_SERVERS:-erlmcp rmcp go typescript python nginx}
+servers=${ERLMCP_SERVERS:-erlmcp rmcp go typescript python nginx bare}
 
 . scripts/env.sh
 scripts/build.sh >&2
@@ -156,6 +158,16 @@ start_nginx() {
     "$tools/usr/sbin/nginx" -c "$WORK/nginx.conf" -p "$WORK" 2>"$WORK/nginx.log" & runs
     await "$port" nginx
     at nginx "http://127.0.0.1:$port/"
+}
+start_bare() {
+    local port
+    port=$(free_port)
+    "${node[@]}" -run bench_peers_bare serve \
+        "$(sed -n 's/^{erlmcp, "\([^"]*\)".*/\1/p' "$WORK/servers")" "$port" \
+        >"$WORK/bare.log" 2>&1 &
+    runs
+    await "$port" bare
+    at bare "http://127.0.0.1:$port/"
 }
 
 results=bench/results/peers

@@ -17,16 +17,16 @@ Measures erlmcp and the servers of other SDKs: the same requests, from the same 
 %% What is measured, how, and of which servers: those of their own name, or of another one.
 workloads() ->
     [#{id => peers_echo_64, how => wrk, connections => 64, request => {echo, 5},
-       servers => [nginx, go | ?SDKS]},
+       servers => [nginx, bare, go | ?SDKS]},
      #{id => peers_echo_1000, how => wrk, connections => 1_000, request => {echo, 5},
-       servers => [nginx | ?SDKS]},
+       servers => [nginx, bare | ?SDKS]},
      %% wrk's percentiles have the start of its connections in them.
      #{id => peers_echo_1000_warm, how => h2load, connections => 1_000, streams => 1,
-       request => {echo, 5}, servers => [nginx | ?SDKS]},
+       request => {echo, 5}, servers => [nginx, bare | ?SDKS]},
      #{id => peers_session_64, how => wrk, connections => 64, request => {echo, 5},
        era => session, servers => ?SESSIONS},
      #{id => peers_list_64, how => wrk, connections => 64, request => list,
-       servers => [nginx | ?SDKS]},
+       servers => [nginx, bare | ?SDKS]},
      #{id => peers_echo_1kib_64, how => wrk, connections => 64, request => {echo, 1_024},
        servers => [nginx | ?SDKS]},
      #{id => peers_sleep_1000, how => wrk, connections => 1_000, request => {sleep, 5},
@@ -61,7 +61,7 @@ measure([File, Folder, Lasting, Only]) ->
     Servers = #{element(1, Term) => Term || Term <- Terms},
     Wanted = string:lexemes(Only, " "),
     _ = [warmed(Server, Seconds) || {Name, _, _} = Server <- Terms,
-                                    Name =/= nginx, Name =/= erlmcp_tls],
+                                    Name =/= nginx, Name =/= bare, Name =/= erlmcp_tls],
     Outcomes = [measured(Workload, Name, Server, Folder, Seconds, 2)
                 || #{id := Id, servers := Named} = Workload <- workloads(),
                    Wanted =:= [] orelse lists:member(atom_to_list(Id), Wanted),

@@ -3,7 +3,7 @@
 One request by HTTP/1.1, and its answer with the number of its bytes; what a right answer is.
 """.
 
--export([request/2, verified/3, sessions/2, close/2, nginx/1]).
+-export([request/2, verified/3, sessions/2, close/2, answers/1, nginx/1]).
 
 -export_type([request/0, era/0]).
 
@@ -52,12 +52,12 @@ text(Bytes) -> binary:copy(~"x", Bytes).
 -spec verified(Url :: string(), request(), {era(), Session :: binary() | none}) -> pos_integer().
 verified(Url, Request, {Era, Session}) ->
     {Headers, Body} = request(Request, Era),
-    {200, _, Answer, Bytes} = exchange(Url, with_session(Headers, Session), Body),
+    {200, _, Answer, All} = exchange(Url, with_session(Headers, Session), Body),
     #{~"jsonrpc" := ~"2.0", ~"id" := ?ID, ~"result" := Result} = message_of(Answer),
     Complete = maps:get(~"resultType", Result, none),
     true = Era =:= session orelse Complete =:= ~"complete",
     ok = right(Request, Result),
-    Bytes.
+    byte_size(All).
 
 right({echo, Bytes}, Result) -> said(text(Bytes), Result);
 right({sleep, _}, Result) -> said(~"done", Result);
@@ -142,7 +142,7 @@ received(Module, Socket, Before) ->
         Headers = #{string:lowercase(Name) => string:trim(Value)
                     || Line <- Lines, [Name, Value] <- [binary:split(Line, ~":")]},
         {ok, Body} ?= body(Headers, Rest),
-        {binary_to_integer(Status), Headers, Body, byte_size(Received)}
+        {binary_to_integer(Status), Headers, Body, Received}
     else
         _ -> received(Module, Socket, Received)
     end.
@@ -171,15 +171,20 @@ chunks(Rest, Before) ->
     end.
 
 -doc """
-The configuration of an nginx that says what the server of a URL does, on a port of its own: to
-`/N`, where N is the number of bytes that are echoed, and to `/list`.
+What the server of a URL answers, for those that only say so: as a whole and its body, by where it is
+asked for. That is `N`, the number of bytes that are echoed, and `list`.
 """.
+-spec answers(Url :: string()) -> [{Path :: binary(), All :: binary(), Answer :: binary()}].
+answers(Url) ->
+    [{Path, All, Answer}
+     || {Path, Request} <- [{~"5", {echo, 5}}, {~"1024", {echo, 1_024}}, {~"list", list}],
+        {Headers, Body} <- [request(Request, stateless)],
+        {200, _, Answer, All} <- [exchange(Url, Headers, Body)]].
+
+-doc "The configuration of an nginx that says what the server of a URL does, on a port of its own.".
 -spec nginx([string()]) -> ok.
 nginx([Url, Port, Folder]) ->
-    Answers = [{Path, Answer}
-               || {Path, Request} <- [{"5", {echo, 5}}, {"1024", {echo, 1_024}}, {"list", list}],
-                  {Headers, Body} <- [request(Request, stateless)],
-                  {200, _, Answer, _} <- [exchange(Url, Headers, Body)]],
+    Answers = [{Path, Answer} || {Path, _, Answer} <- answers(Url)],
     nomatch = binary:match(iolist_to_binary([Answer || {_, Answer} <- Answers]), [~"'", ~"$"]),
     Temporary = [[Of, ~"_temp_path ", Folder, ~";\n"]
                  || Of <- [~"client_body", ~"proxy", ~"fastcgi", ~"uwsgi", ~"scgi"]],

@@ -50,9 +50,11 @@ wrk(#{connections := Connections, request := Request} = Workload, {Name, Url, Pi
 refused(0, _) -> #{};
 refused(Refused, All) -> #{refused_percent => 100 * Refused / All}.
 
-%% An nginx says one thing at each path.
-url(nginx, Url, {echo, Bytes}) -> Url ++ integer_to_list(Bytes);
-url(nginx, Url, list) -> Url ++ "list";
+%% Those that only say what ours would do so by the path.
+url(Fixed, Url, {echo, Bytes}) when Fixed =:= nginx; Fixed =:= bare ->
+    Url ++ integer_to_list(Bytes);
+url(Fixed, Url, list) when Fixed =:= nginx; Fixed =:= bare ->
+    Url ++ "list";
 url(_, Url, _) -> Url.
 
 verified(Name, Url, Request, Era, Sessions) ->

@@ -44,7 +44,9 @@ servers() ->
      {~"python", <<"the Python SDK 2.3.0: its low-level server, JSON answers, uvicorn with uvloop "
                    "and httptools, a worker a core (one for sessions and stdio)">>},
      {~"nginx", <<"nginx, which says `return 200` with the bytes that ours answers: what the "
-                  "machine and the generator are good for">>}].
+                  "machine and the generator are good for">>},
+     {~"bare", <<"a process of the runtime for each socket, which says the same and does nothing "
+                 "else: what the runtime is good for">>}].
 
 -doc "Whether a workload stands in this section, and needs not be shown elsewhere.".
 -spec is_of_peers(#{binary() => term()}) -> boolean().
