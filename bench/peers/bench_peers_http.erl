@@ -181,7 +181,7 @@ answers(Url) ->
         {Headers, Body} <- [request(Request, stateless)],
         {200, _, Answer, All} <- [exchange(Url, Headers, Body)]].
 
--doc "The configuration of an nginx that says what the server of a URL does, on a port of its own.".
+-doc "The configuration of an nginx on a port of its own that says what the server of a URL does.".
 -spec nginx([string()]) -> ok.
 nginx([Url, Port, Folder]) ->
     Answers = [{Path, Answer} || {Path, _, Answer} <- answers(Url)],
