@@ -171,8 +171,8 @@ chunks(Rest, Before) ->
     end.
 
 -doc """
-What the server of a URL answers, for those that only say so: as a whole and its body, by where it is
-asked for. That is `N`, the number of bytes that are echoed, and `list`.
+What the server of a URL answers, for those that only say so: as a whole and its body, by where it
+is asked for. That is `N`, the number of bytes that are echoed, and `list`.
 """.
 -spec answers(Url :: string()) -> [{Path :: binary(), All :: binary(), Answer :: binary()}].
 answers(Url) ->
