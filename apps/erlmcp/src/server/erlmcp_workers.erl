@@ -110,9 +110,10 @@ init({Name, #{size := Size, start := Start} = Options, Instance}) ->
     Pool = #{name => Name, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
              %% the seats of the workers that start, or stop to start anew, and of the others;
-             %% those that wait, oldest first; what was given to one that waited, which the process
-             %% has taken itself; what others have taken, as far as it is watched
-             starting => #{}, ready => #{}, waiting => queue:new(), lent => #{}, watched => #{},
+             %% those that wait, oldest first, and how many; what was given to one that waited,
+             %% which the process has taken itself; what others have taken, as far as it is watched
+             starting => #{}, ready => #{}, waiting => queue:new(), length => 0, lent => #{},
+             watched => #{},
              %% milliseconds until a worker is started again
              pause => ?PAUSE},
     look_later(),
@@ -129,10 +130,10 @@ begun(Number, #{start := Start, stop := Stop, starting := Starting} = Pool) ->
 
 -doc false.
 handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
-    #{waiting := Waiting, seats := Seats} = Pool,
+    #{waiting := Waiting, length := Length, seats := Seats} = Pool,
     maybe
         %% It may be free since the call looked.
-        true ?= queue:is_empty(Waiting),
+        0 ?= Length,
         {ok, Claim, Worker} ?= erlmcp_worker_seats:take(Borrower, Seats),
         {reply, {{taken, Claim}, Worker}, Pool}
     else
@@ -140,15 +141,14 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
             case waits(Deadline, Pool) of
                 ok ->
                     Monitor = monitor(process, Borrower),
-                    {noreply, wait(queue:in({Monitor, From}, Waiting), Pool)};
+                    {noreply, wait(queue:in({Monitor, From}, Waiting), Length + 1, Pool)};
                 {error, _} = Error ->
                     {reply, Error, Pool}
             end
     end.
 
 %% Whether a call may wait.
-waits(Deadline, #{waiting := Waiting, queue := Max, size := Size, seats := Seats} = Pool) ->
-    Length = queue:len(Waiting),
+waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} = Pool) ->
     Milliseconds = ceil(erlmcp_worker_seats:used_ms(Seats) * (Length + 1) / Size),
     case {is_dead(Pool), Deadline - now_ms()} of
         {true, _} ->
@@ -173,23 +173,23 @@ unavailable() ->
     erlmcp_refusal:new(dependency_unavailable, ~"what this call needs is not there now",
                        #{retry_after_ms => 1000}).
 
-wait(Waiting, Pool) ->
-    Next = waiting(Waiting, Pool),
-    case queue:len(Waiting) of
+wait(Waiting, Length, Pool) ->
+    Next = waiting(Waiting, Length, Pool),
+    case Length of
         %% What is left from now on is told; what was left before is free. Who has the others is
         %% watched.
         1 -> lend(look(Next));
         _ -> Next
     end.
 
-waiting(Waiting, #{seats := Seats} = Pool) ->
-    ok = erlmcp_worker_seats:await(queue:len(Waiting), Seats),
-    Pool#{waiting := Waiting}.
+waiting(Waiting, Length, #{seats := Seats} = Pool) ->
+    ok = erlmcp_worker_seats:await(Length, Seats),
+    Pool#{waiting := Waiting, length := Length}.
 
 %% Gives those that wait what is free.
-lend(#{waiting := Waiting, seats := Seats} = Pool) ->
+lend(#{length := Length, seats := Seats} = Pool) ->
     maybe
-        false ?= queue:is_empty(Waiting),
+        true ?= Length > 0,
         {ok, Claim, Worker} ?= erlmcp_worker_seats:take(self(), Seats),
         lend(give(Claim, Worker, Pool))
     else
@@ -197,12 +197,12 @@ lend(#{waiting := Waiting, seats := Seats} = Pool) ->
     end.
 
 %% What the process has taken, to who waits: from hand to hand as long as somebody does.
-give(Claim, Worker, #{waiting := Waiting, seats := Seats, lent := Lent} = Pool) ->
+give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent := Lent} = Pool) ->
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->
             gen_server:reply(From, {{lent, Monitor}, Worker}),
             Loan = {Claim, Worker, erlmcp_worker_seats:now_us()},
-            waiting(Rest, Pool#{lent := Lent#{Monitor => Loan}});
+            waiting(Rest, Length - 1, Pool#{lent := Lent#{Monitor => Loan}});
         {empty, _} ->
             ok = erlmcp_worker_seats:leave(Claim, Seats),
             Pool
@@ -278,7 +278,8 @@ handle_info({'DOWN', Monitor, process, _, Reason}, Pool) ->
         [Claim] ->
             {noreply, dead(Claim, Reason, Pool#{watched := maps:remove(Claim, Watched)})};
         [] ->
-            {noreply, waiting(queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting), Pool)}
+            Left = queue:filter(fun({One, _}) -> One =/= Monitor end, Waiting),
+            {noreply, waiting(Left, queue:len(Left), Pool)}
     end;
 handle_info({'EXIT', Pid, Reason}, Pool) ->
     #{starting := Starting, ready := Ready, lent := Lent, seats := Seats} = Pool,
@@ -330,7 +331,7 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
                 true = demonitor(Monitor, [flush]),
                 gen_server:reply(From, {error, unavailable()})
             end, queue:to_list(Waiting)),
-            waiting(queue:new(), Pool);
+            waiting(queue:new(), 0, Pool);
         false ->
             Pool
     end.
