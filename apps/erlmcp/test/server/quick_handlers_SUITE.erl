@@ -15,8 +15,7 @@ and in both eras. A handler says in which process it runs: its connection's, or 
          http2_runs_one_call_in_its_process/1, http2_has_processes_for_many/1]).
 -export([too_much_work_is_not_quick/1, what_hangs_ends_with_its_connection/1,
          a_drain_does_not_end_connections/1, on_stdio_what_hangs_ends_the_node/1,
-         late_is_not_ended_once_it_is_over/1,
-         late_is_not_ended_without_a_processor/1, wrong_definitions_are_refused/1]).
+         wrong_definitions_are_refused/1]).
 -export([stdio/0]).
 
 -import(erlmcp_test_http, [start/1, send/4, response/1, message/3,
@@ -41,7 +40,6 @@ all() ->
 groups() ->
     [{waiting, [parallel],
       [what_hangs_ends_with_its_connection, on_stdio_what_hangs_ends_the_node,
-       late_is_not_ended_once_it_is_over, late_is_not_ended_without_a_processor,
        a_short_deadline_needs_a_process]}].
 
 init_per_suite(Config) ->
@@ -505,7 +503,7 @@ on_stdio_what_hangs_ends_the_node(Config) ->
     end,
     true = Where() =:= Where(),
     true = Ask(~"hang"),
-    receive {Port, {exit_status, 1}} -> ok end,
+    receive {Port, {exit_status, 1}} -> ok after ?PATIENCE -> error(not_ended) end,
     {ok, Bytes} = file:read_file(Told),
     %% Nothing of a client that does not read; the last event may come too late.
     [~"not_quick" | Last] = binary:split(string:trim(Bytes), ~"\n", [global]),
@@ -525,83 +523,6 @@ stdio() ->
         receive after infinity -> ok end
     end),
     ok.
-
-%% One whose time is over says that it is done, and goes on; the next one that does not say so shows
-%% that it would have been ended meanwhile.
-late_is_not_ended_once_it_is_over(_) ->
-    {Done, Monitor} = done(),
-    {Late, LateMonitor} = spawn_monitor(fun() ->
-        Watched = a_definition(),
-        ok = calls(erlang:monotonic_time(millisecond) + 20, Watched),
-        _ = watched(Watched),
-        receive after infinity -> ok end
-    end),
-    receive {'DOWN', LateMonitor, process, Late, killed} -> ok end,
-    true = erlmcp_quick_watch:has_ended(Late),
-    false = erlmcp_quick_watch:has_ended(Done),
-    receive {'DOWN', Monitor, process, Done, _} -> error(ended) after 0 -> ok end,
-    true = exit(Done, kill).
-
-%% What had no processor since its time was over is not ended for that, as one is that hangs and is
-%% late after it. A process that is suspended is one of those.
-late_is_not_ended_without_a_processor(_) ->
-    {Waits, Monitor} = spawn_monitor(fun() -> receive after infinity -> ok end end),
-    true = erlang:suspend_process(Waits),
-    Now = erlang:monotonic_time(millisecond),
-    Words = atomics:new(2, []),
-    ok = atomics:put(Words, 1, Now),
-    _ = erlang:start_timer(Now, erlmcp_quick_watch, {Waits, Words, a_definition()}, [{abs, true}]),
-    [begin
-         {Hangs, Other} = spawn_monitor(fun() ->
-             _ = watched(a_definition()),
-             receive after infinity -> ok end
-         end),
-         receive {'DOWN', Other, process, Hangs, killed} -> ok end
-     end || _ <- [1, 2]],
-    receive {'DOWN', Monitor, process, Waits, _} -> error(ended) after 0 -> ok end,
-    true = exit(Waits, kill).
-
-%% It may have been too slow to say so.
-done() ->
-    Self = self(),
-    {Pid, Monitor} = spawn_monitor(fun() ->
-        {Mark, _} = Watched = a_definition(),
-        Until = atomics:get(Mark, 1),
-        InCall = watched(Watched),
-        ok = paused(Mark, Until),
-        ok = erlmcp_quick_watch:over(InCall),
-        Self ! {done, self()},
-        receive after infinity -> ok end
-    end),
-    receive
-        {done, Pid} -> {Pid, Monitor};
-        {'DOWN', Monitor, process, Pid, killed} -> done()
-    end.
-
-a_definition() ->
-    {erlmcp_quick:mark(), {make_ref(), ~"tools/call", ~"late"}}.
-
-watched(Watched) ->
-    erlmcp_quick_watch:watch(erlang:monotonic_time(millisecond) + 1, Watched).
-
-%% One after the other until then: who looks finds calls that may last longer, and none.
-calls(Until, Watched) ->
-    ok = erlmcp_quick_watch:over(watched(Watched)),
-    _ = erlang:yield(),
-    case erlang:monotonic_time(millisecond) < Until of
-        true -> calls(Until, Watched);
-        false -> ok
-    end.
-
-%% Its definition is quick no more: it was seen late.
-paused(Mark, Until) ->
-    case atomics:get(Mark, 1) of
-        Until ->
-            _ = erlang:yield(),
-            paused(Mark, Until);
-        _ ->
-            ok
-    end.
 
 wrong_definitions_are_refused(_) ->
     Expected = ~"a definition without workers, breaker, cache and task",
