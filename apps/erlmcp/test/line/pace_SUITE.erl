@@ -3,14 +3,25 @@
 
 -include_lib("proper/include/proper.hrl").
 
--export([suite/0, all/0]).
--export([who_comes_back_soon_is_waited_for/1, who_is_long_away_is_not/1, it_is_never_long/1]).
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
+-export([who_comes_back_soon_is_waited_for/1, who_is_long_away_is_not/1, it_is_never_long/1,
+         connections_of_http_learn_it/1, connections_of_lines_learn_it/1]).
 
 suite() ->
-    [{timetrap, {minutes, 1}}].
+    [{timetrap, {minutes, 3}}].
 
 all() ->
-    [who_comes_back_soon_is_waited_for, who_is_long_away_is_not, it_is_never_long].
+    [who_comes_back_soon_is_waited_for, who_is_long_away_is_not, it_is_never_long,
+     {group, connections}].
+
+groups() ->
+    [{connections, [parallel], [connections_of_http_learn_it, connections_of_lines_learn_it]}].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
 
 who_comes_back_soon_is_waited_for(_) ->
     First = erlmcp_pace:first_ms(),
@@ -30,3 +41,55 @@ it_is_never_long(_) ->
                                erlmcp_pace:first_ms(), Pauses),
             Last >= erlmcp_pace:first_ms() andalso Last =< 9_000
         end), 100).
+
+connections_of_http_learn_it(_) ->
+    Server = serve(),
+    Socket = erlmcp_test_http:connect(Server),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"who"}, #{}),
+    learns(fun() ->
+        ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+        #{messages := [Answer]} = erlmcp_test_http:response(Socket),
+        Answer
+    end),
+    stop(Server, Socket).
+
+connections_of_lines_learn_it(_) ->
+    #{pid := Pid} = Server = serve(),
+    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
+    learns(fun() -> two_eras:call(Client, ~"who", #{}) end),
+    stop(Server, Socket).
+
+%% A quick call is answered by the process of its connection.
+serve() ->
+    Who = fun(_, _) -> list_to_binary(pid_to_list(self())) end,
+    erlmcp_test_http:start(#{tools => [#{name => ~"who", quick => true, handler => Who}],
+                             listen => [{http, #{}}, {tcp, #{}}]}).
+
+stop(Server, Socket) ->
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+learns(Ask) ->
+    Connection = answers(Ask),
+    hibernated(Connection),
+    learns(Ask, Connection, 10).
+
+%% Who comes back just when it hibernates is waited for half as long again from then on; who could
+%% not come so soon, on a machine with much to do, is not, and tries again.
+learns(Ask, Connection, Tries) ->
+    Begin = erlang:monotonic_time(millisecond),
+    Connection = answers(Ask),
+    hibernated(Connection),
+    Waited = erlang:monotonic_time(millisecond) - Begin,
+    case Waited >= erlmcp_pace:first_ms() * 3 div 2 of
+        true -> ok;
+        false when Tries > 1 -> learns(Ask, Connection, Tries - 1)
+    end.
+
+answers(Ask) ->
+    list_to_pid(binary_to_list(two_eras:text(Ask()))).
+
+hibernated(Connection) ->
+    two_eras:await(fun() ->
+        {current_function, {erlang, hibernate, 3}} =:= process_info(Connection, current_function)
+    end).
