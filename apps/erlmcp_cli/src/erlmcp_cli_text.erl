@@ -157,8 +157,8 @@ incident(_) -> [].
 
 connection({connect, Reason}) ->
     connection(Reason);
-connection({tls_alert, {Alert, _}}) ->
-    connection({tls_alert, Alert});
+connection({tls_alert, {Alert, Text}}) ->
+    [connection({tls_alert, Alert}), certificate(Text)];
 connection({tls_alert, Alert}) ->
     ["TLS: ", words(Alert)];
 connection({exit_status, Status}) when Status =:= 126; Status =:= 127 ->
@@ -174,6 +174,12 @@ connection(Reason) when is_atom(Reason) ->
     end;
 connection(Reason) ->
     why(Reason).
+
+%% Why OTP does not take a certificate is in its text alone.
+certificate(Text) ->
+    Whys = [{"selfsigned_peer", ": the server's certificate is signed by itself, not by a root"},
+            {"hostname_check_failed", ": the certificate is for another host"}],
+    [Why || {Found, Why} <- Whys, string:find(Text, Found) =/= nomatch].
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 

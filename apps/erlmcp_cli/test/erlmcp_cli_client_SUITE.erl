@@ -21,7 +21,7 @@ the user on a terminal, what is printed where, and every exit code.
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
-         only_known_roots_are_trusted/1]).
+         only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
 -import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
@@ -29,7 +29,8 @@ the user on a terminal, what is printed where, and every exit code.
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
      a_program_that_ends_says_why, a_program_does_not_get_the_token,
-     only_known_roots_are_trusted, the_page_has_every_exit_code].
+     only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
+     the_page_has_every_exit_code].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -405,10 +406,39 @@ only_known_roots_are_trusted(Config) ->
     {3, "", Why} = main(["list", Url]),
     one_line(Why),
     {match, _} = re:run(Why, "TLS: unknown ca"),
+    %% Its certificate is for `localhost` alone.
+    Other = "https://127.0.0.1:" ++ integer_to_list(Port) ++ "/mcp",
+    {3, "", WrongHost} = main(["list", Other, "--cacert", File]),
+    one_line(WrongHost),
+    {match, _} = re:run(WrongHost, "TLS: .*: the certificate is for another host"),
+    ok = erlmcp:stop_server(Running).
+
+%% OTP takes no certificate as its own root: that has to be said, since others do.
+certificates_signed_by_themselves_are_told(Config) ->
+    {ok, _} = application:ensure_all_started(erlmcp),
+    #{cert := Der, key := Key} =
+        public_key:pkix_test_root_cert("localhost", [{key, {rsa, 2048, 65537}},
+                                                     {extensions, [localhost(), for_both()]}]),
+    File = filename:join(proplists:get_value(priv_dir, Config), "itself.pem"),
+    ok = file:write_file(File, public_key:pem_encode([{'Certificate', Der, not_encrypted}])),
+    Type = element(1, Key),
+    {ok, Running} = erlmcp:start_server(#{
+        name => ~"own", version => ~"1",
+        listen => [{http, #{tls => [{cert, Der},
+                                    {key, {Type, public_key:der_encode(Type, Key)}}]}}]}),
+    [#{port := Port}] = erlmcp:listeners(Running),
+    {3, "", Why} = main(["list", "https://localhost:" ++ integer_to_list(Port) ++ "/mcp",
+                         "--cacert", File]),
+    one_line(Why),
+    {match, _} = re:run(Why, "TLS: bad certificate: .* signed by itself"),
     ok = erlmcp:stop_server(Running).
 
 localhost() ->
     {'Extension', {2, 5, 29, 17}, false, [{dNSName, "localhost"}]}.
+
+%% Of a server, and of who signs.
+for_both() ->
+    {'Extension', {2, 5, 29, 15}, false, [digitalSignature, keyCertSign]}.
 
 the_page_shows_what_happens(Config) ->
     %% What the others show depends on the machine.
