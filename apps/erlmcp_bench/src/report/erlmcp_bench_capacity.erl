@@ -96,6 +96,9 @@ coefficient(Name, Value, Errors) ->
         #{} -> number(Value)
     end.
 
+peak({peak, N, X}, Parts) when round(N) =:= 1 ->
+    text("By it nothing is won by more than one of the ~ts; one answers ~ts a second.",
+         [Parts, number(X)]);
 peak({peak, N, X}, Parts) ->
     text("By it nothing is won beyond about ~b ~ts, which answer ~ts a second.",
          [round(N), Parts, number(X)]);

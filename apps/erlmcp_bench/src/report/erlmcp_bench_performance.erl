@@ -49,10 +49,27 @@ machine({File, #{~"kind" := Kind, ~"workloads" := Workloads}}) ->
      everything([Of || Of <- Workloads, not erlmcp_bench_peers:is_of_peers(Of)]),
      ~"\n### Scaling\n\n", scaling(models({File, Workloads}))].
 
+%% A machine is said once, with the commits that were measured on it.
 environment(File, Workloads) ->
-    Machines = lists:usort([unicode:characters_to_binary(erlmcp_bench_machine:said(Environment))
-                            || #{~"environment" := Environment} <- Workloads]),
-    [~"From `bench/baselines/", File, ~"`:\n\n", [[~"- ", cell(Said), ~"\n"] || Said <- Machines]].
+    Commits = maps:groups_from_list(fun machine_of/1, fun commit_of/1,
+                                    [Environment || #{~"environment" := Environment} <- Workloads]),
+    [~"From `bench/baselines/", File, ~"`, which has the commit of each figure:\n\n",
+     [[~"- ", cell(Machine), ~"; ", commits(lists:usort(Of)), ~"\n"]
+      || {Machine, Of} <- lists:sort(maps:to_list(Commits))]].
+
+machine_of(Environment) ->
+    unicode:characters_to_binary(
+        erlmcp_bench_machine:said(maps:remove(~"erlmcp_commit", Environment))).
+
+commit_of(Environment) ->
+    maps:get(~"erlmcp_commit", Environment, ~"unknown").
+
+commits([Commit]) -> [~"commit ", cell(short(Commit))];
+commits(Commits) -> [~"commits ", lists:join(~", ", [cell(short(Commit)) || Commit <- Commits])].
+
+%% So many digits tell it from all others.
+short(<<Commit:12/binary, _/binary>>) -> Commit;
+short(Commit) -> Commit.
 
 %% The marks.
 
