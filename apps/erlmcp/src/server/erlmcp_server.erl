@@ -71,17 +71,25 @@ options(Module) ->
         end, Options, [{skills, none} | handlers(Module)]).
 
 handlers(Module) ->
-    [{tools, fun(Arguments, #{name := Name} = Context) ->
+    Reader = exported(Module, read_resource,
+        fun(Variables, #{uri := Uri} = Context) ->
+            Module:read_resource(Uri, Variables, Context)
+        end),
+    [{tools, exported(Module, call_tool, fun(Arguments, #{name := Name} = Context) ->
         Module:call_tool(Name, Arguments, Context)
-     end},
-     {resources, reader(Module)},
-     {resource_templates, reader(Module)},
-     {prompts, fun(Arguments, #{name := Name} = Context) ->
+     end)},
+     {resources, Reader},
+     {resource_templates, Reader},
+     {prompts, exported(Module, get_prompt, fun(Arguments, #{name := Name} = Context) ->
         Module:get_prompt(Name, Arguments, Context)
-     end}].
+     end)}].
 
-reader(Module) ->
-    fun(Variables, #{uri := Uri} = Context) -> Module:read_resource(Uri, Variables, Context) end.
+%% A definition that nobody serves is to be refused now, not to crash when it is called.
+exported(Module, Callback, Handler) ->
+    case erlang:function_exported(Module, Callback, 3) of
+        true -> Handler;
+        false -> none
+    end.
 
 with_handler(Source, none) -> Source;
 with_handler(#{handler := _} = Source, _) -> Source;

@@ -12,7 +12,8 @@ and servers that are modules.
 -export([bad_options_are_refused_by_name/1, bad_listener_options_say_what_is_expected/1,
          bad_limits_are_refused_by_name/1, every_limit_can_be_set/1,
          bad_definitions_are_refused_by_name/1, duplicates_are_refused/1,
-         handler_modules_are_servers/1, options_win_over_the_handlers/1]).
+         handler_modules_are_servers/1, options_win_over_the_handlers/1,
+         modules_without_a_callback_are_refused/1]).
 
 -import(erlmcp_test_line, [connect/1, ask/4, initialize/2, result/1, echo_tool/0]).
 -import(erlmcp_test_servers, [start/1, options/1, started/1, kinds/0, definition/2, key/1, with/2,
@@ -23,7 +24,8 @@ and servers that are modules.
 all() ->
     [bad_options_are_refused_by_name, bad_listener_options_say_what_is_expected,
      bad_limits_are_refused_by_name, every_limit_can_be_set, bad_definitions_are_refused_by_name,
-     duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers].
+     duplicates_are_refused, handler_modules_are_servers, options_win_over_the_handlers,
+     modules_without_a_callback_are_refused].
 
 %% `{bad_option, Key, Expected}`: "an option is unknown, missing or of the wrong type".
 bad_options_are_refused_by_name(_) ->
@@ -238,3 +240,28 @@ options_win_over_the_handlers(_) ->
         initialize(Socket, ~"2025-11-25"),
     [_, _, _, ~"echo"] = listed(tool, Socket),
     [~"m://plain"] = listed(resource, Socket).
+
+%% What nobody serves is refused when the server starts, and not when it is called.
+modules_without_a_callback_are_refused(_) ->
+    [begin
+         Module = handler_module([
+             "server() -> #{name => <<\"x\">>, version => <<\"1\">>}.",
+             lists:concat([List, "() -> [", Definition, "]."])]),
+         {error, {bad_definition, Kind, Key, handler, ~"a fun of two arguments"}} =
+             started(#{handler => Module})
+     end || {Kind, Key, List, Definition} <- [
+         {tool, ~"t", tools, "#{name => <<\"t\">>}"},
+         {resource, ~"r://r", resources, "#{uri => <<\"r://r\">>, name => <<\"r\">>}"},
+         {resource_template, ~"r://{r}", resource_templates,
+          "#{uri_template => <<\"r://{r}\">>, name => <<\"r\">>}"},
+         {prompt, ~"p", prompts, "#{name => <<\"p\">>}"}]].
+
+handler_module(Functions) ->
+    Forms = [begin
+                 {ok, Tokens, _} = erl_scan:string(Text),
+                 {ok, Form} = erl_parse:parse_form(Tokens),
+                 Form
+             end || Text <- ["-module(half_a_handler).", "-behaviour(erlmcp_server)." | Functions]],
+    {ok, Module, Code} = compile:forms(Forms, [export_all]),
+    {module, Module} = code:load_binary(Module, "half_a_handler", Code),
+    Module.
