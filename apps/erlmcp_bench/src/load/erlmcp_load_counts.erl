@@ -12,10 +12,11 @@ Of the requests that are measured: `sent`, and what became of them: `answered`, 
 `wrong`; `unsent` were due and no connection was free. `late` replies came after their request had
 failed, `strays` are replies to nothing. `messages` answer nothing and need not. `opened` and
 `open_failed` are attempts to open a connection, `lost` those that ended unasked, `connections`
-those that are open.
+those that are open, `warm` the answers before it is measured.
 """.
 -type name() :: sent | answered | refused | failed | wrong | unsent | late | strays | messages
-              | opened | open_failed | lost | connections | bytes_in | bytes_out.
+              | opened | open_failed | lost | connections | bytes_in | bytes_out
+              | warm.
 
 -doc "Nothing yet.".
 -spec new() -> counts().
@@ -34,7 +35,7 @@ all(Counts) ->
 
 names() ->
     [sent, answered, refused, failed, wrong, unsent, late, strays, messages, opened, open_failed,
-     lost, connections, bytes_in, bytes_out].
+     lost, connections, bytes_in, bytes_out, warm].
 
 index(sent) -> 1;
 index(answered) -> 2;
@@ -50,4 +51,5 @@ index(open_failed) -> 11;
 index(lost) -> 12;
 index(connections) -> 13;
 index(bytes_in) -> 14;
-index(bytes_out) -> 15.
+index(bytes_out) -> 15;
+index(warm) -> 16.

@@ -13,17 +13,14 @@ no other: by this one, or one that the load starts for it. Sending waits for nob
 has a mebibyte that it does not read: then the others of its group wait with it.
 """.
 
--export([start_link/2, reopen/2, go/4, renew/1, finish/1]).
+-export([start_link/2, reopen/2, warm/2, go/4, renew/1, finish/1]).
 -export([init/4]).
 
 -record(group, {
     run :: pid(),
     settings :: erlmcp_load_plan:settings(),
     tally :: erlmcp_load_tally:tally(),
-    connections = #{} :: connections(),
-    %% Those of them with room for a request, the one that was sent on least lately first; and some
-    %% that have none any more.
-    free = queue:new() :: queue:queue(erlmcp_load_socket:key()),
+    turns :: erlmcp_load_turns:turns(),
     %% Those that are not open.
     closed = [] :: [closed()],
     %% Whether it has one alone.
@@ -34,10 +31,12 @@ has a mebibyte that it does not read: then the others of its group wait with it.
     alarm = none :: none | reference(),
     phase = waiting :: waiting | running | finishing,
     start = 0 :: integer(),
-    until = 0 :: integer()
+    %% What it is to do when it is told, where its warm-up is another load.
+    later = none :: none | settings(),
+    %% It is told later where it is not known.
+    until = 0 :: integer() | infinity
 }).
 
--type connections() :: #{erlmcp_load_socket:key() => erlmcp_load_connection:connection()}.
 -type settings() :: erlmcp_load_plan:settings().
 
 -doc """
@@ -69,6 +68,12 @@ start_link(Settings, Endpoints) ->
 reopen(Settings, Closed) ->
     spawn_link(?MODULE, init, [self(), Settings, reopen, [Closed]]).
 
+-doc "Begins then with callers, as many as the settings say, that find out what is carried.".
+-spec warm(pid(), Begin :: integer()) -> ok.
+warm(Pid, Begin) ->
+    Pid ! {?MODULE, warm, Begin},
+    ok.
+
 -doc "Begins then; what is due between the other times is measured, and nothing is due later.".
 -spec go(pid(), Begin :: integer(), From :: integer(), Until :: integer()) -> ok.
 go(Pid, Begin, From, Until) ->
@@ -98,8 +103,9 @@ init(Run, Settings, open, New) ->
     _ = process_flag(priority, normal),
     loop(Group).
 
-new(Run, Settings, Alone) ->
-    #group{run = Run, settings = Settings, alone = Alone, tally = erlmcp_load_tally:new(Settings)}.
+new(Run, #{window := Window} = Settings, Alone) ->
+    #group{run = Run, settings = Settings, alone = Alone, tally = erlmcp_load_tally:new(Settings),
+           turns = erlmcp_load_turns:new(Window, all)}.
 
 opened(New, #group{run = Run, settings = Settings} = Group) ->
     case erlmcp_load_connection:open(Settings, New) of
@@ -111,20 +117,18 @@ opened(New, #group{run = Run, settings = Settings} = Group) ->
             without({New, none}, Group)
     end.
 
-added(Connection, #group{connections = Connections} = Group) ->
-    Key = erlmcp_load_connection:key(Connection),
-    kept(Key, Connection, 0, Group#group{connections = Connections#{Key => Connection}}).
+added(Connection, #group{turns = Turns} = Group) ->
+    %% A server may take no request on it any more.
+    kept(erlmcp_load_connection:key(Connection), Connection,
+         Group#group{turns = erlmcp_load_turns:added(Connection, Turns)}).
 
-loop(#group{phase = finishing, connections = Connections} = Group) ->
-    case lists:any(fun is_busy/1, maps:values(Connections)) of
-        true -> next(Group);
-        false -> ended(Group)
+loop(#group{phase = finishing, turns = Turns} = Group) ->
+    case erlmcp_load_turns:is_idle(Turns) of
+        true -> ended(Group);
+        false -> next(Group)
     end;
 loop(Group) ->
     next(Group).
-
-is_busy(Connection) ->
-    erlmcp_load_connection:in_flight(Connection) > 0.
 
 next(Group) ->
     receive
@@ -134,6 +138,8 @@ next(Group) ->
             loop(sending(swept(Group#group{patience = none})));
         {timeout, _, reopen} ->
             loop(sending(reopened(Group)));
+        {?MODULE, warm, Begin} ->
+            loop(sending(warming(Begin, Group)));
         {?MODULE, go, Begin, From, Until} ->
             loop(sending(begun(Begin, From, Until, Group)));
         {?MODULE, renew} ->
@@ -144,12 +150,21 @@ next(Group) ->
             loop(heard(Message, erlmcp_load_socket:source(Message), Group))
     end.
 
-begun(Begin, From, Until, #group{tally = Tally, alone = Alone, closed = Closed} = Group) ->
-    Running = Group#group{phase = running, start = Begin, until = Until,
-                          tally = erlmcp_load_tally:begins(From, Tally)},
-    Known = maps:fold(fun(Key, Connection, Sum) ->
-                          kept(Key, Connection, room(Connection, Sum), Sum)
-                      end, Running, Running#group.connections),
+begun(Begin, From, Until, #group{later = none, tally = Tally} = Group) ->
+    running(Begin, Until, Group#group{tally = erlmcp_load_tally:begins(From, Tally)});
+begun(Begin, From, Until, #group{later = #{window := Window} = Settings, turns = Turns} = Group) ->
+    %% What a caller asks is never measured, whenever this comes.
+    begun(Begin, max(From, now_us() + 1), Until,
+          Group#group{settings = Settings, later = none,
+                      turns = erlmcp_load_turns:limited(Window, all, Turns)}).
+
+warming(Begin, #group{settings = #{callers := Callers} = Settings, turns = Turns} = Group) ->
+    running(Begin, infinity, Group#group{settings = Settings#{loop := closed}, later = Settings,
+                                         turns = erlmcp_load_turns:limited(1, Callers, Turns)}).
+
+running(Begin, Until, #group{turns = Turns, alone = Alone, closed = Closed} = Group) ->
+    Running = Group#group{phase = running, start = Begin, until = Until},
+    Known = maps:fold(fun kept/3, Running, erlmcp_load_turns:all(Turns)),
     case Alone of
         true -> Known;
         false -> lists:foldl(fun handed_over/2, Known#group{closed = []}, Closed)
@@ -170,50 +185,48 @@ finishing(#group{claim = Claim, until = Until, tally = Tally} = Group) ->
         andalso erlmcp_load_tally:unsent(Claim, Tally),
     Group#group{phase = finishing, claim = none}.
 
-ended(#group{run = Run, settings = Settings, connections = Connections, tally = Tally}) ->
+ended(#group{run = Run, settings = Settings, turns = Turns, tally = Tally}) ->
     Deadline = erlang:monotonic_time(millisecond) + ?GOODBYE_MS,
     _ = [ok = erlmcp_load_connection:ended(Deadline, Settings, Connection)
-         || _ := Connection <- Connections],
+         || _ := Connection <- erlmcp_load_turns:all(Turns)],
     Run ! {self(), {finished, erlmcp_load_tally:totals(Tally)}}.
 
 %% What comes.
 
-heard(Message, Key, Group) ->
-    #group{connections = Connections, settings = Settings, tally = Tally} = Group,
-    case Connections of
-        #{Key := Connection} ->
+heard(Message, Key, #group{turns = Turns, settings = Settings, tally = Tally} = Group) ->
+    case erlmcp_load_turns:find(Key, Turns) of
+        none ->
+            %% Of one that was closed.
+            Group;
+        Connection ->
             {Out, Heard, Told} =
                 erlmcp_load_connection:heard(Message, now_us(), Settings, Connection, Tally),
-            answered(Out, Key, Heard, room(Connection, Group), Group#group{tally = Told});
-        #{} ->
-            %% Of one that was closed.
-            Group
+            answered(Out, Key, Heard, Group#group{tally = Told})
     end.
 
-%% In a closed loop an answer is followed by a request.
-answered(Out, Key, Connection, Before, #group{settings = #{loop := closed}} = Group) ->
+%% In a closed loop an answer is followed by a request, callers have another connection for it.
+answered(Out, Key, Connection, #group{settings = #{loop := closed}, later = none} = Group) ->
     #group{phase = Phase, start = Start, until = Until} = Group,
     Now = now_us(),
     case Phase =:= running andalso Now >= Start andalso Now < Until
         andalso room(Connection, Group) > 0 of
         true -> filled(Now, Key, Connection, Out, Group);
         %% It may be one that was opened again meanwhile.
-        false -> sending(flushed(Out, Key, Connection, Before, Group))
+        false -> sending(flushed(Out, Key, Connection, Group))
     end;
-answered(Out, Key, Connection, Before, Group) ->
-    sending(flushed(Out, Key, Connection, Before, Group)).
+answered(Out, Key, Connection, Group) ->
+    sending(flushed(Out, Key, Connection, Group)).
 
 %% Connections whose requests have no time any more.
-swept(#group{connections = Connections} = Group) ->
+swept(#group{turns = Turns} = Group) ->
     Now = now_us(),
     {Next, Swept} = maps:fold(
         fun(Key, Connection, {Soonest, #group{settings = Settings, tally = Tally} = Sum}) ->
             {Deadline, Left, Told} =
                 erlmcp_load_connection:expired(Now, Settings, Connection, Tally),
             %% `none` is more than any number.
-            {min(Deadline, Soonest),
-             kept(Key, Left, room(Connection, Sum), Sum#group{tally = Told})}
-        end, {none, Group}, maps:filter(fun(_, Of) -> is_busy(Of) end, Connections)),
+            {min(Deadline, Soonest), kept(Key, Left, Sum#group{tally = Told})}
+        end, {none, Group}, erlmcp_load_turns:busy(Turns)),
     case Next of
         none -> Swept;
         _ -> patient(Next, Swept)
@@ -225,26 +238,20 @@ patient(Deadline, #group{patience = none} = Group) ->
 patient(_, Group) ->
     Group.
 
-%% A connection as it is now, that had room for so many requests when it was looked at last.
-kept(Key, Connection, Before, #group{connections = Connections, free = Free} = Group) ->
+%% A connection as it is now.
+kept(Key, Connection, #group{turns = Turns} = Group) ->
     case is_over(Connection, Group) of
-        true ->
-            over(Connection, Group#group{connections = maps:remove(Key, Connections)});
-        false ->
-            Known = Group#group{connections = Connections#{Key := Connection}},
-            case Before =< 0 andalso room(Connection, Group) > 0 of
-                true -> Known#group{free = queue:in(Key, Free)};
-                false -> Known
-            end
+        true -> over(Connection, Group#group{turns = erlmcp_load_turns:removed(Key, Turns)});
+        false -> Group#group{turns = erlmcp_load_turns:kept(Key, Connection, Turns)}
     end.
 
-room(Connection, #group{settings = #{window := Window}}) ->
-    erlmcp_load_connection:room(Window, Connection).
+room(Connection, #group{turns = Turns}) ->
+    erlmcp_load_turns:room(Connection, Turns).
 
 is_over(Connection, #group{phase = Phase}) ->
     not erlmcp_load_connection:is_open(Connection)
         orelse Phase =:= running andalso erlmcp_load_connection:is_leaving(Connection)
-               andalso not is_busy(Connection).
+               andalso erlmcp_load_connection:in_flight(Connection) =:= 0.
 
 over(Connection, #group{settings = Settings} = Group) ->
     case erlmcp_load_connection:is_open(Connection) of
@@ -255,10 +262,11 @@ over(Connection, #group{settings = Settings} = Group) ->
 without(Closed, #group{alone = true} = Group) ->
     again(Closed, Group);
 %% The last one of a group keeps nobody waiting.
-without(Closed, #group{phase = running, connections = Left} = Group) when map_size(Left) =:= 0 ->
-    again(Closed, Group#group{alone = true});
-without(Closed, #group{phase = running} = Group) ->
-    handed_over(Closed, Group);
+without(Closed, #group{phase = running, turns = Turns} = Group) ->
+    case erlmcp_load_turns:is_empty(Turns) of
+        true -> again(Closed, Group#group{alone = true});
+        false -> handed_over(Closed, Group)
+    end;
 without(Closed, #group{closed = Others} = Group) ->
     Group#group{closed = [Closed | Others]}.
 
@@ -330,22 +338,11 @@ due({open, Schedule}, Now, #group{claim = Due, settings = Settings, tally = Tall
 claimed(Schedule, Group) ->
     Group#group{claim = erlmcp_load_schedule:next(Schedule)}.
 
-%% The first connection that is free, and the group where it is not among those.
-free(#group{free = Free, connections = Connections} = Group) ->
-    case queue:out(Free) of
-        {empty, _} ->
-            none;
-        {{value, Key}, Others} ->
-            Rest = Group#group{free = Others},
-            case Connections of
-                #{Key := Connection} ->
-                    case room(Connection, Group) > 0 of
-                        true -> {Key, Connection, Rest};
-                        false -> free(Rest)
-                    end;
-                #{} ->
-                    free(Rest)
-            end
+%% The connection whose turn it is.
+free(#group{turns = Turns} = Group) ->
+    case erlmcp_load_turns:next(Turns) of
+        none -> none;
+        {Key, Connection, Left} -> {Key, Connection, Group#group{turns = Left}}
     end.
 
 filled(Now, Key, Connection, Out, #group{settings = Settings, tally = Tally} = Group) ->
@@ -378,15 +375,15 @@ is_due(Now, #group{claim = Due, until = Until, settings = #{timeout_us := Timeou
     Due =< Now andalso Due < Until andalso Now - Due =< Timeout.
 
 written(Now, Out, Key, Connection, #group{settings = #{timeout_us := Timeout}} = Group) ->
-    patient(Now + Timeout, flushed(Out, Key, Connection, 0, Group)).
+    patient(Now + Timeout, flushed(Out, Key, Connection, Group)).
 
-flushed(Out, Key, Connection, Before, #group{settings = Settings, tally = Tally} = Group) ->
+flushed(Out, Key, Connection, #group{settings = Settings, tally = Tally} = Group) ->
     case Out =/= [] andalso erlmcp_load_connection:is_open(Connection) of
         true ->
             {Sent, Told} = erlmcp_load_connection:flush(Out, Settings, Connection, Tally),
-            kept(Key, Sent, Before, Group#group{tally = Told});
+            kept(Key, Sent, Group#group{tally = Told});
         false ->
-            kept(Key, Connection, Before, Group)
+            kept(Key, Connection, Group)
     end.
 
 alarmed(Due, #group{alarm = none} = Group) ->

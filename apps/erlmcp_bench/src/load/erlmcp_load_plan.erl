@@ -10,7 +10,10 @@
 in the clear; `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs, where else the
 system's roots are trusted. `connections` (1) are opened before it begins. `loop` ({closed, 1}):
 `{closed, Window}` keeps so many requests in flight on each; `{open, Rate, poisson | even}` sends so
-many a second over all connections, when they are due; `hold` sends none. `requests` are drawn by
+many a second over all connections, when they are due; `hold` sends none. Where instead of how many
+it says `{percent, Percent}`, that is of what the connections carry: in the warm-up as many callers
+as 256 of them ask on all of them in turn, each when it is answered, and in its second half it is
+counted how many are. `requests` are drawn by
 their weights; without them the tool `echo` is called with `payload_bytes` (64). `era` is
 `stateless`, or the session of a revision, and then `sessions_per_connection` (1; more on HTTP
 alone). `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1,
@@ -31,7 +34,7 @@ hears each sample, `observer` each end of a request.
     connections => pos_integer(),
     sessions_per_connection => pos_integer(),
     loop => {closed, Window :: pos_integer()}
-          | {open, RequestsPerSecond :: number(), erlmcp_load_schedule:arrivals()} | hold,
+          | {open, rate(), erlmcp_load_schedule:arrivals()} | hold,
     in_flight => pos_integer(),
     duration_ms => pos_integer(),
     warmup_ms => non_neg_integer(),
@@ -43,7 +46,12 @@ hears each sample, `observer` each end of a request.
     observer => pid()
 }.
 
--doc "What the processes of a load work with.".
+-type rate() :: RequestsPerSecond :: number() | {percent, number()}.
+
+-doc """
+What the processes of a load work with. `callers` are those of a warm-up that finds out what is
+carried, of all connections and then of a group.
+""".
 -type settings() :: #{
     wire := module(), wire_options := erlmcp_load_wire:options(), ordered := boolean(),
     way := erlmcp_load_target:way(),
@@ -53,6 +61,7 @@ hears each sample, `observer` each end of a request.
     weights := [{UpTo :: pos_integer(), Kind :: pos_integer()}, ...],
     connections := pos_integer(),
     loop := closed | {open, erlmcp_load_schedule:schedule()} | hold, window := pos_integer(),
+    percent := number() | none, callers := erlmcp_load_turns:callers(),
     duration_us := pos_integer(), warmup_us := non_neg_integer(), timeout_us := pos_integer(),
     server_os_pid := pos_integer() | none,
     on_second := fun((erlmcp_load:sample()) -> term()), observer := pid() | none,
@@ -61,6 +70,11 @@ hears each sample, `observer` each end of a request.
     refusal_latency := erlmcp_bench_histogram:histogram(),
     lateness := erlmcp_bench_histogram:histogram()
 }.
+
+%% Callers that find out what is carried: enough that they never all wait for the generator; and how
+%% many milliseconds that takes at least.
+-define(CALLERS, 256).
+-define(LEAST_WARMUP_MS, 100).
 
 -define(DEFAULTS, #{
     protocol => http1, tls => [], era => stateless, payload_bytes => 64, connections => 1,
@@ -73,7 +87,7 @@ hears each sample, `observer` each end of a request.
 -spec settings(plan()) -> {ok, settings()} | {error, {bad_option, atom()} | {host, term()}}.
 settings(#{target := Target} = Plan) ->
     All = maps:merge(?DEFAULTS, Plan),
-    case [Name || Name := Value <- All, not valid(Name, Value)] of
+    case [Name || Name := Value <- All, not valid(Name, Value)] ++ too_short(All) of
         [] ->
             maybe
                 {ok, Way} ?= erlmcp_load_target:new(Target, All),
@@ -84,6 +98,10 @@ settings(#{target := Target} = Plan) ->
     end;
 settings(_) ->
     {error, {bad_option, target}}.
+
+too_short(#{loop := {open, {percent, _}, _}, warmup_ms := Warmup})
+  when Warmup < ?LEAST_WARMUP_MS -> [warmup_ms];
+too_short(_) -> [].
 
 valid(target, {http, Url}) -> is_binary(Url) orelse is_list(Url);
 valid(target, {tcp, _, Port}) -> is_integer(Port) andalso Port > 0 andalso Port < 65536;
@@ -97,6 +115,7 @@ valid(requests, default) -> true;
 valid(requests, [_ | _] = Requests) -> lists:all(fun is_request/1, Requests);
 valid(loop, hold) -> true;
 valid(loop, {closed, Window}) -> is_positive(Window);
+valid(loop, {open, {percent, Percent}, Arrivals}) -> valid(loop, {open, Percent, Arrivals});
 valid(loop, {open, Rate, Arrivals}) ->
     is_number(Rate) andalso Rate > 0 andalso (Arrivals =:= poisson orelse Arrivals =:= even);
 valid(in_flight, default) -> true;
@@ -154,6 +173,7 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
                    expected => [Expected || {_, Expected} <- Requests],
                    weights => weights(Weighted), connections => Connections,
                    loop => loop(Loop), window => window(Loop, Plan, InFlight),
+                   percent => percent(Loop), callers => callers(Loop),
                    duration_us => Duration * 1000, warmup_us => Warmup * 1000,
                    timeout_us => Timeout * 1000, server_os_pid => OsPid, observer => Observer,
                    on_second => on_second(Plan), counts => erlmcp_load_counts:new(),
@@ -162,7 +182,15 @@ prepared(#{wire := Wire, wire_options := WireOptions} = Way, Plan) ->
                    lateness => erlmcp_bench_histogram:new()}}
     end.
 
+percent({open, {percent, Percent}, _}) -> Percent;
+percent(_) -> none.
+
+callers({open, {percent, _}, _}) -> ?CALLERS;
+callers(_) -> all.
+
 loop({closed, _}) -> closed;
+%% At which rate is not known yet.
+loop({open, {percent, _}, Arrivals}) -> loop({open, 1, Arrivals});
 loop({open, Rate, Arrivals}) -> {open, erlmcp_load_schedule:new(Rate, Arrivals)};
 loop(hold) -> hold.
 

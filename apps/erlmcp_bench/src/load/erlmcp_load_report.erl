@@ -12,7 +12,8 @@ while it was measured (`duration_s`). `unsent` were due, but no connection was f
 sent in a closed one; `lateness` says how long after they were due those of an open loop were sent.
 `late` are replies to requests that had failed, `strays` replies to nothing that was asked, `lost`
 connections that ended unasked. Processor time is from the beginning of the measuring to its end;
-what the system does not tell is not there.
+what the system does not tell is not there. `carried_per_s` and `offered_per_s` are those of a load
+that offers a part of what is carried.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),
@@ -28,6 +29,7 @@ what the system does not tell is not there.
     connections := pos_integer(), opened := non_neg_integer(), opened_per_s := float(),
     open_failed := non_neg_integer(), lost := non_neg_integer(), messages := non_neg_integer(),
     bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
+    carried_per_s => float(), offered_per_s => number(),
     generator_cpu_us => non_neg_integer(), server_cpu_us => non_neg_integer(),
     server_rss_bytes => non_neg_integer(), server_rss_max_bytes => non_neg_integer()
 }.
@@ -36,7 +38,7 @@ what the system does not tell is not there.
 -spec new(#{atom() => term()}) -> report().
 new(#{settings := Settings, before := Before, until := Until, after_all := After,
       samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,
-      opening_us := Opening}) ->
+      opening_us := Opening, carried := Carried}) ->
     #{latency := Latency, refusal_latency := RefusalLatency, lateness := Lateness,
       connections := Connections} = Settings,
     #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent,
@@ -52,7 +54,12 @@ new(#{settings := Settings, before := Before, until := Until, after_all := After
         opened_per_s => Opened * 1_000_000 / max(1, Opening), open_failed => OpenFailed},
     Counted = #{Name => since(Name, Before, After)
                 || Name <- [late, strays, lost, messages, bytes_in, bytes_out]},
-    maps:merge(maps:merge(Report, Counted), used(Before, Until, Samples)).
+    maps:merge(maps:merge(Report, Counted),
+               maps:merge(used(Before, Until, Samples), asked(Carried, Settings))).
+
+asked(none, _) -> #{};
+asked(Carried, #{percent := Percent}) ->
+    #{carried_per_s => Carried, offered_per_s => max(1, Carried * Percent / 100)}.
 
 since(Name, #{counts := Before}, #{counts := After}) ->
     maps:get(Name, After) - maps:get(Name, Before).

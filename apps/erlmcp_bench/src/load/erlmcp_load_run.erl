@@ -27,6 +27,10 @@ started it.
     from = 0 :: integer(),
     until = 0 :: integer(),
     timer = none :: none | reference(),
+    %% Of a load that finds out what is carried: when the second half of its warm-up began, with how
+    %% many answers; and the answers a second since then.
+    half = none :: none | {Us :: integer(), Answers :: integer()},
+    carried = none :: none | float(),
     %% What there was when measuring began, and at the last sample.
     before = none :: none | erlmcp_load_sample:mark(),
     last = none :: none | erlmcp_load_sample:mark(),
@@ -133,9 +137,8 @@ told({opened, OsPid}, _, #run{opened = Opened, opening = Opening, settings = Set
 told({open_failed, Reason}, _, #run{opening = Opening} = Run) ->
     opening(Run#run{opening = Opening - 1, last_failure = Reason});
 told({closed, Closed}, _, #run{phase = running, groups = Groups} = Run) ->
-    #run{settings = Settings, begin_at = Begin, from = From, until = Until} = Run,
-    Pid = erlmcp_load_group:reopen(own(Settings), Closed),
-    ok = erlmcp_load_group:go(Pid, Begin, From, Until),
+    Pid = erlmcp_load_group:reopen(own(Run#run.settings), Closed),
+    ok = told_when(Pid, Run),
     {noreply, Run#run{groups = Groups#{Pid => []}}};
 told({closed, _}, _, Run) ->
     {noreply, Run};
@@ -157,8 +160,11 @@ opened(#run{settings = #{connections := Number, way := Way} = Settings} = Run) -
     Run#run{opening = Number, groups = #{Pid => [] || Pid <- Started}}.
 
 %% The addresses are those of all connections, and may be thousands.
-own(#{way := Way} = Settings) ->
-    Settings#{way := Way#{sources := [any]}}.
+own(#{way := Way, callers := Callers} = Settings) ->
+    Settings#{way := Way#{sources := [any]}, callers := part(Callers, groups(Settings))}.
+
+part(all, _) -> all;
+part(Callers, Groups) -> (Callers + Groups - 1) div Groups.
 
 %% A program is a connection's own, and is waited for when it ends.
 groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;
@@ -174,25 +180,46 @@ opening(Run) ->
 
 running(#run{settings = Settings, groups = Groups, started = Started,
              starter = Starter} = Run) ->
-    #{warmup_us := Warmup, duration_us := Duration, loop := Loop} = Settings,
+    #{warmup_us := Warmup, duration_us := Duration, loop := Loop, percent := Percent} = Settings,
     Now = now_us(),
     Begin = Now + ?LEAD_US,
     From = Begin + Warmup,
-    Until = From + Duration,
     _ = case Loop of
         {open, Schedule} -> erlmcp_load_schedule:begins(Begin, Schedule);
         _ -> ok
     end,
-    _ = [ok = erlmcp_load_group:go(Pid, Begin, From, Until) || Pid := _ <- Groups],
+    Running = Run#run{phase = running, begin_at = Begin, from = From, until = From + Duration,
+                      opening_us = Now - Started},
+    _ = [ok = told_when(Pid, Running) || Pid := _ <- Groups],
     _ = [gen_server:reply(Starter, ok) || Starter =/= none],
-    timer(From, from, Run#run{phase = running, begin_at = Begin, from = From, until = Until,
-                              opening_us = Now - Started}).
+    case Percent of
+        none -> timer(From, from, Running);
+        _ -> timer(Begin + Warmup div 2, half, Running)
+    end.
 
-%% Measuring.
+%% Until it is known what is carried, a group does not know from when on it is measured.
+told_when(Pid, #run{settings = #{percent := Percent}, carried = none, begin_at = Begin})
+  when Percent =/= none ->
+    erlmcp_load_group:warm(Pid, Begin);
+told_when(Pid, #run{begin_at = Begin, from = From, until = Until}) ->
+    erlmcp_load_group:go(Pid, Begin, From, Until).
 
-timer(At, Phase, Run) ->
-    Run#run{timer = erlang:start_timer((At + 999) div 1000, self(), Phase, [{abs, true}])}.
+%% Finding out what is carried, and measuring.
 
+timed(half, #run{settings = #{counts := Counts}, from = From} = Run) ->
+    #{warm := Warm} = erlmcp_load_counts:all(Counts),
+    {noreply, timer(From, carried, Run#run{half = {now_us(), Warm}})};
+timed(carried, #run{half = {Half, Before}, settings = Settings, groups = Groups} = Run) ->
+    #{counts := Counts, loop := {open, Schedule}, percent := Percent, duration_us := Duration} =
+        Settings,
+    #{warm := Warm} = erlmcp_load_counts:all(Counts),
+    Now = now_us(),
+    Carried = (Warm - Before) * 1_000_000 / max(1, Now - Half),
+    From = Now + ?LEAD_US,
+    ok = erlmcp_load_schedule:begins(max(1, Carried * Percent / 100), From, Schedule),
+    Found = Run#run{begin_at = From, from = From, until = From + Duration, carried = Carried},
+    _ = [ok = told_when(Pid, Found) || Pid := _ <- Groups],
+    {noreply, timer(From, from, Found)};
 timed(from, #run{settings = Settings, from = From} = Run) ->
     Mark = erlmcp_load_sample:mark(Settings),
     {noreply, next(From, Run#run{before = Mark, last = Mark})};
@@ -202,6 +229,9 @@ timed(until, Run) ->
     {noreply, finishing(Run)};
 timed(grace, Run) ->
     {stop, groups_do_not_end, Run}.
+
+timer(At, Phase, Run) ->
+    Run#run{timer = erlang:start_timer((At + 999) div 1000, self(), Phase, [{abs, true}])}.
 
 next(Now, #run{from = From, until = Until} = Run) ->
     Second = From + ((Now - From) div 1_000_000 + 1) * 1_000_000,
@@ -249,11 +279,13 @@ over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting =
     end.
 
 reported(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
-              from = From, until = Until, opened = Opened, opening_us = Opening}) ->
+              from = From, until = Until, opened = Opened, opening_us = Opening,
+              carried = Carried}) ->
     erlmcp_load_report:new(#{
         settings => Settings, before => Before, until => Last,
         after_all => erlmcp_load_sample:mark(Settings), samples => lists:reverse(Samples),
-        totals => Totals, duration_us => Until - From, opened => Opened, opening_us => Opening}).
+        totals => Totals, duration_us => Until - From, opened => Opened, opening_us => Opening,
+        carried => Carried}).
 
 now_us() ->
     erlang:monotonic_time(microsecond).

@@ -8,7 +8,7 @@ Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of i
 when the emulator's timers end: several requests may be due in one.
 """.
 
--export([new/2, set_rate/3, begins/2, next/1, remaining/2]).
+-export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
@@ -65,6 +65,12 @@ back(Passed, Last, Cells) ->
 begins(Us, #schedule{cells = Cells}) ->
     ok = atomics:put(Cells, ?BEGUN, Us div 1000 * 1000),
     atomics:put(Cells, ?LAST, 0).
+
+-doc "The same, with another rate. Nothing was taken before.".
+-spec begins(Rate :: number(), Us :: integer(), schedule()) -> ok.
+begins(Rate, Us, #schedule{cells = Cells} = Schedule) ->
+    ok = atomics:put(Cells, ?DISTANCE, distance(Rate)),
+    begins(Us, Schedule).
 
 -doc "Takes the next request: when it is, or was, due.".
 -spec next(schedule()) -> Us :: integer().

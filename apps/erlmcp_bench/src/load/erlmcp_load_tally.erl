@@ -121,6 +121,9 @@ concluded(Outcome, Due, Now, #tally{from = From, counts = Counts, observer = Obs
         {Kind, Reason} ->
             counted(Kind, Reason, Tally)
     end;
+concluded(answered, _, _, #tally{counts = Counts} = Tally) ->
+    ok = erlmcp_load_counts:add(Counts, warm, 1),
+    Tally;
 concluded(_, _, _, Tally) ->
     Tally.
 

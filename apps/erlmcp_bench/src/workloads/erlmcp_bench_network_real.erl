@@ -14,9 +14,9 @@ can be, and the result says what ended first (`wanted_connections`, `bounded_by`
 -export([run_workload/1, run_workload/2, run_all/0]).
 -export([measured/2]).
 
-%% What tells how much a server carries: connections and milliseconds, at most, and the part of the
-%% duration that it is, but for the least.
--define(CALIBRATION, #{connections => 200, most_ms => 10_000, part => 5, least_ms => 500}).
+%% The warm-up that tells how much a server carries: milliseconds at most, the part of the duration
+%% that it is, and the least.
+-define(FINDING_OUT, #{most_ms => 20_000, part => 3, least_ms => 1_000}).
 %% Seconds before what is measured, at most and as a part of it.
 -define(WARM, 5).
 -define(WARM_PART, 10).
@@ -118,16 +118,13 @@ protocol(_) -> #{}.
 shaped(#{shape := burst}, Plan, Target, OnPart) ->
     loaded(Plan, Target, OnPart);
 shaped(#{shape := sustained, load_percent := Percent}, Plan, Target, OnPart) ->
-    #{connections := Most, most_ms := Longest, part := Part, least_ms := Least} = ?CALIBRATION,
-    #{connections := Connections, duration_ms := Duration} = Plan,
-    Calibration = Plan#{connections := min(Connections, Most),
-                        duration_ms := min(Longest, max(Least, Duration div Part))},
+    #{most_ms := Longest, part := Part, least_ms := Least} = ?FINDING_OUT,
+    #{duration_ms := Duration} = Plan,
+    Sustained = Plan#{loop := {open, {percent, Percent}, poisson},
+                      warmup_ms := min(Longest, max(Least, Duration div Part))},
     maybe
-        {ok, _, #{answered := Answered, duration_s := Took}} ?=
-            loaded(Calibration, Target, fun(_) -> ok end),
-        Carried = Answered / Took,
-        Offered = max(1, Carried * Percent / 100),
-        {ok, Fields, Report} ?= loaded(Plan#{loop := {open, Offered, poisson}}, Target, OnPart),
+        {ok, Fields, #{carried_per_s := Carried, offered_per_s := Offered} = Report} ?=
+            loaded(Sustained, Target, OnPart),
         {ok, Fields#{carried_msg_per_s => Carried, offered_msg_per_s => Offered}, Report}
     end;
 shaped(#{shape := held}, #{connections := Connections} = Plan, Target, OnPart) ->

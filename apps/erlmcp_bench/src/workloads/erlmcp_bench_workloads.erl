@@ -22,9 +22,9 @@ Beside `id` and `benchmark`:
   `sample_ms` if it is sampled more often than others;
 - integration its `steps`, see `workflows/0`, which `workers` clients do for `duration_s` seconds;
 - what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
-  `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`: the
-  same for a while, to learn what the server carries, and then `load_percent` of that, each request
-  when it is due; `held`: as many connections as there can be, each of which asks now and then;
+  `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`:
+  callers on all connections for a while, to learn what these carry, and then `load_percent` of
+  that, each request when it is due; `held`: as many connections as there can be, each of which asks now and then;
   `opened`: connections that are opened as fast as they can be, and asked once;
 - memory has what it `holds`, and `connections` of that, each idle but for running calls;
 - `stages` are those of one request, of a tool that says it is `quick` or of one that does not;

@@ -1,0 +1,139 @@
+-module(erlmcp_load_turns).
+-moduledoc """
+The connections of a group, and whose turn it is: that of the one that was sent on least lately, of
+those that have room for a request, as long as fewer are busy than may be at once. Pure.
+""".
+
+-export([new/2, limited/3, added/2, kept/3, removed/2]).
+-export([find/2, all/1, busy/1, is_empty/1, is_idle/1, room/2, next/1]).
+
+-export_type([turns/0, callers/0]).
+
+-doc "How many connections may have requests in flight at once.".
+-type callers() :: pos_integer() | all.
+
+-record(turns, {
+    %% Requests in flight on each.
+    window :: pos_integer(),
+    callers :: callers(),
+    connections = #{} :: connections(),
+    busy = 0 :: non_neg_integer(),
+    %% Those that had room when they came here. Some may have none any more, or be gone.
+    free = queue:new() :: queue:queue(key()),
+    %% The one that was taken from those last.
+    taken = none :: none | key()
+}).
+
+-opaque turns() :: #turns{}.
+-type connections() :: #{key() => connection()}.
+-type connection() :: erlmcp_load_connection:connection().
+-type key() :: erlmcp_load_socket:key().
+
+-doc "No connection.".
+-spec new(Window :: pos_integer(), callers()) -> turns().
+new(Window, Callers) ->
+    #turns{window = Window, callers = Callers}.
+
+-doc "The same connections with other bounds.".
+-spec limited(Window :: pos_integer(), callers(), turns()) -> turns().
+limited(Window, Callers, #turns{connections = Connections} = Turns) ->
+    Limited = Turns#turns{window = Window, callers = Callers, taken = none},
+    Free = [Key || Key := Connection <- Connections, room(Connection, Limited) > 0],
+    Limited#turns{free = queue:from_list(Free)}.
+
+-doc "One more, on which nothing is in flight.".
+-spec added(connection(), turns()) -> turns().
+added(Connection, #turns{connections = Connections, free = Free} = Turns) ->
+    Key = erlmcp_load_connection:key(Connection),
+    Turns#turns{connections = Connections#{Key => Connection}, free = queue:in(Key, Free)}.
+
+-doc "A connection as it is now.".
+-spec kept(key(), connection(), turns()) -> turns().
+kept(Key, Connection, #turns{connections = Connections, free = Free, taken = Taken} = Turns) ->
+    #{Key := Was} = Connections,
+    Known = Turns#turns{connections = Connections#{Key := Connection},
+                        busy = busy(Was, Connection, Turns)},
+    case room(Connection, Turns) > 0 of
+        true when Key =:= Taken -> Known#turns{free = queue:in(Key, Free), taken = none};
+        true ->
+            case room(Was, Turns) > 0 of
+                true -> Known;
+                false -> Known#turns{free = queue:in(Key, Free)}
+            end;
+        false when Key =:= Taken -> Known#turns{taken = none};
+        false -> Known
+    end.
+
+busy(Was, Is, #turns{busy = Busy}) ->
+    case {is_busy(Was), is_busy(Is)} of
+        {false, true} -> Busy + 1;
+        {true, false} -> Busy - 1;
+        _ -> Busy
+    end.
+
+is_busy(Connection) ->
+    erlmcp_load_connection:in_flight(Connection) > 0.
+
+-doc "Without it.".
+-spec removed(key(), turns()) -> turns().
+removed(Key, #turns{connections = Connections, busy = Busy} = Turns) ->
+    {Was, Left} = maps:take(Key, Connections),
+    Turns#turns{connections = Left, busy = case is_busy(Was) of
+                                               true -> Busy - 1;
+                                               false -> Busy
+                                           end}.
+
+-doc "The connection with this key, if it is there.".
+-spec find(key(), turns()) -> connection() | none.
+find(Key, #turns{connections = Connections}) ->
+    case Connections of
+        #{Key := Connection} -> Connection;
+        #{} -> none
+    end.
+
+-doc "All of them.".
+-spec all(turns()) -> connections().
+all(#turns{connections = Connections}) ->
+    Connections.
+
+-doc "Those on which something is in flight.".
+-spec busy(turns()) -> connections().
+busy(#turns{connections = Connections}) ->
+    #{Key => Connection || Key := Connection <- Connections, is_busy(Connection)}.
+
+-doc "Whether there is none.".
+-spec is_empty(turns()) -> boolean().
+is_empty(#turns{connections = Connections}) ->
+    map_size(Connections) =:= 0.
+
+-doc "Whether nothing is in flight.".
+-spec is_idle(turns()) -> boolean().
+is_idle(#turns{busy = Busy}) ->
+    Busy =:= 0.
+
+-doc "How many more requests may be sent on a connection.".
+-spec room(connection(), turns()) -> integer().
+room(Connection, #turns{window = Window}) ->
+    erlmcp_load_connection:room(Window, Connection).
+
+-doc "The connection whose turn it is: it waits for no other one until it is kept.".
+-spec next(turns()) -> {key(), connection(), turns()} | none.
+%% A number is less than `all`.
+next(#turns{callers = Callers, busy = Busy}) when Busy >= Callers ->
+    none;
+next(#turns{free = Free, connections = Connections} = Turns) ->
+    case queue:out(Free) of
+        {empty, _} ->
+            none;
+        {{value, Key}, Others} ->
+            Rest = Turns#turns{free = Others},
+            case Connections of
+                #{Key := Connection} ->
+                    case room(Connection, Turns) > 0 of
+                        true -> {Key, Connection, Rest#turns{taken = Key}};
+                        false -> next(Rest)
+                    end;
+                #{} ->
+                    next(Rest)
+            end
+    end.
