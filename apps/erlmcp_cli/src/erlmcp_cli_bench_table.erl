@@ -14,6 +14,8 @@ for it. Pure.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
+                ~"generator_cpu_us_per_msg", ~"opening_cpu_us_per_conn",
+                ~"opening_generator_cpu_us_per_conn",
                 ~"checks_percent", ~"growth_cpu_ratio", ~"growth_reductions_ratio",
                 ~"memory_state_bytes_per_item", ~"memory_rss_bytes_per_item",
                 ~"memory_left_bytes_per_item", ~"left_processes", ~"growth_ratio",

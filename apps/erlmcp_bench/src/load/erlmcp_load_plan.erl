@@ -11,10 +11,10 @@ in the clear; `tls` has options of `ssl`, such as `cacertfile`, for `https` URLs
 system's roots are trusted. `connections` (1) are opened before it begins. `loop` ({closed, 1}):
 `{closed, Window}` keeps so many requests in flight on each; `{open, Rate, poisson | even}` sends so
 many a second over all connections, when they are due; `hold` sends none. Where instead of how many
-it says `{percent, Percent}`, that is of what the connections carry: in the warm-up as many callers
-as 256 of them ask on all of them in turn, each when it is answered, and in its second half it is
-counted how many are. `requests` are drawn by
-their weights; without them the tool `echo` is called with `payload_bytes` (64). `era` is
+it says `{percent, Percent}`, that is of what the connections carry: in the warm-up 256 callers ask
+on all of them in turn, each when it is answered, and in its second half the answers are counted.
+Its first half is longer, but not ten times as long, where not all of them were used. `requests` are
+drawn by their weights; without them the tool `echo` is called with `payload_bytes` (64). `era` is
 `stateless`, or the session of a revision, and then `sessions_per_connection` (1; more on HTTP
 alone). `in_flight` is how many requests an open loop has on a connection at once (1 on HTTP/1.1,
 else 32). `duration_ms` (10,000) is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how

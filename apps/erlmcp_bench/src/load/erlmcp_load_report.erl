@@ -12,8 +12,9 @@ while it was measured (`duration_s`). `unsent` were due, but no connection was f
 sent in a closed one; `lateness` says how long after they were due those of an open loop were sent.
 `late` are replies to requests that had failed, `strays` replies to nothing that was asked, `lost`
 connections that ended unasked. Processor time is from the beginning of the measuring to its end;
-what the system does not tell is not there. `carried_per_s` and `offered_per_s` are those of a load
-that offers a part of what is carried.
+what the system does not tell is not there. That of `opening` is what was used until all connections
+were opened; a server may have more to do for them then. `carried_per_s` and `offered_per_s` are
+those of a load that offers a part of what is carried.
 """.
 -type report() :: #{
     sent := non_neg_integer(), answered := non_neg_integer(),
@@ -31,6 +32,7 @@ that offers a part of what is carried.
     bytes_in := non_neg_integer(), bytes_out := non_neg_integer(),
     carried_per_s => float(), offered_per_s => number(),
     generator_cpu_us => non_neg_integer(), server_cpu_us => non_neg_integer(),
+    opening_generator_cpu_us => non_neg_integer(), opening_server_cpu_us => non_neg_integer(),
     server_rss_bytes => non_neg_integer(), server_rss_max_bytes => non_neg_integer()
 }.
 
@@ -38,7 +40,7 @@ that offers a part of what is carried.
 -spec new(#{atom() => term()}) -> report().
 new(#{settings := Settings, before := Before, until := Until, after_all := After,
       samples := Samples, totals := Totals, duration_us := Duration, opened := Opened,
-      opening_us := Opening, carried := Carried}) ->
+      started := #{at := Started} = Start, ready := #{at := Open} = Ready, carried := Carried}) ->
     #{latency := Latency, refusal_latency := RefusalLatency, lateness := Lateness,
       connections := Connections} = Settings,
     #{counts := #{sent := Sent, answered := Answered, wrong := Wrong, unsent := Unsent,
@@ -51,11 +53,13 @@ new(#{settings := Settings, before := Before, until := Until, after_all := After
         duration_s => Seconds, answered_per_s => Answered / Seconds,
         latency => Latency, refusal_latency => RefusalLatency, lateness => Lateness,
         seconds => Samples, connections => Connections, opened => Opened,
-        opened_per_s => Opened * 1_000_000 / max(1, Opening), open_failed => OpenFailed},
+        opened_per_s => Opened * 1_000_000 / max(1, Open - Started), open_failed => OpenFailed},
     Counted = #{Name => since(Name, Before, After)
                 || Name <- [late, strays, lost, messages, bytes_in, bytes_out]},
-    maps:merge(maps:merge(Report, Counted),
-               maps:merge(used(Before, Until, Samples), asked(Carried, Settings))).
+    lists:foldl(fun maps:merge/2, Report,
+                [Counted, processor(Before, Until, {generator_cpu_us, server_cpu_us}),
+                 processor(Start, Ready, {opening_generator_cpu_us, opening_server_cpu_us}),
+                 resident(Until, Samples), asked(Carried, Settings)]).
 
 asked(none, _) -> #{};
 asked(Carried, #{percent := Percent}) ->
@@ -69,11 +73,13 @@ reasons(Kind, Totals) ->
                     maps:merge_with(fun(_, A, B) -> A + B end, Reasons, Sum)
                 end, #{}, Totals).
 
-used(Before, Until, Samples) ->
-    Used = [{Name, Later - Earlier}
-            || Name <- [generator_cpu_us, server_cpu_us],
-               Later <- [maps:get(Name, Until)], Earlier <- [maps:get(Name, Before)],
-               is_integer(Later), is_integer(Earlier)],
+processor(Before, Until, {OfGenerator, OfServer}) ->
+    #{Name => Later - Earlier
+      || {Key, Name} <- [{generator_cpu_us, OfGenerator}, {server_cpu_us, OfServer}],
+         Later <- [maps:get(Key, Until)], Earlier <- [maps:get(Key, Before)],
+         is_integer(Later), is_integer(Earlier)}.
+
+resident(Until, Samples) ->
     Rss = [{server_rss_bytes, Bytes} || #{server_rss_bytes := Bytes} <- [Until], is_integer(Bytes)],
     Most = [round(Mib * 1_048_576) || #{memory_rss_mib_per_node := Mib} <- Samples],
-    maps:from_list(Used ++ Rss ++ [{server_rss_max_bytes, lists:max(Most)} || Most =/= []]).
+    maps:from_list(Rss ++ [{server_rss_max_bytes, lists:max(Most)} || Most =/= []]).

@@ -20,8 +20,9 @@ started it.
     %% Of the opening: how many attempts have no end yet, and why some failed.
     opening = 0 :: non_neg_integer(),
     last_failure = none :: term(),
-    started = 0 :: integer(),
-    opening_us = 0 :: non_neg_integer(),
+    %% When it began, and when all were opened.
+    started :: erlmcp_load_sample:mark(),
+    ready = none :: none | erlmcp_load_sample:mark(),
     opened = 0 :: non_neg_integer(),
     begin_at = 0 :: integer(),
     from = 0 :: integer(),
@@ -43,6 +44,10 @@ started it.
 %% know that it begins; and milliseconds beyond a request's time in which they must have ended.
 -define(GROUPS, 128).
 -define(LEAD_US, 20_000).
+%% Halves of a warm-up that the first one may last until every connection was used, and how often it
+%% is looked at.
+-define(LONGEST_HALVES, 10).
+-define(LOOK_US, 50_000).
 -define(GRACE_MS, 15_000).
 
 -doc "Starts a load; it is there when its connections are open.".
@@ -81,7 +86,7 @@ init({Owner, Settings}) ->
     _ = process_flag(priority, high),
     Patterns = ets:new(?MODULE, [public, {read_concurrency, true}]),
     {ok, #run{settings = Settings#{patterns => Patterns}, owner = monitor(process, Owner),
-              started = now_us()}, {continue, open}}.
+              started = erlmcp_load_sample:mark(Settings)}, {continue, open}}.
 
 -doc false.
 handle_continue(open, Run) ->
@@ -178,18 +183,17 @@ opening(#run{opening = 0} = Run) ->
 opening(Run) ->
     {noreply, Run}.
 
-running(#run{settings = Settings, groups = Groups, started = Started,
-             starter = Starter} = Run) ->
+running(#run{settings = Settings, groups = Groups, starter = Starter} = Run) ->
     #{warmup_us := Warmup, duration_us := Duration, loop := Loop, percent := Percent} = Settings,
-    Now = now_us(),
-    Begin = Now + ?LEAD_US,
+    Ready = erlmcp_load_sample:mark(Settings),
+    Begin = now_us() + ?LEAD_US,
     From = Begin + Warmup,
     _ = case Loop of
         {open, Schedule} -> erlmcp_load_schedule:begins(Begin, Schedule);
         _ -> ok
     end,
     Running = Run#run{phase = running, begin_at = Begin, from = From, until = From + Duration,
-                      opening_us = Now - Started},
+                      ready = Ready},
     _ = [ok = told_when(Pid, Running) || Pid := _ <- Groups],
     _ = [gen_server:reply(Starter, ok) || Starter =/= none],
     case Percent of
@@ -206,9 +210,15 @@ told_when(Pid, #run{begin_at = Begin, from = From, until = Until}) ->
 
 %% Finding out what is carried, and measuring.
 
-timed(half, #run{settings = #{counts := Counts}, from = From} = Run) ->
-    #{warm := Warm} = erlmcp_load_counts:all(Counts),
-    {noreply, timer(From, carried, Run#run{half = {now_us(), Warm}})};
+timed(half, #run{settings = #{counts := Counts} = Settings, begin_at = Begin} = Run) ->
+    #{warm := Warm, connections := Connections} = erlmcp_load_counts:all(Counts),
+    #{warmup_us := Warmup} = Settings,
+    Now = now_us(),
+    %% They are used in turn, and the first time on a connection takes longer than all others.
+    case Warm >= Connections orelse Now - Begin > ?LONGEST_HALVES * Warmup div 2 of
+        true -> {noreply, timer(Now + Warmup div 2, carried, Run#run{half = {Now, Warm}})};
+        false -> {noreply, timer(Now + ?LOOK_US, half, Run)}
+    end;
 timed(carried, #run{half = {Half, Before}, settings = Settings, groups = Groups} = Run) ->
     #{counts := Counts, loop := {open, Schedule}, percent := Percent, duration_us := Duration} =
         Settings,
@@ -279,13 +289,13 @@ over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting =
     end.
 
 reported(#run{settings = Settings, before = Before, last = Last, samples = Samples, totals = Totals,
-              from = From, until = Until, opened = Opened, opening_us = Opening,
-              carried = Carried}) ->
+              from = From, until = Until, opened = Opened, started = Started,
+              ready = Ready, carried = Carried}) ->
     erlmcp_load_report:new(#{
         settings => Settings, before => Before, until => Last,
         after_all => erlmcp_load_sample:mark(Settings), samples => lists:reverse(Samples),
-        totals => Totals, duration_us => Until - From, opened => Opened, opening_us => Opening,
-        carried => Carried}).
+        totals => Totals, duration_us => Until - From, opened => Opened, started => Started,
+        ready => Ready, carried => Carried}).
 
 now_us() ->
     erlang:monotonic_time(microsecond).

@@ -133,7 +133,8 @@ shaped(#{shape := held}, #{connections := Connections} = Plan, Target, OnPart) -
 shaped(#{shape := opened}, #{connections := Connections} = Plan, Target, OnPart) ->
     #{duration_ms := Duration} = Plan,
     Rate = max(?LEAST, Connections * 1_000 / Duration),
-    held(Connections, loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart)).
+    opened(held(Connections,
+                loaded(Plan#{loop := {open, Rate, even}, warmup_ms := 0}, Target, OnPart))).
 
 %% Of those that there is room for, whatever that is.
 held(Room, {ok, Fields, #{opened := Opened, open_failed := Failed, lost := Lost} = Report}) ->
@@ -141,6 +142,16 @@ held(Room, {ok, Fields, #{opened := Opened, open_failed := Failed, lost := Lost}
     {ok, Fields#{held_connections => Held, held_connections_percent => 100 * Held / Room,
                  open_failed_count => Failed}, Report};
 held(_, {error, _} = Error) ->
+    Error.
+
+%% Where the time went.
+opened({ok, Fields, #{opened := Opened} = Report}) ->
+    Each = #{Name => Us / max(1, Opened)
+             || {Key, Name} <- [{opening_server_cpu_us, opening_cpu_us_per_conn},
+                                {opening_generator_cpu_us, opening_generator_cpu_us_per_conn}],
+                #{Key := Us} <- [Report], Us > 0},
+    {ok, maps:merge(Fields, Each), Report};
+opened({error, _} = Error) ->
     Error.
 
 loaded(#{duration_ms := Duration} = Plan, Target, OnPart) ->

@@ -24,8 +24,8 @@ Beside `id` and `benchmark`:
 - what goes over a network its `transport`, `connections`, `duration_s`, `payload_bytes` and
   `shape`. `burst`: each connection sends its next request when it has its answer; `sustained`:
   callers on all connections for a while, to learn what these carry, and then `load_percent` of
-  that, each request when it is due; `held`: as many connections as there can be, each of which asks now and then;
-  `opened`: connections that are opened as fast as they can be, and asked once;
+  that, each request when it is due; `held`: as many connections as there can be, each of which asks
+  now and then; `opened`: connections that are opened as fast as they can be, and asked once;
 - memory has what it `holds`, and `connections` of that, each idle but for running calls;
 - `stages` are those of one request, of a tool that says it is `quick` or of one that does not;
   `growth` says what there is more of (`grows`), and how much
