@@ -272,9 +272,11 @@ finishing(#run{phase = running, settings = Settings, groups = Groups} = Run) ->
 
 over(#run{groups = Groups} = Run) when map_size(Groups) > 0 ->
     {noreply, Run};
-over(#run{settings = #{loop := Loop, counts := Counts}, until = Until, waiting = Waiting} = Run) ->
+over(#run{settings = #{loop := Loop, counts := Counts, percent := Percent}, until = Until,
+          carried = Carried, waiting = Waiting} = Run) ->
     _ = case Loop of
-        {open, Schedule} ->
+        %% Nothing was due before it was known how much.
+        {open, Schedule} when Percent =:= none; Carried =/= none ->
             Left = erlmcp_load_schedule:remaining(Until, Schedule),
             ok = erlmcp_load_counts:add(Counts, unsent, Left);
         _ ->

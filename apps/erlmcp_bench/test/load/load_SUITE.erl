@@ -166,7 +166,12 @@ loads_are_stopped(Config) ->
     %% It has begun.
     receive {erlmcp_load, answered, _, _} -> ok end,
     #{sent := Sent, answered := Sent, duration_s := Seconds} = erlmcp_load:stop(Load),
-    true = Sent > 0 andalso Seconds < 3600.
+    true = Sent > 0 andalso Seconds < 3600,
+    %% Before it is known what is carried.
+    {ok, Early} = start(#{target => tcp, loop => {open, {percent, 70}, even},
+                          warmup_ms => 3_600_000}, Config),
+    #{sent := 0, unsent := 0, failed := None} = Stopped = erlmcp_load:stop(Early),
+    {0, false} = {map_size(None), is_map_key(carried_per_s, Stopped)}.
 
 rates_are_changed(Config) ->
     {ok, Load} = start(#{target => tcp, duration_ms => 3_600_000, observer => self(),
