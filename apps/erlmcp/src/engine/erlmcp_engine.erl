@@ -11,7 +11,7 @@ Each request gives exactly one effect: its answer, or what will answer it. A not
 response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
 """.
 
--export([handle/4, era/2, max_batch/0]).
+-export([handle/4, era/2, header_era/1, max_batch/0]).
 
 -export_type([effect/0, call/0, listen/0, envelope/0, session/0, context/0, topic/0]).
 
@@ -21,6 +21,8 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
 """.
 -type envelope() :: #{
     headers := none | #{binary() => binary()},
+    %% that of the headers (`header_era/1`), where somebody has looked at them already
+    header_era => erlmcp_revision:era(),
     principal := erlmcp_auth:principal(),
     scopes => erlmcp_scope:scopes(),
     claims => map(),
@@ -28,6 +30,8 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
 }.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
+    %% each request has its own in their place
+    scopes => all,
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
     client_capabilities := map(),
@@ -169,6 +173,10 @@ era(_, Params, Envelope) ->
         false -> header_era(Envelope)
     end.
 
+-doc "The era that the headers ask for, which holds for a message that says nothing of its own.".
+-spec header_era(envelope()) -> erlmcp_revision:era().
+header_era(#{header_era := Era}) ->
+    Era;
 header_era(#{headers := #{~"mcp-protocol-version" := Version}}) ->
     case erlmcp_revision:parse(Version) of
         {ok, Revision} -> erlmcp_revision:era(Revision);
@@ -284,7 +292,7 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
                     {OwnInfo, OwnCapabilities} = binary_to_term(Kept),
                     %% Often a part of a header: what is kept of it keeps no request.
                     OwnPrincipal = binary_to_term(term_to_binary(Principal)),
-                    {ok, #{principal => OwnPrincipal, revision => negotiate(Version),
+                    {ok, #{principal => OwnPrincipal, scopes => all, revision => negotiate(Version),
                            client_info => OwnInfo, client_capabilities => OwnCapabilities,
                            log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
             end

@@ -344,7 +344,16 @@ send(#{task := Id} = Context, Method, Params) ->
 send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
+notify(#{owner := {Pid, quick} = Owner, unread := Limits}, Method, Params) ->
+    %% Nobody hears what another process says for a quick call.
+    case self() of
+        Pid -> notify(Owner, unread(get(?SAID), Limits), Method, Params);
+        _ -> ok
+    end;
 notify(#{owner := Owner, unread := Unread}, Method, Params) ->
+    notify(Owner, Unread, Method, Params).
+
+notify(Owner, Unread, Method, Params) ->
     case erlmcp_unread:room(Unread) of
         {ok, LeftOut} ->
             Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
@@ -354,6 +363,10 @@ notify(#{owner := Owner, unread := Unread}, Method, Params) ->
         none ->
             ok
     end.
+
+unread([{notification, _, Unread} | _], _) -> Unread;
+unread([_ | Said], Limits) -> unread(Said, Limits);
+unread(_, Limits) -> erlmcp_unread:new(Limits).
 
 with_left_out(0, Params) ->
     Params;

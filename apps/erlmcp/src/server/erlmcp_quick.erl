@@ -91,8 +91,9 @@ answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched,
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
     Given#{owner => {self(), quick}, deadline => Deadline};
-context(Given, Deadline, Instance) ->
-    erlmcp_rounds:reporting(Given#{deadline => Deadline}, {self(), quick}, Instance).
+context(Given, Deadline, #{limits := Limits}) ->
+    %% Most say nothing: what is unread of it is counted from the first message on.
+    Given#{owner => {self(), quick}, deadline => Deadline, unread => Limits}.
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.

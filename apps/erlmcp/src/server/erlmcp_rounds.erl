@@ -19,7 +19,7 @@ one now, or else right here. If the fun asks for input, it is the handler that i
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([run/4, reporting/3, arguments/2, send/3]).
+-export([run/4, arguments/2, send/3]).
 
 %% Times that one call may ask a session's client.
 -define(ROUNDS, 100).
@@ -54,10 +54,8 @@ run(Call, Given, Owner, Instance) ->
         Unfit -> Unfit
     end.
 
--doc "The context of a call whose owner is sent what it says.".
--spec reporting(erlmcp_engine:context(), erlmcp_call:owner(), erlmcp_instance:of_calls()) ->
-    erlmcp_engine:context().
-%% A client of a stateless revision that has asked for neither progress nor logs is told nothing.
+%% The context of a call whose owner is sent what it says. A client of a stateless revision that has
+%% asked for neither progress nor logs is told nothing.
 reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
     Context#{owner => Owner};

@@ -77,7 +77,7 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
     #{connection_type => supervisor,
       stream_handlers => [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
       erlmcp_identity => erlmcp_http_identity:config(Options),
-      erlmcp => erlmcp_http_stream:config(Options, Instance),
+      erlmcp => erlmcp_http_config:new(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),
       %% A stream waits for its call, which has a deadline, or for a client that is sending, which

@@ -63,7 +63,7 @@ config(Options) ->
 Who comes with a head, where that is known and the same for all that have it, as the configuration
 of the next handler: a listener that asks nobody, and a head that is not refused.
 """.
--spec unasked(cowboy_req:req(), cowboy:opts()) -> {ok, erlmcp_http_stream:config()} | unknown.
+-spec unasked(cowboy_req:req(), cowboy:opts()) -> {ok, erlmcp_http_config:config()} | unknown.
 unasked(#{headers := Headers} = Request, #{erlmcp_identity := #{auth := none} = Asked} = Options) ->
     #{erlmcp := #{instance := #{limits := Limits}}} = Options,
     #{scopes := Needed} = Asked,

@@ -165,13 +165,13 @@ next(Bytes, #plain{head = {Head, Length, Request}} = Plain) ->
 next(Bytes, Plain) ->
     read(Bytes, Plain).
 
-read(Bytes, #plain{request = Common, options = Options} = Plain) ->
+read(Bytes, #plain{request = Common, options = Options, number = Id} = Plain) ->
     #{erlmcp := #{plain := Patterns}} = Options,
     case erlmcp_http_plain_head:read(Bytes, Patterns) of
         {ok, #{length := Length, headers := Headers} = Read, Head, Behind} ->
             case Behind of
                 <<Body:Length/binary, Rest/binary>> ->
-                    Asked = erlmcp_http_plain_request:new(Read, Common, Options),
+                    Asked = erlmcp_http_plain_request:new(Id, Read, Common, Options),
                     Kept = erlmcp_http_plain_head:kept(Head, Headers),
                     request(Asked, Body, Rest, Plain#plain{head = {Kept, Length, Asked}});
                 _ ->
@@ -208,17 +208,21 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
             ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
     end.
 
-%% The answer is there already, all of it: most are, and nothing is kept of them.
-at_once(Status, Headers, Body, Stream, Rest, #plain{number = Id} = Plain) ->
+%% The answer is there already, all of it: most are, and nothing is kept of them. Nobody knows of
+%% the stream, so the next one may have its number.
+at_once(Status, Headers, Body, Stream, Rest, Plain) ->
     #plain{socket = Socket, transport = Transport, options = Options} = Plain,
     Answer = [erlmcp_http_plain_reply:head(Status, Headers), Body],
     case erlmcp_http_socket:send(Transport, Socket, Answer) of
         ok ->
             ok = terminate_stream(normal, Stream, Options),
-            go_on(Plain#plain{buffer = Rest, number = Id + 1, since = none});
+            go_on(left(Rest, Plain));
         {error, Why} ->
             ended(socket_error(Why), Plain#plain{stream = Stream})
     end.
+
+left(<<>>, #plain{buffer = <<>>, since = none} = Plain) -> Plain;
+left(Rest, Plain) -> Plain#plain{buffer = Rest, since = none}.
 
 %% What is told to the stream.
 
@@ -333,8 +337,6 @@ failed(Callback, Arguments, Class, Reason, Stacktrace, Options) ->
     Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
     _ = cowboy:log(Log, Options),
     ok.
-
-%% The socket.
 
 read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of

@@ -85,11 +85,10 @@ again(Bytes, {Before, Id, Behind}) ->
     Size = byte_size(Id),
     Last = byte_size(Behind),
     case Bytes of
-        <<Before:First/binary, Id:Size/binary, Behind:Last/binary, Rest/binary>> ->
-            {same, Rest};
-        <<Before:First/binary, Other:Size/binary, Behind:Last/binary, Rest/binary>> ->
-            case is_visible(Other) of
-                true -> {Other, Rest};
+        <<Before:First/binary, Found:Size/binary, Behind:Last/binary, Rest/binary>> ->
+            case Found =:= Id orelse is_visible(Found) of
+                true when Found =:= Id -> {same, Rest};
+                true -> {Found, Rest};
                 false -> other
             end;
         _ ->
@@ -103,6 +102,10 @@ again(Bytes, Head) ->
     end.
 
 %% With nothing in it that ends a value, or is not of the value where it stands around it.
+is_visible(<<A, B, C, D, Rest/binary>>) when
+    A > $\s, A < 127, B > $\s, B < 127, C > $\s, C < 127, D > $\s, D < 127
+->
+    is_visible(Rest);
 is_visible(<<C, Rest/binary>>) when C > $\s, C < 127 -> is_visible(Rest);
 is_visible(Rest) -> Rest =:= <<>>.
 

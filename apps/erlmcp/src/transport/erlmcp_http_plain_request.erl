@@ -4,7 +4,7 @@ What the head of a plain request comes to, on its connection: whatever is found 
 (`m:erlmcp_http_ready`), or else a request for the stream handlers.
 """.
 
--export([common/5, new/3]).
+-export([common/5, new/4]).
 
 -export_type([asked/0]).
 
@@ -22,10 +22,11 @@ common(Ref, {Peer, Sock}, Scheme, Certificate, Path) ->
       cert => Certificate, method => ~"POST", scheme => Scheme, path => Path, qs => <<>>,
       version => 'HTTP/1.1'}.
 
--doc "What a head comes to that was read.".
--spec new(erlmcp_http_plain_head:head(), Common :: map(), cowboy:opts()) -> asked().
-new(#{headers := Headers, host := Host, port := Port, length := Length}, Common, Options) ->
-    Request = Common#{headers => Headers, host => Host, port => port(Port, Common),
+-doc "What a head comes to that was read, of a stream.".
+-spec new(cowboy_stream:streamid(), erlmcp_http_plain_head:head(), Common :: map(),
+          cowboy:opts()) -> asked().
+new(Id, #{headers := Headers, host := Host, port := Port, length := Length}, Common, Options) ->
+    Request = Common#{streamid => Id, headers => Headers, host => Host, port => port(Port, Common),
                       has_body => Length > 0, body_length => Length},
     case erlmcp_http_ready:new(Request, Options) of
         none -> Request;

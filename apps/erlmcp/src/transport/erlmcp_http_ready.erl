@@ -35,8 +35,7 @@ new(_, _) ->
 in_session(same, Asked) ->
     Asked;
 in_session(Id, {Request, Instance, Stream}) ->
-    #{headers := Headers} = Other = in_session(Id, Request),
-    {Other, Instance, erlmcp_http_stream:with_headers(Headers, Stream)};
+    {Request, Instance, erlmcp_http_stream:in_session(Id, Stream)};
 in_session(Id, #{headers := Headers} = Request) ->
     Request#{headers := Headers#{~"mcp-session-id" := Id}}.
 

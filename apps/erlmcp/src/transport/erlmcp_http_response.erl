@@ -21,6 +21,10 @@ answer(_, _, Bytes, _, true) ->
     [{data, fin, erlmcp_sse:event(Bytes)}, stop];
 answer(200, Headers, Bytes, stream, false) ->
     respond(200, maps:merge(stream_headers(), Headers), erlmcp_sse:event(Bytes));
+answer(200, Headers, Bytes, _, false) when map_size(Headers) =:= 0 ->
+    [{response, 200,
+      #{~"content-type" => ~"application/json", ~"content-length" => length_of(Bytes),
+        ~"date" => cowboy_clock:rfc1123()}, Bytes}, stop];
 answer(Status, Headers, Bytes, _, false) ->
     respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
 
@@ -55,8 +59,11 @@ respond(204, Headers, _) ->
     [{response, 204, Headers#{~"date" => cowboy_clock:rfc1123()}, <<>>}, stop];
 respond(Status, Headers, Body) ->
     [{response, Status,
-      Headers#{~"content-length" => integer_to_binary(iolist_size(Body)),
-               ~"date" => cowboy_clock:rfc1123()}, Body}, stop].
+      Headers#{~"content-length" => length_of(Body), ~"date" => cowboy_clock:rfc1123()}, Body},
+     stop].
+
+length_of(Body) ->
+    integer_to_binary(iolist_size(Body)).
 
 -doc "The beginning of a stream, with its first bytes.".
 -spec stream(iodata()) -> cowboy_stream:commands().

@@ -9,7 +9,7 @@ Redelivery".
 """.
 
 -export([get/4, delete/3, gone/0]).
--export([of_message/3, start/4, watch/3]).
+-export([of_message/4, start/4, watch/3]).
 
 -export_type([session/0]).
 
@@ -60,17 +60,16 @@ delete(Id, Principal, Instance) ->
 gone() ->
     erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
 
--doc "The session of a message. A stateless one may carry an id, which means nothing.".
--spec of_message(Json :: term(), erlmcp_engine:envelope(), erlmcp_instance:instance()) ->
-    session() | unknown | none.
-of_message(Json, #{headers := #{~"mcp-session-id" := Id}, principal := Principal} = Envelope,
-           Instance) ->
+-doc "The session that a message names. A stateless one may name one, which means nothing.".
+-spec of_message(Json :: term(), Id :: binary() | none, erlmcp_engine:envelope(),
+                 erlmcp_instance:instance()) -> session() | unknown | none.
+of_message(_, none, _, _) ->
+    none;
+of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
     case erlmcp_engine:era(Json, Envelope) of
         stateless -> none;
         session -> find(Id, Principal, Instance)
-    end;
-of_message(_, _, _) ->
-    none.
+    end.
 
 %% A principal's session. Another's is as unknown as one that is not there.
 find(Id, Principal, Instance) ->

@@ -19,7 +19,7 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 -record(sse_stream, {
     session :: pid(),
     id :: binary(),
-    config :: erlmcp_http_stream:config(),
+    config :: erlmcp_http_config:config(),
     version :: cowboy:http_version(),
     %% whether HTTP/2 holds back what was written, and whether the session waits to hear of that
     full = false :: boolean(),
@@ -27,7 +27,7 @@ Source: specification 2024-11-05, "Transports / HTTP with SSE".
 }).
 -record(sse_message, {
     owner :: erlmcp_call:owner(),
-    config :: erlmcp_http_stream:config(),
+    config :: erlmcp_http_config:config(),
     session = ~"" :: binary(),
     body = none :: none | erlmcp_http_body:body(),
     %% of the session, which has the message then

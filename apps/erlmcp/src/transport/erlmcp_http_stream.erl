@@ -13,37 +13,30 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 -behaviour(cowboy_stream).
 
--export([config/2, new/2, with_headers/2, serve/4]).
+%% Every request passes here.
+-compile({inline, [owned/2, decoded/3, admit/3]}).
+
+-export([new/2, in_session/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
--export_type([config/0, stream/0]).
-
--type config() :: #{
-    instance := erlmcp_instance:instance(),
-    calls := erlmcp_instance:of_calls(),
-    path := binary(),
-    plain := erlmcp_http_plain_head:patterns(),
-    %% of one request, by the door
-    identity => erlmcp_auth:identity(),
-    insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
-    message_bytes := pos_integer(),
-    receive_timeout_ms := pos_integer()
-}.
+-export_type([stream/0]).
 
 %% Milliseconds that a cancelled call has to end by itself.
 -define(SHUTDOWN, 1000).
 
 -record(stream, {
     owner :: erlmcp_call:owner(),
-    config :: config(),
-    headers :: #{binary() => binary()},
+    config :: erlmcp_http_config:config(),
+    %% who asks, and the head; and the session that it names
+    envelope :: none | erlmcp_engine:envelope(),
+    named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
     flow :: undefined | erlmcp_entrance:flow(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
     asked = {post, both} :: told | {post, erlmcp_http_request:accept()},
     accept = both :: erlmcp_http_request:accept(),
-    session = none :: none | unknown | erlmcp_http_session:session(),
+    session = none :: none | erlmcp_http_session:session(),
     body = none :: none | erlmcp_http_body:body(),
     %% what runs: whose answer is waited for
     call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
@@ -60,31 +53,24 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 
 -opaque stream() :: #stream{}.
 
--doc "What the streams of a listener share.".
--spec config(map(), erlmcp_instance:instance()) -> config().
-config(Options, #{limits := Limits} = Instance) ->
-    #{message_bytes := Max, receive_timeout_ms := Timeout} = Limits,
-    Path = maps:get(path, Options, ~"/mcp"),
-    #{instance => Instance, calls => erlmcp_instance:of_calls(Instance),
-      path => Path, plain => erlmcp_http_plain_head:patterns(Path),
-      message_bytes => Max, receive_timeout_ms => Timeout}.
-
 -doc "What the head of a POST request comes to, of whichever request; or its refusal.".
--spec new(cowboy_req:req(), config()) -> {ok, stream()} | {error, erlmcp_refusal:refusal()}.
-new(#{method := ~"POST", peer := {Ip, _}} = Request, #{path := Path} = Config) ->
+-spec new(cowboy_req:req(), erlmcp_http_config:config()) ->
+    {ok, stream()} | {error, erlmcp_refusal:refusal()}.
+new(#{method := ~"POST", streamid := StreamId} = Request, #{path := Path} = Config) ->
     maybe
         {ok, {post, Accept}} ?= erlmcp_http_request:check(Request, Path, Config),
-        {ok, entering(Ip, (stream(none, Request, Config))#stream{accept = Accept})}
+        {ok, entering(Request, (stream(StreamId, Request, Config))#stream{accept = Accept})}
     end.
 
-entering(Ip, #stream{principal = Principal, headers = Headers, accept = Accept} = Stream) ->
+entering(#{peer := {Ip, _}, headers := Headers}, Stream) ->
+    #stream{principal = Principal, accept = Accept} = Stream,
     Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip),
                   asked = erlmcp_http_door:asked(Headers, Accept)}.
 
--doc "The same with other headers, which come to the same.".
--spec with_headers(#{binary() => binary()}, stream()) -> stream().
-with_headers(Headers, Stream) ->
-    Stream#stream{headers = Headers}.
+-doc "The same where the head names another session, and is no other beside.".
+-spec in_session(Id :: binary(), stream()) -> stream().
+in_session(Id, Stream) ->
+    Stream#stream{named = Id}.
 
 -doc "Serves a request with that head, whose body is here.".
 -spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->
@@ -93,14 +79,20 @@ serve(StreamId, Body, Request, #stream{asked = Asked, principal = Principal} = S
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
         ok ->
-            message(Body, Stream#stream{owner = {self(), {self(), StreamId}}});
+            message(Body, owned(StreamId, Stream));
         {refuse, Refusal, Headers} ->
             {erlmcp_http_response:refuse(Refusal, undefined, Headers), Stream}
     end.
 
+owned(StreamId, #stream{owner = {_, {_, StreamId}}} = Stream) -> Stream;
+owned(StreamId, Stream) -> Stream#stream{owner = {self(), {self(), StreamId}}}.
+
 stream(StreamId, #{headers := Headers} = Request, Config) ->
-    #{identity := #{principal := Principal}} = Config,
-    #stream{owner = {self(), {self(), StreamId}}, config = Config, headers = Headers,
+    #{identity := #{principal := Principal} = Identity} = Config,
+    Envelope = Identity#{headers => Headers},
+    #stream{owner = {self(), {self(), StreamId}}, config = Config,
+            envelope = Envelope#{header_era => erlmcp_engine:header_era(Envelope)},
+            named = maps:get(~"mcp-session-id", Headers, none),
             principal = Principal, alone = is_map_key(erlmcp_alone, Request)}.
 
 -doc false.
@@ -113,18 +105,18 @@ init(StreamId, Request, #{erlmcp := #{path := Path} = Config}) ->
             received(erlmcp_http_body:refuse(Refusal, #{}, Request, Owner, Config), Stream)
     end.
 
-enter(Asked, #{peer := {Ip, _}} = Request, #stream{principal = Principal} = Stream) ->
+enter(Asked, Request, #stream{principal = Principal} = Stream) ->
     #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
     case erlmcp_http_door:knock(Asked, Request, Principal, Instance) of
         ok ->
-            asked(Asked, Request, entering(Ip, Stream));
+            asked(Asked, Request, entering(Request, Stream));
         {refuse, Refusal, Headers} ->
             received(erlmcp_http_body:refuse(Refusal, Headers, Request, Owner, Config), Stream)
     end.
 
 asked({post, Accept}, Request, #stream{owner = Owner, config = Config} = Stream) ->
     received(erlmcp_http_body:read(Request, Owner, Config), Stream#stream{accept = Accept});
-asked({get, Id}, _, #stream{owner = Owner, headers = Headers, principal = Principal} = Stream) ->
+asked({get, Id}, #{headers := Headers}, #stream{owner = Owner, principal = Principal} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_http_session:get(Id, Principal, {Owner, Headers}, Instance) of
         {ok, Pid} ->
@@ -148,31 +140,31 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{headers = Headers, asked = Asked, flow = Flow} = Stream) ->
-    #stream{config = #{instance := Instance, identity := Identity}} = Stream,
+message(Bytes, #stream{asked = Asked, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
     case erlmcp_http_door:ask(Asked, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
-        Place -> decoded(Place, Bytes, Identity#{headers => Headers}, Stream)
+        Place -> decoded(Place, Bytes, Stream)
     end.
 
-decoded(Place, Bytes, Envelope, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
+decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case {erlmcp_connection_reader:decode(Bytes, Limits), Place} of
         {{ok, Json}, unread} ->
-            admit(Json, byte_size(Bytes), Envelope, Stream);
+            admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->
-            handle(Json, Admitted, Envelope, Stream);
+            handle(Json, Admitted, Stream);
         {{error, Reason}, _} ->
             _ = [ok = erlmcp_entrance:forgo(Admitted) || {ok, Admitted} <- [Place]],
             {erlmcp_http_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
-admit(Json, Bytes, Envelope, #stream{flow = Flow, config = #{instance := Instance}} = Stream) ->
+admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stream) ->
     case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
-            handle(Message, Admitted, Envelope, Stream);
+            handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
-            InSession = is_map_key(~"mcp-session-id", Stream#stream.headers),
-            Reply = erlmcp_http_door:refused(Id, Refusal, Json, Envelope, InSession),
+            #stream{envelope = Envelope, named = Named} = Stream,
+            Reply = erlmcp_http_door:refused(Id, Refusal, Json, Envelope, Named =/= none),
             refused(Refusal, Reply, Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
@@ -180,7 +172,8 @@ admit(Json, Bytes, Envelope, #stream{flow = Flow, config = #{instance := Instanc
 
 %% Alone on its connection it holds up nothing but its client's next request.
 refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
-    case erlmcp_http_door:kept_back(Refusal, Stream#stream.headers) of
+    #stream{envelope = #{headers := Headers}} = Stream,
+    case erlmcp_http_door:kept_back(Refusal, Headers) of
         0 ->
             perform([Reply], #{}, Stream);
         Milliseconds ->
@@ -189,9 +182,10 @@ refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
     end;
 refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
 
-handle(Json, Admitted, Envelope, #stream{config = #{instance := Instance}} = Stream) ->
+handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
+    #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_publisher:catalog(Instance),
-    case erlmcp_http_session:of_message(Json, Envelope, Instance) of
+    case erlmcp_http_session:of_message(Json, Named, Envelope, Instance) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_answers:known(Effects, Instance),
@@ -289,7 +283,7 @@ listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
 
 %% What may stay open for long keeps nothing of its request.
 lasting(#stream{config = Config} = Stream) ->
-    Stream#stream{headers = #{}, config = maps:without([identity, insufficient], Config)}.
+    Stream#stream{envelope = none, config = maps:without([identity, insufficient], Config)}.
 
 %% What the call, the session and the timers send.
 

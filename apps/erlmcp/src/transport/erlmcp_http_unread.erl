@@ -110,6 +110,10 @@ said(Commands, StreamId, #unread{size = Before} = Unread) ->
 
 -doc "What is said on HTTP/1.1, as the connection is to have it.".
 -spec in_pieces(cowboy_stream:commands()) -> cowboy_stream:commands().
+in_pieces([{response, _, #{~"content-length" := Length}, _}, stop] = Commands) when
+    byte_size(Length) < 5
+->
+    Commands;
 in_pieces([{response, _, _, Body} = Response, stop] = Commands) ->
     case iolist_size(Body) of
         Size when Size =< ?PIECE -> Commands;

@@ -8,6 +8,8 @@ are written as they are. Pure.
 
 -export([decode/4, is_plain/1]).
 
+-compile({inline, [object/1]}).
+
 %% Digits of an integer that is small, and bytes of any other number.
 -define(SMALL, 18).
 -define(NUMBER, 400).
@@ -75,7 +77,7 @@ behind(<<$,, Rest/binary>>, Whole, At, Value, Key, Read, Around, Depth, Left) wh
 behind(<<$}, Rest/binary>>, Whole, At, Value, Key, Read, [{Place, Outside} | Around], Depth, Left)
   when is_binary(Key), Left > 0 ->
     Members = [{Key, Value} | Read],
-    case maps:from_list(Members) of
+    case object(Members) of
         Object when map_size(Object) =:= length(Members) ->
             behind(Rest, Whole, At + 1, Object, Place, Outside, Around, Depth + 1, Left - 1);
         _ ->
@@ -93,6 +95,10 @@ behind(<<>>, _, _, Value, alone, _, _, _, _) ->
     {ok, Value};
 behind(_, _, _, _, _, _, _, _, _) ->
     other.
+
+object([{Key, Value}]) -> #{Key => Value};
+object([{One, First}, {Other, Second}]) -> #{One => First, Other => Second};
+object(Members) -> maps:from_list(Members).
 
 first_element(<<$], Rest/binary>>, Whole, At, [{Place, Read} | Around], Depth, Left) ->
     behind(Rest, Whole, At + 1, [], Place, Read, Around, Depth + 1, Left);
