@@ -90,6 +90,9 @@ act(#{~"do" := ~"remember"}, _) -> integer_to_binary(length(more([])));
 act(#{~"do" := ~"log"}, Context) ->
     [ok = erlmcp:log(Context, Level, Level) || Level <- [debug, info, error]],
     pid();
+act(#{~"do" := ~"have it logged"}, Context) ->
+    {_, Monitor} = spawn_monitor(fun() -> ok = erlmcp:log(Context, error, ~"from elsewhere") end),
+    receive {'DOWN', Monitor, process, _, normal} -> pid() end;
 act(#{~"do" := ~"progress"}, Context) ->
     [ok = erlmcp:progress(Context, N, #{}) || N <- [1, 2]],
     pid().
@@ -263,6 +266,12 @@ sessions_are_sent_the_log(_) ->
          Connection = two_eras:text(Answer),
          3 = length([Id || {Id, _} <- erlmcp_test_http:events(Stream), Id =/= none])
      end || _ <- [1, 2]],
+    %% What another process says for it is not a part of it.
+    Elsewhere = #{name => ~"quick", arguments => #{~"do" => ~"have it logged"}},
+    {Before, Having} = message(~"tools/call", Elsewhere, Options),
+    ok = send(Socket, ~"POST", Before, Having),
+    #{messages := [Alone]} = response(Socket),
+    Connection = two_eras:text(Alone),
     {_, Lines} = two_eras:open(~"2025-11-25", Pid),
     erlmcp_test_line:send(Lines, erlmcp_test_line:request(
         1, ~"tools/call", #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"log"}})),
