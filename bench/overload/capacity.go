@@ -41,6 +41,16 @@ func (to *target) measured(load func() *tally) stretch {
 	return stretch{t, used, float64(t.accepted.count()) / used.wall.Seconds()}
 }
 
+// refusal is what remains of its time for each that was refused, in seconds, if a result took so long;
+// 0 where none was.
+func (s stretch) refusal(result time.Duration) float64 {
+	if s.refused.count() == 0 {
+		return 0
+	}
+	results := time.Duration(s.accepted.count()) * result
+	return (s.server - results).Seconds() / float64(s.refused.count())
+}
+
 // find looks how many callers of a closed loop keep the server busy: the fewest that have, within
 // three percent, as many results as any number of them, of those that are not refused. For who
 // asks again at once when it is refused is overload and not capacity. It is about their number:

@@ -19,7 +19,8 @@ func overload(to *target, length time.Duration) {
 	before := to.capacity(connections, length/3)
 	capacityLine(before)
 	var light time.Duration
-	var result, refusal float64
+	var result float64
+	var refusals [2]float64
 	for _, times := range []float64{0.8, 2, 5, 10} {
 		s := to.measured(func() *tally {
 			return open(connections, before.rate*times, length, false)
@@ -42,13 +43,13 @@ func overload(to *target, length time.Duration) {
 			s.before, s.most, s.after)
 		// The first is the costliest to the results: what is said of refusals is of the last load.
 		result = (before.each() + after.each()).Seconds() / 2
-		if refused := float64(s.refused.count()); refused > 0 {
-			refusal = (s.server.Seconds() - float64(s.accepted.count())*result) / refused
-		}
+		refusals = [2]float64{s.refusal(before.each()), s.refusal(after.each())}
 		before = after
 	}
-	fmt.Printf("  CPU time of the server: a result %.0f us, a refusal %.0f us\n", result*1e6,
-		refusal*1e6)
+	refusal := (refusals[0] + refusals[1]) / 2
+	fmt.Printf("  CPU time of the server: a result %.0f us, a refusal %.0f us; by what a result cost"+
+		" before and after: %.0f and %.0f us\n", result*1e6, refusal*1e6, refusals[0]*1e6,
+		refusals[1]*1e6)
 	part := refusal / result
 	left := func(times float64) float64 { return max(0, (1-times*part)/(1-part)) }
 	fmt.Printf("  what such refusals leave of the capacity: 2x %.2f, 5x %.2f, 10x %.2f\n",

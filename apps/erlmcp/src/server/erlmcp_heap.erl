@@ -1,7 +1,8 @@
 -module(erlmcp_heap).
 -moduledoc "How much memory the processes of a server start with, and may have.".
 
--export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1]).
+-export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1,
+         slow_connection/1]).
 
 %% Words. One small request fits without a collection; see what bench/peers.sh says without it.
 -define(FIRST, 987).
@@ -44,6 +45,18 @@ busy_connection(Busy) ->
     _ = process_flag(min_heap_size, case Busy of
         true -> ?BUSY;
         false -> ?FIRST
+    end),
+    ok.
+
+-doc """
+Whether the calling process, a connection's, is asked so seldom that it may collect all of its garbage
+each time: its heap is less than half as large then.
+""".
+-spec slow_connection(boolean()) -> ok.
+slow_connection(Slow) ->
+    _ = process_flag(fullsweep_after, case Slow of
+        true -> 0;
+        false -> element(2, erlang:system_info(fullsweep_after))
     end),
     ok.
 

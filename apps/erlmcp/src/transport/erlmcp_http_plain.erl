@@ -12,7 +12,7 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -export([connection_process/4, init/6]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets until the socket is asked for again.
+%% Packets until the socket is asked for again, and how often its client asks is found out anew.
 -define(ACTIVE, 100).
 %% Bytes that may wait behind a request that is served, beside the next one's message.
 -define(BEHIND, 65_536).
@@ -129,7 +129,9 @@ rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
 woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->
     case erlang:cancel_timer(Timer) of
         false -> receive {timeout, Timer, idle} -> loop(0, Plain) end;
-        Left -> loop(Plain#plain{quiet_ms = erlmcp_pace:next_ms(Quiet, Rest - Left)})
+        Left ->
+            ok = erlmcp_heap:slow_connection(true),
+            loop(Plain#plain{quiet_ms = erlmcp_pace:next_ms(Quiet, Rest - Left)})
     end.
 
 %% Nobody asked for anything; or somebody did, slowly.
@@ -302,12 +304,10 @@ send(Bytes, #plain{socket = Socket, transport = Transport} = Plain) ->
 socket_error(Why) ->
     {socket_error, Why, 'An error has occurred on the socket.'}.
 
+stopped(normal, #plain{sent = nothing} = Plain) ->
+    stopped(normal, sent(204, #{}, <<>>, Plain));
 stopped(Reason, #plain{sent = nothing} = Plain) ->
-    Status = case Reason of
-        normal -> 204;
-        _ -> 500
-    end,
-    stopped(Reason, sent(Status, #{~"content-length" => ~"0" || Status =:= 500}, <<>>, Plain));
+    stopped(Reason, sent(500, #{~"content-length" => ~"0"}, <<>>, Plain));
 stopped(Reason, #plain{sent = chunks} = Plain) ->
     ok = chunk(fin, <<>>, Plain),
     stopped(Reason, Plain#plain{sent = all});
@@ -339,8 +339,9 @@ failed(Callback, Arguments, Class, Reason, Stacktrace, Options) ->
     ok.
 
 read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
+    ok = erlmcp_heap:slow_connection(false),
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok -> Plain;
+        ok -> Plain#plain{quiet_ms = erlmcp_pace:first_ms()};
         {error, Why} -> ended(socket_error(Why), Plain)
     end.
 

@@ -187,8 +187,8 @@ idle_connections_end(Config) ->
      end || Requests <- [0, 1]],
     erlmcp_test_http:stop(Server).
 
-%% What hibernates has forgotten what it was in, and still serves, leaves the server's gate, and
-%% ends when its time is over.
+%% What hibernates has forgotten what it was in, and still serves, with little memory as long as it is
+%% not asked often, leaves the server's gate, and ends when its time is over.
 idle_connections_hibernate(Config) ->
     Short = started(#{receive_timeout_ms => 1_500}, Config),
     Forgotten = connect(Short),
@@ -200,8 +200,10 @@ idle_connections_hibernate(Config) ->
     #{status := 200} = response(Socket),
     [Pid] = connections(Supervisor),
     hibernated(Pid),
-    write(Socket, request()),
-    #{status := 200} = response(Socket),
+    asked(Socket),
+    0 = sweeps_after(Pid),
+    [asked(Socket) || _ <- lists:seq(1, 200)],
+    true = sweeps_after(Pid) > 0,
     Monitor = monitor(process, Pid),
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Supervisor),
     1 = erlmcp_gate:held(Gate, connections),
@@ -210,6 +212,14 @@ idle_connections_hibernate(Config) ->
     0 = erlmcp_gate:held(Gate, connections),
     closed(Forgotten),
     erlmcp_test_http:stop(Short).
+
+asked(Socket) ->
+    write(Socket, request()),
+    #{status := 200} = response(Socket).
+
+sweeps_after(Pid) ->
+    {garbage_collection, Settings} = process_info(Pid, garbage_collection),
+    proplists:get_value(fullsweep_after, Settings).
 
 connections(Supervisor) ->
     [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
