@@ -72,7 +72,7 @@ new(Identity, Sources, Settings, Metaschemas) ->
         {ok, Filled} ?= insert_all(Sources, Metaschemas, Empty),
         {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
         Greeting = encode_directories(Index, encode_greetings(Filled)),
-        with_views(encode_lists(erlmcp_entries:kinds(), Greeting))
+        with_views(encode_lists(erlmcp_entries:kinds(), Greeting, Greeting))
     end.
 
 insert_all([], _, Catalog) ->
@@ -145,7 +145,7 @@ without_view(#{entries := Entries, extensions := Extensions} = Catalog) ->
 add(Kind, Source, Metaschemas, Catalog) ->
     maybe
         {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
-        with_views(encode_lists([Kind], greeting_again(Catalog, Next)))
+        with_views(encode_lists([Kind], Catalog, greeting_again(Catalog, Next)))
     end.
 
 greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) -> Next;
@@ -166,7 +166,7 @@ remove(Kind, Key, Catalog) ->
         {ok, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
         {ok, _} ->
-            Rest = encode_lists([Kind], without(Kind, Key, Catalog)),
+            Rest = encode_lists([Kind], Catalog, without(Kind, Key, Catalog)),
             case without_view(Rest) of
                 [] -> {ok, Rest};
                 [{Name, _} | _] -> {error, {in_use, tool, Name}}
@@ -369,18 +369,26 @@ encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = C
 encode_others(#{entries := Before} = Earlier, #{entries := After} = Catalog) ->
     Kinds = [Kind || Kind <- erlmcp_entries:kinds(),
                      not erlmcp_entries:is_same(Kind, Before, After)],
-    encode_lists(Kinds, greeting_again(Earlier, Catalog)).
+    encode_lists(Kinds, Earlier, greeting_again(Earlier, Catalog)).
 
-encode_lists(Kinds, Catalog) ->
-    lists:foldl(fun encode_list/2, Catalog, Kinds).
+encode_lists(Kinds, Earlier, Catalog) ->
+    lists:foldl(fun(Kind, Encoded) -> encode_list(Kind, Earlier, Encoded) end, Catalog, Kinds).
 
-encode_list(Kind, #{entries := Entries, lists := Lists} = Catalog) ->
+encode_list(Kind, Earlier, #{lists := Lists} = Catalog) ->
     #{settings := Settings, server_meta := ServerMeta} = Catalog,
-    Listed = [Entry || {_, Definition} = Entry <- erlmcp_entries:in_order(Kind, Entries),
-                       maps:get(listed, Definition, true)],
-    Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
-    List = erlmcp_listing:new(Kind, Listed, Listing, ServerMeta),
+    Listed = listed(Kind, Catalog),
+    List = case Lists of
+        #{Kind := Before} ->
+            erlmcp_listing:changed(Listed, listed(Kind, Earlier), Before);
+        #{} ->
+            Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
+            erlmcp_listing:new(Kind, Listed, Listing, ServerMeta)
+    end,
     with_templates(Kind, Listed, Catalog#{lists := Lists#{Kind => List}}).
+
+listed(Kind, #{entries := Entries}) ->
+    [Entry || {_, Definition} = Entry <- erlmcp_entries:in_order(Kind, Entries),
+              maps:get(listed, Definition, true)].
 
 with_templates(resource_template, Listed, Catalog) ->
     Catalog#{templates := [Definition || {_, Definition} <- Listed]};

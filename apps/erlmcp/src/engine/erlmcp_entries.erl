@@ -109,14 +109,26 @@ is_same(Kind, #{kinds := One}, #{kinds := Other}) ->
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(One, Other) ->
-    maps:from_list([{Kind, Differing} || Kind <- kinds(),
+    maps:from_list([{Kind, Differing} || Kind <- kinds(), not is_same(Kind, One, Other),
                                          [_ | _] = Differing <- [differing(Kind, One, Other)]]).
 
 differing(Kind, One, Other) ->
-    [Before, After] = [shown(Kind, Entries) || Entries <- [One, Other]],
-    maps:values(maps:without(maps:keys(After), Before))
-        ++ maps:values(maps:without(maps:keys(Before), After)).
+    differing(in_order(Kind, One), in_order(Kind, Other)).
 
-shown(Kind, Entries) ->
-    #{{Place, Wire, erlmcp_definition:audience(Definition)} => Definition
-      || {Place, #{wire := Wire} = Definition} <- in_order(Kind, Entries)}.
+differing([Same | Before], [Same | After]) ->
+    differing(Before, After);
+differing([{Place, Was} | Before], [{Place, Is} | After]) ->
+    case shown(Was) =:= shown(Is) of
+        true -> differing(Before, After);
+        false -> [Was, Is | differing(Before, After)]
+    end;
+differing([{Place, Gone} | Before], [{Next, _} | _] = After) when Place < Next ->
+    [Gone | differing(Before, After)];
+differing(Before, [{_, New} | After]) ->
+    [New | differing(Before, After)];
+differing(Before, []) ->
+    [Gone || {_, Gone} <- Before].
+
+%% What a list shows of it, and to whom.
+shown(#{wire := Wire} = Definition) ->
+    {Wire, erlmcp_definition:audience(Definition)}.

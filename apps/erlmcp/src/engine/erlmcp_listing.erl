@@ -15,7 +15,7 @@ pages of one walk have one scope.
 Source: specification 2026-07-28, "Pagination" and "Caching".
 """.
 
--export([new/4, directory/4, first_page/3, page/4, is_shared/1]).
+-export([new/4, changed/3, directory/4, first_page/3, page/4, is_shared/1]).
 -export([kind/1]).
 
 -export_type([listing/0, settings/0]).
@@ -37,15 +37,39 @@ for, and the keys that seal cursors and state.
 }.
 -type item() :: {place(), erlmcp_definition:audience(), Encoded :: binary()}.
 -type place() :: non_neg_integer().
+-type entry() :: {place(), erlmcp_definition:definition()}.
 
 -doc "The list of these definitions, which are in the order of their places.".
--spec new(erlmcp_definition:kind(), [{place(), erlmcp_definition:definition()}], settings(),
-          ServerMeta :: binary()) -> listing().
+-spec new(erlmcp_definition:kind(), [entry()], settings(), ServerMeta :: binary()) -> listing().
 new(Kind, Definitions, Settings, ServerMeta) ->
     Items = #{Revision => [item(Kind, Definition, Revision) || Definition <- Definitions]
               || Revision <- erlmcp_revision:all()},
-    Listing = #{kind => Kind, scope => private, settings => Settings, server_meta => ServerMeta,
-                items => Items, first_pages => #{}},
+    in_pages(Definitions, #{kind => Kind, scope => private, settings => Settings,
+                            server_meta => ServerMeta, items => Items, first_pages => #{}}).
+
+-doc """
+The list that has these definitions now, and had those before: what stays at its place as it was is
+not encoded again.
+""".
+-spec changed([entry()], Before :: [entry()], listing()) -> listing().
+changed(Definitions, Before, #{kind := Kind, items := Items} = Listing) ->
+    Changed = #{Revision => kept(Definitions, Before, Encoded,
+                                 fun(Definition) -> item(Kind, Definition, Revision) end)
+                || Revision := Encoded <- Items},
+    in_pages(Definitions, Listing#{scope := private, items := Changed, first_pages := #{}}).
+
+kept([], _, _, _) ->
+    [];
+kept([Same | Now], [Same | Before], [Item | Items], Encode) ->
+    [Item | kept(Now, Before, Items, Encode)];
+kept([{Place, _} | _] = Now, [{Was, _} | Before], [_ | Items], Encode) when Was < Place ->
+    kept(Now, Before, Items, Encode);
+kept([{Place, _} = Other | Now], [{Place, _} | Before], [_ | Items], Encode) ->
+    [Encode(Other) | kept(Now, Before, Items, Encode)];
+kept([New | Now], Before, Items, Encode) ->
+    [Encode(New) | kept(Now, Before, Items, Encode)].
+
+in_pages(Definitions, Listing) ->
     case [Definition || {_, #{visible := _} = Definition} <- Definitions] of
         [] -> shared(Listing);
         _ -> Listing

@@ -5,8 +5,9 @@ disturbing anybody.
 """.
 
 -export([all/0]).
--export([changes_are_seen_at_once/1, removed_tools_end_in_their_own_time/1,
-         changes_disturb_nobody/1, refused_changes_change_nothing/1,
+-export([changes_are_seen_at_once/1, others_are_not_encoded_again/1,
+         removed_tools_end_in_their_own_time/1, changes_disturb_nobody/1,
+         refused_changes_change_nothing/1,
          published_catalogs_survive_their_publisher/1]).
 
 -import(erlmcp_test_line, [connect/1, send/2, recv/1, ask_stateless/4, stateless/3, result/1,
@@ -19,8 +20,9 @@ disturbing anybody.
 -include("own_servers.hrl").
 
 all() ->
-    [changes_are_seen_at_once, removed_tools_end_in_their_own_time, changes_disturb_nobody,
-     refused_changes_change_nothing, published_catalogs_survive_their_publisher].
+    [changes_are_seen_at_once, others_are_not_encoded_again, removed_tools_end_in_their_own_time,
+     changes_disturb_nobody, refused_changes_change_nothing,
+     published_catalogs_survive_their_publisher].
 
 %% "Its list has it at once, at the end": the next request finds it, and after its removal does not.
 changes_are_seen_at_once(_) ->
@@ -40,6 +42,19 @@ changes_are_seen_at_once(_) ->
          [One, Three, Two] = listed(Kind, Socket),
          #{~"result" := _} = used(Kind, ~"two", Socket)
      end || Kind <- kinds()].
+
+%% Among many a change is little work for each of the others: fewer reductions than to encode it for
+%% each revision.
+others_are_not_encoded_again(_) ->
+    Names = [integer_to_binary(N) || N <- lists:seq(1, 300)],
+    Server = start(#{tools => [definition(tool, Name) || Name <- Names]}),
+    Publisher = child(publisher, Server),
+    {reductions, Before} = process_info(Publisher, reductions),
+    ok = erlmcp:add(Server, tool, definition(tool, ~"one")),
+    ok = erlmcp:remove(Server, tool, ~"one"),
+    {reductions, After} = process_info(Publisher, reductions),
+    Each = (After - Before) / (2 * length(Names)),
+    true = Each < 300 orelse error({reductions, Each}).
 
 %% "Calls of it that run already end in their own time."
 removed_tools_end_in_their_own_time(_) ->
