@@ -13,13 +13,11 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
 -define(LONGEST_PAUSE, 30_000).
 %% Milliseconds until the server must have begun to answer.
 -define(OPEN, 30_000).
-%% Requests of the server's that are answered at once.
--define(QUESTIONS, 16).
 
 -record(stream, {
     client :: erlmcp_peer:client(),
     live :: erlmcp_peer:live(),
-    questions = [] :: [reference()],
+    questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = ?PAUSE :: pos_integer()
 }).
 
@@ -42,16 +40,16 @@ open(#stream{client = #{channel := {Transport, Handle}}, live = Live} = Stream) 
         {error, Reason} -> failed(Reason, Stream)
     end.
 
-receiving(Exchange, #stream{client = #{channel := {Transport, _}}, questions = Open} = Stream) ->
+receiving(Exchange, #stream{client = #{channel := {Transport, _}}, questions = Questions} = Stream) ->
     receive
         {'EXIT', _, _} ->
             _ = Transport:abort(Exchange),
             ok;
         {'DOWN', Monitor, process, _, _} = Message ->
-            case lists:member(Monitor, Open) of
-                true ->
-                    receiving(Exchange, Stream#stream{questions = lists:delete(Monitor, Open)});
-                false ->
+            case erlmcp_client_questions:ended(Monitor, Questions) of
+                {ok, Left} ->
+                    receiving(Exchange, Stream#stream{questions = Left});
+                other ->
                     received(Transport:received(Message, Exchange), Exchange, Stream)
             end;
         Message ->
@@ -76,10 +74,8 @@ events([{failed, Reason} | _], _, Stream) ->
 events([_ | Events], Exchange, Stream) ->
     events(Events, Exchange, Stream).
 
-asked(_, #stream{questions = Open} = Stream) when length(Open) >= ?QUESTIONS ->
-    Stream;
-asked(Request, #stream{client = Client, live = Live, questions = Open} = Stream) ->
-    Stream#stream{questions = [erlmcp_client_inputs:start(Request, Client, Live) | Open]}.
+asked(Request, #stream{client = Client, live = Live, questions = Questions} = Stream) ->
+    Stream#stream{questions = erlmcp_client_questions:ask(Request, {Client, Live}, Questions)}.
 
 %% Of 4xx these pass by themselves: too slow, too many, and the stream of before is still open.
 failed({http, Status, _, _}, #stream{client = #{peer := Peer}}) when

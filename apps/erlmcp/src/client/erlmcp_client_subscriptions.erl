@@ -35,9 +35,6 @@ of from now on; when it comes again the way there was lost, and changes may have
     | {resource_updated, Uri :: binary()} | {log, map()}
     | {elicitation_complete, Id :: binary()} | {ended, Reason :: term()}.
 
-%% Requests of the server's, on no call's stream, that are answered at once.
--define(QUESTIONS, 16).
-
 -record(subscription, {
     pid :: pid(),
     filter :: filter(),
@@ -49,7 +46,7 @@ of from now on; when it comes again the way there was lost, and changes may have
     all = #{} :: #{reference() => #subscription{}},
     %% The stream on which a session's server says what belongs to no call.
     stream = none :: none | {opening | open, pid()},
-    questions = [] :: [reference()]
+    questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions()
 }).
 
 -opaque subscriptions() :: #subscriptions{}.
@@ -140,7 +137,10 @@ remove(Reference, Server, #subscriptions{all = All, questions = Questions} = Sub
             ok = unwatch(maps:get(resources, Filter, []), Left, Server),
             Subscriptions#subscriptions{all = Left};
         error ->
-            Subscriptions#subscriptions{questions = lists:delete(Reference, Questions)}
+            case erlmcp_client_questions:ended(Reference, Questions) of
+                {ok, Left} -> Subscriptions#subscriptions{questions = Left};
+                other -> Subscriptions
+            end
     end.
 
 end_worker(undefined) ->
@@ -297,8 +297,6 @@ deliver(Pid, Reference, Event) ->
 -doc "Answers a request that the server sent on no call's stream.".
 -spec asked(erlmcp_message:message(), {erlmcp_peer:client(), erlmcp_peer:live()},
             subscriptions()) -> subscriptions().
-asked(_, _, #subscriptions{questions = Open} = Subscriptions) when length(Open) >= ?QUESTIONS ->
-    Subscriptions;
-asked(Request, {Client, Live}, #subscriptions{questions = Open} = Subscriptions) ->
-    Monitor = erlmcp_client_inputs:start(Request, Client, Live),
-    Subscriptions#subscriptions{questions = [Monitor | Open]}.
+asked(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
+    Asked = erlmcp_client_questions:ask(Request, Server, Questions),
+    Subscriptions#subscriptions{questions = Asked}.
