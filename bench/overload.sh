@@ -25,8 +25,8 @@
 # was lost (no answer), and by how much the sending was late (99th percentile); the server's memory
 # before, at most and after, the cores that both sides used, and what was refused by its code. Then
 # what a result and a refusal cost the server (the result as just before and after the 10 times;
-# the refusal is what remains of that load, and so it is said for each of both: one percent of what a
-# result of 10 ms costs is some 10 us of a refusal), and what is left where refusals cost as much:
+# the refusal is what remains of that load, and so it is said for each of both: one percent of what
+# a result of 10 ms costs is some 10 us of a refusal), and what is left where refusals cost as much:
 # what docs/overload.md computes.
 #
 # At last nine principals that ask for half of what is carried, each for a ninth of that: alone,

@@ -41,8 +41,8 @@ func (to *target) measured(load func() *tally) stretch {
 	return stretch{t, used, float64(t.accepted.count()) / used.wall.Seconds()}
 }
 
-// refusal is what remains of its time for each that was refused, in seconds, if a result took so long;
-// 0 where none was.
+// refusal is what remains of its time for each that was refused, in seconds, if a result took so
+// long; 0 where none was.
 func (s stretch) refusal(result time.Duration) float64 {
 	if s.refused.count() == 0 {
 		return 0

@@ -4,15 +4,15 @@ What a server asks its client by itself, on no call's stream: requests that some
 are answered a few at a time, others wait, and for whom there is no room is refused at once. It is
 part of the process that reads them.
 
-What nobody is asked about (`ping`, an unknown method, a refusal) is answered when it comes. Only of a
-server that has a hundred such answers under way no more is answered: it does not take them.
+What nobody is asked about (`ping`, an unknown method, a refusal) is answered when it comes. Only to
+a server that has a hundred such answers under way, and does not take them, no more are sent.
 """.
 
 -export([new/0, ask/3, ended/2]).
 
 -export_type([questions/0]).
 
-%% Requests that somebody is asked about at once, and those that wait meanwhile: how many, and bytes.
+%% Requests that somebody is asked about at once, and those that wait meanwhile, with their bytes.
 -define(AT_ONCE, 16).
 -define(WAITING, 100).
 -define(WAITING_BYTES, 1_000_000).

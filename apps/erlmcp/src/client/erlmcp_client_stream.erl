@@ -40,7 +40,8 @@ open(#stream{client = #{channel := {Transport, Handle}}, live = Live} = Stream) 
         {error, Reason} -> failed(Reason, Stream)
     end.
 
-receiving(Exchange, #stream{client = #{channel := {Transport, _}}, questions = Questions} = Stream) ->
+receiving(Exchange, #stream{client = Client, questions = Questions} = Stream) ->
+    #{channel := {Transport, _}} = Client,
     receive
         {'EXIT', _, _} ->
             _ = Transport:abort(Exchange),

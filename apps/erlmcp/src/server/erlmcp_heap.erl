@@ -49,8 +49,8 @@ busy_connection(Busy) ->
     ok.
 
 -doc """
-Whether the calling process, a connection's, is asked so seldom that it may collect all of its garbage
-each time: its heap is less than half as large then.
+Whether the calling process, a connection's, is asked so seldom that it may collect all of its
+garbage each time: its heap is less than half as large then.
 """.
 -spec slow_connection(boolean()) -> ok.
 slow_connection(Slow) ->

@@ -187,8 +187,8 @@ idle_connections_end(Config) ->
      end || Requests <- [0, 1]],
     erlmcp_test_http:stop(Server).
 
-%% What hibernates has forgotten what it was in, and still serves, with little memory as long as it is
-%% not asked often, leaves the server's gate, and ends when its time is over.
+%% What hibernates has forgotten what it was in, and still serves, with little memory as long as it
+%% is not asked often, leaves the server's gate, and ends when its time is over.
 idle_connections_hibernate(Config) ->
     Short = started(#{receive_timeout_ms => 1_500}, Config),
     Forgotten = connect(Short),
