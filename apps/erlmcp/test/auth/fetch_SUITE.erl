@@ -9,7 +9,8 @@ followed without a bound.
 -export([only_https_is_called/1, plain_http_calls_its_own_kind/1]).
 -export([a_distant_server_leads_nowhere/1]).
 -export([redirects_within_the_origin/1, redirects_to_elsewhere/1, a_post_is_not_redirected/1]).
--export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1]).
+-export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1,
+         a_head_without_an_end/1, endless_heads/1]).
 -export([silence_has_an_end/1, a_dripping_body_has_an_end/1, nobody_listens/1]).
 -export([a_certificate_is_verified/1]).
 -export([which_urls_belong_together/1, queries/1, scopes/1]).
@@ -144,6 +145,19 @@ raw(Bytes, Then) ->
 a_body_without_an_end(_) ->
     Url = raw(?ENDLESS, fun(Socket) -> flood(Socket, binary:copy(~" ", 65536)) end),
     {error, {too_large, ?BODY_BYTES}} = erlmcp_fetch:get_json(Url, settings()).
+
+%% More than 100,000 bytes of one are not read.
+a_head_without_an_end(_) ->
+    Field = iolist_to_binary([~"x: ", binary:copy(~"y", 1000), ~"\r\n"]),
+    Url = raw(~"HTTP/1.1 200 OK\r\n", fun(Socket) -> flood(Socket, binary:copy(Field, 64)) end),
+    {error, {closed, connection_error}} = erlmcp_fetch:get_json(Url, settings(60_000)).
+
+%% Each of them is complete, and none is the answer.
+endless_heads(_) ->
+    Early = binary:copy(~"HTTP/1.1 103 Early Hints\r\nx: y\r\n\r\n", 1000),
+    Url = raw(~"", fun(Socket) -> flood(Socket, Early) end),
+    {error, timeout} = erlmcp_fetch:get_json(Url, settings(500)),
+    {message_queue_len, 0} = process_info(self(), message_queue_len).
 
 flood(Socket, Bytes) ->
     case gen_tcp:send(Socket, Bytes) of
