@@ -1,31 +1,23 @@
 -module(http_channel_SUITE).
 -moduledoc """
-The client's channel on HTTP, `m:erlmcp_http_channel`: against a server of erlmcp's own, and against
-sockets that answer byte by byte what a case says.
+The client's channel on HTTP, `m:erlmcp_http_channel`, against sockets that answer byte by byte what
+a case says. Against a server of erlmcp's own: `http_channel_servers_SUITE`.
 """.
 
 -compile(nowarn_missing_spec_documented).
 
 -include_lib("stdlib/include/assert.hrl").
--include_lib("public_key/include/public_key.hrl").
 
--export([all/0, groups/0, suite/0]).
--export([init_per_suite/1, end_per_suite/1, init_per_group/2, end_per_group/2]).
--export([answers_with_json/1, answers_with_events/1, session/1, session_stream/1,
-         aborts_alone/1]).
+-export([all/0, suite/0, init_per_suite/1, end_per_suite/1]).
 -export([headers/1, options/1, framings/1, refusals/1, odd_answers/1, ends_early/1,
          redirects/1, sessions_lost/1, taken/1, resumes/1, resumes_with_pauses/1, large/1, flood/1,
          reuses/1, closes/1, aborts/1, batch/1, unprocessed/1]).
 
-all() ->
-    [{group, http}, {group, http2}, {group, tls}, {group, scripted}].
+-import(http_exchanges, [open/2, with_channel/3, outgoing/1, next/1, events/1]).
 
-groups() ->
-    Both = [answers_with_json, answers_with_events, session, session_stream, aborts_alone],
-    [{http, Both}, {http2, Both}, {tls, Both},
-     {scripted, [headers, options, framings, refusals, odd_answers, ends_early, redirects,
-                 sessions_lost, taken, resumes, resumes_with_pauses, large, flood, reuses, closes,
-                 aborts, batch, unprocessed]}].
+all() ->
+    [headers, options, framings, refusals, odd_answers, ends_early, redirects, sessions_lost, taken,
+     resumes, resumes_with_pauses, large, flood, reuses, closes, aborts, batch, unprocessed].
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -35,81 +27,6 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
-
-init_per_group(scripted, Config) -> Config;
-init_per_group(tls, Config) ->
-    Made = [{digest, sha256}, {key, {namedCurve, secp256r1}}],
-    Names = #'Extension'{extnID = ?'id-ce-subjectAltName', critical = false,
-                         extnValue = [{iPAddress, <<127, 0, 0, 1>>}]},
-    Chain = #{root => Made, intermediates => [], peer => Made},
-    #{server_config := Server, client_config := Client} = public_key:pkix_test_data(
-        #{server_chain => Chain#{peer => [{extensions, [Names]} | Made]},
-          client_chain => Chain}),
-    [{protocols, [http]}, {server_tls, Server},
-     {client_tls, [{cacerts, proplists:get_value(cacerts, Client)}]} | Config];
-init_per_group(Protocol, Config) -> [{protocols, [Protocol]} | Config].
-
-end_per_group(_, _) ->
-    ok.
-
-protocols(Config) ->
-    proplists:get_value(protocols, Config).
-
-answers_with_json(Config) ->
-    with_server(Config, fun(Channel) ->
-        X = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}}, #{}),
-        [{headers, #{~"content-type" := ~"application/json"}},
-         {message, {response, 1, {ok, #{~"content" := [#{~"text" := ~"hi"}]}}}}] = events(X),
-        ok
-    end).
-
-answers_with_events(Config) ->
-    with_server(Config, fun(Channel) ->
-        X = send(Channel, ~"tools/call",
-                 #{name => ~"progress", '_meta' => #{progressToken => 1}}, #{}),
-        [{headers, #{~"content-type" := ~"text/event-stream"}} | Messages] = events(X),
-        ?assertMatch([{message, {notification, ~"notifications/progress", #{~"progress" := 1}}},
-                      {message, {notification, ~"notifications/progress", #{~"progress" := 2}}},
-                      {message, {notification, ~"notifications/progress", #{~"progress" := 3}}},
-                      {message, {response, 1, {ok, #{}}}}], Messages)
-    end).
-
-session(Config) ->
-    with_server(Config, fun(Channel) ->
-        Session = initialize(Channel),
-        X = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}},
-                 #{session => Session}),
-        [_, {message, {response, 1, {ok, #{}}}}] = events(X),
-        ok = leave(Channel, Session),
-        Lost = send(Channel, ~"tools/list", #{}, #{session => Session}),
-        [{failed, session_lost}] = events(Lost)
-    end).
-
-session_stream(Config) ->
-    with_server(Config, fun(Channel) ->
-        Session = initialize(Channel),
-        {ok, X} = erlmcp_http_channel:send(outgoing(#{kind => stream, id => none, message => ~"",
-                                                      session => Session}), Channel),
-        {[{headers, #{~"content-type" := ~"text/event-stream"}} | _], Open} = next(X),
-        _ = erlmcp_http_channel:abort(Open)
-    end).
-
-%% Closing a stream of HTTP/2 leaves the others beside it; one of HTTP/1.1 has its connection alone.
-aborts_alone(Config) ->
-    with_server(Config, fun(#{pool := Pool} = Channel) ->
-        X = send(Channel, ~"tools/call", #{name => ~"wait"}, #{}),
-        {Tool, _} = erlmcp_test_http:running(),
-        Monitor = monitor(process, Tool),
-        ?assert(erlmcp_http_channel:abort(X)),
-        receive {'DOWN', Monitor, process, _, _} -> ok end,
-        Open = case protocols(Config) of
-            [http2] -> 1;
-            [http] -> 0
-        end,
-        ?assertMatch(#{open := Open, busy := 0}, erlmcp_http_pool:info(Pool)),
-        Echo = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}}, #{}),
-        [{headers, _}, {message, {response, 1, {ok, _}}}] = events(Echo)
-    end).
 
 %% What is sent beside the body.
 headers(_) ->
@@ -438,97 +355,6 @@ unprocessed(_) ->
         {ok, Second} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
         [_, {message, {response, 1, _}}] = events(Second)
     end).
-
-%% A server, and a channel to it.
-with_server(Config, Fun) ->
-    Definitions = erlmcp_test_http:definitions(self()),
-    Protocols = #{protocols => protocols(Config)},
-    {Listen, Scheme, Options} = case proplists:get_value(server_tls, Config) of
-        undefined ->
-            {#{}, ~"http", Protocols};
-        Own ->
-            {#{listen => [{http, #{tls => Own}}]}, ~"https",
-             Protocols#{tls => proplists:get_value(client_tls, Config)}}
-    end,
-    Server = #{port := Port} = erlmcp_test_http:start(maps:merge(Definitions, Listen)),
-    Url = <<Scheme/binary, "://127.0.0.1:", (integer_to_binary(Port))/binary, "/mcp">>,
-    with_channel(Url, Options, Fun),
-    erlmcp_test_http:stop(Server).
-
-with_channel(Url, Options, Fun) ->
-    {ok, Pid, Handle} = open(Url, Options),
-    Result = Fun(Handle),
-    ok = erlmcp_http_channel:close(Pid),
-    Result.
-
-open(Url, Options) ->
-    erlmcp_http_channel:open(Url, #{
-        limits => #{message_bytes => 1_000_000, depth => 64, members => 10_000},
-        connect_timeout => 5000, options => Options
-    }).
-
-initialize(Channel) ->
-    Params = #{protocolVersion => ~"2025-11-25", capabilities => #{},
-               clientInfo => #{name => ~"suite", version => ~"1"}},
-    X = send(Channel, ~"initialize", Params, #{headers => []}),
-    [{headers, #{~"mcp-session-id" := Session}}, {message, {response, 1, {ok, _}}}] = events(X),
-    {ok, Told} = erlmcp_http_channel:send(
-        outgoing(#{kind => notification, id => none, session => Session, headers => [],
-                   message => erlmcp_message:notification(~"notifications/initialized", #{})}),
-        Channel),
-    [sent] = events(Told),
-    Session.
-
-leave(Channel, Session) ->
-    erlmcp_http_channel:leave(Session, [], erlang:monotonic_time(millisecond) + 5000, Channel).
-
-send(Channel, Method, Params, #{session := _} = Options) ->
-    sent(Channel, Method, Params, maps:merge(#{headers => []}, Options));
-send(Channel, ~"initialize", Params, Options) ->
-    sent(Channel, ~"initialize", Params, Options);
-send(Channel, Method, Params, Options) ->
-    Headers = erlmcp_request_header:version('2026-07-28')
-        ++ erlmcp_request_header:request(Method, #{~"name" => maps:get(name, Params, none)}),
-    Meta = maps:merge(erlmcp_test_http:meta(), maps:get('_meta', Params, #{})),
-    sent(Channel, Method, Params#{'_meta' => Meta}, maps:merge(#{headers => Headers}, Options)).
-
-sent(Channel, Method, Params, Options) ->
-    Message = erlmcp_message:request(1, Method, Params),
-    {ok, X} = erlmcp_http_channel:send(outgoing(Options#{message => Message}), Channel),
-    X.
-
-outgoing(Options) ->
-    maps:merge(#{kind => request, id => 1, headers => [], session => none,
-                 deadline => erlang:monotonic_time(millisecond) + 60_000}, Options).
-
-%% All events until it is over.
-events(X) ->
-    {Events, Next} = next(X),
-    case lists:any(fun is_last/1, Events) of
-        true -> Events;
-        false -> Events ++ events(Next)
-    end.
-
-is_last({message, {response, _, _}}) -> true;
-is_last({failed, _}) -> true;
-is_last(sent) -> true;
-is_last(_) -> false.
-
-%% The events of the next message that brings some.
-next(X) ->
-    receive
-        Message when element(1, Message) =/= asked, element(1, Message) =/= closed ->
-            case erlmcp_http_channel:received(Message, X) of
-                {[], Next} -> next(Next);
-                {Events, Next} -> {Events, Next};
-                other -> left_over(Message), next(X)
-            end
-    after 30_000 ->
-        error({silent, X})
-    end.
-
-%% What gun had sent of a stream before it heard that nobody wants it any more.
-left_over(Message) when element(1, Message) =:= gun_data; element(1, Message) =:= gun_error -> ok.
 
 %% A server that gives these answers to the requests that come, whatever they are.
 outcome(Answers) ->
