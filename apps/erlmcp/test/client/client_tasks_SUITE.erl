@@ -168,7 +168,7 @@ task_takes_longer_than_a_call(Config) ->
     Client = client(Config),
     {ok, Task} = erlmcp_client:call_tool(Client, ~"slow", #{}, #{task => handle}),
     Pid = running(),
-    Most = #{timeout => 1000, max_timeout => 2500},
+    Most = #{timeout => 2000, max_timeout => 2500},
     Began = erlang:monotonic_time(millisecond),
     {error, {timeout, 2500}} = erlmcp_client:await_task(Client, Task, Most),
     true = erlang:monotonic_time(millisecond) - Began >= 2500,
