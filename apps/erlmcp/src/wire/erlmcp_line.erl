@@ -93,6 +93,8 @@ line(Line, #state{max = Max}) ->
         Size -> content(binary_part(Line, 0, Size))
     end.
 
+content(<<C, _/binary>> = Line) when C > $\s ->
+    [Line];
 content(Line) ->
     case is_blank(Line) of
         true -> [];

@@ -5,9 +5,7 @@ its times: request N is due N / `per_second` seconds after the beginning, and be
 workers by its number. Who is late sends at once what is due. Where `per_second` is `uncapped`, each
 worker's next request is due when the one before it is answered.
 
-Timers have whole milliseconds, in each of which many requests may be due. If all of them began
-together, they would wait for each other, and that would be the load's own doing. So a worker sleeps
-until the millisecond and then gives way to others, again and again, until the time has come.
+Who is to send when is in `m:erlmcp_bench_pacer`.
 """.
 
 -export([start/1, begins/1, answered/1, await/1]).
@@ -20,8 +18,8 @@ until the millisecond and then gives way to others, again and again, until the t
     duration_ms := pos_integer(), warm_ms := non_neg_integer(), atom() => term()
 }.
 -opaque load() :: #{
-    workers := #{pid() => reference()}, begins := integer(), answered := counters:counters_ref(),
-    histograms := histograms(),
+    %% The workers, and the pacers of a load that has times.
+    processes := #{pid() => reference()}, begins := integer(), histograms := histograms(),
     due := pos_integer() | uncapped
 }.
 -type report() :: #{
@@ -43,17 +41,21 @@ until the millisecond and then gives way to others, again and again, until the t
 start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second := PerSecond}
       = Plan) ->
     Begins = erlang:monotonic_time(millisecond) + ?START + Warm,
-    Answered = counters:new(1, [write_concurrency]),
     Histograms = #{Name => erlmcp_bench_histogram:new() || Name <- times(PerSecond)},
-    Times = #{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
-              answered => Answered, histograms => Histograms},
+    Pacer = erlmcp_bench_pacer:new(Workers),
+    Schedule = Plan#{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
+                     histograms => Histograms, pacer => Pacer},
     Caller = self(),
     Started = [erlmcp_outcome:start(fun() ->
         _ = monitor(process, Caller),
-        worker(Number, maps:merge(Plan, Times))
+        worker(Number, Schedule)
     end, []) || Number <- lists:seq(0, Workers - 1)],
-    #{workers => maps:from_list(Started), begins => Begins, answered => Answered,
-      histograms => Histograms, due => due_before(Duration, PerSecond)}.
+    Pacers = case PerSecond of
+        uncapped -> [];
+        _ -> erlmcp_bench_pacer:start([Pid || {Pid, _} <- Started], Schedule, Pacer)
+    end,
+    #{processes => maps:from_list(Started ++ Pacers), begins => Begins, histograms => Histograms,
+      due => due_before(Duration, PerSecond)}.
 
 times(uncapped) -> [latency];
 times(_) -> [latency, service, lateness].
@@ -68,27 +70,27 @@ begins(#{begins := Begins}) -> Begins.
 
 -doc "How many requests were answered as they have to be, until now.".
 -spec answered(load()) -> non_neg_integer().
-answered(#{answered := Answered}) -> counters:get(Answered, 1).
+answered(#{histograms := #{latency := Latency}}) -> erlmcp_bench_histogram:count(Latency).
 
 -doc "Waits for the end, and says what became of the requests.".
 -spec await(load()) -> {ok, report()} | {error, {worker_failed, Reason :: term()}}.
-await(#{workers := Workers} = Load) ->
-    case counted(Workers, []) of
+await(#{processes := Processes} = Load) ->
+    case counted(Processes, []) of
         {ok, Counted} -> {ok, report(Counted, Load)};
         {error, _} = Error -> Error
     end.
 
-counted(Workers, Counted) when map_size(Workers) =:= 0 ->
+counted(Processes, Counted) when map_size(Processes) =:= 0 ->
     {ok, Counted};
-counted(Workers, Counted) ->
+counted(Processes, Counted) ->
     receive
-        {'DOWN', Monitor, process, Pid, {outcome, Own}} when map_get(Pid, Workers) =:= Monitor ->
-            counted(maps:remove(Pid, Workers), [Own | Counted]);
-        {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Workers) =:= Monitor ->
+        {'DOWN', Monitor, process, Pid, {outcome, Own}} when map_get(Pid, Processes) =:= Monitor ->
+            counted(maps:remove(Pid, Processes), [Own || Own =/= paced] ++ Counted);
+        {'DOWN', Monitor, process, Pid, Reason} when map_get(Pid, Processes) =:= Monitor ->
             ok = maps:foreach(fun(Other, Watched) ->
                                   true = demonitor(Watched, [flush]),
                                   exit(Other, kill)
-                              end, Workers),
+                              end, Processes),
             {error, {worker_failed, Reason}}
     end.
 
@@ -125,9 +127,9 @@ warmed(Id, Begins, Connection) ->
 
 %% The clock is read once for each: when one is answered, it is the next one's turn.
 sends(Request, Connection, {Counts, Last} = Counted, Plan) ->
-    #{workers := Workers, begins := Begins, ends := Ends} = Plan,
+    #{workers := Workers, ends := Ends} = Plan,
     Due = due(Request, Last, Plan),
-    case Due < Ends andalso sent_at(Due, Last, Begins) of
+    case Due < Ends andalso sent_at(Request, Due, Last, Plan) of
         Sent when is_integer(Sent), Sent < Ends ->
             {Outcome, Next} = erlmcp_bench_requests:call(Request + 1, Connection),
             Done = now_ns(),
@@ -150,26 +152,19 @@ one_more(Kind, Counts) ->
 
 due(_, Last, #{per_second := uncapped}) ->
     Last;
-due(Request, _, #{begins := Begins, per_second := PerSecond}) ->
-    Begins + Request * 1_000_000 div PerSecond * 1_000.
+due(Request, _, Plan) ->
+    erlmcp_bench_pacer:due(Request, Plan).
 
-sent_at(Due, Now, _) when Now >= Due ->
+sent_at(_, Due, Now, _) when Now >= Due ->
     %% Whom it is for has ended.
     receive {'DOWN', _, process, _, _} -> exit(normal) after 0 -> Now end;
-sent_at(Due, Now, Begins) when Due - Now < ?MILLISECOND ->
-    true = erlang:yield(),
-    sent_at(Due, now_ns(), Begins);
-sent_at(Due, _, Begins) ->
-    %% The last whole one before: monotonic times are negative.
-    Milliseconds = Begins div ?MILLISECOND + (Due - Begins) div ?MILLISECOND,
-    Timer = erlang:start_timer(Milliseconds, self(), due, [{abs, true}]),
-    receive
-        {timeout, Timer, due} -> sent_at(Due, now_ns(), Begins);
-        {'DOWN', _, process, _, _} -> exit(normal)
+sent_at(Request, _, _, #{pacer := Pacer} = Plan) ->
+    case erlmcp_bench_pacer:await(Request, Plan, Pacer) of
+        over -> exit(normal);
+        Now -> Now
     end.
 
-recorded(answered, Due, Sent, Done, #{histograms := Histograms, answered := Answered}) ->
-    ok = counters:add(Answered, 1, 1),
+recorded(answered, Due, Sent, Done, #{histograms := Histograms}) ->
     ok = erlmcp_bench_histogram:record(map_get(latency, Histograms), us(Done - Due)),
     case Histograms of
         #{service := Service, lateness := Lateness} ->

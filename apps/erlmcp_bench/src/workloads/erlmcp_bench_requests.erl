@@ -1,11 +1,11 @@
 -module(erlmcp_bench_requests).
 -moduledoc """
 Whole requests to a server of this node, without a socket: the calling process is the connection, as
-the shell of a transport is (`m:erlmcp_shell`), and has its state (`m:erlmcp_connection`). What it
-hands in are the bytes of a line, which are decoded, admitted and dispatched; the tool runs there if
-it is quick, and in the process of its call if not; the answer comes back as bytes. The first one
-that is right is read; those that are the same but for their id are right as well, and every other
-one is read again.
+the shell of a transport is (`m:erlmcp_shell`), and has its state (`m:erlmcp_connection`) and its
+heap (`m:erlmcp_heap`). What it hands in are the bytes of a line, which are decoded, admitted and
+dispatched; the tool runs there if it is quick, and in the process of its call if not; the answer
+comes back as bytes. The first one that is right is read; those that are the same but for their id
+are right as well, and every other one is read again.
 
 The calling process traps exits from then on: calls that have a process answer with its end.
 """.
@@ -29,8 +29,9 @@ The calling process traps exits from then on: calls that have a process answer w
 A connection to a server that has the tool `echo`; its requests have a text of so many bytes.
 """.
 -spec new(erlmcp_instance:instance(), Bytes :: non_neg_integer()) -> connection().
-new(Instance, Bytes) ->
+new(#{limits := Limits} = Instance, Bytes) ->
     _ = process_flag(trap_exit, true),
+    ok = erlmcp_heap:bound_connection(Limits),
     Text = binary:copy(~"x", Bytes),
     #{connection => erlmcp_connection:new(Instance, anonymous, local), text => Text,
       request => around_id(0, request(Text)), answer => unknown}.

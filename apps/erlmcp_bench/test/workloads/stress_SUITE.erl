@@ -3,6 +3,7 @@
 
 -export([suite/0, all/0]).
 -export([a_short_run_gives_a_valid_result/1, what_is_due_and_not_sent_is_counted/1,
+         each_of_many_workers_is_woken/1, a_load_ends_with_who_started_it/1,
          without_a_target_each_waits_for_its_answer/1, wrong_answers_fail_it/1,
          a_leak_is_told_from_noise/1, a_degradation_is_told/1]).
 
@@ -11,6 +12,7 @@ suite() ->
 
 all() ->
     [a_short_run_gives_a_valid_result, what_is_due_and_not_sent_is_counted,
+     each_of_many_workers_is_woken, a_load_ends_with_who_started_it,
      without_a_target_each_waits_for_its_answer, wrong_answers_fail_it,
      a_leak_is_told_from_noise, a_degradation_is_told].
 
@@ -36,6 +38,39 @@ what_is_due_and_not_sent_is_counted(_) ->
     %% And those that were sent waited for those before them.
     #{~"latency_p50_us" := Latency, ~"service_p50_us" := Service} = Result,
     true = Latency > 10 * Service.
+
+%% One that was not would never come to its end. There are workers whose turn does not come at all.
+each_of_many_workers_is_woken(_) ->
+    _ = [begin
+        {ok, [#{~"sent_count" := Sent, ~"unsent_count" := Unsent}]} =
+            erlmcp_bench_stress:run_workload(
+                #{id => ~"woken", duration_s => 0.2, target_ops_per_s => Target, workers => 7}),
+        Due = Sent + Unsent
+    end || {Target, Due} <- [{5, 1}, {90, 18}, {5_000, 1_000}]],
+    ok.
+
+%% Where its requests are due all the time, and where they are a second apart.
+a_load_ends_with_who_started_it(_) ->
+    {ok, Server} = erlmcp:start_server(#{handler => erlmcp_bench_quick_fixture}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    ok = lists:foreach(fun(PerSecond) ->
+        Plan = #{instance => Instance, text_bytes => 8, per_second => PerSecond, workers => 3,
+                 duration_ms => 3_600_000, warm_ms => 0},
+        Self = self(),
+        {Starter, Down} = spawn_monitor(fun() ->
+            _ = erlmcp_bench_open_load:start(Plan),
+            {monitors, Started} = process_info(self(), monitors),
+            Self ! {started, [Pid || {process, Pid} <- Started]},
+            receive ended -> ok end
+        end),
+        Processes = receive {started, Pids} -> Pids end,
+        Watched = [monitor(process, Pid) || Pid <- Processes],
+        true = length(Watched) > 3,
+        Starter ! ended,
+        receive {'DOWN', Down, process, Starter, normal} -> ok end,
+        [receive {'DOWN', One, process, _, _} -> ok end || One <- Watched]
+    end, [20_000, 1]),
+    ok = erlmcp:stop_server(Server).
 
 without_a_target_each_waits_for_its_answer(_) ->
     {ok, [#{~"sent_count" := Sent, ~"sample_count" := Answered} = Result]} =
