@@ -242,21 +242,29 @@ of its `mounts` the prefix and the server, and whether that runs. No process is 
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
     case erlmcp_registry:whereis(Server) of
-        {ok, _, #{gate := Gate, mounts := Mounts, zones := Zones} = Instance} ->
-            #{state => state(Gate),
-              connections => erlmcp_gate:held(Gate, connections),
-              sessions => erlmcp_instance:count_sessions(Instance),
-              in_flight => erlmcp_gate:held(Gate, in_flight),
-              places => erlmcp_gate:limit(Gate),
-              waiting => erlmcp_gate:held(Gate, waiting),
-              cache => erlmcp_cache:info(Instance),
-              error_budget => erlmcp_zones:report(Zones),
-              mounts => [#{prefix => Prefix, server => Mounted,
-                           running => erlmcp_registry:whereis(Mounted) =/= error}
-                         || #{prefix := Prefix, server := Mounted} <- Mounts]};
+        {ok, Pid, Instance} ->
+            Seen = seen(Instance),
+            %% The tables end with it.
+            case is_process_alive(Pid) of
+                true -> Seen;
+                false -> {error, not_found}
+            end;
         error ->
             {error, not_found}
     end.
+
+seen(#{gate := Gate, mounts := Mounts, zones := Zones} = Instance) ->
+    #{state => state(Gate),
+      connections => erlmcp_gate:held(Gate, connections),
+      sessions => erlmcp_instance:count_sessions(Instance),
+      in_flight => erlmcp_gate:held(Gate, in_flight),
+      places => erlmcp_gate:limit(Gate),
+      waiting => erlmcp_gate:held(Gate, waiting),
+      cache => erlmcp_cache:info(Instance),
+      error_budget => erlmcp_zones:report(Zones),
+      mounts => [#{prefix => Prefix, server => Mounted,
+                   running => erlmcp_registry:whereis(Mounted) =/= error}
+                 || #{prefix := Prefix, server := Mounted} <- Mounts]}.
 
 state(Gate) ->
     case erlmcp_gate:state(Gate) of

@@ -32,6 +32,7 @@ since the server started.
 
 -define(HITS, 1).
 -define(MISSES, 2).
+-define(BYTES, 3).
 %% Milliseconds between two looks for what has expired.
 -define(SWEEP, 60_000).
 
@@ -179,24 +180,28 @@ told(Process, Message) ->
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "What a server's cache holds, and how it was used.".
+-doc "What a server's cache holds, and how it was used. Its process is not asked.".
 -spec info(erlmcp_instance:instance()) -> info().
-info(#{key := Server}) ->
-    #{process := Process, counters := Counters} = persistent_term:get({?MODULE, Server}),
-    (gen_server:call(Process, info))#{hits => counters:get(Counters, ?HITS),
-                                      misses => counters:get(Counters, ?MISSES)}.
+info(#{key := Server, cache := Table}) ->
+    Counted = case persistent_term:get({?MODULE, Server}, none) of
+        #{counters := Counters} -> [counters:get(Counters, At) || At <- [?BYTES, ?HITS, ?MISSES]];
+        %% It ends before the rest of its server.
+        none -> [0, 0, 0]
+    end,
+    [Bytes, Hits, Misses] = Counted,
+    #{entries => ets:info(Table, size), bytes => Bytes, hits => Hits, misses => Misses}.
 
 -doc false.
 init(#{key := Server, cache := Table, limits := Limits}) ->
     process_flag(trap_exit, true),
     %% The table is the supervisor's, so that readers find one while this process begins anew.
     true = ets:delete_all_objects(Table),
-    Counters = counters:new(2, [write_concurrency]),
+    Counters = counters:new(3, [write_concurrency]),
     persistent_term:put({?MODULE, Server},
                         #{table => Table, process => self(), counters => Counters}),
     {ok, #{server => Server, counters => Counters, table => Table,
            ages => ets:new(erlmcp_cache_ages, [ordered_set, private]),
-           limits => maps:with([cache_entries, cache_bytes], Limits), bytes => 0,
+           limits => maps:with([cache_entries, cache_bytes], Limits),
            %% the runs that are joined by who wants the same, and all runs with who waits
            joined => #{}, runs => #{}, sweeper => none}}.
 
@@ -216,9 +221,7 @@ handle_call({forget, Target, Definition}, _, #{table := Table, joined := Joined}
     Rows = ets:select(Table, [{{{Target, Definition, '_'}, '_', '_', '_'}, [],
                                [{element, 1, '$_'}]}]),
     Others = maps:filter(fun({T, D, _}, _) -> T =/= Target andalso D =/= Definition end, Joined),
-    {reply, ok, lists:foldl(fun drop/2, State#{joined := Others}, Rows)};
-handle_call(info, _, #{ages := Ages, bytes := Bytes} = State) ->
-    {reply, #{entries => ets:info(Ages, size), bytes => Bytes}, State}.
+    {reply, ok, lists:foldl(fun drop/2, State#{joined := Others}, Rows)}.
 
 %% A run is the monitor of the call that runs.
 started(Row, {Call, _}, Waiting, #{counters := Counters, runs := Runs} = State) ->
@@ -274,15 +277,16 @@ keep(_, Return, _, #{limits := #{cache_bytes := Max}} = State) when byte_size(Re
     State;
 keep(Row, Return, Expires, State) ->
     Size = byte_size(Return),
-    #{table := Table, ages := Ages, bytes := Bytes} = Room = make_room(Size, drop(Row, State)),
+    #{table := Table, ages := Ages, counters := Counters} = Room = make_room(Size, drop(Row, State)),
     Age = erlang:unique_integer([monotonic]),
     true = ets:insert(Table, {Row, Return, Expires, Age}),
     true = ets:insert(Ages, {Age, Row}),
-    swept(Room#{bytes := Bytes + Size}).
+    ok = counters:add(Counters, ?BYTES, Size),
+    swept(Room).
 
-make_room(Size, #{ages := Ages, bytes := Bytes,
+make_room(Size, #{ages := Ages, counters := Counters,
                   limits := #{cache_entries := Max, cache_bytes := MaxBytes}} = State) ->
-    case ets:info(Ages, size) >= Max orelse Bytes + Size > MaxBytes of
+    case ets:info(Ages, size) >= Max orelse counters:get(Counters, ?BYTES) + Size > MaxBytes of
         true ->
             [{_, Oldest}] = ets:lookup(Ages, ets:first(Ages)),
             make_room(Size, drop(Oldest, State));
@@ -290,14 +294,12 @@ make_room(Size, #{ages := Ages, bytes := Bytes,
             State
     end.
 
-drop(Row, #{table := Table, ages := Ages, bytes := Bytes} = State) ->
-    case ets:take(Table, Row) of
-        [{_, Return, _, Age}] ->
-            true = ets:delete(Ages, Age),
-            State#{bytes := Bytes - byte_size(Return)};
-        [] ->
-            State
-    end.
+drop(Row, #{table := Table, ages := Ages, counters := Counters} = State) ->
+    _ = [begin
+             true = ets:delete(Ages, Age),
+             counters:sub(Counters, ?BYTES, byte_size(Return))
+         end || {_, Return, _, Age} <- ets:take(Table, Row)],
+    State.
 
 swept(#{sweeper := none} = State) ->
     State#{sweeper := erlang:send_after(?SWEEP, self(), sweep)};

@@ -13,7 +13,8 @@
          updated_resources_are_forgotten/1, runs_that_an_update_overtook_are_not_kept/1,
          entries_are_bounded/1, bytes_are_bounded/1, large_arguments_are_not_kept/1,
          middleware_runs_for_kept_results/1, mounted_servers_keep_their_own/1,
-         kept_results_need_no_process/1, calls_outlive_their_cache/1, uses_are_counted/1]).
+         kept_results_need_no_process/1, looking_needs_no_process/1,
+         calls_outlive_their_cache/1, uses_are_counted/1]).
 
 -import(erlmcp_test_line, [serve/1, code/1, send/2, recv/1, stateless/3, await_call/0]).
 -import(two_eras, [eras/0, open/2, ask/3, call/3, read/2, text/1, await/1]).
@@ -33,7 +34,7 @@ all() ->
      updated_resources_are_forgotten, runs_that_an_update_overtook_are_not_kept,
      entries_are_bounded, bytes_are_bounded, large_arguments_are_not_kept,
      middleware_runs_for_kept_results, mounted_servers_keep_their_own,
-     kept_results_need_no_process, calls_outlive_their_cache,
+     kept_results_need_no_process, looking_needs_no_process, calls_outlive_their_cache,
      uses_are_counted].
 
 init_per_testcase(_, Config) ->
@@ -171,7 +172,7 @@ errors_are_not_kept(_) ->
                                  handler => fun(A, _) -> {error, counted(Counter, A)} end}]}),
     Client = open(~"2026-07-28", Server),
     [{error, Count} = text(call(Client, ~"fails", #{})) || Count <- [~"1", ~"2", ~"3"]],
-    #{cache := #{entries := 0, hits := 0, misses := 3}} = erlmcp:info(Server).
+    #{cache := #{entries := 0, hits := 0, misses := 3}} = info(Server).
 
 %% "Results produced by retrying a request [with] `inputResponses` or `requestState` MUST NOT be
 %% cached, as they depend on inputs that are not part of the cache key."
@@ -190,7 +191,7 @@ questions_are_not_kept(_) ->
          Answers = #{~"q" => #{~"action" => ~"accept", ~"content" => #{~"who" => Who}}},
          Who = text(ask(Client, ~"tools/call", Params#{~"inputResponses" => Answers}))
      end || Who <- [~"Ada", ~"Bob"]],
-    #{cache := #{entries := 0}} = erlmcp:info(Server).
+    #{cache := #{entries := 0}} = info(Server).
 
 %% A tool that crashes the first time.
 crashing_first() ->
@@ -239,7 +240,7 @@ equal_calls_run_once(_) ->
     Call ! {answer, ~"once"},
     [~"once" = text(recv(Socket)) || Socket <- [Runner | Waiting]],
     receive {called, _, _, _} -> ct:fail(ran_twice) after 0 -> ok end,
-    #{cache := #{entries := 1, hits := 20, misses := 1}} = erlmcp:info(Server).
+    #{cache := #{entries := 1, hits := 20, misses := 1}} = info(Server).
 
 %% "An error is given to those that wait, and is not kept."
 errors_are_shared(_) ->
@@ -294,15 +295,15 @@ removed_definitions_are_forgotten(_) ->
     Server = serve(#{tools => [Count(), (Count())#{name := ~"other"}]}),
     Client = open(~"2026-07-28", Server),
     [~"1" = text(call(Client, Name, #{})) || Name <- [~"count", ~"other"]],
-    #{cache := #{entries := 2}} = erlmcp:info(Server),
+    #{cache := #{entries := 2}} = info(Server),
     ok = erlmcp:remove(Server, tool, ~"count"),
-    #{cache := #{entries := 1, bytes := Bytes}} = erlmcp:info(Server),
+    #{cache := #{entries := 1, bytes := Bytes}} = info(Server),
     ok = erlmcp:add(Server, tool, (Count())#{handler := fun(_, _) -> ~"new" end}),
     ~"new" = text(call(Client, ~"count", #{})),
     ok = erlmcp:remove(Server, tool, ~"count"),
-    #{cache := #{entries := 1, bytes := Bytes}} = erlmcp:info(Server),
+    #{cache := #{entries := 1, bytes := Bytes}} = info(Server),
     ok = erlmcp:remove(Server, tool, ~"other"),
-    #{cache := #{entries := 0, bytes := 0}} = erlmcp:info(Server).
+    #{cache := #{entries := 0, bytes := 0}} = info(Server).
 
 %% Not from a call of the one before it either, that had begun and did not run yet.
 replaced_definitions_are_not_asked(_) ->
@@ -364,9 +365,9 @@ entries_are_bounded(_) ->
     Call = fun(Text) -> text(call(Client, ~"count", #{~"text" => Text})) end,
     [~"a1", ~"b2", ~"a1", ~"b2"] = [Call(Text) || Text <- [~"a", ~"b", ~"a", ~"b"]],
     ~"c3" = Call(~"c"),
-    #{cache := #{entries := 2}} = erlmcp:info(Server),
+    #{cache := #{entries := 2}} = info(Server),
     [~"b2", ~"c3", ~"a4"] = [Call(Text) || Text <- [~"b", ~"c", ~"a"]],
-    #{cache := #{entries := 2}} = erlmcp:info(Server).
+    #{cache := #{entries := 2}} = info(Server).
 
 %% `cache_bytes`: the same in bytes; what is larger by itself is not kept at all.
 bytes_are_bounded(_) ->
@@ -376,7 +377,7 @@ bytes_are_bounded(_) ->
                          tools => [counting(~"count", #{ttl_ms => ?LONG})]}),
         Client = open(~"2026-07-28", Server),
         Given = [text(call(Client, ~"count", #{~"text" => Text})) || Text <- Texts],
-        #{cache := #{bytes := Bytes, entries := Entries}} = erlmcp:info(Server),
+        #{cache := #{bytes := Bytes, entries := Entries}} = info(Server),
         {Given, Bytes, Entries}
     end,
     {[~"a1", ~"b2", ~"a1"], Two, 2} = Calls(2 * Size, [~"a", ~"b", ~"a"]),
@@ -391,7 +392,7 @@ large_arguments_are_not_kept(_) ->
     Client = open(~"2026-07-28", Server),
     Large = #{~"text" => ~"a", ~"more" => binary:copy(~"x", 1_000_000)},
     [~"a1" = text(call(Client, ~"count", Large)) || _ <- [1, 2]],
-    #{cache := #{entries := 1, bytes := Bytes}} = erlmcp:info(Server),
+    #{cache := #{entries := 1, bytes := Bytes}} = info(Server),
     true = Bytes < 100,
     {ok, _, #{cache := Table}} = erlmcp_registry:whereis(Server),
     true = ets:info(Table, memory) * erlang:system_info(wordsize) < 100_000.
@@ -420,8 +421,13 @@ mounted_servers_keep_their_own(_) ->
     ~"1" = text(read(open(~"2026-07-28", Server), ~"r://m/x")),
     ok = erlmcp:resource_updated(Inner, ~"r://x"),
     ~"2" = text(read(open(~"2026-07-28", Server), ~"r://m/x")),
-    #{cache := #{entries := 2}} = erlmcp:info(Inner),
-    #{cache := #{entries := 0, misses := 0}} = erlmcp:info(Server).
+    #{cache := #{entries := 2}} = info(Inner),
+    #{cache := #{entries := 0, misses := 0}} = info(Server).
+
+%% With what the cache has been told by now.
+info(Server) ->
+    _ = sys:get_state(cache_process(Server)),
+    erlmcp:info(Server).
 
 cache_process(Server) ->
     {_, Cache, _, _} = lists:keyfind(cache, 1, supervisor:which_children(Server)),
@@ -434,6 +440,33 @@ kept_results_need_no_process(_) ->
     ok = sys:suspend(cache_process(Server)),
     ~"1" = text(call(Client, ~"count", #{})),
     ok = sys:resume(cache_process(Server)).
+
+%% `erlmcp:info/1`: "No process is asked", also of a server that ends, where some of them have.
+looking_needs_no_process(_) ->
+    Test = self(),
+    Crashing = #{name => ~"crash", handler => fun(_, _) -> error(crash) end},
+    Server = serve(#{tools => [counting(~"count", #{ttl_ms => ?LONG}), Crashing],
+                     on_event => fun(_) -> Test ! {told, self()}, receive go_on -> ok end end}),
+    Client = open(~"2026-07-28", Server),
+    _ = call(Client, ~"crash", #{}),
+    Tells = receive {told, Pid} -> Pid end,
+    ~"1" = text(call(Client, ~"count", #{})),
+    #{cache := #{entries := 1}} = info(Server),
+    Cache = cache_process(Server),
+    ok = sys:suspend(Cache),
+    #{cache := #{entries := 1, bytes := Bytes}} = erlmcp:info(Server),
+    true = Bytes > 0,
+    ok = sys:resume(Cache),
+    Gone = monitor(process, Cache),
+    {Stopping, Stopped} = spawn_monitor(fun() -> ok = erlmcp:stop_server(Server) end),
+    receive {'DOWN', Gone, process, Cache, _} -> ok end,
+    %% It tells that yet, or is gone, if nobody looked for long.
+    case erlmcp:info(Server) of
+        #{cache := #{bytes := 0, hits := 0, misses := 0}} -> ok;
+        {error, not_found} -> ok
+    end,
+    [Tells ! go_on || _ <- lists:seq(1, 100)],
+    receive {'DOWN', Stopped, process, Stopping, normal} -> ok end.
 
 %% Without its process nothing is kept, and nothing else is lost.
 calls_outlive_their_cache(_) ->
@@ -452,9 +485,9 @@ calls_outlive_their_cache(_) ->
 %% `erlmcp:info/1`: "hits and misses".
 uses_are_counted(_) ->
     Server = serve(#{tools => [counting(~"count", #{ttl_ms => ?LONG})]}),
-    #{cache := #{entries := 0, bytes := 0, hits := 0, misses := 0}} = erlmcp:info(Server),
+    #{cache := #{entries := 0, bytes := 0, hits := 0, misses := 0}} = info(Server),
     Client = open(~"2026-07-28", Server),
     [_ = call(Client, ~"count", #{~"text" => Text}) || Text <- [~"a", ~"b", ~"a", ~"a"]],
-    #{cache := #{entries := 2, bytes := Bytes, hits := 2, misses := 2}} = erlmcp:info(Server),
+    #{cache := #{entries := 2, bytes := Bytes, hits := 2, misses := 2}} = info(Server),
     true = Bytes > 0,
     {error, not_found} = erlmcp:info(nobody).
