@@ -277,7 +277,8 @@ keep(_, Return, _, #{limits := #{cache_bytes := Max}} = State) when byte_size(Re
     State;
 keep(Row, Return, Expires, State) ->
     Size = byte_size(Return),
-    #{table := Table, ages := Ages, counters := Counters} = Room = make_room(Size, drop(Row, State)),
+    Room = make_room(Size, drop(Row, State)),
+    #{table := Table, ages := Ages, counters := Counters} = Room,
     Age = erlang:unique_integer([monotonic]),
     true = ets:insert(Table, {Row, Return, Expires, Age}),
     true = ets:insert(Ages, {Age, Row}),
