@@ -297,16 +297,17 @@ with_server(Server, Do) ->
 -doc """
 Reports the progress of a call from its handler, if the client asked for it. `Progress` is in any
 unit and must grow from report to report; one that does not is not sent. `total` is in the same
-unit. Never waits. Source: specification, "Progress".
+unit. Where the client reads more slowly than the handler speaks it waits, as `log/3` does: see
+`unread_messages` in the limits. Source: specification, "Progress".
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.
 progress(Context, Progress, Details) ->
-    erlmcp_call:progress(Context, Progress, Details).
+    erlmcp_call_report:progress(Context, Progress, Details).
 
 -doc """
 Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
-any value that `json:encode/1` takes. Never waits. Source: specification, "Logging".
+any value that `json:encode/1` takes. Source: specification, "Logging".
 """.
 -spec log(erlmcp_engine:context(), level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->
@@ -315,7 +316,7 @@ log(Context, Level, Data) ->
 -doc "The same with the name of what logs: a part of the server.".
 -spec log(erlmcp_engine:context(), level(), Data :: term(), #{logger => binary()}) -> ok.
 log(Context, Level, Data, Details) ->
-    erlmcp_call:log(Context, atom_to_binary(Level), Data, Details).
+    erlmcp_call_report:log(Context, atom_to_binary(Level), Data, Details).
 
 -doc """
 Tells the client, from the handler that asked for it, that what the user went to the URL for is
@@ -324,7 +325,7 @@ agreed to go. 2025-11-25 alone has this; clients of other revisions are sent not
 """.
 -spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
 elicitation_complete(Context, Id) when is_binary(Id) ->
-    erlmcp_call:elicitation_complete(Context, Id).
+    erlmcp_call_report:elicitation_complete(Context, Id).
 
 -doc """
 Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for
@@ -344,4 +345,4 @@ Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
 close_connection(Context) ->
-    erlmcp_call:close_connection(Context).
+    erlmcp_call_report:close_connection(Context).

@@ -76,7 +76,7 @@ gather(Answers, Calls, {Pid, _} = Owner, Max) ->
                 receive
                     {{erlmcp_call, _}, Message} when element(1, Message) =:= notification;
                                                      element(1, Message) =:= request ->
-                        ok = erlmcp_call:report(Owner, Message),
+                        ok = erlmcp_call_report:to_owner(Owner, Message),
                         {[], {[], Calls}};
                     {{erlmcp_call, Call}, Message} ->
                         {erlmcp_calls:ids(Call, Calls), erlmcp_calls:message(Call, Message, Calls)};

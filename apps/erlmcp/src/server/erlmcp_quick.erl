@@ -78,7 +78,7 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
             ok = erlmcp_quick_watch:over(InCall),
             erlmcp_call:leave(Call)
         end,
-    {Answer, erlmcp_call:said()}.
+    {Answer, erlmcp_call_report:said()}.
 
 answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched, Instance) ->
     Context = context(Given, Deadline, Instance),
@@ -122,7 +122,9 @@ tell(Said, {reply, Status, Bytes}, Id, Waiting, #{id := Session, instance := Ins
     ok = erlmcp_instance:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, call, [Id], none, Waiting, fun(Owner) ->
-            ok = lists:foreach(fun(Message) -> erlmcp_call:report(Owner, Message) end, Said),
+            ok = lists:foreach(fun(Message) ->
+                erlmcp_call_report:to_owner(Owner, Message)
+            end, Said),
             {Status, Answer}
         end)
     end),

@@ -60,7 +60,8 @@ reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
     Context#{owner => Owner};
 reporting(Context, Owner, #{limits := Limits}) ->
-    erlmcp_call:before_progress(Context#{owner => Owner, unread => erlmcp_unread:new(Limits)}).
+    Unread = erlmcp_unread:new(Limits),
+    erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
 
 -doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
@@ -210,7 +211,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
 send(Method, Params, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    ok = erlmcp_call:report(Owner, {request, Id, self(), Bytes}),
+    ok = erlmcp_call_report:to_owner(Owner, {request, Id, self(), Bytes}),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

@@ -53,7 +53,7 @@ run(#{pid := Session} = Known, Kind, Ids, Place, {Pid, Tag} = Waiting, Run) ->
             {Status, Bytes} = Run(Owner),
             case atomics:get(Marks, ?REPORTED) of
                 1 ->
-                    erlmcp_call:report(Owner, {answer, Status, Bytes});
+                    erlmcp_call_report:to_owner(Owner, {answer, Status, Bytes});
                 0 ->
                     #{id := Id, instance := Instance} = Known,
                     ok = give_back(Marks, length(Ids), Id, Instance),

@@ -50,7 +50,7 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
             ok = answered(Key, Outcome, Keeper),
             wait(Id, Owner, Keeper, Monitor, Rest);
         {erlmcp_task, {notification, _, _} = Notification} ->
-            ok = erlmcp_call:report(Owner, Notification),
+            ok = erlmcp_call_report:to_owner(Owner, Notification),
             wait(Id, Owner, Keeper, Monitor, Sent)
     end.
 

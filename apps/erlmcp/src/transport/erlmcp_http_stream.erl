@@ -283,7 +283,8 @@ listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
 
 %% What may stay open for long keeps nothing of its request.
 lasting(#stream{config = Config} = Stream) ->
-    Stream#stream{envelope = none, config = maps:without([identity, insufficient], Config)}.
+    Stream#stream{envelope = none, named = none,
+                  config = maps:without([identity, insufficient], Config)}.
 
 %% What the call, the session and the timers send.
 

@@ -93,6 +93,13 @@ act(#{~"do" := ~"log"}, Context) ->
 act(#{~"do" := ~"have it logged"}, Context) ->
     {_, Monitor} = spawn_monitor(fun() -> ok = erlmcp:log(Context, error, ~"from elsewhere") end),
     receive {'DOWN', Monitor, process, _, normal} -> pid() end;
+act(#{~"do" := ~"have it closed"}, Context) ->
+    {_, Monitor} = spawn_monitor(fun() -> ok = erlmcp:close_connection(Context) end),
+    receive {'DOWN', Monitor, process, _, normal} -> ok end,
+    %% Its connection's process is no owner that would take it.
+    receive {quick, Message} -> error({sent, Message})
+    after 0 -> pid()
+    end;
 act(#{~"do" := ~"progress"}, Context) ->
     [ok = erlmcp:progress(Context, N, #{}) || N <- [1, 2]],
     pid().
@@ -267,11 +274,13 @@ sessions_are_sent_the_log(_) ->
          3 = length([Id || {Id, _} <- erlmcp_test_http:events(Stream), Id =/= none])
      end || _ <- [1, 2]],
     %% What another process says for it is not a part of it.
-    Elsewhere = #{name => ~"quick", arguments => #{~"do" => ~"have it logged"}},
-    {Before, Having} = message(~"tools/call", Elsewhere, Options),
-    ok = send(Socket, ~"POST", Before, Having),
-    #{messages := [Alone]} = response(Socket),
-    Connection = two_eras:text(Alone),
+    [begin
+         Elsewhere = #{name => ~"quick", arguments => #{~"do" => Do}},
+         {Before, Having} = message(~"tools/call", Elsewhere, Options),
+         ok = send(Socket, ~"POST", Before, Having),
+         #{messages := [Alone]} = response(Socket),
+         Connection = two_eras:text(Alone)
+     end || Do <- [~"have it logged", ~"have it closed"]],
     {_, Lines} = two_eras:open(~"2025-11-25", Pid),
     erlmcp_test_line:send(Lines, erlmcp_test_line:request(
         1, ~"tools/call", #{~"name" => ~"quick", ~"arguments" => #{~"do" => ~"log"}})),

@@ -1,0 +1,160 @@
+-module(erlmcp_call_report).
+-moduledoc """
+What a running call (`m:erlmcp_call`) says before its answer, and to whom: its owner, or, of a quick
+call, who runs it. Notifications have a bound (`m:erlmcp_unread`).
+""".
+
+-export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
+-export([to_owner/2, said/0]).
+
+%% In the `_meta` of a notification: how many before it were left out.
+-define(LEFT_OUT, ~"erlmcp/leftOut").
+
+%% What a quick call says is kept here, of its process.
+-define(SAID, erlmcp_said).
+
+-doc """
+Reports progress, if the client asked for it. A value that does not grow is not sent: the
+specification wants each to be greater than the one before.
+""".
+-spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
+progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
+    ok;
+progress(#{progressed := Last} = Context, Progress, Details) ->
+    case grows(ordinal(Progress), atomics:get(Last, 1), Last) of
+        true ->
+            ok = status(Context, Details),
+            progressed(Context, Progress, maps:with([total, message], Details));
+        false ->
+            ok
+    end.
+
+%% Whichever process reports it.
+grows(New, Known, _) when New =< Known ->
+    false;
+grows(New, Known, Last) ->
+    case atomics:compare_exchange(Last, 1, Known, New) of
+        ok -> true;
+        Other -> grows(New, Other, Last)
+    end.
+
+%% The bits of floats have their order, but for the sign.
+ordinal(Progress) ->
+    case <<(float(Progress)):64/float>> of
+        <<0:1, Size:63>> -> Size;
+        <<1:1, Size:63>> -> -Size
+    end.
+
+-doc "The context of a call that can report progress, before it has.".
+-spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
+before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
+    Context;
+before_progress(Context) ->
+    Last = atomics:new(1, []),
+    ok = atomics:put(Last, 1, -1 bsl 63),
+    Context#{progressed => Last}.
+
+%% The message of a task's progress is what its clients see of it when they look.
+status(#{task := _, owner := Owner}, #{message := Message}) ->
+    <<_/binary>> = Text = unicode:characters_to_binary(Message),
+    to_owner(Owner, {status, Text});
+status(_, _) ->
+    ok.
+
+progressed(#{progress_token := undefined}, _, _) ->
+    ok;
+progressed(#{progress_token := Token} = Context, Progress, Params) ->
+    send(Context, ~"notifications/progress",
+         Params#{progressToken => Token, progress => Progress}).
+
+-doc "Sends the client a log message, if the level is one that it asked for.".
+-spec log(erlmcp_engine:context(), Level :: binary(), Data :: term(), #{logger => binary()}) -> ok.
+log(#{log_level := Wanted} = Context, Level, Data, Details) ->
+    {ok, Severity} = erlmcp_meta:level(Level),
+    case Wanted =/= undefined andalso Severity =< Wanted of
+        true -> send(Context, ~"notifications/message",
+                     (maps:with([logger], Details))#{level => Level, data => Data});
+        false -> ok
+    end.
+
+-doc "Tells the client that a URL elicitation is done, if its revision has a word for it.".
+-spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
+elicitation_complete(#{revision := Revision} = Context, Id) ->
+    case erlmcp_revision:elicitation_ids(Revision) of
+        true -> send(Context, ~"notifications/elicitation/complete", #{elicitationId => Id});
+        false -> ok
+    end.
+
+%% The tasks of 2026-07-28 have no notifications of their calls; those of 2025-11-25 say whose they
+%% are.
+send(#{task := _, revision := '2026-07-28'}, _, _) ->
+    ok;
+send(#{task := Id} = Context, Method, Params) ->
+    notify(Context, Method, erlmcp_task_view:related(Id, Params));
+send(Context, Method, Params) ->
+    notify(Context, Method, Params).
+
+notify(#{owner := {Pid, quick} = Owner, unread := Limits}, Method, Params) ->
+    %% Another process is not heard.
+    case self() of
+        Pid -> notify(Owner, unread(get(?SAID), Limits), Method, Params);
+        _ -> ok
+    end;
+notify(#{owner := Owner, unread := Unread}, Method, Params) ->
+    notify(Owner, Unread, Method, Params).
+
+notify(Owner, Unread, Method, Params) ->
+    case erlmcp_unread:room(Unread) of
+        {ok, LeftOut} ->
+            Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
+            Bytes = iolist_to_binary(Notification),
+            ok = erlmcp_unread:sent(byte_size(Bytes), Unread),
+            to_owner(Owner, {notification, Bytes, Unread});
+        none ->
+            ok
+    end.
+
+unread([{notification, _, Unread} | _], _) -> Unread;
+unread([_ | Said], Limits) -> unread(Said, Limits);
+unread(_, Limits) -> erlmcp_unread:new(Limits).
+
+with_left_out(0, Params) ->
+    Params;
+with_left_out(Count, Params) ->
+    Meta = maps:get(~"_meta", Params, #{}),
+    Params#{~"_meta" => Meta#{?LEFT_OUT => Count}}.
+
+-doc """
+Ends the connection of the call's stream, whose client comes back for what follows. Only a session
+of 2025-11-25 on HTTP has that.
+""".
+-spec close_connection(erlmcp_engine:context()) -> ok.
+close_connection(#{owner := Owner}) ->
+    to_owner(Owner, close_connection).
+
+-doc "Sends the owner of a call something before its answer.".
+-spec to_owner(erlmcp_call:owner(), erlmcp_call:message()) -> ok.
+to_owner({Pid, {erlmcp_call, _, Marks} = Tag}, Message) ->
+    ok = erlmcp_session_call:mark_reported(Marks),
+    Pid ! {Tag, Message},
+    ok;
+to_owner({Pid, quick}, Message) when Pid =:= self() ->
+    _ = put(?SAID, case get(?SAID) of
+        undefined -> [Message];
+        Said -> [Message | Said]
+    end),
+    ok;
+to_owner({_, quick}, _) ->
+    %% Nobody hears what another process says for it.
+    ok;
+to_owner({Pid, Tag}, Message) ->
+    Pid ! {Tag, Message},
+    ok.
+
+-doc "What a quick call in this process has reported, in its order. It is given once.".
+-spec said() -> [erlmcp_call:message()].
+said() ->
+    case erase(?SAID) of
+        undefined -> [];
+        Said -> lists:reverse(Said)
+    end.
