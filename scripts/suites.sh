@@ -7,23 +7,31 @@
 # Exits 1 where a case failed or was skipped, or none ran.
 set -eu
 cd "$(dirname -- "$0")/.."
-# Absolute, since a test node runs in its folder of logs.
+# Absolute, as the folder of logs is, since a test node runs there.
 built=${REBAR_BASE_DIR:-_build}
 case $built in /*) ;; *) built=$PWD/$built ;; esac
 built=$built/test/lib
 logs=$1
 shift
 mkdir -p "$logs"
+logs=$(cd "$logs" && pwd)
+# The node writes this file at its end: one that a case has ended has not run them all.
+ended=$logs/ended
+rm -f "$ended"
 # rebar3 puts all that an application's test folder has into one folder.
 for suite in "$@"; do
     shift
     app=${suite#*/}
     set -- "$@" "$built/${app%%/*}/test/${suite##*/}"
 done
-exec erl -noinput -pa "$built"/*/ebin "$built"/*/test -eval '
+erl -noinput -pa "$built"/*/ebin "$built"/*/test -eval '
     ok = logger:remove_handler(default),
-    [Logs | Suites] = init:get_plain_arguments(),
+    [Logs, Ended | Suites] = init:get_plain_arguments(),
     case ct:run_test([{suite, Suites}, {logdir, Logs}, {auto_compile, false}]) of
-        {Passed, 0, {0, 0}} when Passed > 0 -> halt(0);
+        {Passed, 0, {0, 0}} when Passed > 0 -> ok = file:write_file(Ended, <<>>), halt(0);
         _ -> halt(1)
-    end.' -extra "$logs" "$@"
+    end.' -extra "$logs" "$ended" "$@"
+[ -e "$ended" ] || exit 1
+# What is no case is in no sum: the end of a suite, or what it says of its groups.
+newest=$(find "$logs" -maxdepth 1 -name 'ct_run.*' | LC_ALL=C sort | tail -n 1)
+! find "$newest" -name suite.log -exec cat {} + | grep -q '^=result *failed'
