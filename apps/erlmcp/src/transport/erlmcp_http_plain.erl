@@ -374,6 +374,8 @@ ended(Reason, #plain{socket = Socket, transport = Transport, children = Children
 hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                  options = Options, buffer = Buffer, children = Children}) ->
     ok = cowboy_children:terminate(Children),
+    %% Whether it is slow is not looked at any more.
+    ok = erlmcp_heap:slow_connection(false),
     _ = [self() ! Message || Message <- erlmcp_http_socket:unread(Transport, Socket, Buffer)],
     %% Over TLS, HTTP/2 is agreed on beforehand.
     Protocol = case Buffer of

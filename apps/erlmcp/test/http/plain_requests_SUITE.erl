@@ -188,30 +188,44 @@ idle_connections_end(Config) ->
     erlmcp_test_http:stop(Server).
 
 %% What hibernates has forgotten what it was in, and still serves, with little memory as long as it
-%% is not asked often, leaves the server's gate, and ends when its time is over.
+%% is not asked often and is not cowboy's, leaves the server's gate, and ends when its time is over.
 idle_connections_hibernate(Config) ->
     Short = started(#{receive_timeout_ms => 1_500}, Config),
     Forgotten = connect(Short),
     write(Forgotten, request()),
     #{status := 200} = response(Forgotten),
     #{pid := Supervisor} = Server = server(Config),
-    Socket = connect(Server),
-    write(Socket, request()),
-    #{status := 200} = response(Socket),
-    [Pid] = connections(Supervisor),
-    hibernated(Pid),
-    asked(Socket),
-    0 = sweeps_after(Pid),
-    [asked(Socket) || _ <- lists:seq(1, 200)],
-    true = sweeps_after(Pid) > 0,
-    Monitor = monitor(process, Pid),
+    {Socket, Pid} = opened(Server, []),
+    {HandedOver, Cowboy} = opened(Server, [Pid]),
+    [begin
+         hibernated(Connection),
+         asked(Client),
+         0 = sweeps_after(Connection)
+     end || {Client, Connection} <- [{Socket, Pid}, {HandedOver, Cowboy}]],
+    asked_often(Socket, Pid),
+    #{another_method := {405, Refused}} = others(),
+    write(HandedOver, Refused),
+    #{status := 405} = response(HandedOver),
+    true = sweeps_after(Cowboy) > 0,
+    Monitors = [monitor(process, Connection) || Connection <- [Pid, Cowboy]],
     {ok, _, #{gate := Gate}} = erlmcp_registry:whereis(Supervisor),
-    1 = erlmcp_gate:held(Gate, connections),
-    ok = close(Socket),
-    receive {'DOWN', Monitor, process, Pid, _} -> ok end,
+    2 = erlmcp_gate:held(Gate, connections),
+    [ok = close(Client) || Client <- [Socket, HandedOver]],
+    [receive {'DOWN', Monitor, process, _, _} -> ok end || Monitor <- Monitors],
     0 = erlmcp_gate:held(Gate, connections),
     closed(Forgotten),
     erlmcp_test_http:stop(Short).
+
+opened(#{pid := Supervisor} = Server, Others) ->
+    Socket = connect(Server),
+    asked(Socket),
+    [Pid] = connections(Supervisor) -- Others,
+    {Socket, Pid}.
+
+%% Until its connection knows that it is: it may have slept again on a busy machine.
+asked_often(Socket, Pid) ->
+    asked(Socket),
+    sweeps_after(Pid) > 0 orelse asked_often(Socket, Pid).
 
 asked(Socket) ->
     write(Socket, request()),
