@@ -45,7 +45,7 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     since = none :: none | integer(),
     children = cowboy_children:init() :: term(),
     number = ?FIRST :: pos_integer(),
-    stream = none :: none | {cowboy_stream:streamid(), cowboy_stream | erlmcp_http_ready, term()},
+    stream = none :: none | erlmcp_http_plain_stream:stream(),
     %% of the answer: nothing, its head (with its length, or in chunks), all
     sent = nothing :: nothing | length | chunks | all,
     closing = false :: boolean()
@@ -205,7 +205,8 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
             go_on(commands(Commands, Begun))
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(init, [Id, Asked, Known], Class, Reason, Stacktrace, Plain#plain.options),
+            ok = erlmcp_http_plain_stream:failed(init, [Id, Asked, Known],
+                                                 {Class, Reason, Stacktrace}, Plain#plain.options),
             _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Plain),
             ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
     end.
@@ -217,7 +218,7 @@ at_once(Status, Headers, Body, Stream, Rest, Plain) ->
     Answer = [erlmcp_http_plain_reply:head(Status, Headers), Body],
     case erlmcp_http_socket:send(Transport, Socket, Answer) of
         ok ->
-            ok = terminate_stream(normal, Stream, Options),
+            ok = erlmcp_http_plain_stream:terminate(normal, Stream, Options),
             go_on(left(Rest, Plain));
         {error, Why} ->
             ended(socket_error(Why), Plain#plain{stream = Stream})
@@ -233,7 +234,8 @@ told(Id, Message, #plain{stream = {Id, Module, Handler}, options = Options} = Pl
         {Commands, Next} -> commands(Commands, Plain#plain{stream = {Id, Module, Next}})
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(info, [Id, Message, Handler], Class, Reason, Stacktrace, Options),
+            ok = erlmcp_http_plain_stream:failed(info, [Id, Message, Handler],
+                                                 {Class, Reason, Stacktrace}, Options),
             commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Plain)
     end;
 told(_, _, Plain) ->
@@ -321,22 +323,7 @@ stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closi
     end.
 
 terminate_stream(Reason, #plain{stream = Stream, options = Options}) ->
-    terminate_stream(Reason, Stream, Options).
-
-terminate_stream(_, none, _) ->
-    ok;
-terminate_stream(Reason, {Id, Module, Handler}, Options) ->
-    try Module:terminate(Id, Reason, Handler) of
-        _ -> ok
-    catch
-        Class:Why:Stacktrace ->
-            failed(terminate, [Id, Reason, Handler], Class, Why, Stacktrace, Options)
-    end.
-
-failed(Callback, Arguments, Class, Reason, Stacktrace, Options) ->
-    Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
-    _ = cowboy:log(Log, Options),
-    ok.
+    erlmcp_http_plain_stream:terminate(Reason, Stream, Options).
 
 read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
     ok = erlmcp_heap:slow_connection(false),
