@@ -44,7 +44,7 @@ new(Workers) ->
 
 -doc "When a request is due, in monotonic nanoseconds.".
 -spec due(Request :: non_neg_integer(), schedule()) -> integer().
-due(Request, #{begins := Begins, per_second := PerSecond}) ->
+due(Request, #{begins := Begins, per_second := PerSecond}) when is_integer(Begins) ->
     Begins + Request * 1_000_000 div PerSecond * 1_000.
 
 -doc """
