@@ -7,6 +7,10 @@ late the process goes on only with this one's word, and so is never ended for a 
 with. Nor is one that has had no processor meanwhile: on a connection with much to do a call may be
 interrupted, and have to wait for its turn to go on.
 
+That a call is late says nothing of its definition: on a node with too much to do all are. It is not
+quick where the process waits, works on, or is in native code all the time; one that only had no turn
+is looked at again.
+
 A timer of each call would cost more than most of them. So a process says in a word until when its
 call may last, and again that it is over; only where no look at that word is due it starts a timer
 for one. A look that finds a call which may last longer comes again at its deadline; one that finds
@@ -26,6 +30,8 @@ none is the last.
 %% How often it gets them again that neither waits nor has done this many reductions since: it was
 %% the processor that was late.
 -define(GRACES, 30).
+%% Milliseconds after which it is looked at again whether its definition is to be quick.
+-define(AGAIN, 100).
 -define(WORK, 40_000).
 %% Milliseconds after which a look does not come any more: this process was ended meanwhile.
 -define(COMES, 10_000).
@@ -132,17 +138,24 @@ handle_cast(_, State) ->
 handle_info({timeout, _, {Pid, Words, Watched} = What}, #state{late = Late} = State) ->
     case look(atomics:get(Words, ?DEADLINE), What) of
         late ->
-            {Mark, Whose} = Watched,
-            ok = erlmcp_quick:unmark(Mark, pause, {Whose, deadline}),
-            Since = say_when_overdue(Words, Pid),
+            Since = say_what_it_does(Words, Pid),
             {noreply, State#state{late = Late#{Words => {Pid, Watched, Since}}}};
         _ ->
             {noreply, State}
     end;
-handle_info({overdue, Words, Since}, #state{late = Late, ended = Ended} = State) ->
+handle_info({not_quick, Words, Since, Why}, #state{late = Late} = State) ->
+    %% One that is over waits for the answer to that: it was known here before it waited.
+    case Late of
+        #{Words := {_, {Mark, Whose}, Since}} ->
+            ok = erlmcp_quick:unmark(Mark, pause, {Whose, Why});
+        #{} ->
+            ok
+    end,
+    {noreply, State};
+handle_info({overdue, Words, Since, Why}, #state{late = Late, ended = Ended} = State) ->
     case Late of
         #{Words := {Pid, Watched, Since}} ->
-            ok = ended(Pid, Watched),
+            ok = ended(Pid, Watched, Why),
             {noreply, State#state{late = maps:remove(Words, Late),
                                   ended = lists:sublist([Pid | Ended], ?ENDED)}};
         #{} ->
@@ -176,23 +189,41 @@ look(Deadline, {_, Words, _} = What) ->
     end.
 
 %% Who asks a process may wait for it: not here.
-say_when_overdue(Words, Pid) ->
+say_what_it_does(Words, Pid) ->
     Self = self(),
     Since = make_ref(),
     _ = spawn(fun() ->
-        ok = given_time(Pid, used(Pid), ?GRACES),
-        Self ! {overdue, Words, Since}
+        Begin = used(Pid),
+        Say = fun(turn) -> ok; (Why) -> Self ! {not_quick, Words, Since, Why}, ok end,
+        ok = Say(why(Begin, none)),
+        receive after ?AGAIN -> ok end,
+        ok = Say(why(used(Pid), Begin)),
+        Self ! {overdue, Words, Since, given_time(Pid, Begin, Say, ?GRACES)}
     end),
     Since.
 
-given_time(Pid, Begin, Graces) ->
+%% One in native code is not quick, and is not ended yet: that could not be before it comes back.
+given_time(_, _, _, 0) ->
+    deadline;
+given_time(Pid, Begin, Say, Graces) ->
     receive after ?GRACE -> ok end,
     case {used(Pid), Begin} of
-        {{Status, Now}, {_, Before}} when Graces > 1, Status =/= waiting, Now - Before < ?WORK ->
-            given_time(Pid, Begin, Graces - 1);
-        _ ->
-            ok
+        {{Status, Now} = Used, {_, Before}} when Status =/= waiting, Now - Before < ?WORK ->
+            ok = Say(native(Used, Begin)),
+            given_time(Pid, Begin, Say, Graces - 1);
+        {Used, _} ->
+            why(Used, Begin)
     end.
+
+%% Why a process that is late is not quick, by what it does now and did at first; or it waits for
+%% its turn.
+why(gone, _) -> deadline;
+why({waiting, _}, _) -> deadline;
+why({_, Now}, {_, Before}) when Now - Before >= ?WORK -> reductions;
+why(_, _) -> turn.
+
+native({running, _}, {running, _}) -> deadline;
+native(_, _) -> turn.
 
 used(Pid) ->
     case process_info(Pid, [status, reductions]) of
@@ -201,12 +232,12 @@ used(Pid) ->
     end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.
-ended(Pid, {Mark, {Key, Method, Target} = Whose}) ->
+ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     {What, Refusal} = case is_process_alive(Pid) of
         true -> {quick_call_late, erlmcp_refusal:new(timeout, ~"the call passed its deadline")};
         false -> {quick_call_died, erlmcp_refusal:new(internal_error, ~"the call was ended")}
     end,
-    ok = erlmcp_quick:unmark(Mark, for_good, {Whose, deadline}),
+    ok = erlmcp_quick:unmark(Mark, for_good, {Whose, Why}),
     Incident = erlmcp_incident:log(#{what => What, method => Method, target => Target}),
     ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
                                             target => Target}),

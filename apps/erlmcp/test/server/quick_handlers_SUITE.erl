@@ -86,6 +86,7 @@ act(#{~"do" := ~"work a little"}, _) -> work(5_000);
 act(#{~"do" := ~"work more"}, _) -> work(10_000);
 act(#{~"do" := ~"work"}, _) -> work(100_000);
 act(#{~"do" := ~"hang"}, _) -> receive after infinity -> ok end;
+act(#{~"do" := ~"loop"} = Same, Context) -> act(Same, Context);
 act(#{~"do" := ~"remember"}, _) -> integer_to_binary(length(more([])));
 act(#{~"do" := ~"log"}, Context) ->
     [ok = erlmcp:log(Context, Level, Level) || Level <- [debug, info, error]],
@@ -440,10 +441,10 @@ too_much_work_is_not_quick(_) ->
     stop(Server),
     receive #{event := not_quick} -> error(told_again) after 0 -> ok end.
 
-%% One that hangs, and one that takes memory without end, of each client, each of its own tool: what
-%% they share is not quick any more. The others do not notice, and next time they are calls as all.
+%% One that hangs, one that takes memory without end, and one that works without end, of each client,
+%% each of its own tool: what they share is not quick any more. The others do not notice, and next time they are calls as all.
 what_hangs_ends_with_its_connection(_) ->
-    Names = [<<What/binary, (integer_to_binary(N))/binary>> || What <- [~"hang", ~"remember"],
+    Names = [<<What/binary, (integer_to_binary(N))/binary>> || What <- [~"hang", ~"remember", ~"loop"],
                                                                N <- lists:seq(1, 4)],
     Server = serve(#{tools => [tool(~"other", #{}), tool(~"quick", #{quick => true})
                                | [tool(Name, #{quick => true})
@@ -451,21 +452,24 @@ what_hangs_ends_with_its_connection(_) ->
                      limits => #{message_bytes => 65_536, reply_bytes => 65_536,
                                  unread_bytes => 65_536, call_heap_bytes => 4_000_000}}),
     [Fine | _] = clients(Server),
-    Two = clients(Server) ++ clients(Server),
+    Others = lists:append([clients(Server) || _ <- lists:seq(1, 3)]),
     Begun = [begin
                  ok = begin_call(Client, Name, What),
                  {Client, Name, What}
-             end || {Name, Client} <- lists:zip(Names, Two),
+             end || {Name, Client} <- lists:zip(Names, Others),
                     What <- [binary:part(Name, 0, byte_size(Name) - 1)]],
     true = is_in_connection(Fine, ~"quick"),
     [ok = erlmcp_test_http:closed(socket(Client)) || {Client, _, _} <- Begun],
     Told = [told(incident) || _ <- Begun],
     true = lists:sort(Names) =:= lists:sort([Target || #{target := Target} <- Told]),
-    [quick_call_late = Died || {_, Name, ~"hang"} <- Begun,
+    [quick_call_late = Died || {_, Name, What} <- Begun, What =/= ~"remember",
                                #{target := Target, what := Died} <- Told, Target =:= Name],
-    true = lists:sort(Names)
-        =:= lists:sort([Target || _ <- Begun, #{target := Target, why := deadline}
-                                                  <- [told(not_quick)]]),
+    %% What takes memory may be seen at work before it has passed its bound.
+    Why = #{Target => {Because, Limit} || _ <- Begun, #{target := Target, why := Because,
+                                                        limit := Limit} <- [told(not_quick)]},
+    true = lists:sort(Names) =:= lists:sort(maps:keys(Why)),
+    [{deadline, 1_000} = map_get(Name, Why) || {_, Name, ~"hang"} <- Begun],
+    [{reductions, 40_000} = map_get(Name, Why) || {_, Name, ~"loop"} <- Begun],
     true = is_in_connection(Fine, ~"quick"),
     [false = is_in_connection(Fine, Name) || Name <- Names],
     {1089, _} = failure(call(Fine, ~"remember1", ~"remember")),
