@@ -8,8 +8,8 @@ with. Nor is one that has had no processor meanwhile: on a connection with much 
 interrupted, and have to wait for its turn to go on.
 
 That a call is late says nothing of its definition: on a node with too much to do all are. It is not
-quick where the process waits, works on, or is in native code all the time; one that only had no turn
-is looked at again.
+quick where the process waits, works on, or is in native code all the time; one that only had no
+turn is looked at again.
 
 A timer of each call would cost more than most of them. So a process says in a word until when its
 call may last, and again that it is over; only where no look at that word is due it starts a timer

@@ -441,11 +441,12 @@ too_much_work_is_not_quick(_) ->
     stop(Server),
     receive #{event := not_quick} -> error(told_again) after 0 -> ok end.
 
-%% One that hangs, one that takes memory without end, and one that works without end, of each client,
-%% each of its own tool: what they share is not quick any more. The others do not notice, and next time they are calls as all.
+%% One that hangs, one that takes memory without end and one that works without end, of each client,
+%% each of its own tool: what they share is not quick any more. The others do not notice, and next
+%% time they are calls as all.
 what_hangs_ends_with_its_connection(_) ->
-    Names = [<<What/binary, (integer_to_binary(N))/binary>> || What <- [~"hang", ~"remember", ~"loop"],
-                                                               N <- lists:seq(1, 4)],
+    Names = [<<What/binary, (integer_to_binary(N))/binary>>
+             || What <- [~"hang", ~"remember", ~"loop"], N <- lists:seq(1, 4)],
     Server = serve(#{tools => [tool(~"other", #{}), tool(~"quick", #{quick => true})
                                | [tool(Name, #{quick => true})
                                   || Name <- Names]],
