@@ -76,6 +76,7 @@ init(Given) ->
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
     end,
+    ok = erlmcp_log:name(Key, Id),
     #{zones := Zones, gate := Gate} = Instance =
         erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
     #{zone_requests := Least} = Limits,

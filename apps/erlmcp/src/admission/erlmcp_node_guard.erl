@@ -158,7 +158,7 @@ over(1, _, _) ->
 over(0, Fields, #state{module = Module}) ->
     ok = tell(),
     {Event, _, _} = Module:events(),
-    ok = logger:warning(Fields#{what => Event}),
+    ok = erlmcp_log:report(warning, Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
 
 under(0, _, _) ->
@@ -166,7 +166,7 @@ under(0, _, _) ->
 under(1, Fields, #state{module = Module}) ->
     ok = tell(),
     {_, Event, _} = Module:events(),
-    ok = logger:notice(Fields#{what => Event}),
+    ok = erlmcp_log:report(notice, Fields#{what => Event}),
     erlmcp_event:broadcast(Event, Fields).
 
 %% Tells everybody, and looks again after it: another guard may have found something meanwhile, and

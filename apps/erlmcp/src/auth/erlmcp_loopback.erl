@@ -71,7 +71,7 @@ login(AuthorizeUrl, Options, Deadline) ->
 
 defaults() ->
     #{path => ~"/callback", host => ~"127.0.0.1", open => fun erlmcp_browser:open/1,
-      say => fun(Url) -> logger:notice("To log in, open ~ts", [Url]) end}.
+      say => fun(Url) -> erlmcp_log:text(notice, "To log in, open ~ts", [Url]) end}.
 
 check([]) ->
     ok;

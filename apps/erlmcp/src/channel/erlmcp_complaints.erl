@@ -29,6 +29,7 @@ add(Kind, Details, #{about := About, kinds := Kinds} = Complaints) ->
             Complaints#{kinds := Kinds#{Kind := {Logged, Omitted + 1}}};
         #{} ->
             {_, Omitted} = maps:get(Kind, Kinds, {none, 0}),
-            logger:warning(maps:merge(Details, About#{what => Kind, omitted => Omitted})),
+            ok = erlmcp_log:report(warning, maps:merge(Details, About#{what => Kind,
+                                                                       omitted => Omitted})),
             Complaints#{kinds := Kinds#{Kind => {Now, 0}}}
     end.

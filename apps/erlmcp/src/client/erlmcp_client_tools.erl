@@ -7,8 +7,6 @@ Sources: specification 2026-07-28, "Streamable HTTP / Custom Headers from Tool P
 Output Schema".
 """.
 
--include_lib("kernel/include/logger.hrl").
-
 -export([new/0, learn/3, declarations/2, is_task/2, check_result/3]).
 
 %% Tools that are remembered, and bytes of what is known of them; those beyond are called without
@@ -40,8 +38,8 @@ is_learned(#{~"name" := Name} = Tool, Mirrors, Table) ->
             ok = remember({Name, [], output(Tool), is_task(Tool)}, Table),
             true;
         {error, Expected} ->
-            ?LOG_WARNING("MCP tool ~ts is left out of its list: expected ~ts",
-                         [string:slice(Name, 0, 128), Expected], #{domain => [erlmcp]}),
+            ok = erlmcp_log:text(warning, "MCP tool ~ts is left out of its list: expected ~ts",
+                                 [string:slice(Name, 0, 128), Expected]),
             false
     end.
 

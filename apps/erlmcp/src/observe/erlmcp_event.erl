@@ -145,8 +145,9 @@ told(Event, #state{server = Server, handler = Handler, counters = Counters}) ->
         ok
     catch
         Class:Reason:Stack ->
-            logger:error(#{what => event_handler_failed, event => map_get(event, Event),
-                           class => Class, reason => Reason, stacktrace => Stack})
+            erlmcp_log:report(error, #{what => event_handler_failed, server => Server,
+                                       event => map_get(event, Event), class => Class,
+                                       reason => Reason, stacktrace => Stack})
     end.
 
 %% A server that ends tells what has happened until then.

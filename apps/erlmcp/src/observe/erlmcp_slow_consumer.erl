@@ -6,5 +6,5 @@
 -doc "Says so of a client of the server with this key; `Limit` is the bound that it passed.".
 -spec cut(Key :: reference(), Limit :: term()) -> ok.
 cut(Key, Limit) ->
-    logger:warning(#{what => slow_consumer, refusal => 1055, limit => Limit}),
+    ok = erlmcp_log:report(warning, #{what => slow_consumer, refusal => 1055, limit => Limit}, Key),
     erlmcp_event:emit(Key, slow_consumer, #{limit => Limit}).

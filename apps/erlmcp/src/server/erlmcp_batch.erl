@@ -49,12 +49,12 @@ refuse_listen(Id) ->
     erlmcp_reply:refuse(Id, erlmcp_refusal:new(protocol_error, Message, #{code => -32600})).
 
 %% A batch of which nothing is left to answer is answered with nothing.
-run(Items, #{limits := #{reply_bytes := Max}} = Instance, Owner) ->
+run(Items, #{key := Key, limits := #{reply_bytes := Max}} = Instance, Owner) ->
     process_flag(trap_exit, true),
     %% Whatever becomes of this process before it has started them all.
     ok = lists:foreach(fun erlmcp_call:take_over/1, [Call || {call, Call} <- Items]),
     {Answers, Calls} = lists:foldl(fun item/2, {[], erlmcp_calls:new(Instance)}, Items),
-    case gather(Answers, Calls, Owner, Max) of
+    case gather(Answers, Calls, Owner, {Max, Key}) of
         [] -> {202, ~""};
         All -> {200, iolist_to_binary(erlmcp_message:batch(All))}
     end.
@@ -67,7 +67,7 @@ item({call, Call}, {Answers, Calls}) ->
         {reply, _, Bytes} -> {[Bytes | Answers], Calls}
     end.
 
-gather(Answers, Calls, {Pid, _} = Owner, Max) ->
+gather(Answers, Calls, {Pid, _} = Owner, Most) ->
     case erlmcp_calls:count(Calls) of
         0 ->
             lists:reverse(Answers);
@@ -88,19 +88,19 @@ gather(Answers, Calls, {Pid, _} = Owner, Max) ->
                     {'EXIT', Call, Reason} ->
                         {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
                 end,
-            gather(with(Out, Ids, Answers, Max), Next, Owner, Max)
+            gather(with(Out, Ids, Answers, Most), Next, Owner, Most)
     end.
 
 %% Together they may have as many bytes as the result of one, beside one of them.
 with([], _, Answers, _) ->
     Answers;
-with(Out, [Id], [_ | _] = Answers, Max) ->
+with(Out, [Id], [_ | _] = Answers, {Max, Key}) ->
     case erlmcp_reply:bounded([Out | Answers], Max) of
         ok ->
             [Out | Answers];
         {too_large, Size} ->
             Incident = erlmcp_incident:log(#{what => reply_too_large, method => ~"batch",
-                                             limit => Max, observed => Size}),
+                                             limit => Max, observed => Size}, Key),
             Refusal = erlmcp_reply:too_large(Size, Max, #{incident => Incident}),
             {reply, _, Bytes} = erlmcp_reply:refuse(Id, Refusal, '2025-03-26'),
             [Bytes | Answers]

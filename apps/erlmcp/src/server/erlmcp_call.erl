@@ -158,7 +158,7 @@ bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = 
             {Outcome, encoded(Message, Id)};
         {too_large, Size} ->
             Told = #{what => reply_too_large, method => Method, target => target(Context)},
-            Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}),
+            Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}, Key),
             ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision)
     end;
@@ -194,7 +194,7 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
     #{key := Key} = Instance,
     Target = target(Context),
     Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
-                                     class => Class, reason => Reason, stacktrace => Stack}),
+                                     class => Class, reason => Reason, stacktrace => Stack}, Key),
     ok = erlmcp_event:emit(Key, incident, #{what => call_crashed, incident => Incident,
                                             method => Method, target => Target}),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",

@@ -137,7 +137,8 @@ refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
         true ?= maps:get(seen, Mount, none) =/= Version orelse seen,
         {Catalog, LeftOut} = erlmcp_catalog:mount(Prefix, Nested, erlmcp_mounts:offers(Key),
                                                   catalog(Instance)),
-        _ = [logger:warning(#{what => not_mounted, prefix => Prefix, reason => Reason})
+        _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix,
+                                          reason => Reason}, map_get(key, Instance))
              || Reason <- LeftOut],
         ok = publish(Catalog, Instance),
         State#{mounted := Mounted#{Prefix := Mount#{seen => Version}}}

@@ -155,5 +155,5 @@ tell({{Key, Method, Target}, Why}) ->
         deadline -> ?LONGEST
     end,
     Told = #{method => Method, target => Target, why => Why, limit => Limit},
-    logger:warning(Told#{what => not_quick}),
+    ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
     erlmcp_event:emit(Key, not_quick, Told).

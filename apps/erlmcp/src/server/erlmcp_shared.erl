@@ -48,4 +48,9 @@ handle_cast(_, Names) ->
 
 -doc false.
 terminate(_, Names) ->
-    lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, Names).
+    lists:foreach(
+        fun(Name) ->
+            _ = persistent_term:erase({?MODULE, Name}),
+            %% The server's key is one of them.
+            erlmcp_log:forget(Name)
+        end, Names).

@@ -34,6 +34,7 @@ hidden(Class, Reason, Stack, {Kind, Named}, Logged) ->
     %% Of those that come here at once, one logs.
     _ = Now - Last >= ?QUIET
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
-        andalso logger:error(#{what => visible_crashed, kind => Kind, definition => Named,
-                               class => Class, reason => Reason, stacktrace => Stack}),
+        andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,
+                                           definition => Named, class => Class, reason => Reason,
+                                           stacktrace => Stack}),
     false.

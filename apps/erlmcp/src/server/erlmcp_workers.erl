@@ -103,11 +103,11 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
     end.
 
 -doc false.
-init({Name, #{size := Size, start := Start} = Options, Instance}) ->
+init({Name, #{size := Size, start := Start} = Options, #{key := Key} = Instance}) ->
     process_flag(trap_exit, true),
     Seats = erlmcp_worker_seats:new(Size),
     ok = erlmcp_instance:put_pool(Name, {self(), Seats}, Instance),
-    Pool = #{name => Name, size => Size, start => Start, seats => Seats,
+    Pool = #{name => Name, server => Key, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
              %% the seats of the workers that start, or stop to start anew, and of the others;
              %% those that wait, oldest first, and how many; what was given to one that waited,
@@ -317,9 +317,9 @@ dead(Claim, _, Pool) ->
 %% One that ended by itself is started again after a pause, one that was stopped at once.
 ended(Number, normal, Pool) ->
     begun(Number, Pool);
-ended(Number, Reason, #{name := Name, pause := Pause} = Pool) ->
-    logger:warning(#{what => worker_ended, workers => Name, reason => Reason,
-                     again_in_ms => Pause}),
+ended(Number, Reason, #{name := Name, server := Key, pause := Pause} = Pool) ->
+    ok = erlmcp_log:report(warning, #{what => worker_ended, workers => Name, reason => Reason,
+                                      again_in_ms => Pause}, Key),
     _ = erlang:send_after(Pause, self(), {start, Number}),
     refuse_waiting(Pool#{pause := min(?LONGEST_PAUSE, Pause * 2)}).
 

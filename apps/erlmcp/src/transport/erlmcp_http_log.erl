@@ -9,24 +9,24 @@ heard by `m:erlmcp_http2_reads` first.
 -export([emergency/2, alert/2, critical/2, error/2, warning/2, notice/2, info/2, debug/2]).
 
 -doc false.
-emergency(Format, Arguments) -> logger:emergency(Format, Arguments).
+emergency(Format, Arguments) -> erlmcp_log:text(emergency, Format, Arguments).
 -doc false.
-alert(Format, Arguments) -> logger:alert(Format, Arguments).
+alert(Format, Arguments) -> erlmcp_log:text(alert, Format, Arguments).
 -doc false.
-critical(Format, Arguments) -> logger:critical(Format, Arguments).
+critical(Format, Arguments) -> erlmcp_log:text(critical, Format, Arguments).
 -doc false.
-error(Format, Arguments) -> logger:error(Format, Arguments).
+error(Format, Arguments) -> erlmcp_log:text(error, Format, Arguments).
 -doc false.
 warning("Received message" ++ _, _) ->
     ok;
 warning(Format, [Message]) ->
-    erlmcp_http2_reads:came(Message) orelse logger:warning(Format, [Message]),
+    erlmcp_http2_reads:came(Message) orelse erlmcp_log:text(warning, Format, [Message]),
     ok;
 warning(Format, Arguments) ->
-    logger:warning(Format, Arguments).
+    erlmcp_log:text(warning, Format, Arguments).
 -doc false.
-notice(Format, Arguments) -> logger:notice(Format, Arguments).
+notice(Format, Arguments) -> erlmcp_log:text(notice, Format, Arguments).
 -doc false.
-info(Format, Arguments) -> logger:info(Format, Arguments).
+info(Format, Arguments) -> erlmcp_log:text(info, Format, Arguments).
 -doc false.
-debug(Format, Arguments) -> logger:debug(Format, Arguments).
+debug(Format, Arguments) -> erlmcp_log:text(debug, Format, Arguments).

@@ -138,10 +138,11 @@ changed(#state{options = Options, names = Names} = State) ->
     case erlmcp_tls_files:read(Options) of
         {ok, Read} ->
             ok = keep(Read, State),
-            logger:notice(#{what => certificates_read, files => Names});
+            erlmcp_log:report(notice, #{what => certificates_read, files => Names});
         {error, {file, File, Reason}} ->
             %% They may be written at this moment: looked at again with their next change.
             _ = erlang:send_after(?LOOK, self(), look),
-            logger:warning(#{what => certificates_kept, file => File, reason => Reason})
+            erlmcp_log:report(warning, #{what => certificates_kept, file => File,
+                                         reason => Reason})
     end,
     State.

@@ -5,7 +5,8 @@ sockets and in both eras.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
+-export([log/2]).
+-export([reports_say_their_server/1, what_is_of_no_server_says_none/1, crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
          a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
@@ -22,7 +23,7 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [crashes_are_told, breakers_are_told, handlers_are_called_in_order,
+    [reports_say_their_server, what_is_of_no_server_says_none, crashes_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
@@ -34,6 +35,59 @@ init_per_suite(Config) ->
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
+
+%% The log.
+
+%% Of two servers in one node, each in both eras; and a handler with the filter of docs/running.md
+%% has nothing of one of them.
+reports_say_their_server(_) ->
+    Leaves = fun(#{msg := {report, #{server := logged_two}}, meta := #{library := erlmcp}}, _) ->
+                    stop;
+                (_, _) ->
+                    ignore
+             end,
+    ok = logger:add_handler(all_reports, ?MODULE, #{config => {all, self()}}),
+    ok = logger:add_handler(some_reports, ?MODULE, #{config => {some, self()},
+                                                     filters => [{leaves, {Leaves, none}}]}),
+    [begin
+         Server = start((definitions(self()))#{id => Id}),
+         [begin
+              Incident = crash(Server, Options),
+              {#{what := call_crashed, server := Id}, #{library := erlmcp} = Metadata} =
+                  logged(all, Incident),
+              false = is_map_key(domain, Metadata)
+          end || Options <- eras(Server)],
+         stop(Server)
+     end || Id <- [logged_two, logged_one]],
+    %% What came of the first would have come before.
+    {#{server := logged_one}, _} = logged(some, any),
+    ok = logger:remove_handler(all_reports),
+    ok = logger:remove_handler(some_reports).
+
+what_is_of_no_server_says_none(_) ->
+    ok = logger:add_handler(all_reports, ?MODULE, #{config => {all, self()}}),
+    Incident = erlmcp_incident:log(#{what => of_nobody}),
+    {#{what := of_nobody} = Report, #{library := erlmcp}} = logged(all, Incident),
+    false = is_map_key(server, Report),
+    Ended = erlmcp_incident:log(#{what => of_one_that_ended}, make_ref()),
+    {#{what := of_one_that_ended} = Other, #{library := erlmcp}} = logged(all, Ended),
+    false = is_map_key(server, Other),
+    ok = logger:remove_handler(all_reports).
+
+-doc false.
+log(#{msg := {report, #{incident := _} = Report}, meta := Metadata}, #{config := {Name, Test}}) ->
+    Test ! {logged, Name, Report, Metadata},
+    ok;
+log(_, _) ->
+    ok.
+
+%% The case's time is the bound.
+logged(Name, any) ->
+    receive {logged, Name, Report, Metadata} -> {Report, Metadata} end;
+logged(Name, Incident) ->
+    receive
+        {logged, Name, #{incident := Incident} = Report, Metadata} -> {Report, Metadata}
+    end.
 
 %% Events.
 

@@ -149,4 +149,4 @@ written(Value) -> Value.
 heard(ok) ->
     ok;
 heard({error, Reason}) ->
-    logger:warning(#{what => token_store_failed, reason => Reason}).
+    erlmcp_log:report(warning, #{what => token_store_failed, reason => Reason}).

@@ -191,8 +191,8 @@ logged(Index, {error, Reason}, #state{logged = Logged} = State) ->
         #{Index := Last} when Now - Last < ?LOG_MS ->
             State;
         #{} ->
-            logger:warning(#{what => authorization_server_unavailable, source => Index,
-                             reason => Reason}),
+            ok = erlmcp_log:report(warning, #{what => authorization_server_unavailable,
+                                              source => Index, reason => Reason}),
             State#state{logged = Logged#{Index => Now}}
     end;
 logged(_, _, State) ->
