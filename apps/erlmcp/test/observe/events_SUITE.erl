@@ -6,7 +6,8 @@ sockets and in both eras.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([log/2]).
--export([reports_say_their_server/1, what_is_of_no_server_says_none/1, crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
+-export([reports_say_their_server/1, what_is_of_no_server_says_none/1]).
+-export([crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
          a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
@@ -23,7 +24,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [reports_say_their_server, what_is_of_no_server_says_none, crashes_are_told, breakers_are_told, handlers_are_called_in_order,
+    [reports_say_their_server, what_is_of_no_server_says_none,
+     crashes_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
