@@ -34,7 +34,8 @@ What `docs/performance.md` says of erlmcp beside the servers of other SDKs: the 
 -spec servers() -> [{Name :: binary(), Is :: binary()}].
 servers() ->
     [{~"rmcp", <<"the Rust SDK 3.9.0: `lto = \"fat\"`, one codegen unit, tokio with a thread a "
-                 "core, hyper, JSON answers">>},
+                 "core, hyper, JSON answers; on stdio tokio's pipes, where the SDK's own stdio "
+                 "has a thread that blocks">>},
      {~"rmcp_mimalloc", ~"the same with mimalloc as its allocator"},
      {~"rmcp_sessionless", ~"rmcp without sessions in the older revisions"},
      {~"go", ~"the Go SDK 1.8.0, JSON answers"},

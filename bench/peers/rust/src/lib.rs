@@ -1,6 +1,7 @@
 //! The tools of `tools.json`, served by the official Rust SDK.
 //!
-//!     rmcp                        on stdio
+//!     rmcp                        on stdio: where both are pipes, as those of a host are, they are
+//!                                 read and written as sockets are, without a thread that blocks
 //!     rmcp --http                 over HTTP on a free port, whose URL is the first line of stdout
 //!     rmcp --http --sessionless   the same, without sessions in the older revisions
 //!
@@ -8,7 +9,9 @@
 
 use std::error::Error;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{self, BufReader};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileTypeExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +22,7 @@ use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
+use tokio::net::unix::pipe::{Receiver, Sender};
 
 #[derive(Clone)]
 struct Server {
@@ -81,6 +85,17 @@ async fn http(server: Server, sessions: bool) -> Result<(), Box<dyn Error>> {
     }
 }
 
+/// What tokio has for pipes, which its own stdin and stdout are several times slower than. None
+/// where one of the two is something else.
+fn pipes() -> io::Result<Option<(Receiver, Sender)>> {
+    let read = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let write = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    if !read.metadata()?.file_type().is_fifo() || !write.metadata()?.file_type().is_fifo() {
+        return Ok(None);
+    }
+    Ok(Some((Receiver::from_file(read)?, Sender::from_file(write)?)))
+}
+
 #[tokio::main]
 pub async fn main() -> Result<(), Box<dyn Error>> {
     let tools = serde_json::from_reader(BufReader::new(File::open(std::env::var("TOOLS")?)?))?;
@@ -89,6 +104,9 @@ pub async fn main() -> Result<(), Box<dyn Error>> {
     if has("--http") {
         return http(server, !has("--sessionless")).await;
     }
-    server.serve(rmcp::transport::stdio()).await?.waiting().await?;
+    match pipes()? {
+        Some(pipes) => server.serve(pipes).await?.waiting().await?,
+        None => server.serve(rmcp::transport::stdio()).await?.waiting().await?,
+    };
     Ok(())
 }
