@@ -9,7 +9,7 @@
 # there, with their fastest settings. They share no file with those of test/interop, which do what
 # these do too: what is measured changes with the benchmark alone.
 #
-#   rmcp, rmcp_mimalloc   for release with link-time optimization, tokio with a thread a core, hyper,
+#   rmcp, rmcp_mimalloc   for release, with link-time optimization; tokio, a thread a core; hyper;
 #                         on stdio tokio's pipes, several times as fast as what the SDK has there
 #   go, go_gogc_off       as it is; GOGC=off with GOMEMLIMIT=4GiB
 #   typescript            Node's cluster with a process a core (sessions: one process)
