@@ -3,7 +3,8 @@
 Who comes: the stream handler that stands before those that serve. It looks at the head of a
 request (host, origin, who asks and with which scopes) before anything of its body is read, and
 answers those that ask for the listener's metadata. A request that enters is given to the next
-handler, whose configuration then has the request's `identity`.
+handler, whose configuration then has the request's `identity`. What is answered to a page of another
+origin, whoever of them answers, has the headers that its browser looks for (`m:erlmcp_cors`).
 
 Whoever has to be asked first, a process or another machine, is not waited for: the stream keeps
 what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other streams go
@@ -24,6 +25,8 @@ Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
     endpoints := [binary()],
     path := binary(),
     policy := erlmcp_host:policy(),
+    pages := erlmcp_cors:pages(),
+    methods := erlmcp_cors:methods(),
     auth := erlmcp_http_auth:auth(),
     scopes := [erlmcp_scope:scope()],
     implied := erlmcp_scope:implied(),
@@ -43,6 +46,8 @@ Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
     %% headers that its answer has too
     extra :: #{binary() => binary()}
 }).
+%% What a page of another origin asked for.
+-record(shared, {with :: #{binary() => binary()}, state :: #waiting{} | #refused{} | #entered{}}).
 
 -doc "What the listener's options say of it.".
 -spec config(map()) -> config().
@@ -55,6 +60,7 @@ config(Options) ->
     Scopes = maps:get(scopes, Options, []),
     Auth = maps:get(authenticate, Options, none),
     #{endpoints => [Path | SsePaths], path => Path, policy => erlmcp_host:policy(Options),
+      pages => erlmcp_cors:pages(Options), methods => erlmcp_cors:methods(Path, SsePaths),
       auth => Auth, scopes => Scopes, implied => maps:get(implied_scopes, Options, #{}),
       metadata => erlmcp_http_metadata:new(Auth, maps:get(protected_resource, Options, #{}), Scopes,
                                            [Path | lists:sublist(SsePaths, 1)])}.
@@ -64,6 +70,9 @@ Who comes with a head, where that is known and the same for all that have it, as
 of the next handler: a listener that asks nobody, and a head that is not refused.
 """.
 -spec unasked(cowboy_req:req(), cowboy:opts()) -> {ok, erlmcp_http_config:config()} | unknown.
+unasked(#{headers := #{~"origin" := Origin}}, #{erlmcp_identity := #{pages := Pages}})
+  when is_map_key(Origin, Pages) ->
+    unknown;
 unasked(#{headers := Headers} = Request, #{erlmcp_identity := #{auth := none} = Asked} = Options) ->
     #{erlmcp := #{instance := #{limits := Limits}}} = Options,
     #{scopes := Needed} = Asked,
@@ -80,6 +89,11 @@ unasked(_, _) ->
     unknown.
 
 -doc false.
+init(StreamId, #{headers := #{~"origin" := Origin}} = Request,
+     #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
+    #{Origin := With} = Pages,
+    shared(asked_by_page(StreamId, Request, Options#{erlmcp_identity := Asked#{pages := #{}}}),
+           With);
 init(StreamId, #{path := Path, method := Method} = Request, Options) ->
     #{erlmcp_identity := #{endpoints := Endpoints, metadata := Metadata} = Asked,
       erlmcp := #{instance := #{limits := Limits}}} = Options,
@@ -99,6 +113,16 @@ init(StreamId, #{path := Path, method := Method} = Request, Options) ->
                     refuse(Refusal, #{}, StreamId, Request, Options)
             end
     end.
+
+%% A browser's question is answered to whom may enter, whoever it is.
+asked_by_page(StreamId, Request, #{erlmcp_identity := #{methods := Methods} = Asked} = Options) ->
+    case from_here(Request, Asked, any) =:= ok andalso erlmcp_cors:preflight(Request, Methods) of
+        [_ | _] = Commands -> {Commands, #refused{body = none}};
+        _ -> init(StreamId, Request, Options)
+    end.
+
+shared({Commands, State}, With) ->
+    {erlmcp_http_response:with(With, Commands), #shared{with = With, state = State}}.
 
 looked_at(StreamId, #{headers := Headers} = Request, #{erlmcp_identity := Asked} = Options) ->
     case from_here(Request, Asked, maps:get(~"origin", Headers, undefined)) of
@@ -203,14 +227,7 @@ with_identity(Identity, Request, #{erlmcp := Config} = Options) ->
 passed({Commands, Next}, Extra) when map_size(Extra) =:= 0 ->
     {Commands, #entered{next = Next, extra = Extra}};
 passed({Commands, Next}, Extra) ->
-    {[with(Extra, Command) || Command <- Commands], #entered{next = Next, extra = Extra}}.
-
-with(Extra, {response, Status, Headers, Body}) ->
-    {response, Status, maps:merge(Headers, Extra), Body};
-with(Extra, {headers, Status, Headers}) ->
-    {headers, Status, maps:merge(Headers, Extra)};
-with(_, Command) ->
-    Command.
+    {erlmcp_http_response:with(Extra, Commands), #entered{next = Next, extra = Extra}}.
 
 %% What came while it was asked who asks, unless nothing of it is wanted any more.
 replay(_, [], Reached) ->
@@ -232,7 +249,9 @@ data(_, IsFin, Data, #waiting{kept = Kept} = Waiting) ->
 data(_, _, _, #refused{body = none} = Refused) ->
     {[], Refused};
 data(_, IsFin, Data, #refused{body = Body}) ->
-    forgotten(erlmcp_http_body:data(IsFin, Data, Body)).
+    forgotten(erlmcp_http_body:data(IsFin, Data, Body));
+data(StreamId, IsFin, Data, #shared{with = With, state = State}) ->
+    shared(data(StreamId, IsFin, Data, State), With).
 
 -doc false.
 info(StreamId, Message, #entered{next = Next, extra = Extra}) ->
@@ -245,6 +264,8 @@ info(StreamId, Message, #waiting{for = Wait, options = Options} = Waiting) ->
     end;
 info(_, receive_timeout, #refused{body = Body}) when Body =/= none ->
     {erlmcp_http_body:late(Body), #refused{body = none}};
+info(StreamId, Message, #shared{with = With, state = State}) ->
+    shared(info(StreamId, Message, State), With);
 info(_, _, Refused) ->
     {[], Refused}.
 
@@ -254,7 +275,9 @@ terminate(StreamId, Reason, #entered{next = Next}) ->
 terminate(_, _, #waiting{for = Wait}) ->
     erlmcp_http_auth:forget(Wait);
 terminate(_, _, #refused{}) ->
-    ok.
+    ok;
+terminate(StreamId, Reason, #shared{state = State}) ->
+    terminate(StreamId, Reason, State).
 
 -doc false.
 early_error(_, _, _, Response, _) ->

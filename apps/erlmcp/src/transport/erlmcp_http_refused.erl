@@ -9,6 +9,10 @@ the refusal, on its head, and the connection ends after the first.
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -doc false.
+init(StreamId, #{headers := #{~"origin" := Origin}} = Request,
+     #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
+    {Commands, State} = init(StreamId, Request, Options#{erlmcp_identity := Asked#{pages := #{}}}),
+    {erlmcp_http_response:with(map_get(Origin, Pages), Commands), State};
 init(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
     %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),

@@ -6,6 +6,7 @@ Events. Pure, but for the date.
 
 -export([answer/5, refuse/1, refuse/3, respond/3, ended/1]).
 -export([stream/1, event/1, comment/0]).
+-export([with/2]).
 
 -type headers() :: #{binary() => iodata()}.
 
@@ -79,6 +80,18 @@ event(Bytes) ->
 -spec comment() -> cowboy_stream:commands().
 comment() ->
     [{data, nofin, erlmcp_sse:comment()}].
+
+-doc "An answer with more headers.".
+-spec with(#{binary() => iodata()}, cowboy_stream:commands()) -> cowboy_stream:commands().
+with(Extra, Commands) ->
+    [with_headers(Extra, Command) || Command <- Commands].
+
+with_headers(Extra, {response, Status, Headers, Body}) ->
+    {response, Status, maps:merge(Headers, Extra), Body};
+with_headers(Extra, {headers, Status, Headers}) ->
+    {headers, Status, maps:merge(Headers, Extra)};
+with_headers(_, Command) ->
+    Command.
 
 stream_headers() ->
     #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-cache",
