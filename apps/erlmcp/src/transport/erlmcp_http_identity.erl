@@ -3,8 +3,9 @@
 Who comes: the stream handler that stands before those that serve. It looks at the head of a
 request (host, origin, who asks and with which scopes) before anything of its body is read, and
 answers those that ask for the listener's metadata. A request that enters is given to the next
-handler, whose configuration then has the request's `identity`. What is answered to a page of another
-origin, whoever of them answers, has the headers that its browser looks for (`m:erlmcp_cors`).
+handler, whose configuration then has the request's `identity`. What is answered to a page of
+another origin, whoever of them answers, has the headers that its browser looks for
+(`m:erlmcp_cors`).
 
 Whoever has to be asked first, a process or another machine, is not waited for: the stream keeps
 what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other streams go

@@ -8,7 +8,7 @@ come: what they are answered is what it was without that. Frames are written by 
 -export([what_is_said_again_is_answered_again/1, bodies_come_as_they_like/1,
          what_the_table_says_now_holds/1, other_lengths_are_errors_of_the_stream/1,
          trailers_are_no_requests/1, who_comes_is_asked_each_time/1,
-         refused_streams_leave_nothing/1, windows_are_as_the_client_sees_them/1,
+         pages_may_read_it_each_time/1, refused_streams_leave_nothing/1, windows_are_as_the_client_sees_them/1,
          what_is_known_is_taken_out/1, what_is_not_known_is_left_as_it_is/1,
          what_is_known_changes_no_table/1]).
 
@@ -24,7 +24,7 @@ suite() ->
 all() ->
     [what_is_said_again_is_answered_again, bodies_come_as_they_like, what_the_table_says_now_holds,
      other_lengths_are_errors_of_the_stream, trailers_are_no_requests,
-     who_comes_is_asked_each_time, refused_streams_leave_nothing,
+     who_comes_is_asked_each_time, pages_may_read_it_each_time, refused_streams_leave_nothing,
      windows_are_as_the_client_sees_them, what_is_known_is_taken_out,
      what_is_not_known_is_left_as_it_is, what_is_known_changes_no_table].
 
@@ -235,6 +235,26 @@ who_comes_is_asked_each_time(_) ->
     ~"other:one" = asked(Socket, 7, Block, Call),
     true = is_integer(asked(Socket, 9, Block, Call)),
     5 = counters:get(Asked, 1),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% A page's browser looks at every answer, of whichever head (`m:erlmcp_cors`).
+pages_may_read_it_each_time(_) ->
+    Page = ~"https://app.example.com",
+    Server = serve(#{listen => [{http, #{allowed_origins => [Page]}}]}),
+    Socket = connect(Server),
+    {Headers, Body} = call(~"other", ~"one"),
+    Sent = [{~"origin", Page} | Headers],
+    {First, Table} = block(Sent, byte_size(Body), cow_hpack:init()),
+    {Again, Table} = block(Sent, byte_size(Body), Table),
+    _ = lists:foldl(fun({Id, Block}, Known) ->
+        ok = ask(Socket, Id, Block, Body),
+        {headers, Id, nofin, head_fin, Answered} = frame(Socket, [headers]),
+        {Told, Next} = cow_hpack:decode(Answered, Known),
+        {_, Page} = lists:keyfind(~"access-control-allow-origin", 1, Told),
+        ~"other:one" = answer(Socket, Id),
+        Next
+    end, cow_hpack:init(), [{1, First}, {3, Again}, {5, Again}, {7, Again}]),
     ok = gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server).
 
