@@ -8,9 +8,9 @@ come: what they are answered is what it was without that. Frames are written by 
 -export([what_is_said_again_is_answered_again/1, bodies_come_as_they_like/1,
          what_the_table_says_now_holds/1, other_lengths_are_errors_of_the_stream/1,
          trailers_are_no_requests/1, who_comes_is_asked_each_time/1,
-         pages_may_read_it_each_time/1, refused_streams_leave_nothing/1, windows_are_as_the_client_sees_them/1,
-         what_is_known_is_taken_out/1, what_is_not_known_is_left_as_it_is/1,
-         what_is_known_changes_no_table/1]).
+         pages_may_read_it_each_time/1, refused_streams_leave_nothing/1,
+         windows_are_as_the_client_sees_them/1, what_is_known_is_taken_out/1,
+         what_is_not_known_is_left_as_it_is/1, what_is_known_changes_no_table/1]).
 
 -import(erlmcp_test_http, [message/3]).
 
