@@ -224,7 +224,7 @@ await(State, #{module := Module} = Guard) ->
 kept_busy(Then) ->
     {Pid, Monitor} = spawn_opt(fun() ->
         block_normal = blocked(),
-        busy = spun(erlang:monotonic_time(millisecond) + 30_000),
+        busy = spun(erlang:monotonic_time(millisecond) + 120_000),
         Then()
     end, [monitor, {priority, high}]),
     receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
