@@ -11,7 +11,7 @@ for each of its streams.
          sigterm_ends_it_while_calls_run/1, sigterm_ends_it_while_nobody_reads/1,
          cancelled_requests_are_not_answered/1, oversize_is_refused_before_it_ends/1,
          garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
-         large_answers_arrive_whole/1, late_readers_miss_nothing/1, output_is_a_file/1,
+         large_answers_arrive_whole/1, late_readers_miss_nothing/1,
          unread_stderr_holds_up_nothing/1,
          unread_logs_are_dropped/1, handlers_print_elsewhere/1,
          handlers_print_elsewhere_with_any_logger/1, the_client_is_the_listeners_principal/1]).
@@ -35,9 +35,9 @@ all() ->
      sigterm_ends_it_while_calls_run, sigterm_ends_it_while_nobody_reads,
      cancelled_requests_are_not_answered, oversize_is_refused_before_it_ends,
      garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
-     large_answers_arrive_whole, late_readers_miss_nothing, output_is_a_file,
-     unread_stderr_holds_up_nothing, unread_logs_are_dropped, handlers_print_elsewhere,
-     handlers_print_elsewhere_with_any_logger, the_client_is_the_listeners_principal].
+     large_answers_arrive_whole, late_readers_miss_nothing, unread_stderr_holds_up_nothing,
+     unread_logs_are_dropped, handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
+     the_client_is_the_listeners_principal].
 
 init_per_suite(Config) ->
     Source = proplists:get_value(source, erlmcp:module_info(compile)),
@@ -252,17 +252,6 @@ late_readers_miss_nothing(Config) ->
     Server = launch(Config, #{script => "\"$@\" <\"$IN\" 2>\"$ERR\" | { sleep 1; cat; }"}),
     send(Server, [call(Id, ~"echo", #{~"text" => binary:copy(~"x", 100_000)}) || Id <- [1, 2, 3]]),
     {0, Answers} = finish(Server),
-    [1, 2, 3] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]).
-
-%% What is no pipe is written, too.
-output_is_a_file(Config) ->
-    Output = fresh(Config, "stdout"),
-    Server = launch(Config, #{script => "exec \"$@\" <\"$IN\" >\"$OUT\" 2>\"$ERR\"",
-                              env => [{"OUT", Output}]}),
-    send(Server, [call(Id, ~"echo", #{~"text" => ~"x"}) || Id <- [1, 2, 3]]),
-    {0, []} = finish(Server),
-    {ok, Written} = file:read_file(Output),
-    Answers = [json:decode(Line) || Line <- binary:split(Written, ~"\n", [global, trim_all])],
     [1, 2, 3] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]).
 
 %% "The client MAY capture, forward, or ignore the server's stderr output": one that never reads it
