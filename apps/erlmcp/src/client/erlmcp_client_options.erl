@@ -60,7 +60,7 @@ defaults() ->
     [{timeout, 60_000, ~"milliseconds until a call's answer, or its next progress"},
      {max_timeout, 600_000, ~"milliseconds of a call, however much progress it makes"},
      {connect_timeout, 10_000, ~"milliseconds until a connection stands"},
-     {input_timeout, 600_000, ~"milliseconds until what the server asks is answered"},
+     {input_timeout, 600_000, ~"milliseconds that an answer to what the server asks may take"},
      {calls, 1_000, ~"calls that run at once"},
      {subscriptions, 100, ~"subscriptions at once"}].
 
