@@ -16,6 +16,12 @@ the module is loaded; others have `gen_tcp:send/2`.
 
 -define(KNOWN, "29").
 
+%% What a sending is called in the driver's reply, as a term and as the driver is told it: the bytes
+%% of its external form, after how many they are. A reference as `prim_inet` has is made, encoded and
+%% decoded for each. Nobody else's sending is called so, and a process has one at a time.
+-define(SENDING, 1).
+-define(SENDING_NAMED, <<3:16, 131, 97, ?SENDING>>).
+
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
@@ -34,33 +40,31 @@ send(Socket, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
 sent(Socket, Bytes) ->
-    Sending = make_ref(),
-    ok = told(Socket, Sending, Bytes),
+    ok = told(Socket, Bytes),
     receive
-        {inet_reply, Socket, Status, Sending} -> Status
+        {inet_reply, Socket, Status, ?SENDING} -> Status
     after 0 ->
         Watch = monitor(port, Socket),
-        Status = awaited(Socket, Sending, Bytes, Watch),
+        Status = awaited(Socket, Bytes, Watch),
         true = demonitor(Watch, [flush]),
         Status
     end.
 
-told(Socket, Sending, Bytes) ->
-    Name = term_to_binary(Sending, [local]),
-    Socket ! {self(), {command, [<<(byte_size(Name)):16>>, Name, Bytes]}},
+told(Socket, Bytes) ->
+    Socket ! {self(), {command, [?SENDING_NAMED | Bytes]}},
     ok.
 
 %% It is said when the client has taken of it, or has not in time, unless the socket is closed. And
 %% while there is no room at all it is to be sent again when there is.
-awaited(Socket, Sending, Bytes, Watch) ->
+awaited(Socket, Bytes, Watch) ->
     receive
-        {inet_reply, Socket, Status, Sending} ->
+        {inet_reply, Socket, Status, ?SENDING} ->
             Status;
-        {inet_reply, Socket, Sending} ->
+        {inet_reply, Socket, ?SENDING} ->
             receive
-                {inet_reply, Socket, ok, Sending} ->
-                    ok = told(Socket, Sending, Bytes),
-                    awaited(Socket, Sending, Bytes, Watch);
+                {inet_reply, Socket, ok, ?SENDING} ->
+                    ok = told(Socket, Bytes),
+                    awaited(Socket, Bytes, Watch);
                 {'DOWN', Watch, port, Socket, _} ->
                     {error, closed}
             end;
