@@ -9,7 +9,7 @@ against the schema before it is sent.
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([capabilities/1, timeout/1, is_asked/2, gather/3, start/3]).
+-export([capabilities/1, timeout/1, is_asked/2, gather/3, respond/2]).
 
 -export_type([inputs/0]).
 
@@ -109,38 +109,9 @@ end_all(Asked, Outcome) ->
                   end, Asked),
     Outcome.
 
--doc """
-Answers a request that the server sent by itself, in a process of its own: its monitor is returned,
-and it ends when the answer has been taken or the calling process has ended.
-""".
--spec start(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) -> reference().
-start({request, Id, Method, Params}, Client, Live) ->
-    Caller = self(),
-    {_, Monitor} = spawn_monitor(fun() -> serve(Id, Method, Params, {Client, Live}, Caller) end),
-    Monitor.
-
-serve(Id, Method, Params, {#{settings := #{inputs := Inputs}} = Client, Live}, Caller) ->
-    Gone = monitor(process, Caller),
-    Request = #{~"method" => Method, ~"params" => Params},
-    {Pid, Monitor} = erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, []),
-    receive
-        {'DOWN', Monitor, process, Pid, {outcome, Answer}} ->
-            _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
-            ok;
-        {'DOWN', Monitor, process, Pid, _} ->
-            Crashed = {error, -32603, ~"the client failed to answer"},
-            _ = erlmcp_client_attempt:answer(Id, Crashed, Client, Live),
-            ok;
-        {'DOWN', Gone, process, Caller, _} ->
-            exit(Pid, kill)
-    after timeout(Client) ->
-        exit(Pid, kill),
-        Late = {error, -32603, ~"the client had no answer in time"},
-        _ = erlmcp_client_attempt:answer(Id, Late, Client, Live),
-        ok
-    end.
-
-%% Runs in a process of its own: a fun may take its time, and may crash.
+-doc "The answer to one request, in a process of its own: a fun may take its time, and may crash.".
+-spec respond(Request :: map() | term(), inputs()) ->
+    {ok, map()} | {error, integer(), binary()}.
 respond(#{~"method" := Method} = Request, Inputs) ->
     Params = maps:get(~"params", Request, #{}),
     answer(Method, Params, Inputs);

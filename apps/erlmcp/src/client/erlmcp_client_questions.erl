@@ -13,6 +13,7 @@ a server that has a hundred such answers under way, and does not take them, no m
 -export_type([questions/0]).
 
 %% Requests that somebody is asked about at once, and those that wait meanwhile, with their bytes.
+%% One that waits has its process already, which hears when the server takes it back.
 -define(AT_ONCE, 16).
 -define(WAITING, 100).
 -define(WAITING_BYTES, 1_000_000).
@@ -23,7 +24,7 @@ a server that has a hundred such answers under way, and does not take them, no m
 
 -record(questions, {
     open = [] :: [reference()],
-    waiting = [] :: [{Bytes :: pos_integer(), erlmcp_message:message(), server()}],
+    waiting = [] :: [{reference(), pid(), Bytes :: pos_integer()}],
     bytes = 0 :: non_neg_integer(),
     answers = [] :: [reference()]
 }).
@@ -37,14 +38,15 @@ new() ->
 
 -doc "A request of the server's. Processes begin of whose ends the caller hears: see `ended/2`.".
 -spec ask(erlmcp_message:message(), server(), questions()) -> questions().
-ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
+ask({request, _, Method, _} = Request, {Client, Live} = Server, Questions) ->
     #questions{open = Open, waiting = Waiting, bytes = Bytes} = Questions,
     Size = erlang:external_size(Request),
     case erlmcp_client_inputs:is_asked(Method, Client) of
         true when length(Open) < ?AT_ONCE ->
             opened(Request, Server, Questions);
         true when length(Waiting) < ?WAITING, Bytes + Size =< ?WAITING_BYTES ->
-            Questions#questions{waiting = Waiting ++ [{Size, Request, Server}],
+            {Pid, Monitor} = erlmcp_client_question:wait(Request, Client, Live),
+            Questions#questions{waiting = Waiting ++ [{Monitor, Pid, Size}],
                                 bytes = Bytes + Size};
         true ->
             known(fun refuse/2, Request, Server, Questions);
@@ -54,17 +56,26 @@ ask({request, _, Method, _} = Request, {Client, _} = Server, Questions) ->
 
 -doc "The end of a process that has this monitor, if it is one of these. Who waits is next.".
 -spec ended(reference(), questions()) -> {ok, questions()} | other.
-ended(Monitor, #questions{open = Open, answers = Answers} = Questions) ->
-    case {lists:member(Monitor, Open), lists:member(Monitor, Answers)} of
-        {true, false} -> {ok, next(Questions#questions{open = lists:delete(Monitor, Open)})};
-        {false, true} -> {ok, Questions#questions{answers = lists:delete(Monitor, Answers)}};
-        {false, false} -> other
+ended(Monitor, #questions{open = Open, waiting = Waiting, answers = Answers} = Questions) ->
+    case {lists:member(Monitor, Open), lists:keytake(Monitor, 1, Waiting),
+          lists:member(Monitor, Answers)} of
+        {true, _, _} ->
+            {ok, next(Questions#questions{open = lists:delete(Monitor, Open)})};
+        {_, {value, {_, _, Size}, Left}, _} ->
+            #questions{bytes = Bytes} = Questions,
+            {ok, Questions#questions{waiting = Left, bytes = Bytes - Size}};
+        {_, _, true} ->
+            {ok, Questions#questions{answers = lists:delete(Monitor, Answers)}};
+        _ ->
+            other
     end.
 
 next(#questions{waiting = []} = Questions) ->
     Questions;
-next(#questions{waiting = [{Size, Request, Server} | Waiting], bytes = Bytes} = Questions) ->
-    opened(Request, Server, Questions#questions{waiting = Waiting, bytes = Bytes - Size}).
+next(#questions{waiting = [{Monitor, Pid, Size} | Waiting]} = Questions) ->
+    #questions{open = Open, bytes = Bytes} = Questions,
+    ok = erlmcp_client_question:go(Pid),
+    Questions#questions{open = [Monitor | Open], waiting = Waiting, bytes = Bytes - Size}.
 
 opened(Request, Server, #questions{open = Open} = Questions) ->
     Questions#questions{open = [start(Request, Server) | Open]}.
@@ -77,7 +88,7 @@ known(_, _, _, Questions) ->
     Questions.
 
 start(Request, {Client, Live}) ->
-    erlmcp_client_inputs:start(Request, Client, Live).
+    erlmcp_client_question:start(Request, Client, Live).
 
 refuse({request, Id, _, _}, {Client, Live}) ->
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},

@@ -23,6 +23,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
     ids := atomics:atomics_ref(),
     calls := ets:tid(),
     tools := ets:table(),
+    questions := ets:tid(),
     cache := erlmcp_client_cache:cache()
 }.
 -doc """
@@ -184,6 +185,7 @@ opened(Transport, Target, Settings, Table) ->
                 identity => identity(Settings), ids => Counters,
                 calls => ets:new(calls, [public, {write_concurrency, true}]),
                 tools => erlmcp_client_tools:new(),
+                questions => erlmcp_client_question:table(),
                 cache => erlmcp_client_cache:new(maps:get(cache, Settings))
             },
             ok = erlmcp_client_table:publish(self(), Client),
@@ -371,6 +373,11 @@ end_negotiator(Pid) ->
     exit(Pid, kill),
     ok.
 
+%% The server takes back what it has asked, on whichever stream that was.
+heard(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
+    #peer{epoch = Epoch, early = Early} = Peer,
+    ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
+    Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
 heard(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
     #{cache := Cache} = Client,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),

@@ -1,11 +1,15 @@
 -module(client_questions_SUITE).
 -moduledoc """
 What a server of a session asks by itself, on no call's stream, and more of it at once than a
-client's user is asked about: each request has its answer.
+client's user is asked about: each request has its answer, but for those that the server takes
+back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([all_are_answered_on_http/1, all_are_answered_on_lines/1]).
+-export([some_are_taken_back_on_http/1, some_are_taken_back_on_lines/1]).
+-export([one_of_a_call_is_taken_back/1, one_is_taken_back_on_another_stream/1,
+         one_is_taken_back_before_the_session_is_open/1, others_are_not_taken_back/1]).
 
 -import(bad_http_peer, [session/1, initialized/0, chunked/1, chunk/1, write/2]).
 -import(erlmcp_test_peer, [result/2, event/1]).
@@ -21,7 +25,10 @@ suite() ->
     [{timetrap, {minutes, 1}}].
 
 all() ->
-    [all_are_answered_on_http, all_are_answered_on_lines].
+    [all_are_answered_on_http, all_are_answered_on_lines,
+     some_are_taken_back_on_http, some_are_taken_back_on_lines,
+     one_of_a_call_is_taken_back, one_is_taken_back_on_another_stream,
+     one_is_taken_back_before_the_session_is_open, others_are_not_taken_back].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -54,15 +61,23 @@ all_are_answered_on_lines(_) ->
 
 %% The last one is for nobody to think about.
 questions() ->
-    [#{jsonrpc => ~"2.0", id => Id, method => ~"elicitation/create",
-       params => #{message => ~"?", requestedSchema => #{type => object, properties => #{}}}}
-     || Id <- lists:seq(1, ?ALL)]
-    ++ [#{jsonrpc => ~"2.0", id => ?ALL + 1, method => ~"ping"}].
+    [question(Id) || Id <- lists:seq(1, ?ALL)] ++ [ping(?ALL + 1)].
+
+question(Id) ->
+    #{jsonrpc => ~"2.0", id => Id, method => ~"elicitation/create",
+      params => #{message => integer_to_binary(Id),
+                  requestedSchema => #{type => object, properties => #{}}}}.
+
+ping(Id) ->
+    #{jsonrpc => ~"2.0", id => Id, method => ~"ping"}.
+
+cancelled(Id) ->
+    #{jsonrpc => ~"2.0", method => ~"notifications/cancelled", params => #{requestId => Id}}.
 
 options() ->
     Test = self(),
-    Elicit = fun(_) ->
-        Test ! {asked, self()},
+    Elicit = fun(#{~"message" := Id}) ->
+        Test ! {asked, self(), binary_to_integer(Id)},
         receive decline -> decline end
     end,
     #{era => session, inputs => #{elicit => Elicit}}.
@@ -72,7 +87,7 @@ options() ->
 answered(Target) ->
     {ok, Client} = erlmcp_client:start_link(Target),
     {ok, _} = erlmcp_client:server(Client),
-    Open = [asked() || _ <- lists:seq(1, ?OPEN)],
+    Open = [Pid || _ <- lists:seq(1, ?OPEN), {Pid, _} <- [asked()]],
     AtOnce = answers(?REFUSED + 1),
     #{(?ALL + 1) := #{~"result" := #{}}} = AtOnce,
     Refused = maps:remove(?ALL + 1, AtOnce),
@@ -80,7 +95,7 @@ answered(Target) ->
     true = lists:seq(Asked + 1, ?ALL) =:= lists:sort(maps:keys(Refused)),
     [#{~"error" := #{~"message" := <<"the client has as many", _/binary>>}} = Answer
      || Answer <- maps:values(Refused)],
-    receive {asked, _} -> error(too_many_at_once) after 0 -> ok end,
+    receive {asked, _, _} -> error(too_many_at_once) after 0 -> ok end,
     ok = declined(Open, ?WAITING),
     Declined = answers(Asked),
     true = lists:seq(1, Asked) =:= lists:sort(maps:keys(Declined)),
@@ -93,12 +108,142 @@ declined([Pid | Open], Waiting) ->
     Pid ! decline,
     case Waiting of
         0 -> declined(Open, 0);
-        _ -> declined(Open ++ [asked()], Waiting - 1)
+        _ -> declined(Open ++ [element(1, asked())], Waiting - 1)
     end.
+
+%% "Receivers of cancellation notifications SHOULD: Stop processing the cancelled request; Free
+%% associated resources; Not send a response for the cancelled request". So the user is not asked
+%% (any more), and his time goes to one that waited.
+some_are_taken_back_on_http(_) ->
+    #{url := Url} = Peer = streaming(),
+    taken_back({http, Url, options()}, fun http/2),
+    ok = erlmcp_test_peer:stop(Peer).
+
+some_are_taken_back_on_lines(_) ->
+    #{port := Port} = Peer = lines([]),
+    taken_back({tcp, {127, 0, 0, 1}, Port, options()}, fun line/2),
+    ok = erlmcp_test_peer:stop(Peer).
+
+taken_back(Target, Say) ->
+    {ok, Client} = erlmcp_client:start_link(Target),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    [ok = Say(question(Id), Socket) || Id <- lists:seq(1, ?OPEN + 2)],
+    Open = maps:from_list([{Id, Pid} || _ <- lists:seq(1, ?OPEN), {Pid, Id} <- [asked()]]),
+    [ok = Say(cancelled(Id), Socket) || Id <- [?OPEN + 1, 1, 2000]],
+    ok = ended(maps:get(1, Open)),
+    Last = ?OPEN + 2,
+    {Next, Last} = asked(),
+    Left = maps:remove(1, Open#{Last => Next}),
+    [Pid ! decline || Pid <- maps:values(Left)],
+    true = maps:keys(Left) =:= maps:keys(answers(map_size(Left))),
+    %% What is taken back when it has its answer already is nothing.
+    [ok = Say(Message, Socket) || Message <- [cancelled(Last), ping(100)]],
+    {100, #{~"result" := #{}}} = answer(),
+    ok = erlmcp_client:stop(Client).
+
+%% The call goes on, and its time with it.
+one_of_a_call_is_taken_back(_) ->
+    in_a_call(fun(_, Called) -> Called end).
+
+one_is_taken_back_on_another_stream(_) ->
+    in_a_call(fun(Listened, _) -> Listened end).
+
+in_a_call(Choose) ->
+    #{url := Url} = Peer = streaming(),
+    {ok, Client} = erlmcp_client:start_link({http, Url, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Listened = connected(),
+    {ok, Reference} = erlmcp_client:async(Client, {call_tool, ~"t", #{}}),
+    Called = connected(),
+    #{~"id" := Id} = erlmcp_test_peer:received(~"tools/call"),
+    ok = http(question(1), Called),
+    {Pid, 1} = asked(),
+    ok = http(cancelled(1), Choose(Listened, Called)),
+    ok = ended(Pid),
+    ok = http(ping(2), Called),
+    {2, #{~"result" := #{}}} = answer(),
+    ok = http(result(#{~"id" => Id}, #{content => []}), Called),
+    receive {erlmcp, Reference, {ok, #{}}} -> ok after ?WAIT -> error(no_result) end,
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% The server may ask as soon as it has answered `initialize`: nobody is asked then what it has
+%% taken back before that was read.
+one_is_taken_back_before_the_session_is_open(_) ->
+    Peer = lines([question(1), question(2), cancelled(1)]),
+    #{port := Port} = Peer,
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    {Second, 2} = case asked() of
+        {First, 1} -> ok = ended(First), asked();
+        Only -> Only
+    end,
+    Second ! decline,
+    {2, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% An id's type counts, and what is no id is nothing.
+others_are_not_taken_back(_) ->
+    #{port := Port} = Peer = lines([]),
+    {ok, Client} = erlmcp_client:start_link({tcp, {127, 0, 0, 1}, Port, options()}),
+    {ok, _} = erlmcp_client:server(Client),
+    Socket = connected(),
+    ok = line(question(1), Socket),
+    {Pid, 1} = asked(),
+    [ok = line(cancelled(Id), Socket) || Id <- [~"1", 2, null, 1.0, #{}]],
+    ok = line(maps:put(params, #{}, cancelled(1)), Socket),
+    ok = line(ping(2), Socket),
+    {2, #{~"result" := #{}}} = answer(),
+    Pid ! decline,
+    {1, #{~"result" := #{~"action" := ~"decline"}}} = answer(),
+    ok = erlmcp_client:stop(Client),
+    ok = erlmcp_test_peer:stop(Peer).
+
+%% Servers whose sockets the test writes to: the GET stream and those of calls; lines, after
+%% these.
+streaming() ->
+    Test = self(),
+    erlmcp_test_peer:http(fun
+        (#{method := Method, message := Message}) when
+            Method =:= ~"GET"; map_get(~"method", Message) =:= ~"tools/call"
+        ->
+            fun(Socket) ->
+                ok = write(Socket, chunked(events)),
+                Test ! {connected, Socket},
+                _ = gen_tcp:recv(Socket, 0),
+                close
+            end;
+        (Request) ->
+            session(Request)
+    end).
+
+lines(First) ->
+    Test = self(),
+    erlmcp_test_peer:tcp(fun
+        (#{~"method" := ~"initialize"} = Message) ->
+            [result(Message, initialized()) | First];
+        (#{~"method" := ~"notifications/initialized"}) ->
+            [fun(Socket) -> Test ! {connected, Socket}, ok end];
+        (_) ->
+            []
+    end).
+
+connected() ->
+    receive {connected, Socket} -> Socket after ?WAIT -> error(nobody_connects) end.
+
+http(Message, Socket) -> gen_tcp:send(Socket, chunk(event(Message))).
+
+line(Message, Socket) -> gen_tcp:send(Socket, [json:encode(Message), $\n]).
+
+ended(Pid) ->
+    Monitor = monitor(process, Pid),
+    receive {'DOWN', Monitor, process, Pid, _} -> ok after ?WAIT -> error(is_still_asked) end.
 
 asked() ->
     receive
-        {asked, Pid} -> Pid
+        {asked, Pid, Id} -> {Pid, Id}
     after ?WAIT ->
         error(nobody_is_asked)
     end.

@@ -1,0 +1,84 @@
+-module(erlmcp_client_question).
+-moduledoc """
+The process of one request that a server sends by itself: it has the answer worked out in another
+one, sends it, and ends when that was taken. When the server takes the request back, or the
+process that read it ends, nobody is asked any more, and there is no answer.
+
+Source: specification 2025-11-25, "Cancellation".
+""".
+
+-export([table/0, start/3, wait/3, go/1, take_back/2]).
+
+-doc "Where a client's questions are found by the session's epoch and their ids.".
+-spec table() -> ets:tid().
+table() ->
+    ets:new(questions, [public]).
+
+-doc "Answers a request: the monitor of its process is returned.".
+-spec start(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) -> reference().
+start(Request, Client, Live) ->
+    {Pid, Monitor} = wait(Request, Client, Live),
+    ok = go(Pid),
+    Monitor.
+
+-doc "The same, but not before `go/1`.".
+-spec wait(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) ->
+    {pid(), reference()}.
+wait({request, Id, _, _} = Request, #{questions := Table} = Client, #{epoch := Epoch} = Live) ->
+    Reader = self(),
+    Key = {Epoch, Id},
+    {Pid, Monitor} = spawn_monitor(fun() ->
+        Gone = monitor(process, Reader),
+        try
+            receive
+                go -> serve(Request, {Client, Live}, Gone);
+                taken_back -> true;
+                {'DOWN', Gone, process, _, _} -> true
+            end
+        after
+            in_table(fun() -> ets:delete_object(Table, {Key, self()}) end)
+        end
+    end),
+    true = in_table(fun() -> ets:insert(Table, {Key, Pid}) end),
+    {Pid, Monitor}.
+
+%% The table ends with its client.
+in_table(Change) ->
+    try Change()
+    catch
+        error:badarg -> true
+    end.
+
+-doc "Begins with one that waits.".
+-spec go(pid()) -> ok.
+go(Pid) ->
+    Pid ! go,
+    ok.
+
+-doc "The server wants no more answer to the request with this id, if it is still a question.".
+-spec take_back({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_peer:client()) -> ok.
+take_back(Key, #{questions := Table}) ->
+    lists:foreach(fun({_, Pid}) -> Pid ! taken_back end, ets:lookup(Table, Key)).
+
+serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Client, Live}, Gone) ->
+    Request = #{~"method" => Method, ~"params" => Params},
+    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
+        erlmcp_client_inputs:respond(Request, Inputs)
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, Answer}} ->
+            answer(Id, Answer, Client, Live);
+        {'DOWN', Monitor, process, Pid, _} ->
+            answer(Id, {error, -32603, ~"the client failed to answer"}, Client, Live);
+        {'DOWN', Gone, process, _, _} ->
+            exit(Pid, kill);
+        taken_back ->
+            exit(Pid, kill)
+    after erlmcp_client_inputs:timeout(Client) ->
+        exit(Pid, kill),
+        answer(Id, {error, -32603, ~"the client had no answer in time"}, Client, Live)
+    end.
+
+answer(Id, Answer, Client, Live) ->
+    _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
+    true.
