@@ -49,14 +49,14 @@ fields(resource) ->
     [{uri, ~"uri", name, required}, {name, ~"name", name, required},
      {size, ~"size", size, optional} | resource_fields()];
 fields(resource_template) ->
-    [{uri_template, ~"uriTemplate", uri_template, required}, {name, ~"name", name, required}
-     | resource_fields()];
+    [{uri_template, ~"uriTemplate", uri_template, required}, {name, ~"name", name, required},
+     {complete, hidden, completions, optional} | resource_fields()];
 fields(prompt) ->
     [{name, ~"name", name, required}, {arguments, ~"arguments", objects, optional},
      {complete, hidden, completions, optional} | common()].
 
 resource_fields() ->
-    [{complete, hidden, completions, optional}, {mime_type, ~"mimeType", text, optional},
+    [{mime_type, ~"mimeType", text, optional},
      {ttl_ms, hidden, milliseconds, optional}, {ui, hidden, ui, optional},
      {cache_scope, hidden, scope, optional}, annotations() | common()].
 
@@ -124,14 +124,30 @@ derive(tool, #{wire := #{~"inputSchema" := Schema} = Wire} = Tool, Metaschemas) 
     end;
 derive(resource_template, #{uri_template := Text} = Definition, _) ->
     {ok, Template} = erlmcp_uri_template:compile(Text),
-    {ok, Definition#{template => Template}};
-derive(prompt, #{wire := #{~"arguments" := Arguments}} = Prompt, _) ->
+    completed(resource_template, Definition#{template => Template},
+              erlmcp_uri_template:variables(Template));
+derive(prompt, #{wire := Wire} = Prompt, _) ->
+    Arguments = maps:get(~"arguments", Wire, []),
     case lists:all(fun is_argument/1, Arguments) of
-        true -> {ok, Prompt};
+        true -> completed(prompt, Prompt, [Name || #{~"name" := Name} <- Arguments]);
         false -> bad(prompt, Prompt, arguments, ~"a list of maps, each with a name")
     end;
 derive(_, Definition, _) ->
     {ok, Definition}.
+
+%% Nobody asks for values of what is misspelt.
+completed(Kind, Definition, Names) ->
+    case lists:sort(maps:keys(maps:get(complete, Definition, #{}))) -- Names of
+        [] ->
+            {ok, Definition};
+        [Unknown | _] ->
+            Called = case Kind of
+                prompt -> ~"arguments";
+                resource_template -> ~"variables"
+            end,
+            bad(Kind, Definition, complete,
+                <<"names of its ", Called/binary, "; ", Unknown/binary, " is none">>)
+    end.
 
 is_argument(#{~"name" := Name} = Argument) ->
     is_a(name, Name) andalso is_boolean(maps:get(~"required", Argument, false));

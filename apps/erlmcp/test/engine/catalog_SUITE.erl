@@ -74,11 +74,16 @@ source(Kind, N) ->
         _ -> #{name => Key}
     end,
     ?LET(Given, Optional,
-         exactly(consistent(maps:merge(maps:from_list(lists:append(Given)),
+         exactly(declared(maps:merge(maps:from_list(lists:append(Given)),
                                        Required#{handler => fun(_, _) -> ~"" end})))).
 
 %% What only some may see is in no shared cache; what is said of tasks is said of a tool that has
-%% them; what waits for others is not quick.
+%% them; what waits for others is not quick; only arguments that there are have values.
+declared(#{complete := #{~"id" := _}} = Source) when not is_map_key(uri_template, Source) ->
+    consistent(Source#{arguments => [#{name => ~"id"} | maps:get(arguments, Source, [])]});
+declared(Source) ->
+    consistent(Source).
+
 consistent(#{quick := true} = Source) when
     is_map_key(workers, Source); is_map_key(breaker, Source); is_map_key(cache, Source);
     is_map_key(task, Source)

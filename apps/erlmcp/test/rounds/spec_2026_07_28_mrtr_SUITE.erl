@@ -74,6 +74,7 @@ definitions(Test) ->
                 | [Tool(Name, fun(_, _) -> {input_required, #{~"it" => Request}, Name} end)
                    || {Name, Request} <- kinds()]],
       prompts => [#{name => ~"greet", handler => fun greet/2,
+                    arguments => [#{name => ~"list"}, #{name => ~"asks"}],
                     complete => #{~"list" => [~"a"], ~"asks" => fun greet/2}}],
       resources => [#{uri => ~"test://greet", name => ~"greet", handler => fun greet/2},
                     #{uri => ~"test://other", name => ~"other", handler => fun greet/2}],

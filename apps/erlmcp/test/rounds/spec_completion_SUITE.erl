@@ -12,6 +12,8 @@
 -import(rounds_client, [open/3, ask/3]).
 
 -define(METHOD, ~"completion/complete").
+-define(TEMPLATE, <<"test://{language}/{framework}"
+                    "{?many,enough,counted,all,more,none,context,refuses,crashes,strange,hangs}">>).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -61,10 +63,11 @@ start(Limits) ->
     Handler = fun(_, _) -> ~"text" end,
     rounds_client:start(#{
         limits => Limits,
-        prompts => [#{name => ~"review", handler => Handler, complete => Complete},
+        prompts => [#{name => ~"review", handler => Handler, complete => Complete,
+                      arguments => [#{name => Name} || Name := _ <- Complete]},
                     #{name => ~"plain", handler => Handler}],
         resources => [#{uri => ~"test://one", name => ~"one", handler => Handler}],
-        resource_templates => [#{uri_template => ~"test://{language}/{framework}",
+        resource_templates => [#{uri_template => ?TEMPLATE,
                                  name => ~"template", handler => Handler,
                                  complete => Complete}]}).
 
@@ -90,7 +93,7 @@ prompt() ->
     #{type => ~"ref/prompt", name => ~"review"}.
 
 template() ->
-    #{type => ~"ref/resource", uri => ~"test://{language}/{framework}"}.
+    #{type => ~"ref/resource", uri => ?TEMPLATE}.
 
 complete(Client, Ref, Name, Value) ->
     complete(Client, Ref, Name, Value, #{}).
@@ -153,7 +156,7 @@ arguments_are_context(Config) ->
     #{name := ~"review", method := ?METHOD, arguments := #{~"language" := ~"python"}} =
         completing(~"v"),
     {[], 0, false} = complete(Client, template(), ~"context", ~"w"),
-    #{uri := ~"test://{language}/{framework}", arguments := None} = completing(~"w"),
+    #{uri := ?TEMPLATE, arguments := None} = completing(~"w"),
     0 = map_size(None).
 
 completing(Value) ->

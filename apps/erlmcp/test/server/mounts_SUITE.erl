@@ -65,12 +65,14 @@ resource(Uri) ->
     #{uri => Uri, name => ~"r", handler => fun(_, #{uri := Called}) -> Called end}.
 
 template(Text) ->
+    {ok, Template} = erlmcp_uri_template:compile(Text),
     #{uri_template => Text, name => ~"t",
       handler => fun(Variables, #{uri := Called}) ->
           Sorted = [[Name, $=, Value] || Name := Value <- maps:iterator(Variables, ordered)],
           iolist_to_binary([Called, $;, Sorted])
       end,
-      complete => #{~"id" => fun(_, #{uri := Called}) -> [Called] end}}.
+      complete => #{Name => fun(_, #{uri := Called}) -> [Called] end
+                    || Name <- erlmcp_uri_template:variables(Template)}}.
 
 weather() ->
     #{name => ~"weather", version => ~"1", tools => [tool(~"today"), tool(~"week")],

@@ -79,7 +79,7 @@ definition(Kind, Name, Visible) ->
     end,
     Own = case Kind of
         tool -> Seen;
-        prompt -> Seen#{complete => #{~"a" => [~"value"]}};
+        prompt -> Seen#{arguments => [#{name => ~"a"}], complete => #{~"a" => [~"value"]}};
         resource -> Seen#{uri => uri(Kind, Name)};
         resource_template -> Seen#{uri_template => <<(uri(Kind, Name))/binary, "/{a}">>,
                                    complete => #{~"a" => [~"value"]}}

@@ -132,7 +132,10 @@ bad_definitions(Kind) ->
         ++ [{arguments, Good#{arguments => [#{name => ~"a"}, Argument]}}
             || Kind =:= prompt, Argument <- [#{}, #{title => ~"b"}, #{name => 1}, #{name => ~""},
                                              #{name => ~"b", required => ~"yes"}]]
-        %% MCP has no annotations of prompts.
+        ++ [{complete, Given#{complete => #{a => [], Misspelt => []}}}
+            || Given <- with_names(Kind, Good), Misspelt <- [~"aa", 'A']]
+        %% A resource has no variables, and MCP no annotations of prompts.
+        ++ [{complete, Good#{complete => #{~"a" => []}}} || Kind =:= resource]
         ++ [{annotations, Good#{annotations => #{}}} || Kind =:= prompt]
         ++ [{input_schema, Good#{input_schema => Schema}}
             || Kind =:= tool, Schema <- [#{type => string}, #{~"type" => ~"array"},
@@ -145,6 +148,11 @@ bad_definitions(Kind) ->
         ++ [{cache_scope, Good#{visible => fun(_) -> true end, cache_scope => public}}
             || {cache_scope, _, _, _} <- Fields].
 
+%% With one of which the name is `a`; without any, none is right.
+with_names(prompt, Good) -> [Good#{arguments => [#{name => ~"a"}]}, Good];
+with_names(resource_template, Good) -> [Good#{uri_template => ~"t://x/{a}"}];
+with_names(_, _) -> [].
+
 wrong(name) -> [~"" | wrong(text)];
 wrong(text) -> [text, "text", 1, undefined, <<255>>];
 wrong(object) -> [[], ~"{}", [{a, 1}], undefined, #{a => self()}, #{a => <<255>>}, #{a => {b}}];
@@ -156,7 +164,8 @@ wrong(objects) -> [#{}, undefined, [1], [[]], [#{} | #{}], [#{a => self()}]];
 wrong(uri_template) -> [template, "a://b", ~"a://{b", ~"a://b}", ~"a://{b c}", <<255>>];
 wrong(handler) -> [fun() -> ok end, fun(_) -> ok end, handler, {?MODULE, call_tool}, undefined];
 wrong(completions) -> [[], undefined, #{1 => []}, #{~"a" => ~"text"}, #{~"a" => [a]},
-                       #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end}];
+                       #{~"a" => [~"b" | ~"c"]}, #{~"a" => [<<255>>]}, #{~"a" => fun(_) -> [] end},
+                       #{~"no such" => []}];
 wrong(milliseconds) -> [-1, 1.5, infinity, ~"1", undefined];
 wrong(size) -> [-1, 1.5, ~"1", undefined];
 wrong(flag) -> [yes, 1, ~"true", undefined];
