@@ -16,6 +16,7 @@ Source: RFC 8252, section 7.3.
 
 -doc """
 - `port`: 0, which is any free one, unless told. Servers that follow RFC 8252 take any port.
+- `wanted`: the port to have rather than any other that is free, where `port` is not told.
 - `path`: that of the redirect, `/callback` unless told.
 - `host`: how the redirect's URI names the machine, `127.0.0.1` (unless told) or `localhost`.
 - `state`: the `state` that the redirect must have. One without it is not the login's, and the
@@ -26,6 +27,7 @@ Source: RFC 8252, section 7.3.
 """.
 -type options() :: #{
     port => inet:port_number(),
+    wanted => inet:port_number(),
     path => binary(),
     host => binary(),
     state => binary(),
@@ -61,7 +63,7 @@ whether `state` and `iss` are right, is the caller's to read. `Deadline` is in m
 login(AuthorizeUrl, Options, Deadline) ->
     maybe
         ok ?= check(maps:to_list(Options)),
-        {ok, Listener} ?= listen(maps:get(port, Options, 0)),
+        {ok, Listener} ?= listening(Options),
         try
             login(AuthorizeUrl, maps:merge(defaults(), Options), Deadline, Listener)
         after
@@ -81,6 +83,7 @@ check([{Name, Value} | Rest]) ->
         false -> {error, {bad_option, Name}}
     end.
 
+is_option(wanted, Port) -> is_option(port, Port);
 is_option(port, Port) -> is_integer(Port) andalso Port >= 0 andalso Port =< 65535;
 is_option(path, <<$/, _/binary>> = Path) ->
     re:run(Path, ~"^[A-Za-z0-9/._~-]{1,256}$", [{capture, none}, dollar_endonly]) =:= match;
@@ -89,6 +92,14 @@ is_option(state, State) -> is_binary(State);
 is_option(open, Open) -> is_function(Open, 1);
 is_option(say, Say) -> is_function(Say, 1);
 is_option(_, _) -> false.
+
+listening(#{port := Port}) when Port > 0 ->
+    listen(Port);
+listening(Options) ->
+    maybe
+        {error, _} ?= listen(maps:get(wanted, Options, 0)),
+        listen(0)
+    end.
 
 %% On Windows, to reuse an address is to share it with whoever wants it.
 listen(Port) ->

@@ -15,7 +15,8 @@ kept, and that no secret is seen in a log or an error.
 -export([a_login_has_an_end/1, an_older_challenge_needs_no_login/1]).
 -export([it_ends_with_its_owner/1, it_can_be_stopped_in_a_login/1]).
 -export([tokens_outlive_the_process/1, a_registration_outlives_its_tokens/1]).
--export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1]).
+-export([an_unknown_client_registers_anew/1, another_redirect_uri_registers_anew/1,
+         a_login_in_a_browser_has_the_port_of_before/1]).
 -export([what_is_malformed_in_a_store_is_not_used/1, a_store_that_fails_costs_no_login/1]).
 -export([no_token_that_a_header_cannot_have/1, a_login_in_a_browser/1]).
 -export([secrets_are_nowhere/1, bad_options/1]).
@@ -321,6 +322,33 @@ another_redirect_uri_registers_anew(Config) ->
                                          Peer), Peer),
     [_, _] = oauth_peer:asked(Peer, ~"/register").
 
+%% A server may refuse a redirect to another port than the registered one, and it would be the user
+%% who hears of it. So the port is the same as long as it is free.
+a_login_in_a_browser_has_the_port_of_before(Config) ->
+    Peer = peer(Config),
+    oauth_peer:change(Peer, ~"/token", oauth_peer:json(400, #{~"error" => ~"invalid_grant"})),
+    Login = fun() ->
+        {ok, Pid} = erlmcp_authorizer:start_link(#{browser => fun visited/1,
+                                                   store => folder(Config)}, oauth_peer:url(Peer)),
+        {error, {token_refused, 400, _, _}} =
+            oauth_peer:call(erlmcp_authorizer:handle(Pid), Peer),
+        #{query := #{~"redirect_uri" := Uri}} = lists:last(oauth_peer:asked(Peer, ~"/authorize")),
+        {Uri, length(oauth_peer:asked(Peer, ~"/register"))}
+    end,
+    {Uri, 1} = Login(),
+    [{Uri, 1} = Login() || _ <- [1, 2]],
+    {ok, {_, _, Port}} = erlmcp_oauth_url:origin(Uri),
+    {ok, Taken} = gen_tcp:listen(Port, [{ip, {127, 0, 0, 1}}, {reuseaddr, true}]),
+    {Other, 2} = Login(),
+    true = Other =/= Uri,
+    ok = gen_tcp:close(Taken),
+    {Other, 2} = Login().
+
+visited(Url) ->
+    {ok, Location} = oauth_peer:browser(Url),
+    {ok, {{_, 200, _}, _, _}} = httpc:request(binary_to_list(Location)),
+    ok.
+
 %% A store of the test's own: a table whose values it may spoil, or none at all.
 open(#{table := Table}) -> {ok, Table};
 open(_) -> {error, no_store}.
@@ -389,11 +417,7 @@ no_token_that_a_header_cannot_have(Config) ->
 %% The listener on the loopback waits for the user's browser.
 a_login_in_a_browser(Config) ->
     Peer = peer(Config),
-    Browser = fun(Url) ->
-        {ok, Location} = oauth_peer:browser(Url),
-        {ok, {{_, 200, _}, _, _}} = httpc:request(binary_to_list(Location)),
-        ok
-    end,
+    Browser = fun visited/1,
     {ok, Pid} = erlmcp_authorizer:start_link(#{browser => Browser}, oauth_peer:url(Peer)),
     {ok, 200} = oauth_peer:call(erlmcp_authorizer:handle(Pid), Peer),
     [#{query := #{~"redirect_uri" := RedirectUri}}] = oauth_peer:asked(Peer, ~"/authorize"),

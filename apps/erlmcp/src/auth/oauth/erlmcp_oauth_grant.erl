@@ -84,7 +84,7 @@ login(Place, Scopes, #{settings := #{redirect_uri := RedirectUri, browser := Bro
         {ok, Redirected} ?= sent(Browser(erlmcp_oauth_code:url(Pending))),
         redeemed(Redirected, Client, Pending, Context)
     end;
-login(Place, Scopes, #{settings := Settings, fetch := #{deadline := Deadline}} = Context) ->
+login(Place, Scopes, #{fetch := #{deadline := Deadline}} = Context) ->
     State = erlmcp_oauth_code:state(),
     Reference = make_ref(),
     AuthorizeUrl = fun(RedirectUri) ->
@@ -96,7 +96,7 @@ login(Place, Scopes, #{settings := Settings, fetch := #{deadline := Deadline}} =
                 throw({Reference, Reason})
         end
     end,
-    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Settings), Deadline) of
+    try erlmcp_loopback:login(AuthorizeUrl, listener(State, Place, Context), Deadline) of
         {ok, Redirected, _} ->
             receive
                 {Reference, Client, Pending} -> redeemed(Redirected, Client, Pending, Context)
@@ -109,11 +109,17 @@ login(Place, Scopes, #{settings := Settings, fetch := #{deadline := Deadline}} =
         throw:{Reference, Reason} -> {error, Reason}
     end.
 
-listener(State, Settings) ->
-    Options = (maps:get(loopback, Settings, #{}))#{state => State},
-    case Settings of
-        #{browser := Browser} -> Options#{open => Browser};
-        #{} -> Options
+%% A registration serves again where the redirect is the same, and so its port is the one to have.
+%% With another one a server that refuses it would tell so to the user alone (RFC 8252, 7.3).
+listener(State, #{server := Server}, #{settings := Settings} = Context) ->
+    Given = (maps:get(loopback, Settings, #{}))#{state => State},
+    Options = maps:merge(Given, #{open => Browser || #{browser := Browser} <- [Settings]}),
+    maybe
+        {ok, Uri} ?= erlmcp_oauth_registration:redirect_uri(Server, Context),
+        {ok, {_, _, Port}} ?= erlmcp_oauth_url:origin(Uri),
+        Options#{wanted => Port}
+    else
+        _ -> Options
     end.
 
 sent({ok, Redirected}) when is_binary(Redirected) -> {ok, Redirected};

@@ -8,7 +8,7 @@ What one authorization server issued is used with that issuer alone.
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
 """.
 
--export([client/3, configured/2]).
+-export([client/3, configured/2, redirect_uri/2]).
 
 -export_type([client/0, reason/0]).
 
@@ -43,6 +43,15 @@ client(#{issuer := Issuer} = Server, RedirectUri, Context) ->
             end;
         Set ->
             Set
+    end.
+
+-doc "Where a login comes back to that the client registered itself for before.".
+-spec redirect_uri(erlmcp_oauth_discovery:server(), erlmcp_oauth_flow:context()) ->
+    {ok, binary()} | none.
+redirect_uri(#{issuer := Issuer}, Context) ->
+    case known(Issuer, Context) of
+        {ok, #{redirect_uri := Uri}} -> {ok, Uri};
+        _ -> none
     end.
 
 -doc """
