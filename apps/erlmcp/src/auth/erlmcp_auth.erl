@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Authorization", and "Security Best Practices 
 Hijacking".
 """.
 
--export([identity/2, anonymous/0, guarded/1, bad_return/0, unavailable/1, died/0]).
+-export([identity/3, anonymous/0, guarded/2, bad_return/1, unavailable/1, died/1]).
 
 -export_type([principal/0, identity/0, authenticate/0, ask/0, request/0]).
 
@@ -63,25 +63,26 @@ anonymous() ->
 -doc """
 The identity of a request, or its refusal: 401 where `authenticate` refuses. Where it crashes, or
 gives what is neither, it is 500; the log has the place of the crash, and nothing of the request,
-whose headers are secrets.
+whose headers are secrets. `Key` is that of the server that is asked, as elsewhere here.
 """.
--spec identity(ask(), request()) -> {ok, identity()} | {error, erlmcp_refusal:refusal()}.
-identity(Authenticate, #{headers := Headers} = Request) ->
-    case guarded(fun() -> Authenticate(Request) end) of
+-spec identity(ask(), request(), Key :: reference()) ->
+    {ok, identity()} | {error, erlmcp_refusal:refusal()}.
+identity(Authenticate, #{headers := Headers} = Request, Key) ->
+    case guarded(fun() -> Authenticate(Request) end, Key) of
         {ok, {ok, Principal}} ->
             {ok, #{principal => Principal, scopes => all}};
         {ok, {ok, Principal, #{} = More}} ->
             case maps:fold(fun is_known/3, true, More) of
                 true -> {ok, maps:merge(#{scopes => all}, More#{principal => Principal})};
-                false -> {error, bad_return()}
+                false -> {error, bad_return(Key)}
             end;
         {ok, {error, Reason}} when is_binary(Reason) ->
             case unicode:characters_to_binary(Reason) of
                 Reason -> {error, refused(Reason, Headers)};
-                _ -> {error, bad_return()}
+                _ -> {error, bad_return(Key)}
             end;
         {ok, _} ->
-            {error, bad_return()};
+            {error, bad_return(Key)};
         {error, Refusal} ->
             {error, Refusal}
     end.
@@ -99,9 +100,9 @@ unavailable(Milliseconds) ->
                        #{limit => Milliseconds, retry_after_ms => 1000}).
 
 -doc "The refusal of a request where the process that was to say who asks died without a word.".
--spec died() -> erlmcp_refusal:refusal().
-died() ->
-    failed(died, []).
+-spec died(Key :: reference()) -> erlmcp_refusal:refusal().
+died(Key) ->
+    failed(died, [], Key).
 
 refused(Reason, #{~"authorization" := _}) -> erlmcp_refusal:new(auth_invalid_credentials, Reason);
 refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
@@ -110,22 +111,23 @@ refused(Reason, _) -> erlmcp_refusal:new(auth_missing, Reason).
 What a fun of the user's gives that is asked who asks; where it crashes, 500, and the log has the
 place and nothing of what it was given.
 """.
--spec guarded(fun(() -> Result)) -> {ok, Result} | {error, erlmcp_refusal:refusal()}.
-guarded(Fun) ->
+-spec guarded(fun(() -> Result), Key :: reference()) ->
+    {ok, Result} | {error, erlmcp_refusal:refusal()}.
+guarded(Fun, Key) ->
     try Fun() of
         Result -> {ok, Result}
     catch
-        _:Reason:Stack -> {error, failed(outline(Reason), Stack)}
+        _:Reason:Stack -> {error, failed(outline(Reason), Stack, Key)}
     end.
 
 -doc "The refusal where such a fun gives what it may not.".
--spec bad_return() -> erlmcp_refusal:refusal().
-bad_return() ->
-    failed(bad_return, []).
+-spec bad_return(Key :: reference()) -> erlmcp_refusal:refusal().
+bad_return(Key) ->
+    failed(bad_return, [], Key).
 
-failed(Reason, Stack) ->
+failed(Reason, Stack, Key) ->
     Incident = erlmcp_incident:log(#{what => authenticate_failed, reason => Reason,
-                                     stacktrace => [place(Entry) || Entry <- Stack]}),
+                                     stacktrace => [place(Entry) || Entry <- Stack]}, Key),
     erlmcp_refusal:new(internal_error, ~"internal error", #{code => -32603, incident => Incident}).
 
 %% What kind of error, without the value it was made with.

@@ -8,7 +8,7 @@ Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative na
 
 -include_lib("public_key/include/public_key.hrl").
 
--export([check/1, identity/2]).
+-export([check/1, identity/3]).
 
 -export_type([options/0, name/0]).
 
@@ -48,10 +48,10 @@ each([{scopes, Scopes} | Options]) ->
 each([{Name, _} | _]) ->
     {Name, ~"no such option of a certificate"}.
 
--doc "The identity of a request, or why it is refused.".
--spec identity(options(), erlmcp_auth:request()) ->
+-doc "The identity of a request of the server with this key, or why it is refused.".
+-spec identity(options(), erlmcp_auth:request(), Key :: reference()) ->
     {ok, erlmcp_auth:identity()} | {error, erlmcp_refusal:refusal()}.
-identity(Options, #{certificate := Der} = Request) ->
+identity(Options, #{certificate := Der} = Request, Key) ->
     Scopes = maps:get(scopes, Options, all),
     Ask = fun(_) ->
         case principal(maps:get(principal, Options, subject), Der) of
@@ -59,7 +59,7 @@ identity(Options, #{certificate := Der} = Request) ->
             Other -> Other
         end
     end,
-    case erlmcp_auth:identity(Ask, Request) of
+    case erlmcp_auth:identity(Ask, Request, Key) of
         {error, Refusal} ->
             case erlmcp_refusal:status(Refusal) of
                 401 -> {error, forbidden(erlmcp_refusal:message(Refusal))};
@@ -68,7 +68,7 @@ identity(Options, #{certificate := Der} = Request) ->
         Identified ->
             Identified
     end;
-identity(_, _) ->
+identity(_, _, _) ->
     {error, forbidden(~"a client certificate is needed")}.
 
 %% 401 would have to name a scheme of HTTP, and there is none for this.

@@ -200,7 +200,7 @@ check(Given) when is_map(Given) ->
         {ok, #{id => maps:get(id, Options, make_ref()),
                key => Key,
                identity => maps:with(identity_keys(), Options),
-               sources => sources(Defined) ++ sources(Given)
+               sources => sources(Defined, Key) ++ sources(Given, Key)
                    ++ [{skill, Skill} || Skill <- Skills],
                lists => #{page_size => maps:get(page_size, Options, 100),
                           list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
@@ -230,8 +230,8 @@ definition_keys() ->
     [{tool, tools}, {resource, resources}, {resource_template, resource_templates},
      {prompt, prompts}].
 
-sources(Options) ->
-    [{Kind, erlmcp_visibility:guarded(Kind, Source)}
+sources(Options, Server) ->
+    [{Kind, erlmcp_visibility:guarded(Kind, Source, Server)}
      || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
 
 skills(Options) ->

@@ -74,7 +74,7 @@ init({#{key := Key, mounts := Mounts} = Instance, First}) ->
 handle_call({refresh, Prefix}, _, #{instance := Instance} = State) ->
     {reply, {ok, erlmcp_instance:mounting(Instance)}, refresh(Prefix, State)};
 handle_call({add, Kind, Given}, _, #{instance := Instance} = State) ->
-    Source = erlmcp_visibility:guarded(Kind, Given),
+    Source = erlmcp_visibility:guarded(Kind, Given, maps:get(key, Instance)),
     Added = erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), catalog(Instance)),
     {reply, changed(Added, Instance), State};
 handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->

@@ -5,30 +5,32 @@ process of a connection. Where it crashes, or says neither true nor false, the d
 and the log has it, once a minute for each definition.
 """.
 
--export([guarded/2]).
+-export([guarded/3]).
 
 %% Seconds between two log entries of one definition.
 -define(QUIET, 60).
 
--doc "The definition with a `visible` that always answers.".
--spec guarded(erlmcp_definition:kind(), erlmcp_definition:source()) -> erlmcp_definition:source().
-guarded(Kind, #{visible := Visible} = Source) when is_function(Visible, 1) ->
+-doc "The definition with a `visible` that always answers, of the server with this key.".
+-spec guarded(erlmcp_definition:kind(), erlmcp_definition:source(), Key :: reference()) ->
+    erlmcp_definition:source().
+guarded(Kind, #{visible := Visible} = Source, Key) when is_function(Visible, 1) ->
     Named = maps:with([name, uri, uri_template], Source),
     Logged = atomics:new(1, []),
     ok = atomics:put(Logged, 1, erlang:monotonic_time(second) - ?QUIET),
-    Source#{visible := fun(Principal) -> sees(Principal, Visible, {Kind, Named}, Logged) end};
-guarded(_, Source) ->
+    Log = {Key, Logged},
+    Source#{visible := fun(Principal) -> sees(Principal, Visible, {Kind, Named}, Log) end};
+guarded(_, Source, _) ->
     Source.
 
-sees(Principal, Visible, Definition, Logged) ->
+sees(Principal, Visible, Definition, Log) ->
     try Visible(Principal) of
         Sees when is_boolean(Sees) -> Sees;
-        Other -> hidden(error, {bad_return, visible, Other}, [], Definition, Logged)
+        Other -> hidden(error, {bad_return, visible, Other}, [], Definition, Log)
     catch
-        Class:Reason:Stack -> hidden(Class, Reason, Stack, Definition, Logged)
+        Class:Reason:Stack -> hidden(Class, Reason, Stack, Definition, Log)
     end.
 
-hidden(Class, Reason, Stack, {Kind, Named}, Logged) ->
+hidden(Class, Reason, Stack, {Kind, Named}, {Key, Logged}) ->
     Last = atomics:get(Logged, 1),
     Now = erlang:monotonic_time(second),
     %% Of those that come here at once, one logs.
@@ -36,5 +38,5 @@ hidden(Class, Reason, Stack, {Kind, Named}, Logged) ->
         andalso atomics:compare_exchange(Logged, 1, Last, Now) =:= ok
         andalso erlmcp_log:report(error, #{what => visible_crashed, kind => Kind,
                                            definition => Named, class => Class, reason => Reason,
-                                           stacktrace => Stack}),
+                                           stacktrace => Stack}, Key),
     false.

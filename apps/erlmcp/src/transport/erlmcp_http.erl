@@ -26,8 +26,9 @@ common is shared under its reference (`m:erlmcp_shared`).
 -spec child_specs(ranch:ref(), map(), erlmcp_instance:instance()) ->
     {[supervisor:child_spec()], supervisor:child_spec()}.
 child_specs(Ref, Given, Instance) ->
-    {Bearer, Options} = bearer(Given),
-    {Tls, Transport, {Protocol, Settings}, SocketOptions} = security(Options),
+    #{key := Key} = Instance,
+    {Bearer, Options} = bearer(Given, Key),
+    {Tls, Transport, {Protocol, Settings}, SocketOptions} = security(Options, Key),
     #{limits := #{connections := Connections, send_timeout_ms := SendTimeout} = Limits} = Instance,
     Socket = erlmcp_listener:socket_options(Options, SendTimeout),
     #{receive_timeout_ms := ReceiveTimeout} = Limits,
@@ -43,24 +44,24 @@ child_specs(Ref, Given, Instance) ->
                             erlmcp_http_connection, Protocol),
     {Bearer ++ Tls, erlmcp_listener:child_spec(Spec, Socket)}.
 
-bearer(#{authenticate := {bearer, Given}} = Options) ->
-    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Given)),
+bearer(#{authenticate := {bearer, Given}} = Options, Key) ->
+    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Given), Key),
     {[erlmcp_bearer:child_spec(Handle)], Options#{authenticate := {bearer, Handle}}};
-bearer(Options) ->
+bearer(Options, _) ->
     {[], Options}.
 
 %% Where files are named, the connections take what was read of them last.
-security(#{tls := Given} = Options) ->
+security(#{tls := Given} = Options, Key) ->
     Tls = erlmcp_tls_listener:options(Given, maps:get(authenticate, Options, none)),
     case erlmcp_tls_listener:has_files(Tls) of
         true ->
             Table = erlmcp_tls_listener:new(),
-            {[erlmcp_tls_listener:child_spec(Table, Tls)], ranch_ssl,
+            {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], ranch_ssl,
              {erlmcp_http_tls, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
         false ->
             {[], ranch_ssl, {erlmcp_http_tls, #{}}, Tls}
     end;
-security(_) ->
+security(_, _) ->
     {[], erlmcp_tcp_accept, {erlmcp_http_plain, #{}}, []}.
 
 cowboy_options(Limits, Options, Instance) ->

@@ -9,7 +9,7 @@ messages, which it gives to `told/3`.
 
 -export_type([auth/0, answer/0, wait/0]).
 
--doc "How the listener finds it out; of `bearer` what `erlmcp_bearer:new/1` gave.".
+-doc "How the listener finds it out; of `bearer` what `erlmcp_bearer:new/2` gave.".
 -type auth() :: none | erlmcp_auth:authenticate() | {bearer, erlmcp_bearer:handle()}.
 -doc "Who asks, or why he may not enter; or that it will be said, and what cowboy is to do for it.".
 -type answer() ::
@@ -17,7 +17,7 @@ messages, which it gives to `told/3`.
     | {error, erlmcp_bearer_failure:failure()}
     | {wait, cowboy_stream:commands(), wait()}.
 -opaque wait() ::
-    {process, pid(), Timer :: reference(), Milliseconds :: pos_integer()}
+    {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
     | {bearer, erlmcp_bearer:wait()}.
 
 %% Milliseconds that a process has to end by itself, once nobody waits for what it says.
@@ -25,24 +25,25 @@ messages, which it gives to `told/3`.
 %% Milliseconds of the longest timer that there is.
 -define(LONGEST, 16#ffffffff).
 
--doc "Asks for a request. `url` is the endpoint's.".
--spec ask(auth(), erlmcp_bearer:request(), erlmcp_call:owner(), erlmcp_options:limits()) ->
+-doc "Asks for a request of this server. `url` is the endpoint's.".
+-spec ask(auth(), erlmcp_bearer:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
     answer().
 ask(none, _, _, _) ->
     {ok, erlmcp_auth:anonymous()};
 ask({bearer, Handle}, Request, Owner, _) ->
     verified(erlmcp_bearer:verify(Handle, Request, Owner));
-ask({certificate, Options}, Request, _, _) ->
-    identified(erlmcp_certificate:identity(Options, Request));
-ask({process, Ask}, Request, {Owner, Tag}, #{authenticate_timeout_ms := Timeout} = Limits) ->
+ask({certificate, Options}, Request, _, #{key := Key}) ->
+    identified(erlmcp_certificate:identity(Options, Request, Key));
+ask({process, Ask}, Request, {Owner, Tag}, #{key := Key, limits := Limits}) ->
+    #{authenticate_timeout_ms := Timeout} = Limits,
     Asked = fun() ->
-        Owner ! {Tag, {identity, self(), erlmcp_auth:identity(Ask, Request)}}
+        Owner ! {Tag, {identity, self(), erlmcp_auth:identity(Ask, Request, Key)}}
     end,
     Pid = spawn_opt(Asked, [link, {max_heap_size, erlmcp_heap:max_of_call(Limits)}]),
     Timer = erlang:send_after(Timeout, Owner, {Tag, {nobody_said, Pid}}),
-    {wait, [{spawn, Pid, ?SHUTDOWN}], {process, Pid, Timer, Timeout}};
-ask(Ask, Request, _, _) ->
-    identified(erlmcp_auth:identity(Ask, maps:remove(url, Request))).
+    {wait, [{spawn, Pid, ?SHUTDOWN}], {process, Pid, Timer, Timeout, Key}};
+ask(Ask, Request, _, #{key := Key}) ->
+    identified(erlmcp_auth:identity(Ask, maps:remove(url, Request), Key)).
 
 verified({wait, Wait}) -> {wait, [], {bearer, Wait}};
 verified(Decided) -> Decided.
@@ -61,13 +62,13 @@ identified({error, Refusal}) ->
 -spec told(auth(), Message :: term(), wait()) -> answer() | ignored.
 told({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
     verified(erlmcp_bearer:awaited(Handle, Message, Wait));
-told(_, {identity, Pid, Answer}, {process, Pid, Timer, _}) ->
+told(_, {identity, Pid, Answer}, {process, Pid, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
     identified(Answer);
-told(_, {'EXIT', Pid, _}, {process, Pid, Timer, _}) ->
+told(_, {'EXIT', Pid, _}, {process, Pid, Timer, _, Key}) ->
     _ = erlang:cancel_timer(Timer),
-    {error, #{refusal => erlmcp_auth:died()}};
-told(_, {nobody_said, Pid}, {process, Pid, _, Timeout}) ->
+    {error, #{refusal => erlmcp_auth:died(Key)}};
+told(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
     exit(Pid, kill),
     {error, #{refusal => erlmcp_auth:unavailable(Timeout)}};
 told(_, _, _) ->
@@ -75,7 +76,7 @@ told(_, _, _) ->
 
 -doc "Nobody waits any more.".
 -spec forget(wait()) -> ok.
-forget({process, _, Timer, _}) ->
+forget({process, _, Timer, _, _}) ->
     _ = erlang:cancel_timer(Timer),
     ok;
 forget({bearer, _}) ->

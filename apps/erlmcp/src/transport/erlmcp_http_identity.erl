@@ -164,9 +164,9 @@ is_loopback(Ip) -> Ip =:= {0, 0, 0, 0, 0, 0, 0, 1}.
 %% Who asks.
 
 authenticate(StreamId, Request, Options) ->
-    #{erlmcp := #{instance := #{limits := Limits}}, erlmcp_identity := #{auth := Auth}} = Options,
+    #{erlmcp := #{instance := Instance}, erlmcp_identity := #{auth := Auth}} = Options,
     Answer = erlmcp_http_auth:ask(Auth, asking(Request, Options), {self(), {self(), StreamId}},
-                                  Limits),
+                                  Instance),
     answered(Answer, StreamId, #waiting{request = Request, options = Options}).
 
 asking(#{scheme := Scheme, cert := Certificate} = Request, #{erlmcp_identity := Asked}) ->

@@ -10,13 +10,14 @@ are logged, and what was there before stays.
 
 -behaviour(gen_server).
 
--export([options/2, has_files/1, new/0, child_spec/2, start_link/2, current/1]).
+-export([options/2, has_files/1, new/0, child_spec/3, start_link/3, current/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% Milliseconds between two looks at the files.
 -define(LOOK, 1_000).
 
 -record(state, {
+    server :: reference(),
     table :: ets:table(),
     options :: [ssl:tls_server_option()],
     names :: [file:filename_all()],
@@ -75,10 +76,11 @@ has_files(Options) ->
 new() ->
     ets:new(?MODULE, [public, {read_concurrency, true}]).
 
--doc "The process that reads the files which these options name.".
--spec child_spec(ets:table(), [ssl:tls_server_option()]) -> supervisor:child_spec().
-child_spec(Table, Options) ->
-    #{id => tls, start => {?MODULE, start_link, [Table, Options]}}.
+-doc "The process that reads the files which these options name, of the server with this key.".
+-spec child_spec(ets:table(), [ssl:tls_server_option()], Key :: reference()) ->
+    supervisor:child_spec().
+child_spec(Table, Options, Key) ->
+    #{id => tls, start => {?MODULE, start_link, [Table, Options, Key]}}.
 
 -doc "What was read last: options of a handshake.".
 -spec current(ets:table()) -> [ssl:tls_server_option()].
@@ -86,14 +88,15 @@ current(Table) ->
     ets:lookup_element(Table, current, 2).
 
 -doc false.
--spec start_link(ets:table(), [ssl:tls_server_option()]) -> gen_server:start_ret().
-start_link(Table, Options) ->
-    gen_server:start_link(?MODULE, {Table, Options}, [{hibernate_after, 1000}]).
+-spec start_link(ets:table(), [ssl:tls_server_option()], Key :: reference()) ->
+    gen_server:start_ret().
+start_link(Table, Options, Key) ->
+    gen_server:start_link(?MODULE, {Table, Options, Key}, [{hibernate_after, 1000}]).
 
 -doc false.
-init({Table, Options}) ->
+init({Table, Options, Key}) ->
     Names = erlmcp_tls_files:names(Options),
-    State = #state{table = Table, options = Options, names = Names,
+    State = #state{server = Key, table = Table, options = Options, names = Names,
                    stamps = erlmcp_tls_files:stamps(Names)},
     case erlmcp_tls_files:read(Options) of
         {ok, Read} ->
@@ -134,15 +137,15 @@ handle_info(look, #state{names = Names, stamps = Stamps} = State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-changed(#state{options = Options, names = Names} = State) ->
+changed(#state{server = Key, options = Options, names = Names} = State) ->
     case erlmcp_tls_files:read(Options) of
         {ok, Read} ->
             ok = keep(Read, State),
-            erlmcp_log:report(notice, #{what => certificates_read, files => Names});
+            erlmcp_log:report(notice, #{what => certificates_read, files => Names}, Key);
         {error, {file, File, Reason}} ->
             %% They may be written at this moment: looked at again with their next change.
             _ = erlang:send_after(?LOOK, self(), look),
             erlmcp_log:report(warning, #{what => certificates_kept, file => File,
-                                         reason => Reason})
+                                         reason => Reason}, Key)
     end,
     State.

@@ -136,7 +136,8 @@ a_fun_that_crashes(Config) ->
     {internal_error, 500, none} = refusal(Answer),
     receive
         {logged, Report} ->
-            #{what := authenticate_failed, reason := not_this, incident := <<_/binary>>} = Report,
+            #{what := authenticate_failed, reason := not_this, incident := <<_/binary>>,
+              server := ~"of the test"} = Report,
             nomatch = binary:match(iolist_to_binary(io_lib:format("~p", [Report])), ~"very-secret")
     after 5000 ->
         ct:fail(not_logged)

@@ -13,6 +13,7 @@ or none.
 -export([keys_of_another_kind/1, what_a_header_cannot_say/1, what_can_be_read_in_two_ways/1]).
 -export([types/1, sizes/1, mutated_tokens_are_never_accepted/1]).
 -export([mutated_claims_are_never_accepted/1]).
+-export([log/2]).
 
 -import(erlmcp_test_bearer, [jwt/2, claims/1, token/2, part/1, encode/1, verify/2, refused/2]).
 
@@ -143,11 +144,21 @@ keys_of_another_kind(Config) ->
                   maps:remove(~"kid", Jwk), Jwk#{~"y" := maps:get(~"x", Jwk)},
                   Jwk#{~"x" := ~"AA"}, Secret]],
     %% Nothing in it serves: that is an issuer that cannot be asked.
+    ok = logger:add_handler(?MODULE, ?MODULE, #{config => self()}),
     ?UNAVAILABLE = refused(token(#{}, issuer(Config)), Served([Secret])),
+    receive {logged, #{reason := no_keys, server := ~"of the test"}} -> ok
+    after 5000 -> ct:fail(not_logged)
+    end,
+    ok = logger:remove_handler(?MODULE),
     Short = jose_jwk:generate_key({rsa, 1024}),
     {_, ShortMap} = jose_jwk:to_public_map(Short),
     {_, Weak} = jose_jws:compact(jose_jwt:sign(Short, #{~"alg" => ~"RS256"}, claims(Issuer))),
     ?INVALID = refused(Weak, Served([spare(), ShortMap])).
+
+log(#{msg := {report, #{what := authorization_server_unavailable} = Report}}, #{config := Test}) ->
+    Test ! {logged, Report};
+log(_, _) ->
+    ok.
 
 %% Another key, so that a set without the token's is one all the same.
 spare() ->

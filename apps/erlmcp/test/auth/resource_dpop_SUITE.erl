@@ -29,7 +29,7 @@ handle(Options, Config) ->
                                             jwks => {keys, Keys}}}],
                          resource => ?URL, dpop => optional}, Options),
     ok = erlmcp_bearer_options:check(Given),
-    erlmcp_bearer:new(erlmcp_bearer_options:settings(Given)).
+    erlmcp_bearer:new(erlmcp_bearer_options:settings(Given), make_ref()).
 
 token(Confirmation, Config) ->
     erlmcp_test_issuer:token(#{~"aud" => ?URL, ~"cnf" => Confirmation}, issuer(Config)).

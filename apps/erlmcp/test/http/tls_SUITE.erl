@@ -260,7 +260,8 @@ kept(Change, Reason) ->
     ok = logger:remove_handler(?MODULE).
 
 -doc false.
-log(#{msg := {report, #{what := certificates_kept, reason := Reason}}}, #{config := Test}) ->
+log(#{msg := {report, #{what := certificates_kept, reason := Reason, server := _}}},
+    #{config := Test}) ->
     Test ! {kept, Reason},
     ok;
 log(_, _) ->

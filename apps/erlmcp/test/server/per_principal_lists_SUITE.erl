@@ -368,7 +368,7 @@ logged() ->
     end.
 
 -doc false.
-log(#{msg := {report, #{what := visible_crashed} = Report}}, #{config := Test}) ->
+log(#{msg := {report, #{what := visible_crashed, server := _} = Report}}, #{config := Test}) ->
     Test ! {logged, Report},
     ok;
 log(_, _) ->

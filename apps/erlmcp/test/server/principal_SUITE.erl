@@ -274,7 +274,8 @@ failure(_, Call) ->
     end.
 
 -doc false.
-log(#{msg := {report, #{what := authenticate_failed} = Report}}, #{config := Test}) ->
+log(#{msg := {report, #{what := authenticate_failed, server := _} = Report}},
+    #{config := Test}) ->
     Test ! {logged, Report},
     ok;
 log(_, _) ->

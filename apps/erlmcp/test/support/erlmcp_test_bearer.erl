@@ -19,7 +19,9 @@ handle(Options) ->
     Given = maps:merge(#{resource => url()}, Options),
     Kept = maps:filter(fun(_, Value) -> Value =/= none end, Given),
     ok = erlmcp_bearer_options:check(Kept),
-    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Kept)),
+    Server = make_ref(),
+    ok = erlmcp_log:name(Server, ~"of the test"),
+    Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Kept), Server),
     #{start := {Module, Function, Arguments}} = erlmcp_bearer:child_spec(Handle),
     {ok, _} = apply(Module, Function, Arguments),
     Handle.

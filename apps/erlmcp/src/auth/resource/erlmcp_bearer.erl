@@ -11,7 +11,7 @@ Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RF
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
 """.
 
--export([new/1, child_spec/1, verify/3, awaited/3]).
+-export([new/2, child_spec/1, verify/3, awaited/3]).
 -export([headers/3, metadata/2]).
 
 -export_type([handle/0, request/0, owner/0, identity/0, answer/0, wait/0]).
@@ -58,11 +58,11 @@ none). `dpop_nonce` is there if the client should use this nonce from now on, an
 
 -doc """
 What a listener's requests are checked with, from options that were checked. Its tables belong to
-the calling process, which is to live as long as the listener.
+the calling process, which is to live as long as the listener; `Server` is its server's key.
 """.
--spec new(erlmcp_bearer_options:settings()) -> handle().
-new(Settings) ->
-    #{settings => Settings, tables => erlmcp_bearer_tables:new(Settings)}.
+-spec new(erlmcp_bearer_options:settings(), Server :: reference()) -> handle().
+new(Settings, Server) ->
+    #{settings => Settings#{server => Server}, tables => erlmcp_bearer_tables:new(Settings)}.
 
 -doc """
 The process that a handle needs: it fetches keys, asks for introspections, and forgets what is old.

@@ -185,14 +185,14 @@ kept(Index, {error, _}, Tables) ->
     {error, unavailable}.
 
 %% Whoever sends tokens could have it logged as often as he likes.
-logged(Index, {error, Reason}, #state{logged = Logged} = State) ->
+logged(Index, {error, Reason}, #state{settings = #{server := Key}, logged = Logged} = State) ->
     Now = erlang:monotonic_time(millisecond),
     case Logged of
         #{Index := Last} when Now - Last < ?LOG_MS ->
             State;
         #{} ->
             ok = erlmcp_log:report(warning, #{what => authorization_server_unavailable,
-                                              source => Index, reason => Reason}),
+                                              source => Index, reason => Reason}, Key),
             State#state{logged = Logged#{Index => Now}}
     end;
 logged(_, _, State) ->

@@ -73,7 +73,10 @@ time.
 """.
 -type verified() :: #{principal := erlmcp_auth:principal(), scopes => all | [binary()],
                       expires_at => integer() | infinity, claims => #{binary() => term()}}.
--doc "The options with their defaults; secrets are in funs, and of static tokens there are hashes.".
+-doc """
+The options with their defaults; secrets are in funs, and of static tokens there are hashes.
+`server` is the key of the server that they are of (`m:erlmcp_log`).
+""".
 -type settings() :: #{
     sources := [{pos_integer(), erlmcp_bearer_source:source()}],
     resource := [binary()],
@@ -84,7 +87,8 @@ time.
     wait_ms := pos_integer(),
     tls := [ssl:tls_client_option()],
     blind := fun((binary()) -> binary()),
-    nonces := fun(() -> erlmcp_dpop_nonce:secret())
+    nonces := fun(() -> erlmcp_dpop_nonce:secret()),
+    server => reference()
 }.
 
 -define(WAIT_MS, 10_000).

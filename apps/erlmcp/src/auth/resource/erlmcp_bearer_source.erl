@@ -80,8 +80,9 @@ ask({static, Tokens}, _, #asked{digest = Digest, now = Now}) ->
         #{} ->
             next
     end;
-ask({verify, Fun}, _, #asked{token = Token, request = Request, now = Now}) ->
-    verified(erlmcp_auth:guarded(fun() -> Fun(Token, Request) end), Now);
+ask({verify, Fun}, _, #asked{token = Token, request = Request, settings = Settings, now = Now}) ->
+    #{server := Key} = Settings,
+    verified(erlmcp_auth:guarded(fun() -> Fun(Token, Request) end, Key), Now, Key);
 ask({jwt, #{issuer := Issuer} = Source}, Index,
     #asked{jwt = {ok, #{claims := #{~"iss" := Issuer}} = Jwt}} = Asked) ->
     jwt(Jwt, Source, Index, Asked);
@@ -93,7 +94,7 @@ ask({introspection, Source}, Index, #asked{outcomes = Outcomes, digest = Digest}
 
 %% A fun of the user's.
 
-verified({ok, {ok, #{principal := Principal} = Given}}, Now) ->
+verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
     Identity = maps:merge(#{scopes => [], expires_at => infinity, claims => #{}},
                           maps:with([scopes, expires_at, claims], Given)),
     #{scopes := Scopes, expires_at := End, claims := Claims} = Identity,
@@ -101,15 +102,15 @@ verified({ok, {ok, #{principal := Principal} = Given}}, Now) ->
              andalso (is_integer(End) orelse End =:= infinity) andalso is_map(Claims) of
         true when Now >= End -> {error, erlmcp_bearer_failure:expired()};
         true -> {ok, Identity#{principal => Principal}, erlmcp_claims:confirmation(Claims)};
-        false -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return())}
+        false -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return(Key))}
     end;
-verified({ok, {error, Text}}, _) when is_binary(Text) ->
+verified({ok, {error, Text}}, _, _) when is_binary(Text) ->
     refused(Text);
-verified({ok, unknown}, _) ->
+verified({ok, unknown}, _, _) ->
     next;
-verified({ok, _}, _) ->
-    {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return())};
-verified({error, Refusal}, _) ->
+verified({ok, _}, _, Key) ->
+    {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return(Key))};
+verified({error, Refusal}, _, _) ->
     {error, erlmcp_bearer_failure:refused(Refusal)}.
 
 %% A JWT of the source's issuer.
@@ -194,8 +195,8 @@ found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = As
 
 with_principal(Identity, _, #asked{settings = #{principal := default}}) ->
     {ok, Identity};
-with_principal(Identity, Claims, #asked{settings = #{principal := Fun}}) ->
-    case erlmcp_auth:guarded(fun() -> Fun(Claims) end) of
+with_principal(Identity, Claims, #asked{settings = #{principal := Fun, server := Key}}) ->
+    case erlmcp_auth:guarded(fun() -> Fun(Claims) end, Key) of
         {ok, Principal} -> {ok, Identity#{principal := Principal}};
         {error, Refusal} -> {error, erlmcp_bearer_failure:refused(Refusal)}
     end.
