@@ -17,6 +17,8 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
     client_info := map() | undefined,
     client_capabilities := map(),
     log_level := erlmcp_meta:level() | undefined,
+    %% of a stateless request on HTTP: they say again what it says
+    headers => none | erlmcp_header:headers(),
     atom() => term()
 }.
 
@@ -110,6 +112,7 @@ named(Kind, Method, Id, Params, Client, Catalog) ->
         {ok, Name} ?= erlmcp_params:string(~"name", Params),
         {ok, Arguments} ?= erlmcp_params:object(~"arguments", Params),
         {ok, Definition} ?= find(Kind, Name, Client, Catalog),
+        ok ?= mirrored(Kind, Definition, Arguments, Client),
         ok ?= permitted(Definition, Client),
         ok ?= required(Kind, Definition, Arguments),
         {ok, Task} ?= task(Kind, Definition, Params, Client, Catalog),
@@ -120,6 +123,11 @@ named(Kind, Method, Id, Params, Client, Catalog) ->
             Mode -> {call, Call#{task => Mode}}
         end
     end.
+
+mirrored(tool, #{headers := [_ | _] = Declared}, Arguments, #{headers := #{} = Headers}) ->
+    erlmcp_header:check_arguments(Arguments, Declared, Headers);
+mirrored(_, _, _, _) ->
+    ok.
 
 task(tool, Definition, Params, Client, Catalog) ->
     erlmcp_task:mode(Definition, Params, Client, erlmcp_catalog:has_tasks(Catalog));
@@ -195,7 +203,9 @@ context(Target, Meta, Token, Client, Catalog) ->
                             server_meta => erlmcp_catalog:server_meta(Catalog)}).
 
 %% What a stateless client brings back from an earlier round; the call opens the state.
-input(Params, '2026-07-28') ->
+input(Params, '2026-07-28') when
+    is_map_key(~"inputResponses", Params); is_map_key(~"requestState", Params)
+->
     maybe
         {ok, Responses} ?= erlmcp_params:objects(~"inputResponses", Params),
         case Params of

@@ -11,9 +11,9 @@ Each request gives exactly one effect: its answer, or what will answer it. A not
 response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
 """.
 
--export([handle/4, era/2, header_era/1, max_batch/0]).
+-export([handle/4, request/3, envelope/2, era/2, max_batch/0]).
 
--export_type([effect/0, call/0, listen/0, envelope/0, session/0, context/0, topic/0]).
+-export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, context/0, topic/0]).
 
 -doc """
 What a transport knows beside the body: who asks, with which scopes (all, unless it says so), and
@@ -21,13 +21,18 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
 """.
 -type envelope() :: #{
     headers := none | #{binary() => binary()},
-    %% that of the headers (`header_era/1`), where somebody has looked at them already
+    %% the era that the headers ask for, and what else they say, where somebody has looked at them
+    %% already
     header_era => erlmcp_revision:era(),
+    said => erlmcp_header:said(),
     principal := erlmcp_auth:principal(),
     scopes => erlmcp_scope:scopes(),
     claims => map(),
     expires_at => integer()
 }.
+-doc "A stateless request that was read so far, with what its `_meta` comes to if that is known.".
+-type request() ::
+    {erlmcp_message:id(), Method :: binary(), Params :: map(), erlmcp_meta:known() | none}.
 -type session() :: #{
     principal := erlmcp_auth:principal(),
     %% each request has its own in their place
@@ -122,7 +127,7 @@ handle(Json, Envelope, Catalog, Session) ->
 message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
     case era(Method, Params, Envelope) of
         stateless ->
-            {[stateless(Id, Method, Params, Envelope, Catalog)], Session};
+            {[request({Id, Method, Params, none}, Envelope, Catalog)], Session};
         session ->
             {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
@@ -173,8 +178,13 @@ era(_, Params, Envelope) ->
         false -> header_era(Envelope)
     end.
 
--doc "The era that the headers ask for, which holds for a message that says nothing of its own.".
--spec header_era(envelope()) -> erlmcp_revision:era().
+-doc "The envelope of requests with these headers, which are looked at once for all of them.".
+-spec envelope(erlmcp_auth:identity(), erlmcp_header:headers()) -> envelope().
+envelope(Identity, Headers) ->
+    Envelope = Identity#{headers => Headers},
+    Envelope#{header_era => header_era(Envelope), said => erlmcp_header:said(Headers)}.
+
+%% The era that the headers ask for holds for a message that says nothing of its own.
 header_era(#{header_era := Era}) ->
     Era;
 header_era(#{headers := #{~"mcp-protocol-version" := Version}}) ->
@@ -187,15 +197,19 @@ header_era(_) ->
 
 %% Stateless: everything is in the request.
 
-stateless(Id, Method, Params, #{headers := Headers, principal := Principal} = Envelope, Catalog) ->
+-doc "The effect of a request whose era is known to be `stateless`.".
+-spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
+request({Id, Method, Params, Known}, Envelope, Catalog) ->
+    #{headers := Headers, principal := Principal} = Envelope,
+    Said = said(Envelope),
     maybe
-        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, protocol_version(Headers)),
-        ok ?= mirrored(Method, Params, Headers, Principal, Catalog),
+        {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Said), Known),
+        ok ?= mirrored(Method, Params, Said),
         ok ?= offered(Method, Revision, Catalog),
         #{client_info := Info, client_capabilities := Capabilities, log_level := Level} = Meta,
         Client = asking(Envelope, #{revision => Revision, principal => Principal, scopes => all,
                                     client_info => Info, client_capabilities => Capabilities,
-                                    log_level => Level}),
+                                    log_level => Level, headers => Headers}),
         erlmcp_dispatch:request(Method, Id, Params, Client, Catalog)
     else
         {error, Refusal} -> erlmcp_reply:refuse(Id, Refusal)
@@ -210,22 +224,15 @@ asking(Envelope, Known) ->
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
 
-protocol_version(none) -> none;
-protocol_version(Headers) -> maps:get(~"mcp-protocol-version", Headers, undefined).
+said(#{said := Said}) -> Said;
+said(#{headers := none}) -> none;
+said(#{headers := Headers}) -> erlmcp_header:said(Headers).
 
-mirrored(_, _, none, _, _) ->
-    ok;
-mirrored(Method, Params, Headers, Principal, Catalog) ->
-    maybe
-        ok ?= erlmcp_header:check(Method, Params, Headers),
-        ~"tools/call" ?= Method,
-        #{~"name" := Name, ~"arguments" := #{} = Arguments} ?= Params,
-        {ok, #{headers := [_ | _] = Declared}} ?= erlmcp_catalog:tool(Name, Principal, Catalog),
-        erlmcp_header:check_arguments(Arguments, Declared, Headers)
-    else
-        {error, _} = Error -> Error;
-        _ -> ok
-    end.
+version(none) -> none;
+version(#{version := Version}) -> Version.
+
+mirrored(_, _, none) -> ok;
+mirrored(Method, Params, Said) -> erlmcp_header:check(Method, Params, Said).
 
 offered(Method, Revision, Catalog) ->
     case erlmcp_revision:offers(Method, Revision)

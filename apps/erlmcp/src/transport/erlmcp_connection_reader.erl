@@ -1,14 +1,15 @@
 -module(erlmcp_connection_reader).
 -moduledoc """
 Decodes the messages of a connection, in its process. What its client says in each of its requests,
-its `_meta`, is read once and known by its text from then on. That is kept in the dictionary of the
-process, since every transport's connection has one, and it is nobody's business but this module's.
+its `_meta`, is read and checked once, and known by its text from then on. That is kept in the
+dictionary of the process, since every transport's connection has one, and it is nobody's business
+but this module's.
 
 A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
 not after one was said again.
 """.
 
--export([decode/2]).
+-export([decode/2, request/4]).
 
 -define(KEPT, ?MODULE).
 %% Times that a connection learns.
@@ -19,22 +20,46 @@ not after one was said again.
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
     case get(?KEPT) of
-        {0, Known} -> erlmcp_json:decode(Bytes, Limits, Known);
-        {Times, Known} -> learnt(Times, Known, Bytes, erlmcp_json:decode(Bytes, Limits, Known));
-        undefined -> learnt(?TIMES, none, Bytes, erlmcp_json:decode(Bytes, Limits))
+        {0, Known, _} ->
+            erlmcp_json:decode(Bytes, Limits, Known);
+        {Times, Known, Valid} ->
+            learnt(Times, Known, Valid, Bytes, erlmcp_json:decode(Bytes, Limits, Known));
+        undefined ->
+            learnt(?TIMES, none, none, Bytes, erlmcp_json:decode(Bytes, Limits))
     end.
 
-learnt(Times, Known, Bytes, {ok, #{~"params" := #{~"_meta" := #{} = Meta}}} = Decoded) ->
+learnt(Times, Known, Valid, Bytes, {ok, #{~"params" := #{~"_meta" := #{} = Meta}}} = Decoded) ->
     _ = case erlmcp_json:is_known(Meta, Known) of
-        true -> put(?KEPT, {0, Known});
-        false -> learn(Times, Known, Bytes)
+        true -> put(?KEPT, {0, Known, Valid});
+        false -> put(?KEPT, learn(Times - 1, {Known, Valid}, Bytes))
     end,
     Decoded;
-learnt(_, _, _, Decoded) ->
+learnt(_, _, _, _, Decoded) ->
     Decoded.
 
-learn(Times, Before, Bytes) ->
+learn(Times, {Before, Valid}, Bytes) ->
     case erlmcp_json:known(Bytes) of
-        {ok, Known} -> put(?KEPT, {Times - 1, Known});
-        none -> put(?KEPT, {Times - 1, Before})
+        {ok, Known} -> {Times, Known, erlmcp_meta:known(erlmcp_json:object(Known))};
+        none -> {Times, Before, Valid}
+    end.
+
+-doc """
+A stateless request whose head has told its method, and whose text goes on behind its id as that
+method's does; what its `_meta` comes to is known if that is. `other` where nothing is known yet or
+the text is another: it is to be decoded.
+""".
+-spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
+              erlmcp_http_door:told(), erlmcp_json:limits()) ->
+    {ok, erlmcp_engine:request()} | other.
+request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
+    maybe
+        {0, Known, Valid} ?= get(?KEPT),
+        {ok, #{~"_meta" := Meta} = Params} ?=
+            erlmcp_json:params(Bytes, {At, Text}, Limits, Known),
+        case erlmcp_json:is_known(Meta, Known) of
+            true -> {ok, {Id, Method, Params, Valid}};
+            false -> {ok, {Id, Method, Params, none}}
+        end
+    else
+        _ -> other
     end.

@@ -6,6 +6,11 @@ of their bodies is read; principals that come with a request and not with a conn
 
 -export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/2]).
 
+-export_type([told/0]).
+
+-doc "A stateless request with this method, and the text that its body has from there to `params`.".
+-type told() :: {told, Method :: binary(), Text :: binary()}.
+
 %% Principals of one connection that are counted. Who has more is a proxy.
 -define(PRINCIPALS, 100).
 %% Milliseconds that a refusal is kept back at most.
@@ -17,7 +22,7 @@ connection may be one of this principal's. What a session's client posts may be 
 waited for, and is read; one that asks for a place before it is read (`told`) hears of the server
 then.
 """.
--spec knock(erlmcp_http_request:asked() | told, cowboy_req:req(), erlmcp_auth:principal(),
+-spec knock(erlmcp_http_request:asked() | told(), cowboy_req:req(), erlmcp_auth:principal(),
             erlmcp_instance:instance()) ->
     ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
 knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gate} = Instance) ->
@@ -29,7 +34,7 @@ knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gat
             {refuse, erlmcp_answers:refused(Refusal, Instance), Extra}
     end.
 
-takes(told, _, _) ->
+takes({told, _, _}, _, _) ->
     ok;
 takes({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
     ok;
@@ -84,11 +89,14 @@ What a POST request asks for as far as its head says: `told` of one whose messag
 request.
 """.
 -spec asked(Headers :: #{binary() => binary()}, erlmcp_http_request:accept()) ->
-    told | {post, erlmcp_http_request:accept()}.
-asked(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, _) when
+    told() | {post, erlmcp_http_request:accept()}.
+asked(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept) when
     Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers)
 ->
-    told;
+    case erlmcp_json_plain:is_plain(Method) of
+        true -> {told, Method, <<",\"method\":\"", Method/binary, "\",\"params\":">>};
+        false -> {post, Accept}
+    end;
 asked(_, Accept) ->
     {post, Accept}.
 
@@ -96,19 +104,20 @@ asked(_, Accept) ->
 Asks for a place for a request before it is read, where its head has told of it and its id stands
 where clients write it. What cannot be told so is `unread`.
 """.
--spec ask(told | {post, erlmcp_http_request:accept()}, binary(), erlmcp_entrance:flow(),
+-spec ask(told() | {post, erlmcp_http_request:accept()}, binary(), erlmcp_entrance:flow(),
           erlmcp_instance:instance()) ->
     unread
-    | {ok, erlmcp_entrance:admitted()}
+    | {ok, erlmcp_entrance:admitted(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()}}
     | {refuse, erlmcp_message:id(), erlmcp_refusal:refusal()}.
-ask(told, Bytes, Flow, Instance) ->
+ask({told, _, _}, Bytes, Flow, Instance) ->
     maybe
-        {ok, Id} ?= erlmcp_message:first_id(Bytes),
-        {refuse, Refusal} ?= erlmcp_entrance:enter_unread(byte_size(Bytes), Flow, Instance),
-        {refuse, Id, Refusal}
+        {ok, Id, At} ?= erlmcp_message:first_id(Bytes),
+        case erlmcp_entrance:enter_unread(byte_size(Bytes), Flow, Instance) of
+            {ok, Admitted} -> {ok, Admitted, {Id, At}};
+            {refuse, Refusal} -> {refuse, Id, Refusal}
+        end
     else
-        unseen -> unread;
-        {ok, _} = Entered -> Entered
+        unseen -> unread
     end;
 ask(_, _, _, _) ->
     unread.

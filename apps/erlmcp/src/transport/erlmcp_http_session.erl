@@ -9,7 +9,7 @@ Redelivery".
 """.
 
 -export([get/4, delete/3, gone/0]).
--export([of_message/4, start/4, watch/3]).
+-export([of_message/4, opened/2, start/4, watch/3]).
 
 -export_type([session/0]).
 
@@ -69,6 +69,17 @@ of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
     case erlmcp_engine:era(Json, Envelope) of
         stateless -> none;
         session -> find(Id, Principal, Instance)
+    end.
+
+-doc "The headers of the answer to a message after which this session is open, if there is one.".
+-spec opened(erlmcp_engine:session() | none, erlmcp_instance:instance()) ->
+    {ok, #{binary() => binary()}} | {error, erlmcp_refusal:refusal()}.
+opened(none, _) ->
+    {ok, #{}};
+opened(Session, Instance) ->
+    case erlmcp_session:open(Session, Instance) of
+        {ok, Id} -> {ok, #{~"mcp-session-id" => Id}};
+        {error, _} = Error -> Error
     end.
 
 %% A principal's session. Another's is as unknown as one that is not there.

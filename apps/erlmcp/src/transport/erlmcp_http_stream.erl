@@ -14,7 +14,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -behaviour(cowboy_stream).
 
 %% Every request passes here.
--compile({inline, [owned/2, decoded/3, admit/3]}).
+-compile({inline, [owned/2, told/4, decoded/3, admit/3]}).
 
 -export([new/2, in_session/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
@@ -34,7 +34,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     flow :: undefined | erlmcp_entrance:flow(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
-    asked = {post, both} :: told | {post, erlmcp_http_request:accept()},
+    asked = {post, both} :: erlmcp_http_door:told() | {post, erlmcp_http_request:accept()},
     accept = both :: erlmcp_http_request:accept(),
     session = none :: none | erlmcp_http_session:session(),
     body = none :: none | erlmcp_http_body:body(),
@@ -62,10 +62,9 @@ new(#{method := ~"POST", streamid := StreamId} = Request, #{path := Path} = Conf
         {ok, entering(Request, (stream(StreamId, Request, Config))#stream{accept = Accept})}
     end.
 
-entering(#{peer := {Ip, _}, headers := Headers}, Stream) ->
-    #stream{principal = Principal, accept = Accept} = Stream,
+entering(#{peer := {Ip, _}, headers := Headers}, #stream{principal = Principal} = Stream) ->
     Stream#stream{flow = erlmcp_entrance:flow(Principal, Ip),
-                  asked = erlmcp_http_door:asked(Headers, Accept)}.
+                  asked = erlmcp_http_door:asked(Headers, Stream#stream.accept)}.
 
 -doc "The same where the head names another session, and is no other beside.".
 -spec in_session(Id :: binary(), stream()) -> stream().
@@ -89,9 +88,8 @@ owned(StreamId, Stream) -> Stream#stream{owner = {self(), {self(), StreamId}}}.
 
 stream(StreamId, #{headers := Headers} = Request, Config) ->
     #{identity := #{principal := Principal} = Identity} = Config,
-    Envelope = Identity#{headers => Headers},
     #stream{owner = {self(), {self(), StreamId}}, config = Config,
-            envelope = Envelope#{header_era => erlmcp_engine:header_era(Envelope)},
+            envelope = erlmcp_engine:envelope(Identity, Headers),
             named = maps:get(~"mcp-session-id", Headers, none),
             principal = Principal, alone = is_map_key(erlmcp_alone, Request)}.
 
@@ -140,11 +138,23 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{asked = Asked, flow = Flow, config = Config} = Stream) ->
-    #{instance := Instance} = Config,
+message(Bytes, #stream{asked = Asked, flow = Flow, config = #{instance := Instance}} = Stream) ->
     case erlmcp_http_door:ask(Asked, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
-        Place -> decoded(Place, Bytes, Stream)
+        {ok, Admitted, Begun} -> told(Begun, Bytes, Admitted, Stream);
+        unread -> decoded(unread, Bytes, Stream)
+    end.
+
+told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
+    #{instance := #{limits := Limits} = Instance} = Config,
+    case erlmcp_connection_reader:request(Bytes, Begun, Asked, Limits) of
+        {ok, Request} ->
+            Catalog = erlmcp_publisher:catalog(Instance),
+            Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
+            ok = erlmcp_answers:known(Effects, Instance),
+            perform(erlmcp_entrance:effects(Effects, Admitted), #{}, Stream);
+        other ->
+            decoded({ok, Admitted}, Bytes, Stream)
     end.
 
 decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
@@ -189,7 +199,11 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_answers:known(Effects, Instance),
-            opened(Session, id(Json), erlmcp_entrance:effects(Effects, Admitted), Stream);
+            Left = erlmcp_entrance:effects(Effects, Admitted),
+            case erlmcp_http_session:opened(Session, Instance) of
+                {ok, Headers} -> perform(Left, Headers, Stream);
+                {error, Refusal} -> {erlmcp_http_response:refuse(Refusal, id(Json), #{}), Stream}
+            end;
         unknown ->
             ok = erlmcp_entrance:forgo(Admitted),
             Refusal = erlmcp_http_session:gone(),
@@ -204,15 +218,6 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
-
-opened(none, _, Effects, Stream) ->
-    perform(Effects, #{}, Stream);
-opened(Session, RequestId, [{reply, _, _}] = Effects, #stream{config = Config} = Stream) ->
-    #{instance := Instance} = Config,
-    case erlmcp_session:open(Session, Instance) of
-        {ok, Id} -> perform(Effects, #{~"mcp-session-id" => Id}, Stream);
-        {error, Refusal} -> {erlmcp_http_response:refuse(Refusal, RequestId, #{}), Stream}
-    end.
 
 %% The engine's effects, as cowboy's commands.
 

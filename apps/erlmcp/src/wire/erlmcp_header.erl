@@ -7,42 +7,59 @@ Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the ext
 `io.modelcontextprotocol/tasks`, "Routing Headers".
 """.
 
--export([check/3, check_arguments/3, declared/1, decode/1]).
+-export([said/1, check/3, check_arguments/3, declared/1, decode/1]).
 -export([source/1, argument/2]).
 
--export_type([headers/0, declaration/0]).
+-export_type([headers/0, said/0, declaration/0]).
 
 -type headers() :: #{binary() => binary()}.
+-doc "What they say, read once for all requests that have the same: `undefined` is not there.".
+-type said() :: #{
+    version := binary() | undefined,
+    method := binary() | undefined,
+    %% where the body has the name, if a request of this method has one
+    source := binary() | none,
+    name := {ok, binary()} | error | undefined
+}.
 -doc "A mirrored argument: its header, the keys that lead to it, and its type.".
 -type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
 
 %% Beyond these a JSON number is not an exact integer everywhere.
 -define(SAFE_INTEGER, 9007199254740991).
 
+-doc "What headers say of version, method and name.".
+-spec said(headers()) -> said().
+said(Headers) ->
+    Method = maps:get(~"mcp-method", Headers, undefined),
+    #{version => maps:get(~"mcp-protocol-version", Headers, undefined),
+      method => Method,
+      source => source(Method),
+      name => case Headers of
+                  #{~"mcp-name" := Name} -> decode(Name);
+                  #{} -> undefined
+              end}.
+
 -doc """
 Whether `Mcp-Method` and, for the methods that have a name or URI, `Mcp-Name` say what the body
 says. Values are compared case-sensitively, `Mcp-Name` after decoding.
 """.
--spec check(Method :: binary(), Params :: map(), headers()) ->
+-spec check(Method :: binary(), Params :: map(), said()) ->
     ok | {error, erlmcp_refusal:refusal()}.
-check(Method, Params, #{~"mcp-method" := Method} = Headers) ->
-    case source(Method) of
-        none ->
-            ok;
-        Field ->
-            %% A body without the field is refused by its method, which can say more.
-            case Params of
-                #{Field := Value} when is_binary(Value) -> check_name(Headers, Field, Value);
-                #{} -> ok
-            end
+check(Method, _, #{method := Method, source := none}) ->
+    ok;
+check(Method, Params, #{method := Method, source := Field, name := Name}) ->
+    case Params of
+        #{Field := Value} when is_binary(Value) -> check_name(Name, Field, Value);
+        %% A body without the field is refused by its method, which can say more.
+        #{} -> ok
     end;
-check(_, _, #{~"mcp-method" := _}) ->
-    mismatch(~"Mcp-Method: the header differs from the body's method");
+check(_, _, #{method := undefined}) ->
+    mismatch(~"Mcp-Method: the header is missing");
 check(_, _, _) ->
-    mismatch(~"Mcp-Method: the header is missing").
+    mismatch(~"Mcp-Method: the header differs from the body's method").
 
 -doc "The member of a method's `params` that `Mcp-Name` says.".
--spec source(Method :: binary()) -> binary() | none.
+-spec source(Method :: binary() | undefined) -> binary() | none.
 source(~"tools/call") -> ~"name";
 source(~"prompts/get") -> ~"name";
 source(~"resources/read") -> ~"uri";
@@ -51,13 +68,13 @@ source(~"tasks/update") -> ~"taskId";
 source(~"tasks/cancel") -> ~"taskId";
 source(_) -> none.
 
-check_name(#{~"mcp-name" := Header}, Field, Value) ->
-    case decode(Header) of
-        {ok, Value} -> ok;
-        {ok, _} -> mismatch([~"Mcp-Name: the header differs from the body's params.", Field]);
-        error -> mismatch(~"Mcp-Name: invalid base64 or characters")
-    end;
-check_name(_, _, _) ->
+check_name({ok, Value}, _, Value) ->
+    ok;
+check_name({ok, _}, Field, _) ->
+    mismatch([~"Mcp-Name: the header differs from the body's params.", Field]);
+check_name(error, _, _) ->
+    mismatch(~"Mcp-Name: invalid base64 or characters");
+check_name(undefined, _, _) ->
     mismatch(~"Mcp-Name: the header is missing").
 
 -doc """

@@ -9,7 +9,7 @@ A decoded string of more than 64 bytes is a part of the message it came in, and 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 """.
 
--export([decode/2, decode/3, known/1, is_known/2]).
+-export([decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
 
 -export_type([limits/0, json_term/0, decode_error/0, known/0]).
 
@@ -40,6 +40,8 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 -define(KNOWN, 1_024).
 %% Bytes of a message that is worth reading twice, if it turns out to be wrong.
 -define(PLAIN, 65_536).
+%% Members of a request.
+-define(REQUEST, 4).
 
 %% An open array or object: how much deeper it may go, how many members objects may still bring,
 %% and what stands in it so far, the last first.
@@ -90,6 +92,29 @@ decode(Binary, #{depth := Depth, members := Most}, _) ->
     read(Binary, Depth, Most).
 
 -doc """
+The value of the last of four members of an object, `params`: of a request, of which `Text` is what
+stands behind `At` bytes that have its version and id, up to the value: its method and the key. And
+`other` where it is not that, or wrong, or there is more behind it.
+
+## Examples
+
+```erlang
+1> Limits = #{message_bytes => 1_000_000, depth => 64, members => 10_000}.
+2> erlmcp_json:params(~B'{"jsonrpc":"2.0","id":7,"method":"a","params":{"b":1}}',
+                      {23, ~B',"method":"a","params":'}, Limits, none).
+{ok, #{~"b" => 1}}
+```
+""".
+-spec params(binary(), {At :: non_neg_integer(), Text :: binary()}, limits(), known() | none) ->
+    {ok, json_term()} | other.
+params(Binary, Begun, #{message_bytes := Limit, depth := Depth, members := Most}, Known) when
+    byte_size(Binary) =< Limit, byte_size(Binary) =< ?PLAIN, Most >= ?REQUEST
+->
+    erlmcp_json_plain:last(Binary, Begun, Depth - 1, Most - ?REQUEST, Known);
+params(_, _, _, _) ->
+    other.
+
+-doc """
 The first object that is a member `_meta` in the text of a value, as what is known when the next one
 is decoded. It keeps nothing of this one. `none` where there is none, or one of more than 1,024
 bytes.
@@ -131,6 +156,10 @@ measures(Array) when is_list(Array) ->
     {1 + lists:max([0 | Depths]), lists:sum(Members)};
 measures(_) ->
     {0, 0}.
+
+-doc "The object that is known.".
+-spec object(known()) -> #{binary() => json_term()}.
+object({_, Object, _, _}) -> Object.
 
 -doc "Whether an object is the one that is known.".
 -spec is_known(json_term(), known() | none) -> boolean().

@@ -6,7 +6,7 @@ numbers that are not small integers, are left to `m:json`, each by itself. And w
 are written as they are. Pure.
 """.
 
--export([decode/4, is_plain/1]).
+-export([decode/4, last/5, is_plain/1]).
 
 -compile({inline, [object/1]}).
 
@@ -26,8 +26,9 @@ are written as they are. Pure.
         (Seven bor ?LESS(Seven, $\s) bor ?LESS((Seven bxor ?ALL($")), 1)
              bor ?LESS((Seven bxor ?ALL($\\)), 1)) band ?ALL(16#80) =:= 0).
 
-%% Where a value stands: by itself, in an array, or with this key in an object.
--type place() :: alone | element | binary().
+%% Where a value stands: by itself, in an array, with this key in an object, or as the last of the
+%% outermost one.
+-type place() :: alone | element | binary() | last.
 %% What it stands in: places, and what was read there, the last first.
 -type around() :: [{place(), list()}].
 %% And what is known of it.
@@ -43,6 +44,21 @@ objects have no more than `Members` members together, none of them twice; or els
              erlmcp_json:known() | none) -> outcome().
 decode(Binary, Depth, Members, Known) ->
     value(Binary, {Binary, Known}, 0, alone, [], [], Depth, Members).
+
+-doc """
+The value of the last member of an object, where that begins at an offset with this text, and the
+binary ends with the object; or else `other`. What is before it, `Members` and `Depth` do not count.
+""".
+-spec last(binary(), {At :: non_neg_integer(), Text :: binary()}, Depth :: integer(),
+           Members :: integer(), erlmcp_json:known() | none) -> outcome().
+last(Binary, {At, Text}, Depth, Members, Known) ->
+    Size = byte_size(Text),
+    case Binary of
+        <<_:At/binary, Text:Size/binary, Rest/binary>> ->
+            value(Rest, {Binary, Known}, At + Size, last, [], [], Depth, Members);
+        _ ->
+            other
+    end.
 
 %% All of these have what is not read yet, the whole, and where in it that begins; the place of the
 %% value, what was read there before it, and what is around that; how much deeper it may go, and how
@@ -92,6 +108,8 @@ behind(<<$], Rest/binary>>, Whole, At, Value, element, Read, [{Place, Outside} |
 behind(<<C, Rest/binary>>, Whole, At, Value, Place, Read, Around, Depth, Left) when ?IS_SPACE(C) ->
     behind(Rest, Whole, At + 1, Value, Place, Read, Around, Depth, Left);
 behind(<<>>, _, _, Value, alone, _, _, _, _) ->
+    {ok, Value};
+behind(<<"}">>, _, _, Value, last, _, _, _, _) ->
     {ok, Value};
 behind(_, _, _, _, _, _, _, _, _) ->
     other.

@@ -22,6 +22,8 @@ Source: specification, "Base protocol / Messages", of each revision.
 
 %% Digits of an id that is looked for: such a number is a small one.
 -define(FIRST_ID, 15).
+%% Bytes before it.
+-define(BEFORE_ID, byte_size(~"{\"jsonrpc\":\"2.0\",\"id\":")).
 
 %% Bytes of a result that is worth joining.
 -define(SHORT, 1_024).
@@ -67,17 +69,17 @@ parse(Message) ->
     {invalid, undefined, not_a_message(Message)}.
 
 -doc """
-The id of a request whose bytes begin with it, as those of most clients do: for who does not want to
-read the rest. Nothing is said of the rest.
+The id of a request whose bytes begin with it, as those of most clients do, and how many bytes that
+are: for who does not want to read the rest. Nothing is said of the rest.
 """.
--spec first_id(binary()) -> {ok, id()} | unseen.
+-spec first_id(binary()) -> {ok, id(), Bytes :: pos_integer()} | unseen.
 first_id(<<"{\"jsonrpc\":\"2.0\",\"id\":", Rest/binary>>) -> first_id(Rest, 0, 0);
 first_id(_) -> unseen.
 
 first_id(<<$0, C, _/binary>>, 0, 0) when C =/= $, -> unseen;
 first_id(<<C, Rest/binary>>, Digits, Id) when C >= $0, C =< $9, Digits < ?FIRST_ID ->
     first_id(Rest, Digits + 1, Id * 10 + C - $0);
-first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id};
+first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id, ?BEFORE_ID + Digits};
 first_id(_, _, _) -> unseen.
 
 wrong_params() ->

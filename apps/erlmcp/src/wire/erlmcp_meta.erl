@@ -6,10 +6,10 @@ token that every revision has. Pure.
 Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 """.
 
--export([is_modern/1, validate/2, progress_token/1]).
+-export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
 -export([level/1]).
 
--export_type([meta/0, level/0]).
+-export_type([meta/0, level/0, known/0]).
 
 -type level() :: 0..7.
 -type meta() :: #{
@@ -17,6 +17,9 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
     client_info := map() | undefined,
     log_level := level() | undefined
 }.
+
+-doc "What a `_meta` object comes to, in whichever request it is.".
+-opaque known() :: {Version :: binary(), erlmcp_revision:revision(), meta()}.
 
 -define(VERSION, ~"io.modelcontextprotocol/protocolVersion").
 -define(INFO, ~"io.modelcontextprotocol/clientInfo").
@@ -55,6 +58,20 @@ validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = M
     end;
 validate(Params, _) ->
     {error, missing(maps:get(~"_meta", Params, undefined))}.
+
+-doc "The same for one whose `_meta` may be known.".
+-spec validate(Params :: map(), Header :: binary() | undefined | none, known() | none) ->
+    {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
+validate(_, Header, {Header, Revision, Fields}) -> {ok, Revision, Fields};
+validate(Params, Header, _) -> validate(Params, Header).
+
+-doc "What a `_meta` object comes to, if no request is refused for it.".
+-spec known(Meta :: map()) -> known() | none.
+known(#{} = Meta) ->
+    case validate(#{~"_meta" => Meta}, none) of
+        {ok, Revision, Fields} -> {map_get(?VERSION, Meta), Revision, Fields};
+        {error, _} -> none
+    end.
 
 fields(#{?INFO := Info}, _) when not is_map(Info) ->
     {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object")};

@@ -6,9 +6,11 @@ each is answered as if it came first, whoever sends it and whichever session it 
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
--export([each_is_answered_as_the_first/1, sessions_end_in_between/1]).
+-export([each_is_answered_as_the_first/1, each_text_is_read_as_the_first/1,
+         sessions_end_in_between/1]).
 
 -include_lib("proper/include/proper.hrl").
+-include_lib("stdlib/include/assert.hrl").
 
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, message/3]).
 
@@ -19,7 +21,8 @@ all() ->
     [{group, nobody_is_asked}, {group, authenticated}].
 
 groups() ->
-    Cases = [each_is_answered_as_the_first, sessions_end_in_between],
+    Cases = [each_is_answered_as_the_first, each_text_is_read_as_the_first,
+             sessions_end_in_between],
     [{nobody_is_asked, Cases}, {authenticated, Cases}].
 
 init_per_suite(Config) ->
@@ -134,6 +137,72 @@ bytes({Name, Session, Spelt, _}) ->
     iolist_to_binary([~"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: ",
                       integer_to_binary(byte_size(Body)), ~"\r\n",
                       [[Line, ~"\r\n"] || Line <- Lines], ~"\r\n", Body]).
+
+%% What is read behind its id, once the `_meta` of its client is known, is answered as by a
+%% connection that knows nothing; and so is what is no such request, or has another `_meta`.
+each_text_is_read_as_the_first(Config) ->
+    Known = meta(#{}),
+    Usual = request(Known),
+    Socket = connect(server(Config)),
+    Answers = [begin
+                   [{200, [#{~"result" := _}]} = written(Usual, Socket) || _ <- [1, 2, 3]],
+                   {Name, written(Body, Socket)}
+               end || {Name, Body} <- texts(Known)],
+    close(Socket),
+    Alone = [begin
+                 New = connect(server(Config)),
+                 Answer = written(Body, New),
+                 close(New),
+                 {Name, Answer}
+             end || {Name, Body} <- texts(Known)],
+    ?assertEqual(Alone, Answers),
+    %% Not all of them are the same.
+    ?assertMatch([200, 400 | _], lists:usort([Status || {_, {Status, _}} <- Alone])).
+
+texts(Known) ->
+    Begin = ~B'{"jsonrpc":"2.0","id":1,',
+    Method = ~B'"method":"tools/call",',
+    Params = [~B'"params":', params(Known)],
+    [{other_id, string:replace(request(Known), ~B'"id":1', ~B'"id":22')},
+     {string_id, string:replace(request(Known), ~B'"id":1', ~B'"id":"1"')},
+     {other_order, [Begin, Params, $,, string:trim(Method, trailing, ","), $}]},
+     {space, [request(Known), $\n]},
+     {bytes_behind, [request(Known), $}]},
+     {cut, string:slice(request(Known), 0, string:length(request(Known)) - 1)},
+     {id_again, [Begin, Method, Params, ~B',"id":2}']},
+     {member_behind, [Begin, Method, Params, ~B',"other":2}']},
+     {other_method, [Begin, ~B'"method":"tools/list",', Params, $}]},
+     {no_method, [Begin, Params, $}]},
+     {other_name, [Begin, Method, ~B'"params":{"name":"who","_meta":', Known, ~"}}"]},
+     {no_name, [Begin, Method, ~B'"params":{"_meta":', Known, ~"}}"]},
+     {no_meta, [Begin, Method, ~B'"params":{"name":"whoami"}}']},
+     {no_params, [~B'{"jsonrpc":"2.0","id":1,', string:trim(Method, trailing, ","), $}]},
+     {params_array, [Begin, Method, ~B'"params":[]}']},
+     {params_null, [Begin, Method, ~B'"params":null}']},
+     {name_again, [Begin, Method, ~B'"params":{"name":"whoami","name":"whoami","_meta":', Known,
+                   ~"}}"]}]
+        ++ [{{meta, Changed}, request(meta(Changed))}
+            || Changed <- [#{~"io.modelcontextprotocol/protocolVersion" => ~"2025-11-25"},
+                           #{~"io.modelcontextprotocol/protocolVersion" => 1},
+                           #{~"io.modelcontextprotocol/clientCapabilities" => []},
+                           #{~"io.modelcontextprotocol/clientInfo" => ~"me"},
+                           #{~"progressToken" => 1}, #{~"progressToken" => []},
+                           #{~"io.modelcontextprotocol/logLevel" => ~"loud"}]].
+
+meta(Changed) -> json:encode(maps:merge(erlmcp_test_http:meta(), Changed)).
+
+params(Meta) -> [~B'{"name":"whoami","_meta":', Meta, $}].
+
+request(Meta) ->
+    iolist_to_binary([~B'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":', params(Meta),
+                      $}]).
+
+%% The answer to a request for `whoami` with this body.
+written(Body, Socket) ->
+    {Headers, _} = message(~"tools/call", #{name => ~"whoami"},
+                           #{headers => #{~"authorization" => ~"Bearer ada"}}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, iolist_to_binary(Body)),
+    answer(Socket).
 
 ended(Id, Name, Config) ->
     Socket = connect(server(Config)),

@@ -13,7 +13,8 @@ and one beyond, and no bytes that crash it.
 -export([examples/1, values/1, syntax/1, strings/1, numbers/1, bytes/1, depth/1, members/1,
          duplicate_keys/1, limits_hold_early/1, no_atoms/1,
          never_crashes/1, round_trip/1, limits_at_and_beyond/1,
-         quickly_or_not/1, known_or_not/1, each_byte_of_strings/1, plain_texts/1, answers/1]).
+         quickly_or_not/1, known_or_not/1, params_or_not/1, each_byte_of_strings/1, plain_texts/1,
+         answers/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -21,8 +22,8 @@ suite() ->
 all() ->
     [examples, values, syntax, strings, numbers, bytes, depth, members, duplicate_keys,
      limits_hold_early, no_atoms, never_crashes, round_trip,
-     limits_at_and_beyond, quickly_or_not, known_or_not, each_byte_of_strings, plain_texts,
-     answers].
+     limits_at_and_beyond, quickly_or_not, known_or_not, params_or_not, each_byte_of_strings,
+     plain_texts, answers].
 
 examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
@@ -329,6 +330,43 @@ known_or_not(_Config) ->
                       end
                   end),
           1000).
+
+%% The params that are read behind a method are those of the whole message, which ends with them, at
+%% every limit; and what is wrong with it is nobody's params.
+params_or_not(_Config) ->
+    Begin = ~B'{"jsonrpc":"2.0","id":7',
+    Method = ~B',"method":"a","params":',
+    Term = ?LET(Value, json_term(), iolist_to_binary(json:encode(Value))),
+    check(?FORALL({Params, End, Depth, Members},
+                  {oneof([json_fragments(), Term]),
+                   elements([~"}", ~"}", ~"}", ~"", ~" }", ~"}}", ~"} ", ~B',"b":1}',
+                             ~B',"id":7}']),
+                   range(1, 6), range(1, 9)},
+                  begin
+                      Text = <<Begin/binary, Method/binary, Params/binary, End/binary>>,
+                      Limits = #{message_bytes => 1_000_000, depth => Depth, members => Members},
+                      Decoded = erlmcp_json:decode(Text, Limits),
+                      case erlmcp_json:params(Text, {byte_size(Begin), Method}, Limits, none) of
+                          {ok, Read} ->
+                              Decoded =:= {ok, #{~"jsonrpc" => ~"2.0", ~"id" => 7,
+                                                 ~"method" => ~"a", ~"params" => Read}};
+                          other ->
+                              End =/= ~"}" orelse element(1, Decoded) =:= error
+                      end
+                  end),
+          3000),
+    Limits = #{depth => 2, members => 4},
+    Text = <<Begin/binary, Method/binary, "{}}">>,
+    Params = fun(Changed) ->
+                 erlmcp_json:params(Text, {byte_size(Begin), Method}, maps:merge(Limits, Changed),
+                                    none)
+             end,
+    Bytes = byte_size(Text),
+    [?assertEqual(Expected, Params(Changed), Changed)
+     || {Changed, Expected} <- [{#{message_bytes => Bytes}, {ok, #{}}},
+                                {#{message_bytes => Bytes - 1}, other},
+                                {#{message_bytes => Bytes, depth => 1}, other},
+                                {#{message_bytes => Bytes, members => 3}, other}]].
 
 %% Mostly right.
 json_fragments() ->
