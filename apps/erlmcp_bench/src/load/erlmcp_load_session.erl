@@ -41,7 +41,6 @@ connect(Endpoint, #{timeout_us := Timeout} = Settings, Tag) ->
 open(Socket, #{wire := Wire, wire_options := Options} = Settings, Tag) ->
     {First, State} = Wire:opened(Wire:new(Options)),
     maybe
-        ok ?= erlmcp_load_socket:activate(Socket),
         ok ?= greet(Socket, First),
         sessions(Socket, Settings, {State, Tag})
     end.

@@ -39,15 +39,18 @@ and offer one protocol; a server that chooses another, or none where that is HTT
 -define(UNSENT, 1_048_576).
 -define(FEW_UNSENT, 524_288).
 
--doc "Connects, within so many milliseconds. Of a socket nothing comes in before `activate/1`.".
+-doc "Connects, within so many milliseconds; a number of packets come in from then on.".
 -spec connect(endpoint(), Milliseconds :: pos_integer()) -> {ok, socket()} | {error, atom()}.
 connect({tcp, Ip, Port, From}, Milliseconds) ->
-    case gen_tcp:connect(Ip, Port, options(Ip, From, Milliseconds), Milliseconds) of
+    Options = [{mode, binary} | options(Milliseconds)] ++ late_port(From),
+    case erlmcp_load_tcp:connect(Ip, Port, From, Options, Milliseconds) of
         {ok, Socket} -> {ok, {tcp, Socket}};
         {error, Reason} -> {error, Reason}
     end;
 connect({tls, Ip, Port, From, Tls}, Milliseconds) ->
-    case ssl:connect(Ip, Port, options(Ip, From, Milliseconds) ++ Tls, Milliseconds) of
+    Options = [binary | options(Milliseconds)] ++ late_port(From)
+        ++ [{ip, From} || From =/= any] ++ [inet6 || tuple_size(Ip) =:= 8] ++ Tls,
+    case ssl:connect(Ip, Port, Options, Milliseconds) of
         {ok, Socket} -> agreed(proplists:get_value(alpn_advertised_protocols, Tls), Socket);
         {error, Reason} -> {error, reason(Reason)}
     end;
@@ -57,22 +60,21 @@ connect({stdio, Words}, _) ->
         {ok, {stdio, Program}}
     end.
 
-options(Ip, From, Milliseconds) ->
-    [binary, {active, false}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
+options(Milliseconds) ->
+    [{active, ?ACTIVE}, {nodelay, true}, {buffer, ?BUFFER}, {show_econnreset, true},
      {high_watermark, ?UNSENT}, {low_watermark, ?FEW_UNSENT},
-     {send_timeout, Milliseconds}, {send_timeout_close, true}]
-        ++ from(From) ++ [inet6 || tuple_size(Ip) =:= 8].
+     {send_timeout, Milliseconds}, {send_timeout_close, true}].
 
 %% Linux looks for a port of an address when it is known what is connected to
 %% (IP_BIND_ADDRESS_NO_PORT): without that it looks through all connections that there were of late,
 %% for one that nobody has, wherever they go.
-from(any) ->
-    [];
-from(Ip) ->
-    [{ip, Ip} | case os:type() of
-                    {unix, linux} when tuple_size(Ip) =:= 4 -> [{raw, 0, 24, <<1:32/native>>}];
-                    _ -> []
-                end].
+late_port(From) when tuple_size(From) =:= 4 ->
+    case os:type() of
+        {unix, linux} -> [{raw, 0, 24, <<1:32/native>>}];
+        _ -> []
+    end;
+late_port(_) ->
+    [].
 
 %% HTTP/1.1 is what a server speaks that does not say.
 agreed(Offered, Socket) ->
@@ -104,7 +106,7 @@ sent({error, {timeout, _}}) -> {error, send_timeout};
 sent({error, timeout}) -> {error, send_timeout};
 sent({error, Reason}) -> {error, reason(Reason)}.
 
--doc "Lets a number of packets come in, and then the message that is `passive`.".
+-doc "Lets as many packets come in again, and then the message that is `passive`.".
 -spec activate(socket()) -> ok | {error, atom()}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
 activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
