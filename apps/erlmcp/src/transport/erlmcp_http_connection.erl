@@ -11,8 +11,13 @@ waiting in a queue of the system's: its requests are answered with the refusal
 
 -export([start_link/3, init/4, serve/2]).
 
+-export_type([from/0]).
+
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
+
+-doc "The listener that a connection came to, and whose it is.".
+-type from() :: {ranch:ref(), {inet:ip_address(), inet:port_number()}}.
 
 -type protocol() :: erlmcp_http_plain | erlmcp_http_tls.
 
@@ -34,16 +39,17 @@ init(Parent, Given, Transport, Protocol) ->
     end.
 
 enter(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
-    case erlmcp_gate:connect(Gate, #{address => address(Ref)}) of
+    {Ip, _} = Peer = peer(Ref),
+    case erlmcp_gate:connect(Gate, #{address => Ip}) of
         {ok, Ticket} ->
             serve(Ticket, fun() ->
-                Protocol:connection_process(Parent, Ref, Transport, Options)
+                Protocol:connection_process(Parent, {Ref, Peer}, Transport, Options)
             end);
         {refuse, Refusal} ->
             %% What cowboy is told when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
-            Cowboys = cowboys(Protocol),
-            Cowboys:connection_process(Parent, Ref, Transport,
+            {Cowboys, From} = cowboys(Protocol, {Ref, Peer}),
+            Cowboys:connection_process(Parent, From, Transport,
                                        refusing(Refusal, Parent, Options))
     end.
 
@@ -60,16 +66,16 @@ serve(Ticket, Serve) ->
             erlang:raise(Class, Reason, Stacktrace)
     end.
 
-cowboys(erlmcp_http_plain) -> cowboy_clear;
-cowboys(erlmcp_http_tls) -> erlmcp_http_tls.
+cowboys(erlmcp_http_plain, {Ref, _}) -> {cowboy_clear, Ref};
+cowboys(erlmcp_http_tls, From) -> {erlmcp_http_tls, From}.
 
-%% The message with the socket is for ranch:handshake/1, which takes it when it is its turn.
-address(Ref) ->
+%% The message with the socket is for who serves the connection, when it is its turn.
+peer(Ref) ->
     receive
         {handshake, Ref, Transport, Socket, _} = Handshake ->
             self() ! Handshake,
             case Transport:peername(Socket) of
-                {ok, {Ip, _}} -> Ip;
+                {ok, Peer} -> Peer;
                 {error, _} -> exit({shutdown, closed})
             end
     end.

@@ -9,7 +9,7 @@ With the first bytes that are anything else the connection becomes cowboy's, whi
 read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
 """.
 
--export([connection_process/4, init/6]).
+-export([connection_process/4, init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
 %% Packets until the socket is asked for again, and how often its client asks is found out anew.
@@ -51,20 +51,22 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     closing = false :: boolean()
 }).
 
+%% In the clear there is no handshake, and so nothing to wait for.
 -doc false.
--spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) -> rest() | no_return().
-connection_process(Parent, Ref, Transport, Options) ->
-    {ok, Socket} = ranch:handshake(Ref),
-    _ = process_flag(trap_exit, true),
-    init(Parent, Ref, Socket, Transport, undefined, Options).
+-spec connection_process(pid(), erlmcp_http_connection:from(), module(), cowboy:opts()) ->
+    rest() | no_return().
+connection_process(Parent, {Ref, _} = From, Transport, Options) ->
+    receive
+        {handshake, Ref, _, Socket, _} ->
+            _ = process_flag(trap_exit, true),
+            init(Parent, From, Socket, Transport, Options)
+    end.
 
-%% As cowboy's protocols have it.
 -doc false.
--spec init(pid(), ranch:ref(), erlmcp_http_socket:socket(), module(), undefined,
+-spec init(pid(), erlmcp_http_connection:from(), erlmcp_http_socket:socket(), module(),
            cowboy:opts()) -> rest() | no_return().
-init(Parent, Ref, Socket, Transport, undefined, #{request_timeout := Idle} = Options) ->
+init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Options) ->
     maybe
-        {ok, Peer} ?= Transport:peername(Socket),
         {ok, Sock} ?= Transport:sockname(Socket),
         {ok, Scheme, Certificate} ?= erlmcp_http_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),

@@ -8,12 +8,15 @@ is cowboy's; HTTP/1.1, or nothing, is that of plain requests first.
 -export([connection_process/4]).
 
 -doc false.
--spec connection_process(pid(), ranch:ref(), module(), cowboy:opts()) ->
+-spec connection_process(pid(), erlmcp_http_connection:from(), module(), cowboy:opts()) ->
     {idle, fun()} | no_return().
-connection_process(Parent, Ref, Transport, Options) ->
+connection_process(Parent, {Ref, _} = From, Transport, Options) ->
     {ok, Socket} = ranch:handshake(Ref, shown(Options)),
     _ = process_flag(trap_exit, true),
-    (protocol(Socket, Options)):init(Parent, Ref, Socket, Transport, undefined, Options).
+    case protocol(Socket, Options) of
+        erlmcp_http_plain -> erlmcp_http_plain:init(Parent, From, Socket, Transport, Options);
+        Cowboys -> Cowboys:init(Parent, Ref, Socket, Transport, undefined, Options)
+    end.
 
 shown(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 shown(_) -> [].

@@ -8,7 +8,8 @@ their connections.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([it_has_the_options_of_the_listening_one/1, another_process_has_it/1,
-         a_listener_that_is_closed_is_an_error/1, connections_start_before_others_go_on/1]).
+         a_listener_that_is_closed_is_an_error/1, connections_start_before_others_go_on/1,
+         it_is_found_out_once_whose_a_connection_is/1]).
 
 -define(OPTIONS, [{send_timeout, 12_345}, {send_timeout_close, true}, {nodelay, true},
                   {keepalive, true}, {buffer, 54_321}, {exit_on_close, false},
@@ -20,7 +21,8 @@ suite() ->
 
 all() ->
     [it_has_the_options_of_the_listening_one, another_process_has_it,
-     a_listener_that_is_closed_is_an_error, connections_start_before_others_go_on].
+     a_listener_that_is_closed_is_an_error, connections_start_before_others_go_on,
+     it_is_found_out_once_whose_a_connection_is].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -81,6 +83,39 @@ connections_start_before_others_go_on(_) ->
      end || {{listener, Ref}, _, _, _} <- supervisor:which_children(Server),
             {Ip, Port} <- [ranch:get_addr(Ref)]],
     ok = erlmcp:stop_server(Server).
+
+%% What the system is asked for each connection is a part of what one takes to be opened.
+it_is_found_out_once_whose_a_connection_is(_) ->
+    {ok, Server} = erlmcp:start_server(#{id => ?MODULE, name => ~"asks", version => ~"1",
+                                         listen => [{http, #{}}]}),
+    [{{listener, Ref}, _, _, _}] = [Child || {{listener, _}, _, _, _} = Child
+                                                 <- supervisor:which_children(Server)],
+    Session = trace:session_create(?MODULE, self(), []),
+    1 = trace:function(Session, {prim_inet, peername, 1}, true, []),
+    _ = trace:process(Session, new_processes, true, [call]),
+    {Ip, Port} = ranch:get_addr(Ref),
+    {ok, Client} = gen_tcp:connect(Ip, Port, [binary]),
+    Connection = connection(Ref),
+    ok = waits(Connection),
+    Delivered = trace:delivered(Session, Connection),
+    receive {trace_delivered, Connection, Delivered} -> ok end,
+    ?assertEqual(1, length(asked(Connection))),
+    true = trace:session_destroy(Session),
+    ok = gen_tcp:close(Client),
+    ok = erlmcp:stop_server(Server).
+
+waits(Connection) ->
+    case process_info(Connection, current_function) of
+        {current_function, {erlmcp_http_plain, loop, _}} -> ok;
+        {current_function, _} -> receive after 5 -> waits(Connection) end
+    end.
+
+asked(Connection) ->
+    receive
+        {trace, Connection, call, {prim_inet, peername, _} = Call} -> [Call | asked(Connection)]
+    after 0 ->
+        []
+    end.
 
 connection(Ref) ->
     case ranch:procs(Ref, connections) of
