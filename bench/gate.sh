@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the gate costs a request, `erlmcp_gate:enter/2` and `leave/1` together, with its row in the
-# ledger: nanoseconds where nobody else enters, and millions a second over so many schedulers, each
-# with a process that does nothing else.
+# What the gate costs a request, `erlmcp_gate:enter/2` and `leave/1` together, with its seat, or its
+# row in the ledger where it holds more than a place: nanoseconds where nobody else enters, and
+# millions a second over so many schedulers, each with a process that does nothing else.
 #
 #   bench/gate.sh [SECONDS [SCHEDULERS]]     default: 1 second a measurement, all of the machine
 #

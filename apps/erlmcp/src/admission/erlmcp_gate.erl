@@ -4,8 +4,9 @@ Who may enter a server, and how many: every connection and every message of ever
 here. What enters gets a ticket, what leaves gives it back; what is over a bound is refused at once.
 
 No process is between them. What is held is counted in words that all change themselves
-(`m:erlmcp_account`), and who holds it is a row (`m:erlmcp_ledger`): `m:erlmcp_gate_keeper` gives
-back what the dead held. Only who has to wait for a place meets a process, `m:erlmcp_gate_queue`.
+(`m:erlmcp_account`), and who holds it is a row (`m:erlmcp_ledger`), or a word of its own
+(`m:erlmcp_seat`): `m:erlmcp_gate_keeper` gives back what the dead held. Only who has to wait for a
+place meets a process, `m:erlmcp_gate_queue`.
 
 A tenant (`flow`) is whom the bounds of one principal are for: a principal, or the address of an
 anonymous client. A bound that is `infinity` costs nothing.
@@ -14,7 +15,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 -include("erlmcp_node_guard.hrl").
 
 -export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
-         hand_over/2, leave/1]).
+         unseat/1, hand_over/2, leave/1]).
 -export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
 %% Every request passes here.
@@ -63,7 +64,7 @@ No bound of what is held is more than 268,435,455.
 }.
 -opaque ticket() ::
     {erlmcp_gate_books:books(), erlmcp_ledger:id(),
-     Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed}
+     Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed | connection}
     | free.
 
 %% When who was refused for want of memory or processor time may come again.
@@ -129,7 +130,7 @@ joined(#{books := Books, bounds := #{connections_per_principal := Most}}, Flow) 
 
 connection(Wants, Books) ->
     case erlmcp_gate_books:take_all(Wants, Books) of
-        {ok, Held} -> {ok, {Books, erlmcp_gate_books:write(Held, Books), untimed}};
+        {ok, Held} -> {ok, {Books, erlmcp_gate_books:write(Held, Books), connection}};
         Full -> {refuse, erlmcp_gate_refusal:new(Full)}
     end.
 
@@ -203,8 +204,6 @@ of_server(Rates, Held, Now, Books) ->
 entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds} = Gate) ->
     #{sums := Sums} = Books,
     case erlmcp_gate_books:enter(Held, Books) of
-        Id when is_integer(Id) ->
-            {ok, {Books, Id, Now}};
         draining ->
             ok = erlmcp_gate_books:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new(draining)};
@@ -214,7 +213,9 @@ entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bou
             full({in_flight, 1, Limit}, Observed);
         {full, _, _} ->
             ok = erlmcp_gate_sums:found_none(Sums),
-            queued(Message, Held, Now, Gate)
+            queued(Message, Held, Now, Gate);
+        Id ->
+            {ok, {Books, Id, Now}}
     end;
 entered(_, [], _, _) ->
     {ok, free}.
@@ -282,44 +283,36 @@ leaves the ticket as it was.
     ok | {refuse, erlmcp_refusal:refusal()}.
 take(_, []) ->
     ok;
-take({Books, Id, _} = Ticket, [{Key, {at_once, Most}} | More]) ->
-    case erlmcp_gate_books:take_all([{Key, 1, Most}], Books) of
-        {ok, Held} ->
-            case take(Ticket, More) of
-                ok ->
-                    erlmcp_gate_books:add(Id, Held, Books);
-                Refused ->
-                    ok = erlmcp_gate_books:give(Held, Books),
-                    Refused
-            end;
-        Full ->
-            {refuse, erlmcp_gate_refusal:new(Full)}
-    end;
-take({Books, _, _} = Ticket, [{Key, Rate} | More]) ->
-    case erlmcp_gate_books:take_rates(Key, [Rate], erlmcp_gate_books:now(Books), Books) of
-        ok ->
-            case take(Ticket, More) of
-                ok ->
-                    ok;
-                Refused ->
-                    ok = erlmcp_gate_books:give_rates(Key, [Rate], Books),
-                    Refused
-            end;
-        Refused ->
-            {refuse, erlmcp_gate_refusal:new(Refused)}
-    end.
+take({Books, Id, _}, Wants) ->
+    erlmcp_gate_wants:take(Id, Wants, Books).
 
--doc "Another process holds the ticket from now on.".
+-doc """
+The ticket is in no seat (`m:erlmcp_seat`) any more, so that another process can hold it. Who lets
+another one know it says this before, since that one may leave at once.
+""".
+-spec unseat(ticket()) -> ok.
+unseat(free) ->
+    ok;
+unseat({Books, Id, _}) ->
+    erlmcp_gate_books:unseat(Id, Books).
+
+-doc "Another process holds the ticket from now on, after `unseat/1`.".
 -spec hand_over(ticket(), pid()) -> ok.
 hand_over(free, _) ->
     ok;
 hand_over({Books, Id, _}, Pid) ->
     erlmcp_gate_books:hand_over(Id, Pid, Books).
 
--doc "Gives back all that the ticket is for, if that was not done before. Any process may.".
+-doc """
+Gives back all that the ticket is for, if that was not done before. Any process may; a connection's
+is left by its own, whose requests are over.
+""".
 -spec leave(ticket()) -> ok.
 leave(free) ->
     ok;
+leave({Books, Id, connection}) ->
+    ok = erlmcp_gate_books:give_up_seat(Books),
+    erlmcp_gate_books:leave(Id, Books);
 leave({Books, Id, _}) ->
     erlmcp_gate_books:leave(Id, Books).
 

@@ -19,7 +19,8 @@ counts it.
 sweep(Generation, #{ledger := Ledger} = Books) ->
     Rows = erlmcp_ledger:rows(Ledger),
     Alive = alive(length(Rows)),
-    lists:foldl(fun({_, Holder, Held, Waits} = Row, Sums) ->
+    lists:foldl(fun(Row, Sums) ->
+        {Holder, Held, Waits} = erlmcp_gate_books:holding(Row),
         case is_map_key(Holder, Alive) orelse is_process_alive(Holder) of
             true ->
                 add_up(Held, Generation, add_up(Waits, Generation, Sums));

@@ -4,6 +4,7 @@ The books of a gate: the words of the server's own bounds, the accounts (`m:erlm
 the ledger of who holds what of them (`m:erlmcp_ledger`), with the sums of what happened
 (`m:erlmcp_gate_sums`). A value that all share; its tables belong to who made it. What is taken is a
 list of shares; it is written down under a number, and is given back once, by who takes that away.
+A place that a process has for itself alone is in its seat instead (`m:erlmcp_seat`).
 Whether what is counted and what is written down agree is for `m:erlmcp_gate_audit`.
 """.
 
@@ -11,13 +12,13 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
 -export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
 -export([take_place/1, take_freed/1]).
--export([enter/2, write/2, queue/3, add/3, hand_over/3, leave/2, leave_as/2, grant/4]).
--export([is_written/2]).
+-export([enter/2, write/2, queue/3, add/3, unseat/2, hand_over/3, leave/2, leave_as/2, grant/4]).
+-export([give_up_seat/1, holding/1, is_written/2]).
 -export([put_queue/3, queue/1, queued/2, call_queue/1, tell_queue/1]).
 -export([turn/1, indexes/1]).
 
 %% Every request passes here twice.
--compile({inline, [take_place/3, tell_queue/1, generation/1]}).
+-compile({inline, [leave_row/2, give_share/2, tell_queue/1]}).
 
 -export_type([books/0, shares/0, want/0, key/0]).
 
@@ -32,9 +33,9 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -doc "An amount of that, of which so much may be held.".
 -type want() :: {key(), Amount :: pos_integer(), Limit :: pos_integer()}.
 
-%% The words of the server itself, before those of the accounts. Those that are written often are
+%% The words of the server itself, before those of the accounts; the first one is that of
+%% `m:erlmcp_gate_state`. Those that are written often are
 %% so far apart that they share no line of a processor's cache.
--define(STATE, 1).
 -define(ROOM, 2).
 -define(IN_FLIGHT, 9).
 -define(CONNECTIONS, 17).
@@ -43,19 +44,6 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -define(WAITING_BYTES, 34).
 -define(WORDS, 40).
 
-%% What all who enter and leave look at is one word, since each look at one is a barrier: whether
-%% nobody may enter any more, which generation it is, whether the gate's queue is to be told of a
-%% free place, how many places there are, and how many are in the queue.
--define(DRAINING, 2#1).
--define(GENERATION, 2#10).
--define(CALLED, 2#100).
--define(LIMIT_AT, 3).
--define(QUEUED_AT, 31).
--define(MOST, (1 bsl 28 - 1)).
--define(GENERATION_OF(State), (((State) bsr 1) band 1)).
--define(LIMIT_OF(State), (((State) bsr ?LIMIT_AT) band ?MOST)).
--define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
-
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
 
@@ -63,7 +51,7 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -spec new(Accounts :: pos_integer()) -> books().
 new(Most) ->
     #{words := Words} = Accounts = erlmcp_accounts:new(Most, ?WORDS),
-    ok = atomics:put(Words, ?STATE, erlmcp_account:most() bsl ?LIMIT_AT),
+    ok = erlmcp_gate_state:new(Words),
     ok = atomics:put(Words, ?ROOM, erlmcp_account:most()),
     #{words => Words, accounts => Accounts, ledger => erlmcp_ledger:new(),
       processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
@@ -79,36 +67,22 @@ now(#{epoch := Epoch}) when is_integer(Epoch) ->
 -doc "Whether nobody may enter any more.".
 -spec is_draining(books()) -> boolean().
 is_draining(#{words := Words}) ->
-    atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
+    erlmcp_gate_state:is_draining(Words).
 
 -doc "Nobody may enter any more.".
 -spec drain(books()) -> ok.
 drain(#{words := Words}) ->
-    _ = change(fun(State) -> State bor ?DRAINING end, Words),
-    ok.
-
-%% Gives what it was.
-change(Change, Words) ->
-    change(Change, Words, atomics:get(Words, ?STATE)).
-
-change(Change, Words, State) ->
-    case atomics:compare_exchange(Words, ?STATE, State, Change(State)) of
-        ok -> State;
-        Other -> change(Change, Words, Other)
-    end.
+    erlmcp_gate_state:drain(Words).
 
 -doc "How many requests may be in flight.".
 -spec limit(books()) -> pos_integer().
 limit(#{words := Words}) ->
-    ?LIMIT_OF(atomics:get(Words, ?STATE)).
+    erlmcp_gate_state:limit(Words).
 
 -doc "From now on so many may.".
 -spec limit(pos_integer(), books()) -> ok.
 limit(Limit, #{words := Words} = Books) ->
-    Places = min(Limit, erlmcp_account:most()),
-    _ = change(fun(State) ->
-                   State band bnot (?MOST bsl ?LIMIT_AT) bor (Places bsl ?LIMIT_AT)
-               end, Words),
+    ok = erlmcp_gate_state:limit(Limit, Words),
     tell_queue(Books).
 
 -doc """
@@ -172,7 +146,8 @@ give_rates(Key, Rates, #{words := Words, accounts := Accounts}) ->
     | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
     | full.
 take_one(Key, Rates, Limit, Now, #{words := Words, accounts := Accounts}) ->
-    case erlmcp_accounts:take(Key, {Rates, Now}, generation(Words), Limit, Accounts) of
+    Generation = erlmcp_gate_state:generation(Words),
+    case erlmcp_accounts:take(Key, {Rates, Now}, Generation, Limit, Accounts) of
         {ok, Share} -> {ok, [Share]};
         Refused -> Refused
     end.
@@ -181,7 +156,7 @@ take_one(Key, Rates, Limit, Now, #{words := Words, accounts := Accounts}) ->
 -spec take_all([want()], books()) ->
     {ok, shares()} | {full, want(), Observed :: pos_integer()} | full.
 take_all(Wants, #{words := Words} = Books) ->
-    take_all(Wants, generation(Words), [], Books).
+    take_all(Wants, erlmcp_gate_state:generation(Words), [], Books).
 
 take_all([], _, Taken, _) ->
     {ok, Taken};
@@ -212,24 +187,15 @@ overtakes them.
 """.
 -spec take_place(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
 take_place(#{words := Words}) ->
-    State = atomics:get(Words, ?STATE),
-    take_place(?QUEUED_OF(State), State, Words).
+    of_place(erlmcp_gate_state:take_place(?IN_FLIGHT, Words)).
 
 -doc "Takes one for who is first in the queue.".
 -spec take_freed(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
 take_freed(#{words := Words}) ->
-    take_place(0, atomics:get(Words, ?STATE), Words).
+    of_place(erlmcp_gate_state:take_freed(?IN_FLIGHT, Words)).
 
-%% The queue is looked at first. When the place is taken at the first try nothing has changed since
-%% of what is in flight, and so those that were in the queue then have got theirs, or find them. At
-%% a later one it may overtake who came to the queue meanwhile.
-take_place(Queued, State, Words) ->
-    Limit = ?LIMIT_OF(State),
-    Amount = {1, ?GENERATION_OF(State)},
-    case erlmcp_account:take(Words, ?IN_FLIGHT, Amount, Limit - Queued) of
-        {ok, Share} -> {ok, [{?IN_FLIGHT, Share}]};
-        {full, Observed} -> {full, Limit, Observed}
-    end.
+of_place({ok, Share}) -> {ok, [{?IN_FLIGHT, Share}]};
+of_place(Full) -> Full.
 
 -doc "Gives back what was taken, and is not written down.".
 -spec give(shares(), books()) -> ok.
@@ -247,19 +213,21 @@ give_place(Place, Books) ->
 
 -doc """
 The calling process holds this, and a place in flight, where one is left for it (`take_place/1`) and
-it may enter: the number that it is written down under.
+it may enter: what it is written down under. A place alone is in its seat, where that is free.
 """.
 -spec enter(shares(), books()) ->
     erlmcp_ledger:id() | {full, Limit :: pos_integer(), pos_integer()} | draining.
-enter(Held, #{words := Words, ledger := Ledger}) ->
-    State = atomics:get(Words, ?STATE),
-    case State band ?DRAINING =/= 0 orelse take_place(?QUEUED_OF(State), State, Words) of
-        {ok, [Place]} ->
-            erlmcp_ledger:write(erlang:unique_integer(), [Place | Held], [], Ledger);
-        {full, _, _} = Full ->
-            Full;
-        true ->
-            draining
+enter(Held, #{words := Words, ledger := Ledger} = Books) ->
+    case erlmcp_gate_state:enter(?IN_FLIGHT, Words) of
+        {ok, Share} when Held =:= [] ->
+            case erlmcp_seat:take(Share, Ledger) of
+                none -> write([{?IN_FLIGHT, Share}], Books);
+                Taken -> Taken
+            end;
+        {ok, Share} ->
+            write([{?IN_FLIGHT, Share} | Held], Books);
+        Refused ->
+            Refused
     end.
 
 -doc "The calling process holds this: the number that it is written down under.".
@@ -279,12 +247,26 @@ queue(Held, Waits, #{ledger := Ledger}) ->
 -doc "More is held, which is given back at once where the number is gone.".
 -spec add(erlmcp_ledger:id(), shares(), books()) -> ok.
 add(Id, Shares, #{ledger := Ledger} = Books) ->
+    ok = unseat(Id, Books),
     case erlmcp_ledger:add(Id, Shares, Ledger) of
         true -> ok;
         false -> give(Shares, Books)
     end.
 
--doc "Another process holds it.".
+-doc "What is in a seat has a row of its own instead, which the calling process holds.".
+-spec unseat(erlmcp_ledger:id(), books()) -> ok.
+unseat({_, _} = Taken, #{ledger := Ledger}) ->
+    case erlmcp_seat:leave(Taken) of
+        none ->
+            ok;
+        Share ->
+            _ = erlmcp_ledger:write(Taken, [{?IN_FLIGHT, Share}], [], Ledger),
+            ok
+    end;
+unseat(_, _) ->
+    ok.
+
+-doc "Another process holds it, which is in no seat.".
 -spec hand_over(erlmcp_ledger:id(), pid(), books()) -> ok.
 hand_over(Id, Pid, #{ledger := Ledger}) ->
     _ = erlmcp_ledger:hand_over(Id, Pid, Ledger),
@@ -292,21 +274,39 @@ hand_over(Id, Pid, #{ledger := Ledger}) ->
 
 -doc "Gives back what is written down under a number, if that was not done before.".
 -spec leave(erlmcp_ledger:id(), books()) -> ok.
-leave(Id, #{words := Words, ledger := Ledger} = Books) ->
-    %% Whoever gets the row gives back what it says. No call of the ledger's: every request leaves.
+leave({_, _} = Taken, Books) ->
+    case erlmcp_seat:leave(Taken) of
+        none -> leave_row(Taken, Books);
+        Share -> give_share(Share, Books)
+    end;
+leave(Id, Books) ->
+    leave_row(Id, Books).
+
+%% Whoever gets the row gives back what it says. No call of the ledger's: many requests leave here.
+leave_row(Id, #{ledger := Ledger} = Books) ->
     case ets:take(Ledger, Id) of
         %% As most have it.
-        [{_, _, [{Index, Share}], []}] ->
-            ok = erlmcp_account:give(Words, Index, Share),
-            tell_queue(Books);
-        [Row] ->
-            left(Row, Books);
-        [] ->
-            ok
+        [{_, _, [{?IN_FLIGHT, Share}], []}] -> give_share(Share, Books);
+        [Row] -> left(Row, Books);
+        [] -> ok
     end.
+
+give_share(none, _) ->
+    ok;
+give_share(Share, #{words := Words} = Books) ->
+    ok = erlmcp_account:give(Words, ?IN_FLIGHT, Share),
+    tell_queue(Books).
+
+-doc "The calling process will not enter any more, for a while at least.".
+-spec give_up_seat(books()) -> ok.
+give_up_seat(#{ledger := Ledger}) ->
+    erlmcp_seat:give_up(Ledger).
 
 -doc "The same of a row as it was read; `false` where it is another's now, holds else, or is gone.".
 -spec leave_as(erlmcp_ledger:row(), books()) -> boolean().
+leave_as({_, Seat} = Row, #{ledger := Ledger} = Books) ->
+    ok = give_share(erlmcp_seat:clear(Seat), Books),
+    erlmcp_ledger:take_seat(Row, Ledger);
 leave_as(Row, #{ledger := Ledger} = Books) ->
     Taken = erlmcp_ledger:take_as(Row, Ledger),
     ok = case Taken of
@@ -334,17 +334,27 @@ grant(Id, Place, {Held, Waits}, #{ledger := Ledger} = Books) ->
 is_written(Id, #{ledger := Ledger}) ->
     erlmcp_ledger:has(Id, Ledger).
 
+-doc "Who holds what, as a row says it, or a seat as it is now; and what of that for waiting.".
+-spec holding(erlmcp_ledger:row()) -> {pid(), Held :: shares(), Waits :: shares()}.
+holding({Holder, Seat}) ->
+    case erlmcp_seat:held(Seat) of
+        none -> {Holder, [], []};
+        Share -> {Holder, [{?IN_FLIGHT, Share}], []}
+    end;
+holding({_, Holder, Held, Waits}) ->
+    {Holder, Held, Waits}.
+
 -doc "Who holds a place of a request, or waits for one.".
 -spec calls(books()) -> [pid()].
 calls(#{ledger := Ledger}) ->
-    [Pid || {_, Pid, Held, Waits} <- erlmcp_ledger:rows(Ledger),
+    [Pid || {Pid, Held, Waits} <- lists:map(fun holding/1, erlmcp_ledger:rows(Ledger)),
             Waits =/= [] orelse lists:keymember(?IN_FLIGHT, 1, Held)].
 
 -doc "This is the gate's queue, where nobody waits longer than this; nobody is in it.".
 -spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
 put_queue(Pid, Longest, #{processes := Processes, words := Words} = Books) ->
     true = ets:insert(Processes, {queue, {Pid, Longest}}),
-    _ = change(fun(State) -> State band bnot ?CALLED end, Words),
+    _ = erlmcp_gate_state:was_called(Words),
     queued(0, Books).
 
 -doc "The gate's queue; `none` while it is started.".
@@ -355,10 +365,7 @@ queue(#{processes := Processes}) ->
 -doc "So many are in the queue.".
 -spec queued(non_neg_integer(), books()) -> ok.
 queued(Count, #{words := Words}) ->
-    _ = change(fun(State) ->
-                   State band (1 bsl ?QUEUED_AT - 1) bor (Count bsl ?QUEUED_AT)
-               end, Words),
-    ok.
+    erlmcp_gate_state:queued(Count, Words).
 
 -doc """
 The queue, which has found no place, is sent `turn`, once, when there is one. It has to look again
@@ -366,30 +373,20 @@ after this: who left before has told nobody.
 """.
 -spec call_queue(books()) -> ok.
 call_queue(#{words := Words}) ->
-    _ = change(fun(State) -> State bor ?CALLED end, Words),
-    ok.
+    erlmcp_gate_state:call_queue(Words).
 
 -doc "There may be a place for who waits: the queue hears of it, where it asked to be called.".
 -spec tell_queue(books()) -> ok.
 tell_queue(#{words := Words} = Books) ->
-    case atomics:get(Words, ?STATE) band ?CALLED of
-        0 -> ok;
-        _ -> tell_called(change(fun(State) -> State band bnot ?CALLED end, Words), Books)
+    case erlmcp_gate_state:is_called(Words) andalso erlmcp_gate_state:was_called(Words) of
+        true -> send_turn(queue(Books));
+        false -> ok
     end.
 
-tell_called(Before, _) when Before band ?CALLED =:= 0 ->
-    ok;
-tell_called(_, Books) ->
-    case queue(Books) of
-        none -> ok;
-        {Queue, _} -> Queue ! turn, ok
-    end.
+send_turn(none) -> ok;
+send_turn({Queue, _}) -> Queue ! turn, ok.
 
 -doc "The other generation begins; gives the one that is over.".
 -spec turn(books()) -> erlmcp_account:generation().
 turn(#{words := Words}) ->
-    %% The keeper alone changes it.
-    ?GENERATION_OF(change(fun(State) -> State bxor ?GENERATION end, Words)).
-
-generation(Words) ->
-    ?GENERATION_OF(atomics:get(Words, ?STATE)).
+    erlmcp_gate_state:turn(Words).

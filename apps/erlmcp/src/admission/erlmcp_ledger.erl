@@ -1,19 +1,21 @@
 -module(erlmcp_ledger).
 -moduledoc """
-Who holds what of a gate's accounts: a row for each ticket. What was taken is written here, and is
-given back by who takes the row away, so that it is given back once, by whomever. The rows of those
-who died are found by the gate's keeper.
+Who holds what of a gate's accounts: a row for each ticket, and one for each process that has a seat
+(`m:erlmcp_seat`). What was taken is written here, and is given back by who takes the row away, so
+that it is given back once, by whomever. The rows of those who died are found by the gate's keeper.
 """.
 
--export([new/0, write/4, has/2, take_as/2, hand_over/3, add/3, replace/3, rows/1]).
+-export([new/0, write/4, has/2, take_as/2, take_seat/2, hand_over/3, add/3, replace/3, rows/1]).
 
 -export_type([ledger/0, id/0, shares/0, row/0]).
 
 -type ledger() :: ets:table().
--type id() :: integer().
+-doc "The number of a ticket; of one that was in a seat, what it was there.".
+-type id() :: integer() | erlmcp_seat:taken().
 -type shares() :: [{erlmcp_account:index(), erlmcp_account:share()}].
 -doc "`Waits` is held as long as it waits.".
--type row() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
+-type ticket() :: {id(), Holder :: pid(), Held :: shares(), Waits :: shares()}.
+-type row() :: ticket() | {Holder :: pid(), erlmcp_seat:seat()}.
 
 -doc "A ledger; it belongs to the calling process.".
 -spec new() -> ledger().
@@ -32,11 +34,16 @@ has(Id, Ledger) ->
     ets:member(Ledger, Id).
 
 -doc "Takes a row away as it was read, if it is still that; whether it was.".
--spec take_as(row(), ledger()) -> boolean().
+-spec take_as(ticket(), ledger()) -> boolean().
 take_as({Id, Holder, Held, Waits}, Ledger) ->
     ets:select_delete(Ledger, [{{Id, Holder, '$1', '$2'},
                                 [{'=:=', '$1', {const, Held}}, {'=:=', '$2', {const, Waits}}],
                                 [true]}]) =:= 1.
+
+-doc "Takes away the row of a seat; whether it was there.".
+-spec take_seat({Holder :: pid(), erlmcp_seat:seat()}, ledger()) -> boolean().
+take_seat({Holder, _}, Ledger) ->
+    ets:take(Ledger, Holder) =/= [].
 
 -doc "Another process holds it.".
 -spec hand_over(id(), pid(), ledger()) -> boolean().

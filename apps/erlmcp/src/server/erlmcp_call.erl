@@ -22,7 +22,7 @@ it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to i
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
--export([start/2, start/3, start/4, place/1, take_over/1, leave/1]).
+-export([start/2, start/3, start/4, place/1, pass_on/1, take_over/1, leave/1]).
 -export([timeout/2, answered/3, timed_out/3, died/4, within/3]).
 
 -export_type([owner/0, message/0]).
@@ -44,19 +44,20 @@ Starts a call that is linked to the calling process, its owner. The tag of its m
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
 start(Call, Instance) ->
     Owner = self(),
-    Run = fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end,
-    with_place(Call, spawn_call(Run, [link], Instance)).
+    start_linked(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end, Call,
+                 Instance).
 
 -doc "The same with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
-    with_place(Call, spawn_call(fun() -> run_linked(Call, Owner, Instance) end, [link], Instance)).
+    start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
 -doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
             erlmcp_session_call:session()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
+    ok = pass_on(Call),
     Start = fun() ->
         %% The connection may end before the call, and hears nothing of its end.
         ok = take_over(Call),
@@ -70,11 +71,13 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
     spawn_call(Start, [], Instance).
 
 %% Who holds a place is known, and so who has to be told when the server is drained.
-with_place(#{ticket := Ticket}, Pid) ->
+start_linked(Run, #{ticket := Ticket} = Call, Instance) ->
+    ok = pass_on(Call),
+    Pid = spawn_call(Run, [link], Instance),
     ok = erlmcp_gate:hand_over(Ticket, Pid),
     Pid;
-with_place(_, Pid) ->
-    Pid.
+start_linked(Run, _, Instance) ->
+    spawn_call(Run, [link], Instance).
 
 spawn_call(Run, Options, #{limits := Limits}) ->
     Heap = [{min_heap_size, erlmcp_heap:first_words()},
@@ -208,6 +211,11 @@ target(Context) ->
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
 place(#{ticket := Ticket}) -> {ticket, Ticket};
 place(_) -> none.
+
+-doc "Its place is to be another process's, which is started after this and says so itself.".
+-spec pass_on(erlmcp_engine:call()) -> ok.
+pass_on(#{ticket := Ticket}) -> erlmcp_gate:unseat(Ticket);
+pass_on(_) -> ok.
 
 -doc "The place is the calling process's from now on.".
 -spec take_over(erlmcp_engine:call()) -> ok.

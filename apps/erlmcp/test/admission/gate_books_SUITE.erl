@@ -157,6 +157,7 @@ tickets_are_handed_over(_) ->
     {Keeper, Queue} = processes(Gate),
     Other = spawn_link(fun() -> receive stop -> ok end end),
     Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:unseat(Ticket),
     ok = erlmcp_gate:hand_over(Ticket, Other),
     ok = rounds(Keeper, 1),
     1 = erlmcp_gate:held(Gate, in_flight),

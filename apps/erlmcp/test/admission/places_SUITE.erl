@@ -9,7 +9,7 @@ limit, and what gives them back.
          tls_connections_are_refused_by_http/1, discovery_is_refused_as_unavailable/1,
          batches_are_refused_one_by_one/1, places_come_back_whatever_ends_a_call/1,
          a_running_task_holds_no_place/1, who_waits_for_its_client_holds_no_place/1,
-         drained_servers_refuse_on_the_head/1]).
+         drained_servers_refuse_on_the_head/1, connections_leave_nothing/1]).
 
 -import(bounds_calls, [definitions/0, wait/1, finish/2, refused/4, held/2, gate/1, until/1, over/1,
                        served_on/1]).
@@ -28,7 +28,7 @@ all() ->
      tls_connections_are_refused_by_http, discovery_is_refused_as_unavailable,
      batches_are_refused_one_by_one, places_come_back_whatever_ends_a_call,
      a_running_task_holds_no_place, who_waits_for_its_client_holds_no_place,
-     drained_servers_refuse_on_the_head].
+     drained_servers_refuse_on_the_head, connections_leave_nothing].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun, ssl], Config).
@@ -222,3 +222,21 @@ drained_servers_refuse_on_the_head(_) ->
     #{message := #{~"result" := _}} = reply(Waiting),
     close(In),
     stop(Server).
+
+%% Nobody who looks for what the dead held has to find what they had at the gate.
+connections_leave_nothing(_) ->
+    [begin
+         Server = serve(Transport, #{}, definitions()),
+         #{books := #{ledger := Ledger}} = gate(Server),
+         Keepers = [Pid || Pid <- processes(),
+                           proc_lib:translate_initial_call(Pid) =:= {erlmcp_gate_keeper, init, 1}],
+         [ok = sys:suspend(Keeper) || Keeper <- Keepers],
+         Client = keep(Server, Transport),
+         [ok = served_on(Client) || _ <- [1, 2]],
+         %% That of the connection, and that of its seat.
+         2 = length(erlmcp_ledger:rows(Ledger)),
+         ok = close(Client),
+         ok = until(fun() -> erlmcp_ledger:rows(Ledger) =:= [] end),
+         [ok = sys:resume(Keeper) || Keeper <- Keepers],
+         stop(Server)
+     end || Transport <- [http, http2, tcp]].
