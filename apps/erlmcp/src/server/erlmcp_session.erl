@@ -14,14 +14,14 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -behaviour(gen_server).
 
--export([open/2, new_id/0, reserve/4, delete/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open/2, reserve/4, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([adopt/4, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Every session is opened by them.
--compile({inline, [new_id/0, reserve/4]}).
+%% Every session is opened by it.
+-compile({inline, [reserve/4]}).
 
 -record(state, {
     id :: binary(),
@@ -43,16 +43,11 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -spec open(erlmcp_engine:session(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Instance) ->
-    Id = new_id(),
+    Id = erlmcp_session_id:new(),
     case reserve(Id, none, Session, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
     end.
-
--doc "An id that nobody can guess.".
--spec new_id() -> binary().
-new_id() ->
-    erlmcp_base64url:encode(crypto:strong_rand_bytes(24)).
 
 -doc "Takes a place for a session: a row, with its process or the one that starts that, or none.".
 -spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),

@@ -41,7 +41,7 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
            erlmcp_instance:instance()) ->
     {ok, pid(), Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Stream, Principal, Address, Instance) ->
-    Id = erlmcp_session:new_id(),
+    Id = erlmcp_session_id:new(),
     maybe
         ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Instance),
         {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
