@@ -2,7 +2,7 @@
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
 the guards of the node's memory and of its processor time do, and who watches quick calls. The
-tables of the node's servers and of who is told of events are its own.
+tables of the node's servers, of who is told of events and of who is in a quick call are its own.
 """.
 
 -behaviour(supervisor).
@@ -19,6 +19,7 @@ start_link() ->
 init([]) ->
     ok = erlmcp_event:open(),
     ok = erlmcp_registry:open(),
+    ok = erlmcp_quick_watch:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => quick_watch, start => {erlmcp_quick_watch, start_link, []}},

@@ -4,56 +4,71 @@ The process of the node that ends quick calls which are not (`m:erlmcp_quick`): 
 process of its own, and who is in it looks at no clock. It ends the process of one whose time is
 over a moment later, unless that says first that the call is over after all. Once it has seen a call
 late the process goes on only with this one's word, and so is never ended for a call that it is done
-with. Nor is one that has had no processor meanwhile: on a connection with much to do a call may be
-interrupted, and have to wait for its turn to go on.
+with. Nor is one that has had no processor meanwhile (`m:erlmcp_quick_late`).
 
-That a call is late says nothing of its definition: on a node with too much to do all are. It is not
-quick where the process waits, works on, or is in native code all the time; one that only had no
-turn is looked at again.
+A timer of each call would cost more than most of them, and a message to here too. So a process says
+in a word of its own until when its call may last, and again that it is over; a table has the words
+of all. A look goes through them. It comes at the first deadline that the one before it found, and
+at most `?APART` milliseconds later; one that finds no call asks for none, and who begins one then
+says so. Words of which nothing is heard any more leave the table, and the last of them is the
+last look: a process that is idle costs nothing here, nor does one that has ended.
 
-A timer of each call would cost more than most of them. So a process says in a word until when its
-call may last, and again that it is over; only where no look at that word is due it starts a timer
-for one. A look that finds a call which may last longer comes again at its deadline; one that finds
-none is the last.
+The table is the application's supervisor's: when the process begins anew it finds the words again,
+and those of late calls among them.
 """.
 
 -behaviour(gen_server).
 
--export([start_link/0, watch/2, over/1, has_ended/1]).
--export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
+-export([open/0, start_link/0, watch/2, over/1, has_ended/1]).
+-export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([call/0]).
 
-%% Milliseconds in which a process whose time is over, and that has the processor, may still say
-%% that it is done.
--define(GRACE, 1_000).
-%% How often it gets them again that neither waits nor has done this many reductions since: it was
-%% the processor that was late.
--define(GRACES, 30).
-%% Milliseconds after which it is looked at again whether its definition is to be quick.
--define(AGAIN, 100).
--define(WORK, 40_000).
-%% Milliseconds after which a look does not come any more: this process was ended meanwhile.
--define(COMES, 10_000).
+%% Milliseconds between looks, at least.
+-define(APART, 100).
+%% Milliseconds after the deadline of a process's latest call, after which its word is forgotten.
+-define(KEPT, 2_000).
+%% Words that a look takes from the table at a time.
+-define(AT_A_TIME, 500).
 %% Processes that it is known of that they were ended here.
 -define(ENDED, 100).
 
-%% The words of a process: until when its call may last, and when that is looked at. Monotonic times
-%% are far below zero.
--define(DEADLINE, 1).
--define(LOOK, 2).
-%% There is no call; it was seen late; and there is no look.
--define(IDLE, 0).
+%% The rows are `{Word, Pid, Watched}`, and `{due, Due}`.
+-define(WATCHED, 3).
+
+%% What stands in a word: the deadline of a call, that is below zero, since monotonic times are, and
+%% far; from half of `?OVER` on that of the latest, which is over, and `?OVER` more; that it is
+%% forgotten; and anything between, that the call was seen late, by one process here or by another
+%% after it.
+-define(OVER, (1 bsl 50)).
+-define(FORGOTTEN, 0).
 -define(LATE, 1).
--define(NEVER, (-(1 bsl 60))).
+
+%% When the next look was asked for, which all read and few write: it is alone in its cache line.
+-define(DUE, 8).
+-define(NEVER, (-(1 bsl 58))).
+%% Milliseconds after which it does not come any more: who asked was ended before it was heard.
+-define(COMES, 5_000).
 
 -type watched() :: {erlmcp_quick:mark(), erlmcp_quick:whose()}.
--opaque call() :: {atomics:atomics_ref(), Deadline :: integer()}.
+-type word() :: atomics:atomics_ref().
+-opaque call() :: {word(), Deadline :: integer()}.
 
 -record(state, {
-    late = #{} :: #{atomics:atomics_ref() => {pid(), watched(), Since :: reference()}},
+    looked :: integer(),
+    look = none :: none | {Timer :: reference(), At :: integer()},
+    late = #{} :: #{word() => {pid(), watched(), Since :: reference()}},
     ended = [] :: [pid()]
 }).
+
+-doc "Makes the table; it belongs to the calling process.".
+-spec open() -> ok.
+open() ->
+    ?MODULE = ets:new(?MODULE, [named_table, public, {write_concurrency, true}]),
+    Due = atomics:new(2 * ?DUE, []),
+    ok = atomics:put(Due, ?DUE, ?NEVER),
+    true = ets:insert(?MODULE, {due, Due}),
+    ok.
 
 -doc "Starts it.".
 -spec start_link() -> gen_server:start_ret().
@@ -63,52 +78,63 @@ start_link() ->
 -doc "The calling process is in a quick call from now on, which may last until then.".
 -spec watch(DeadlineMs :: integer(), watched()) -> call().
 watch(Deadline, Watched) ->
-    Words = words(Watched, get(?MODULE)),
-    ok = atomics:put(Words, ?DEADLINE, Deadline),
-    case atomics:get(Words, ?LOOK) of
+    {_, Word, Due} = in_call(Deadline, Watched, get(?MODULE)),
+    %% After the deadline was written: a look that was due until just now sees it.
+    case atomics:get(Due, ?DUE) of
         Look when Look + ?COMES > Deadline -> ok;
-        Look -> look_first(Look, Deadline, Words, Watched)
+        Look -> ask_for_look(Due, Look, Deadline)
     end,
-    {Words, Deadline}.
+    {Word, Deadline}.
 
-%% Those of the process's latest call, if that was of the same definition: what is late is named.
-words(Watched, {Watched, Words, _}) ->
-    Words;
-words(_, Before) ->
-    _ = [erlang:cancel_timer(Timer) || {_, _, Timer} <- [Before], Timer =/= none],
-    Words = atomics:new(2, []),
-    ok = atomics:put(Words, ?LOOK, ?NEVER),
-    Words.
+in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
+    case atomics:exchange(Word, 1, Deadline) of
+        ?FORGOTTEN -> in_call(Deadline, Watched, undefined);
+        _ -> Known
+    end;
+in_call(Deadline, Watched, {_, Word, Due}) ->
+    %% What is late is named. Where it was forgotten there is no row.
+    _ = ets:update_element(?MODULE, Word, {?WATCHED, Watched}),
+    in_call(Deadline, Watched, known(Watched, Word, Due));
+in_call(Deadline, Watched, undefined) ->
+    %% Another one: the row of one that was forgotten may still be there, or not any more.
+    Word = atomics:new(1, []),
+    ok = atomics:put(Word, 1, Deadline),
+    true = ets:insert(?MODULE, {Word, self(), Watched}),
+    known(Watched, Word, due()).
 
-%% After the deadline was written: a look that found no call just now has seen it, or comes no more.
-look_first(Look, Deadline, Words, Watched) ->
-    Timer = case atomics:compare_exchange(Words, ?LOOK, Look, Deadline) of
-        ok -> look_at(Deadline, {self(), Words, Watched});
-        _ -> none
-    end,
-    put(?MODULE, {Watched, Words, Timer}).
+known(Watched, Word, Due) ->
+    Known = {Watched, Word, Due},
+    _ = put(?MODULE, Known),
+    Known.
 
-look_at(Deadline, What) ->
-    erlang:start_timer(Deadline, ?MODULE, What, [{abs, true}]).
+due() ->
+    ets:lookup_element(?MODULE, due, 2).
+
+ask_for_look(Due, Look, Deadline) ->
+    case atomics:compare_exchange(Due, ?DUE, Look, Deadline) of
+        ok -> gen_server:cast(?MODULE, {look, Deadline});
+        _ -> ok
+    end.
 
 -doc "It is not any more.".
 -spec over(call()) -> ok.
-over({Words, Deadline}) ->
-    case atomics:compare_exchange(Words, ?DEADLINE, Deadline, ?IDLE) of
-        ok ->
-            ok;
-        ?LATE ->
-            ok = settle(Words),
-            ok = atomics:put(Words, ?LOOK, ?NEVER),
-            atomics:put(Words, ?DEADLINE, ?IDLE)
+over({Word, Deadline}) ->
+    case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
+        ok -> ok;
+        Late -> settle(Word, Late, ?OVER + Deadline)
     end.
 
-settle(Words) ->
-    try
-        gen_server:call(?MODULE, {over, Words}, infinity)
+settle(Word, Late, Over) ->
+    ok = try
+        gen_server:call(?MODULE, {over, Word}, infinity)
     catch
         %% Nobody is there who could end it.
         exit:_ -> ok
+    end,
+    case atomics:compare_exchange(Word, 1, Late, Over) of
+        ok -> ok;
+        %% Somebody is again, and does not know.
+        Again -> settle(Word, Again, Over)
     end.
 
 -doc "Whether a process was ended here, of late.".
@@ -122,41 +148,42 @@ has_ended(Pid) ->
 
 -doc false.
 init([]) ->
-    {ok, #state{}}.
+    {ok, #state{looked = erlang:monotonic_time(millisecond)}, {continue, look}}.
 
 -doc false.
-handle_call({over, Words}, _, #state{late = Late} = State) ->
-    {reply, ok, State#state{late = maps:remove(Words, Late)}};
+handle_continue(look, State) ->
+    {noreply, look(State)}.
+
+-doc false.
+handle_call({over, Word}, _, #state{late = Late} = State) ->
+    {reply, ok, State#state{late = maps:remove(Word, Late)}};
 handle_call({has_ended, Pid}, _, #state{ended = Ended} = State) ->
     {reply, lists:member(Pid, Ended), State}.
 
 -doc false.
+handle_cast({look, Deadline}, State) ->
+    {noreply, look_at(Deadline, State)};
 handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info({timeout, _, {Pid, Words, Watched} = What}, #state{late = Late} = State) ->
-    case look(atomics:get(Words, ?DEADLINE), What) of
-        late ->
-            Since = say_what_it_does(Words, Pid),
-            {noreply, State#state{late = Late#{Words => {Pid, Watched, Since}}}};
-        _ ->
-            {noreply, State}
-    end;
-handle_info({not_quick, Words, Since, Why}, #state{late = Late} = State) ->
+handle_info({timeout, Timer, look}, #state{look = {Timer, _}} = State) ->
+    {noreply, look(State#state{look = none})};
+handle_info({not_quick, Word, Since, Why}, #state{late = Late} = State) ->
     %% One that is over waits for the answer to that: it was known here before it waited.
     case Late of
-        #{Words := {_, {Mark, Whose}, Since}} ->
+        #{Word := {_, {Mark, Whose}, Since}} ->
             ok = erlmcp_quick:unmark(Mark, pause, {Whose, Why});
         #{} ->
             ok
     end,
     {noreply, State};
-handle_info({overdue, Words, Since, Why}, #state{late = Late, ended = Ended} = State) ->
+handle_info({overdue, Word, Since, Why}, #state{late = Late, ended = Ended} = State) ->
     case Late of
-        #{Words := {Pid, Watched, Since}} ->
+        #{Word := {Pid, Watched, Since}} ->
             ok = ended(Pid, Watched, Why),
-            {noreply, State#state{late = maps:remove(Words, Late),
+            true = ets:delete(?MODULE, Word),
+            {noreply, State#state{late = maps:remove(Word, Late),
                                   ended = lists:sublist([Pid | Ended], ?ENDED)}};
         #{} ->
             {noreply, State}
@@ -164,72 +191,96 @@ handle_info({overdue, Words, Since, Why}, #state{late = Late, ended = Ended} = S
 handle_info(_, State) ->
     {noreply, State}.
 
-look(?IDLE, {_, Words, _} = What) ->
-    ok = atomics:put(Words, ?LOOK, ?NEVER),
-    %% A call that began before this had a look, and one that began later sees that it has none.
-    case atomics:get(Words, ?DEADLINE) of
-        ?IDLE ->
-            none;
+%% Not before one that is due.
+look_at(At, #state{look = none, looked = Looked} = State) ->
+    Apart = max(At, Looked + ?APART),
+    State#state{look = {erlang:start_timer(Apart, self(), look, [{abs, true}]), Apart}};
+look_at(At, #state{look = {_, Due}} = State) when Due =< At ->
+    State;
+look_at(At, #state{look = {Timer, _}} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    look_at(At, State#state{look = none}).
+
+%% A call that began before this is found, whatever look it saw due; one that begins later says so.
+look(State) ->
+    Due = due(),
+    ok = atomics:put(Due, ?DUE, ?NEVER),
+    Now = erlang:monotonic_time(millisecond),
+    true = ets:safe_fixtable(?MODULE, true),
+    Words = ets:select(?MODULE, [{{'$1', '_', '_'}, [], ['$1']}], ?AT_A_TIME),
+    {Next, Looked} = looked(Words, none, State#state{looked = Now}),
+    true = ets:safe_fixtable(?MODULE, false),
+    case Next of
+        none ->
+            Looked;
+        later ->
+            look_at(Now + ?KEPT, Looked);
         Deadline ->
-            atomics:compare_exchange(Words, ?LOOK, ?NEVER, Deadline) =:= ok
-                andalso look_at(Deadline, What)
-    end;
-look(?LATE, _) ->
-    none;
-look(Deadline, {_, Words, _} = What) ->
-    case erlang:monotonic_time(millisecond) < Deadline of
-        true ->
-            ok = atomics:put(Words, ?LOOK, Deadline),
-            look_at(Deadline, What);
-        false ->
-            case atomics:compare_exchange(Words, ?DEADLINE, Deadline, ?LATE) of
-                ok -> late;
-                Next -> look(Next, What)
-            end
+            ok = atomics:put(Due, ?DUE, Deadline),
+            look_at(Deadline, Looked)
     end.
 
-%% Who asks a process may wait for it: not here.
-say_what_it_does(Words, Pid) ->
+looked('$end_of_table', Next, State) ->
+    {Next, State};
+looked({Words, More}, Next, State) ->
+    {Then, Looked} = each(Words, Next, State),
+    looked(ets:select(More), Then, Looked).
+
+each([], Next, State) ->
+    {Next, State};
+each([Word | Words], Next, #state{looked = Now} = State) ->
+    case word(Word, atomics:get(Word, 1), Now, State) of
+        forgotten ->
+            true = ets:delete(?MODULE, Word),
+            each(Words, Next, State);
+        {late, Late} ->
+            each(Words, sooner(later, Next), Late);
+        Then ->
+            each(Words, sooner(Then, Next), State)
+    end.
+
+%% The first deadline, if there is one.
+sooner(none, Next) -> Next;
+sooner(Then, none) -> Then;
+sooner(Then, Next) -> min(Then, Next).
+
+word(_, ?FORGOTTEN, _, _) ->
+    forgotten;
+word(_, Deadline, Now, _) when Deadline < 0, Deadline > Now ->
+    Deadline;
+word(Word, Deadline, Now, State) when Deadline < 0 ->
+    late(Word, Deadline, ?LATE, Now, State);
+word(Word, Late, Now, #state{late = Known} = State) when Late < ?OVER div 2 ->
+    case Known of
+        #{Word := _} -> later;
+        #{} -> late(Word, Late, Late + 1, Now, State)
+    end;
+word(Word, Over, Now, State) when Over - ?OVER + ?KEPT =< Now ->
+    case atomics:compare_exchange(Word, 1, Over, ?FORGOTTEN) of
+        ok -> forgotten;
+        Next -> word(Word, Next, Now, State)
+    end;
+word(_, _, _, _) ->
+    later.
+
+%% One that was late for another process here is so again: who is done with it meanwhile sees that.
+late(Word, Seen, Late, Now, #state{late = Known} = State) ->
+    case atomics:compare_exchange(Word, 1, Seen, Late) of
+        ok ->
+            [{_, Pid, Watched}] = ets:lookup(?MODULE, Word),
+            {late, State#state{late = Known#{Word => {Pid, Watched, ask(Word, Pid)}}}};
+        Next ->
+            word(Word, Next, Now, State)
+    end.
+
+ask(Word, Pid) ->
     Self = self(),
     Since = make_ref(),
-    _ = spawn(fun() ->
-        Begin = used(Pid),
-        Say = fun(turn) -> ok; (Why) -> Self ! {not_quick, Words, Since, Why}, ok end,
-        ok = Say(why(Begin, none)),
-        receive after ?AGAIN -> ok end,
-        ok = Say(why(used(Pid), Begin)),
-        Self ! {overdue, Words, Since, given_time(Pid, Begin, Say, ?GRACES)}
+    ok = erlmcp_quick_late:ask(Pid, fun({What, Why}) ->
+        Self ! {What, Word, Since, Why},
+        ok
     end),
     Since.
-
-%% One in native code is not quick, and is not ended yet: that could not be before it comes back.
-given_time(_, _, _, 0) ->
-    deadline;
-given_time(Pid, Begin, Say, Graces) ->
-    receive after ?GRACE -> ok end,
-    case {used(Pid), Begin} of
-        {{Status, Now} = Used, {_, Before}} when Status =/= waiting, Now - Before < ?WORK ->
-            ok = Say(native(Used, Begin)),
-            given_time(Pid, Begin, Say, Graces - 1);
-        {Used, _} ->
-            why(Used, Begin)
-    end.
-
-%% Why a process that is late is not quick, by what it does now and did at first; or it waits for
-%% its turn.
-why(gone, _) -> deadline;
-why({waiting, _}, _) -> deadline;
-why({_, Now}, {_, Before}) when Now - Before >= ?WORK -> reductions;
-why(_, _) -> turn.
-
-native({running, _}, {running, _}) -> deadline;
-native(_, _) -> turn.
-
-used(Pid) ->
-    case process_info(Pid, [status, reductions]) of
-        [{status, Status}, {reductions, Reductions}] -> {Status, Reductions};
-        undefined -> gone
-    end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
