@@ -8,7 +8,7 @@ What became of a request goes into the account that comes with it. A connection 
 so with `is_open/1`, and all its requests have an end then.
 """.
 
--export([new/1, open/2, closed/2, ended/3]).
+-export([new/1, open/2, give/2, take/1, closed/2, ended/3]).
 -export([key/1, os_pid/1, is_open/1, is_leaving/1, room/2, in_flight/1]).
 -export([request/5, flush/4, heard/5, expired/4]).
 
@@ -50,6 +50,16 @@ open(#{counts := Counts} = Settings, #connection{endpoint = Endpoint, tag = Tag}
             {ok, #connection{endpoint = Endpoint, socket = Socket, sessions = Sessions,
                              state = State, tag = Next}}
     end.
+
+-doc "Gives an open one to a process that is to take it, and gives what came for it until then.".
+-spec give(pid(), connection()) -> [Message :: term()].
+give(To, #connection{socket = Socket}) ->
+    erlmcp_load_socket:give(To, Socket).
+
+-doc "Takes one that was given: what comes for it is a message to this process from now on.".
+-spec take(connection()) -> [Message :: term()].
+take(#connection{socket = Socket}) ->
+    erlmcp_load_socket:take(Socket).
 
 -doc "Closes a connection on which nothing is in flight, to be opened again.".
 -spec closed(settings(), connection()) -> connection().

@@ -1,16 +1,17 @@
 -module(erlmcp_load_group).
 -moduledoc """
-The process of some of a load's connections: opens them, sends requests on them when they are due,
-and gives them what comes. Thousands of connections cost less in some processes than each in its
-own, since what a message needs is then where the last one left it.
+The process of some of a load's connections: sends requests on them when they are due, and gives
+them what comes. Thousands of connections cost less in few processes than each in its own: it finds
+more than one message each time that it runs.
 
 In a closed loop a request is due when another one has ended. In an open loop that is what
 `m:erlmcp_load_schedule` says, and its latency begins there, whether a connection was free then or
 not: it goes to the one that was sent on least lately of those that are.
 
-Opening a connection waits for the peer. So one that is lost is opened anew by a process that has
-no other: by this one, or one that the load starts for it. Sending waits for nobody, until a peer
-has a mebibyte that it does not read: then the others of its group wait with it.
+Opening a connection waits for the peer. So `m:erlmcp_load_opener` opens them, and one that is lost
+is opened anew by a process that has no other: by this one, or one that the load starts for it.
+Sending waits for nobody, until a peer has a mebibyte that it does not read: then the others of its
+group wait with it.
 """.
 
 -export([start_link/2, reopen/2, warm/2, go/4, renew/1, finish/1]).
@@ -80,7 +81,7 @@ go(Pid, Begin, From, Until) ->
     Pid ! {?MODULE, go, Begin, From, Until},
     ok.
 
--doc "Takes another request from the schedule in place of one that is not due yet.".
+-doc "Takes another request in place of one that is not due yet.".
 -spec renew(pid()) -> ok.
 renew(Pid) ->
     Pid ! {?MODULE, renew},
@@ -95,27 +96,29 @@ finish(Pid) ->
 -doc false.
 init(Run, Settings, reopen, [Closed]) ->
     loop(again(Closed, new(Run, Settings, true)));
-init(Run, Settings, open, New) ->
+init(Run, Settings, open, [Alone]) ->
     %% Other loads of this node may have more to do than it can: they would keep this one from its
     %% beginning.
     _ = process_flag(priority, high),
-    Group = lists:foldl(fun opened/2, new(Run, Settings, length(New) =:= 1), New),
+    Opened = erlmcp_load_opener:opened(Alone, Settings, self()),
     _ = process_flag(priority, normal),
-    loop(Group).
+    loop(taken(Opened, new(Run, Settings, true)));
+init(Run, Settings, open, New) ->
+    ok = erlmcp_load_opener:start(Settings, New),
+    loop(new(Run, Settings, false)).
 
 new(Run, #{window := Window} = Settings, Alone) ->
     #group{run = Run, settings = Settings, alone = Alone, tally = erlmcp_load_tally:new(Settings),
            turns = erlmcp_load_turns:new(Window, all)}.
 
-opened(New, #group{run = Run, settings = Settings} = Group) ->
-    case erlmcp_load_connection:open(Settings, New) of
-        {ok, Connection} ->
-            Run ! {self(), {opened, erlmcp_load_connection:os_pid(Connection)}},
-            added(Connection, Group);
-        {error, Reason} ->
-            Run ! {self(), {open_failed, Reason}},
-            without({New, none}, Group)
-    end.
+taken({opened, Connection, Came}, #group{run = Run} = Group) ->
+    Key = erlmcp_load_connection:key(Connection),
+    Run ! {self(), {opened, erlmcp_load_connection:os_pid(Connection)}},
+    lists:foldl(fun(Message, Sum) -> heard(Message, Key, Sum) end, added(Connection, Group),
+                Came ++ erlmcp_load_connection:take(Connection));
+taken({open_failed, New, Reason}, #group{run = Run} = Group) ->
+    Run ! {self(), {open_failed, Reason}},
+    without({New, none}, Group).
 
 added(Connection, #group{turns = Turns} = Group) ->
     %% A server may take no request on it any more.
@@ -138,6 +141,8 @@ next(Group) ->
             loop(sending(swept(Group#group{patience = none})));
         {timeout, _, reopen} ->
             loop(sending(reopened(Group)));
+        {erlmcp_load_opener, Opened} ->
+            loop(taken(Opened, Group));
         {?MODULE, warm, Begin} ->
             loop(sending(warming(Begin, Group)));
         {?MODULE, go, Begin, From, Until} ->

@@ -40,9 +40,8 @@ started it.
     report = none :: none | erlmcp_load_report:report()
 }).
 
-%% Groups that connections are in, each of which opens one after the other; microseconds until all
-%% know that it begins; and milliseconds beyond a request's time in which they must have ended.
--define(GROUPS, 128).
+%% Microseconds until all groups know that it begins; and milliseconds beyond a request's time in
+%% which they must have ended.
 -define(LEAD_US, 20_000).
 %% Halves of a warm-up that the first one may last until every connection was used, and how often it
 %% is looked at.
@@ -173,7 +172,9 @@ part(Callers, Groups) -> (Callers + Groups - 1) div Groups.
 
 %% A program is a connection's own, and is waited for when it ends.
 groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;
-groups(#{connections := Number}) -> min(Number, ?GROUPS).
+%% One has many messages at once, which is what a message is cheap in; more than run at once have
+%% less.
+groups(#{connections := Number}) -> min(Number, erlang:system_info(schedulers_online)).
 
 opening(#run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = Run) ->
     _ = [gen_server:reply(Starter, {error, {open, Reason}}) || Starter =/= none],

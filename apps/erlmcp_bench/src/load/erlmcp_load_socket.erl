@@ -6,6 +6,7 @@ and what comes in is a message to that process.
 """.
 
 -export([connect/2, send/2, activate/1, widened/2, close/1, message/2, next/2, os_pid/1]).
+-export([give/2, take/1]).
 -export([key/1, source/1]).
 
 -export_type([endpoint/0, socket/0, key/0, event/0]).
@@ -111,6 +112,49 @@ sent({error, Reason}) -> {error, reason(Reason)}.
 activate({tcp, Socket}) -> inet:setopts(Socket, [{active, ?ACTIVE}]);
 activate({tls, Socket}) -> sent(ssl:setopts(Socket, [{active, ?ACTIVE}]));
 activate({stdio, _}) -> ok.
+
+-doc """
+Gives a socket to a process that is to take it, and gives what came of it until then. A program's
+streams stay where they are.
+""".
+-spec give(pid(), socket()) -> [Message :: term()].
+give(_, {stdio, _}) ->
+    [];
+give(To, {tcp, Socket}) ->
+    %% Where it is closed, that is among what came.
+    _ = inet:setopts(Socket, [{active, false}]),
+    Came = came(Socket),
+    given(gen_tcp:controlling_process(Socket, To), Came, {tcp_closed, Socket});
+give(To, {tls, Socket}) ->
+    _ = ssl:setopts(Socket, [{active, false}]),
+    Came = came(Socket),
+    given(ssl:controlling_process(Socket, To), Came, {ssl_closed, Socket}).
+
+given(ok, Came, _) -> Came;
+given({error, _}, Came, Closed) -> Came ++ [Closed].
+
+came(Socket) ->
+    receive
+        {Of, Socket, _} = Message when Of =:= tcp; Of =:= ssl; Of =:= tcp_error; Of =:= ssl_error ->
+            [Message | came(Socket)];
+        {Of, Socket} = Message when Of =:= tcp_closed; Of =:= ssl_closed ->
+            [Message | came(Socket)];
+        {Of, Socket} when Of =:= tcp_passive; Of =:= ssl_passive ->
+            came(Socket)
+    after 0 ->
+        []
+    end.
+
+-doc "Lets come in what comes for a socket that was given; of one that is closed, that it is.".
+-spec take(socket()) -> [Message :: term()].
+take(Socket) ->
+    case activate(Socket) of
+        ok -> [];
+        {error, _} -> [closed(Socket)]
+    end.
+
+closed({tcp, Socket}) -> {tcp_closed, Socket};
+closed({tls, Socket}) -> {ssl_closed, Socket}.
 
 -doc "Makes room for more at once, if what came filled all there was, and says whether it did.".
 -spec widened(Bytes :: binary(), socket()) -> boolean().

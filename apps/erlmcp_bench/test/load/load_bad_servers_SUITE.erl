@@ -13,7 +13,8 @@ What is wrong with a server is counted as what it is, and each request is in one
          lost_connections_are_failures_and_opened_again/1, a_server_that_goes_is_not_reached/1,
          a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1,
          many_connections_are_opened_again/1, connections_are_left/1,
-         what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1]).
+         what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
+         slow_openings_do_not_wait_for_each_other/1]).
 
 %% So many that none has a process of its own.
 -define(MANY, 300).
@@ -28,7 +29,8 @@ all() ->
      refusals_have_their_codes, lost_connections_are_failures_and_opened_again,
      a_server_that_goes_is_not_reached, a_stall_is_in_the_percentiles,
      what_is_never_sent_is_counted, many_connections_are_opened_again, connections_are_left,
-     what_lost_connections_had_to_send_is_sent, many_connections_are_not_waited_for].
+     what_lost_connections_had_to_send_is_sent, many_connections_are_not_waited_for,
+     slow_openings_do_not_wait_for_each_other].
 
 dropped_replies_are_failures(_) ->
     Server = load_server:start(lines, fun(5, _) -> nothing; (_, Id) -> line(good(Id)) end),
@@ -216,6 +218,30 @@ many_connections_are_not_waited_for(_) ->
     {Outcomes, #{lost := 0, wrong := 0}} =
         until(4 * ?MANY, lines(Server), #{connections => ?MANY, timeout_ms => 300}),
     true = lists:member({failed, timeout}, Outcomes).
+
+%% The server lets none begin before so many have asked, each on a connection of its own.
+slow_openings_do_not_wait_for_each_other(_) ->
+    AtOnce = 32,
+    Gate = spawn_link(fun() -> gate(AtOnce, []) end),
+    Server = load_server:start(lines, fun(_, none) -> nothing;
+                                          (_, Id) -> line(begun(get(begun), Gate, Id))
+                                      end),
+    {_, #{opened := AtOnce, open_failed := 0, wrong := 0}} =
+        until(2 * AtOnce, lines(Server), #{era => {session, ~"2025-11-25"},
+                                           connections => AtOnce}).
+
+gate(0, Waiting) -> [Pid ! begins || Pid <- Waiting];
+gate(Left, Waiting) -> receive {asks, Pid} -> gate(Left - 1, [Pid | Waiting]) end.
+
+begun(true, _, Id) ->
+    good(Id);
+begun(undefined, Gate, Id) ->
+    undefined = put(begun, true),
+    Gate ! {asks, self()},
+    receive begins -> ok end,
+    json:encode(#{jsonrpc => ~"2.0", id => Id,
+                  result => #{protocolVersion => ~"2025-11-25", capabilities => #{},
+                              serverInfo => #{name => ~"slow", version => ~"1"}}}).
 
 echo(Text) -> {~"tools/call", #{~"name" => ~"echo", ~"arguments" => #{~"text" => Text}}}.
 

@@ -1,8 +1,8 @@
 -module(load_server).
 -moduledoc """
 Servers that are not what they should be, for the suites of the load generator. Each request is
-handed to a fun, with its number, from 1 on over all connections, and its id; what the fun returns
-is done.
+handed to a fun, with its number, from 1 on over all connections, and its id, which is `none` of a
+notification; what the fun returns is done.
 
 `{reply, Bytes}` writes them, `nothing` does not, `close` closes the connection, `{pause, Ms, Then}`
 lets everybody on the connection wait, and a list is done one after the other.
@@ -37,7 +37,7 @@ accept(Kind, Listener, Numbers, Fun) ->
 serve(Kind, Socket, Bytes, Numbers, Fun) ->
     case request(Kind, Bytes) of
         {ok, Body, Rest} ->
-            #{~"id" := Id} = json:decode(Body),
+            Id = maps:get(~"id", json:decode(Body), none),
             case act(Fun(atomics:add_get(Numbers, 1, 1), Id), Socket) of
                 ok -> serve(Kind, Socket, Rest, Numbers, Fun);
                 closed -> gen_tcp:close(Socket)
