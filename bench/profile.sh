@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Where the processors' time goes while a command runs, with Linux's `perf`, which has to be there and
-# to be allowed: of each process, and of an Erlang node by what it does.
+# Where the processors' time goes while a command runs: of each process, and of an Erlang node by
+# what it does. With Linux's `perf`, which has to be there and to be allowed.
 #
 #   bench/profile.sh AFTER SECONDS COMMAND...   from so many seconds after its start, for so many
 #
 #   bench/profile.sh 14 4 bin/erlmcp bench tcp_sustained_10k_1kib --duration 20
-#   ERLMCP_BENCH=peers_list_64 ERLMCP_SERVERS='erlmcp nginx bare' bench/profile.sh 8 4 bench/peers.sh 8 1
+#   ERLMCP_BENCH=peers_list_64 ERLMCP_SERVERS=erlmcp bench/profile.sh 7 4 bench/peers.sh 8 1
 #
 # In percent of all time that the processors were not idle:
 #   send, receive, poll, futex   the system's calls, and what these do in the kernel: on one machine
 #                                sending has most of the other side's receiving in it
 #   kernel                       the rest of it: interrupts, switches of threads, memory
-#   emulator                     the runtime's own code: scheduling, ports, memory, built-in functions
+#   emulator                     the runtime's own code: scheduling, ports, memory, BIFs
 #   erlang                       compiled Erlang code, and then the modules that have most of it
 #   library                      the C library and others
-# What has less than one percent is left out, and modules with less than half of one. Names of Erlang
-# functions come from the emulator (`+JPperf map`), and cost it some percent.
+# What has less than one percent is left out, and modules with less than half of one. Names of
+# Erlang functions come from the emulator (`+JPperf map`), and cost it some percent.
 set -euo pipefail
 after=$1
 seconds=$2
@@ -40,7 +40,8 @@ python3 - "$work/processes" "$work/samples" <<'PY'
 import collections, re, sys
 
 KERNEL = [("idle", {"default_idle_call", "cpuidle_idle_call", "pv_native_safe_halt"}),
-          ("send", {"do_writev", "__x64_sys_writev", "__x64_sys_write", "__x64_sys_sendto", "__x64_sys_sendmsg"}),
+          ("send", {"do_writev", "__x64_sys_writev", "__x64_sys_write", "__x64_sys_sendto",
+                    "__x64_sys_sendmsg"}),
           ("receive", {"__x64_sys_recvfrom", "__x64_sys_recvmsg", "__x64_sys_read",
                        "__x64_sys_readv"}),
           ("poll", {"__x64_sys_epoll_wait", "__x64_sys_epoll_pwait", "__x64_sys_epoll_ctl",

@@ -17,8 +17,8 @@ the module is loaded; others have `gen_tcp:send/2`.
 -define(KNOWN, "29").
 
 %% What a sending is called in the driver's reply, as a term and as the driver is told it: the bytes
-%% of its external form, after how many they are. A reference as `prim_inet` has is made, encoded and
-%% decoded for each. Nobody else's sending is called so, and a process has one at a time.
+%% of its external form, after how many they are. A reference, as `prim_inet` has, is made, encoded
+%% and decoded for each. Nobody else's sending is called so, and a process has one at a time.
 -define(SENDING, 1).
 -define(SENDING_NAMED, <<3:16, 131, 97, ?SENDING>>).
 
