@@ -10,7 +10,7 @@ Source: specification 2025-11-25, "Cancellation".
 -export([table/0, start/3, wait/3, go/1, take_back/2]).
 
 -doc "Where a client's questions are found by the session's epoch and their ids.".
--spec table() -> ets:tid().
+-spec table() -> ets:table().
 table() ->
     ets:new(questions, [public]).
 

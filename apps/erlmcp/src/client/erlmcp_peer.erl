@@ -23,7 +23,7 @@ Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "
     ids := atomics:atomics_ref(),
     calls := ets:tid(),
     tools := ets:table(),
-    questions := ets:tid(),
+    questions := ets:table(),
     cache := erlmcp_client_cache:cache()
 }.
 -doc """

@@ -240,7 +240,6 @@ each([Word | Words], Next, #state{looked = Now} = State) ->
     end.
 
 %% The first deadline, if there is one.
-sooner(none, Next) -> Next;
 sooner(Then, none) -> Then;
 sooner(Then, Next) -> min(Then, Next).
 
