@@ -106,29 +106,30 @@ the_latest_definition_is_named(_) ->
     Quick = atomics:get(First, 1),
     true = atomics:get(Second, 1) > erlang:monotonic_time(millisecond).
 
-%% Native code all the time: its definition is not quick meanwhile, and it is not ended for it.
-one_in_native_code_is_not_ended_before_it_comes_back(_) ->
+%% Native code all the time, here the opening of a pipe that nobody writes to: its definition is not
+%% quick meanwhile, and it is not ended for it. It comes back when that is seen.
+one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
+    Pipe = filename:join(proplists:get_value(priv_dir, Config), "pipe"),
+    "" = os:cmd("mkfifo '" ++ Pipe ++ "'"),
+    %% To load code is to wait, and much work.
+    {ok, Both} = file:open(Pipe, [read, write, raw, device]),
+    ok = file:close(Both),
     {Mark, _} = Watched = a_definition(),
-    Until = atomics:get(Mark, 1),
+    Quick = atomics:get(Mark, 1),
     {Pid, Monitor} = spawn_monitor(fun() ->
         InCall = may_last(1, Watched),
-        ok = native_until_paused(Mark, Until),
+        {ok, _} = file:open(Pipe, [read, raw, device]),
         ok = erlmcp_quick_watch:over(InCall)
     end),
+    ok = paused(Mark, Quick),
+    {status, running} = process_info(Pid, status),
+    {ok, _} = file:open(Pipe, [write, raw, device]),
     receive
         {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason
     after ?PATIENCE ->
         error(not_back)
     end,
     false = erlmcp_quick_watch:has_ended(Pid).
-
-%% The one function takes most of a second.
-native_until_paused(Mark, Until) ->
-    _ = crypto:pbkdf2_hmac(sha512, ~"password", ~"salt", 500_000, 64),
-    case atomics:get(Mark, 1) of
-        Until -> native_until_paused(Mark, Until);
-        _ -> ok
-    end.
 
 %% One that has an end in a call leaves nothing, as one that was ended does neither.
 one_that_died_is_forgotten(_) ->
