@@ -500,7 +500,6 @@ bad_options(_) ->
           {idp, #{idp => #{}}},
           {idp, #{grant => enterprise, client_id => ~"x"}},
           {dpop, #{dpop => yes}},
-          {private_addresses, #{private_addresses => ~"10.0.0.1"}},
           {store, #{store => ets}},
           {tls, #{tls => #{}}},
           {login_timeout, #{login_timeout => 0}}]),

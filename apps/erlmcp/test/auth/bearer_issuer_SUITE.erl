@@ -90,8 +90,7 @@ old_keys_serve_while_new_ones_are_fetched(Config) ->
 %% The issuer says, and not more than an hour or less than a minute.
 how_long_keys_are_fresh(Config) ->
     Issuer = issuer(Config),
-    Fetch = #{deadline => oauth_peer:deadline() + 60_000, plain => [loopback], inside => all,
-              tls => []},
+    Fetch = #{deadline => oauth_peer:deadline() + 60_000, plain => [loopback], tls => []},
     {Status, Headers, Body} = oauth_peer:json(200, erlmcp_test_issuer:keys(Issuer)),
     [begin
          oauth_peer:change(Issuer, ~"/jwks", {Status, maps:merge(Headers, Cached), Body}),

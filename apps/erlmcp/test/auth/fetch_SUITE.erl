@@ -8,8 +8,6 @@ followed without a bound.
          end_per_testcase/2]).
 -export([only_https_is_called/1, plain_http_calls_its_own_kind/1]).
 -export([a_distant_server_leads_nowhere/1]).
--export([what_is_inside_is_not_called/1, a_distant_server_leads_nowhere_inside/1,
-         a_server_inside_leads_inside/1, addresses_of_networks/1]).
 -export([redirects_within_the_origin/1, redirects_to_elsewhere/1, a_post_is_not_redirected/1]).
 -export([a_body_of_the_most_bytes/1, a_body_without_an_end/1, a_body_that_is_no_json/1,
          a_head_without_an_end/1, endless_heads/1]).
@@ -26,8 +24,7 @@ followed without a bound.
 settings() -> settings(10_000).
 
 settings(Ms) ->
-    #{deadline => erlang:monotonic_time(millisecond) + Ms, plain => [loopback], inside => all,
-      tls => []}.
+    #{deadline => erlang:monotonic_time(millisecond) + Ms, plain => [loopback], tls => []}.
 
 get(Peer, Path) -> get(Peer, Path, settings()).
 
@@ -85,91 +82,6 @@ a_distant_server_leads_nowhere(Config) ->
     end, [~"registration_endpoint", ~"authorization_endpoint", ~"token_endpoint"]),
     [] = oauth_peer:asked(Inside),
     oauth_peer:stop(Peer).
-
-%% "MCP clients SHOULD block requests to private and reserved IP address ranges": of a name too,
-%% which says whatever its owner likes, and of all its addresses.
-what_is_inside_is_not_called(_) ->
-    {Certificate, Roots} = certificate(),
-    Peer = oauth_peer:start(#{ssl => Certificate}),
-    oauth_peer:change(Peer, ~"/x", oauth_peer:json(200, #{})),
-    Strict = (settings())#{inside := [], tls := Roots},
-    Named = fun(Host) ->
-        binary:replace(oauth_peer:url(Peer, ~"/x"), ~"localhost", Host)
-    end,
-    ok = hosts([{{127, 0, 0, 1}, ["rebound.test"]}, {{192, 0, 2, 1}, ["rebound.test"]}]),
-    [{error, {private_address, Url}} = erlmcp_fetch:get_json(Url, Strict)
-     || Host <- [~"localhost", ~"127.0.0.1", ~"127.1", ~"[::1]", ~"[::ffff:127.0.0.1]",
-                 ~"rebound.test", ~"169.254.169.254", ~"10.1.2.3"],
-        Url <- [Named(Host)]],
-    [{error, {private_address, Url}} = erlmcp_fetch:post_json(Url, #{}, Strict)
-     || Url <- [Named(~"localhost")]],
-    [] = oauth_peer:asked(Peer),
-    {ok, #{status := 200}} = get(Peer, ~"/x", Strict#{inside := [~"localhost"]}),
-    {ok, #{status := 200}} = get(Peer, ~"/x", Strict#{inside := all}),
-    %% It is called by its name, though that was looked up before.
-    [~"localhost", ~"localhost"] =
-        [hd(binary:split(Host, ~":")) || #{headers := #{~"host" := Host}}
-                                             <- oauth_peer:asked(Peer, ~"/x")],
-    oauth_peer:stop(Peer).
-
-%% As `/etc/hosts` would have them.
-hosts(Hosts) ->
-    [ok = inet_db:add_host(Address, Names) || {Address, Names} <- Hosts],
-    ok = inet_db:set_lookup([file, native]).
-
-%% Metadata of a server on https names what is on this machine, on https too.
-a_distant_server_leads_nowhere_inside(_) ->
-    {Certificate, Roots} = certificate(),
-    Inside = oauth_peer:start(#{ssl => Certificate}),
-    ok = hosts([{{192, 0, 2, 1}, ["mcp.test"]}]),
-    Metadata = oauth_peer:url(Inside, ~"/.well-known/oauth-protected-resource/mcp"),
-    oauth_peer:resource(Inside, #{~"resource" => ~"https://mcp.test/mcp"}),
-    {error, {private_address, Metadata}} =
-        led(~"https://mcp.test/mcp", Metadata, #{tls => Roots}),
-    [] = oauth_peer:asked(Inside),
-    %% Who names the issuer means it, wherever it is.
-    [{error, {browser, nobody}} = led(~"https://mcp.test/mcp", Metadata, Allowing#{tls => Roots})
-     || Allowing <- [#{private_addresses => true}, #{issuer => oauth_peer:url(Inside, ~"")}]],
-    oauth_peer:stop(Inside).
-
-%% A name that says so does not make it a server inside; one with a certificate of the name does.
-a_server_inside_leads_inside(_) ->
-    {Certificate, Roots} = certificate(),
-    Peer = oauth_peer:start(#{ssl => Certificate}),
-    Metadata = oauth_peer:url(Peer, ~"/.well-known/oauth-protected-resource/mcp"),
-    {error, {browser, nobody}} = led(oauth_peer:url(Peer), Metadata, #{tls => Roots}),
-    Asked = oauth_peer:asked(Peer),
-    ok = hosts([{{127, 0, 0, 1}, ["rebound.test"]}]),
-    Rebound = binary:replace(oauth_peer:url(Peer), ~"localhost", ~"rebound.test"),
-    {error, {private_address, Metadata}} = led(Rebound, Metadata, #{tls => Roots}),
-    Asked = oauth_peer:asked(Peer),
-    oauth_peer:stop(Peer).
-
-%% What comes of a challenge: where all is allowed that it leads to, the user is asked in the end.
-led(ServerUrl, Metadata, Options) ->
-    Nobody = oauth_peer:logged_in(Options#{browser => fun(_) -> {error, nobody} end}),
-    {ok, Pid} = erlmcp_authorizer:start_link(Nobody, ServerUrl),
-    Challenge = iolist_to_binary([~"Bearer resource_metadata=\"", Metadata, $"]),
-    erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [], 401,
-                                 #{~"www-authenticate" => Challenge}, oauth_peer:deadline()).
-
-%% RFC 6890, at the borders.
-addresses_of_networks(_) ->
-    Parsed = fun(Text) -> {ok, Address} = inet:parse_strict_address(Text), Address end,
-    [true = erlmcp_address:is_inside(Parsed(Text))
-     || Text <- ["0.0.0.0", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255",
-                 "127.0.0.1", "127.255.255.255", "169.254.0.0", "169.254.169.254", "172.16.0.0",
-                 "172.31.255.255", "192.0.0.8", "192.168.0.0", "192.168.255.255", "198.18.0.0",
-                 "198.19.255.255", "224.0.0.1", "240.0.0.1", "255.255.255.255",
-                 "::", "::1", "::ffff:10.0.0.1", "::127.0.0.1", "64:ff9b::10.0.0.1",
-                 "64:ff9b:1::1", "2002:a00:1::", "fc00::", "fdff::1", "fe80::1", "fec0::1",
-                 "ff02::1"]],
-    [false = erlmcp_address:is_inside(Parsed(Text))
-     || Text <- ["1.1.1.1", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0",
-                 "126.255.255.255", "128.0.0.0", "169.253.255.255", "169.255.0.0",
-                 "172.15.255.255", "172.32.0.0", "192.0.1.0", "192.167.255.255", "192.169.0.0",
-                 "198.17.255.255", "198.20.0.0", "223.255.255.255", "::ffff:1.1.1.1",
-                 "64:ff9b::1.1.1.1", "2002:101:101::", "2606:4700::1111", "fbff::1"]].
 
 redirect(Peer, Path, Location) ->
     oauth_peer:change(Peer, Path, {302, #{~"location" => Location}, ~""}).

@@ -3,9 +3,7 @@
 One HTTP request of the authorization flow, and its answer: a small document, asked for with a
 deadline and read within a bound. It runs in the process that asks.
 
-A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address inside of a network
-(`m:erlmcp_address`) only where that is allowed: the addresses of its host are looked up once, and
-what is connected to is one of those that were looked at. A redirect is followed for GET alone,
+A URL is called only where `m:erlmcp_oauth_url` allows it. A redirect is followed for GET alone,
 within its origin, and a few times; what leads elsewhere is an error. JSON is a document only under
 a JSON media type.
 """.
@@ -16,13 +14,12 @@ a JSON media type.
 
 -doc """
 `deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has 30 seconds of the time
-until then. `plain` are the hosts that plain http is allowed to, `inside` those that may be at an
-address inside of a network, `tls` the options of TLS.
+until then. `plain` are the hosts that plain http is
+allowed to, `tls` the options of TLS.
 """.
 -type settings() :: #{
     deadline := integer(),
     plain := erlmcp_oauth_url:plain(),
-    inside := all | [Host :: binary()],
     tls := [ssl:tls_client_option()]
 }.
 -doc "`json` is `none` where the body is not a JSON document.".
@@ -33,7 +30,6 @@ address inside of a network, `tls` the options of TLS.
 }.
 -type reason() ::
     {url_not_allowed, binary()}
-    | {private_address, Url :: binary()}
     | {connect, term()}
     | {closed, term()}
     | {redirect, binary()}
@@ -102,52 +98,40 @@ resolved(_, _) ->
     ~"".
 
 exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = Settings) ->
-    Own = Settings#{deadline := min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS)},
-    maybe
-        true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
-        {ok, {Scheme, Host, Port}} = erlmcp_oauth_url:origin(Url),
-        {ok, Options} ?= connection(Scheme, name(Host), Own),
-        {ok, Addresses} ?= addresses(Host, Url, Own),
-        Request = {Method, target(Url), [{~"host", authority(Url)} | headers(Headers)], Body},
-        connected(Addresses, Port, Options, Request, Own)
+    case erlmcp_oauth_url:allowed(Url, Plain) of
+        true ->
+            {ok, Origin} = erlmcp_oauth_url:origin(Url),
+            Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
+            connected(Origin, Method, target(Url), Headers, Body, Settings#{deadline := Own});
+        false ->
+            {error, {url_not_allowed, Url}}
     end.
 
-addresses(Host, Url, #{inside := Inside, deadline := Deadline}) ->
+connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
+    Address = address(Host),
     maybe
-        {ok, All} ?= erlmcp_address:of_host(Host, Deadline),
-        [] ?= [Address || Inside =/= all, not lists:member(Host, Inside),
-                          Address <- All, erlmcp_address:is_inside(Address)],
-        {ok, All}
+        {ok, Options} ?= connection(Scheme, Address, Settings),
+        {ok, Connection} ?= gun:open(Address, Port, Options),
+        Answered = try answered(Connection, Method, Target, Headers, Body, Settings)
+        after
+            gun:close(Connection),
+            gun:flush(Connection)
+        end,
+        case Answered of
+            %% It was over before it could be asked why, and nothing was sent on it.
+            {error, {connect, noproc}} ->
+                connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings);
+            _ ->
+                Answered
+        end
     else
-        {error, Reason} -> {error, {connect, Reason}};
-        [_ | _] -> {error, {private_address, Url}}
+        {error, Reason} -> {error, {connect, Reason}}
     end.
 
-%% A host may be reached at one of its addresses and not at another.
-connected([Address | Others] = All, Port, Options, Request, #{deadline := Deadline} = Settings) ->
-    Own = Options#{connect_timeout => left(Deadline)},
-    case exchanged(gun:open(Address, Port, Own), Request, Deadline) of
-        %% It was over before it could be asked why, and nothing was sent on it.
-        {error, {connect, noproc}} -> connected(All, Port, Options, Request, Settings);
-        {error, {connect, _}} when Others =/= [] ->
-            connected(Others, Port, Options, Request, Settings);
-        Answered ->
-            Answered
-    end.
-
-exchanged({ok, Connection}, Request, Deadline) ->
-    try answered(Connection, Request, Deadline)
-    after
-        gun:close(Connection),
-        gun:flush(Connection)
-    end;
-exchanged({error, Reason}, _, _) ->
-    {error, {connect, Reason}}.
-
-answered(Connection, {Method, Target, Headers, Body}, Deadline) ->
+answered(Connection, Method, Target, Headers, Body, #{deadline := Deadline}) ->
     maybe
         {ok, _} ?= connect_error(gun:await_up(Connection, left(Deadline))),
-        Stream = gun:request(Connection, Method, Target, Headers, Body, #{flow => 4}),
+        Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
         {ok, Status, Given, End} ?= head(Connection, Stream, Deadline),
         {ok, Text} ?= body(End, Connection, Stream, Deadline),
         Received = received(Given),
@@ -183,35 +167,23 @@ body(Connection, Stream, Deadline, Size, Parts) ->
             {error, {closed, protocol}}
     end.
 
-connection(Scheme, Name, #{tls := Tls}) ->
-    Common = #{retry => 0, protocols => [http]},
+connection(Scheme, Address, #{tls := Tls, deadline := Deadline}) ->
+    Common = #{retry => 0, connect_timeout => left(Deadline), protocols => [http]},
     case Scheme of
         ~"http" ->
             {ok, Common#{transport => tcp}};
         ~"https" ->
-            case erlmcp_tls:client_options(Name, Tls) of
-                {ok, Verified} -> {ok, Common#{transport => tls, tls_opts => Verified}};
-                {error, Reason} -> {error, {connect, Reason}}
+            maybe
+                {ok, Verified} ?= erlmcp_tls:client_options(Address, Tls),
+                {ok, Common#{transport => tls, tls_opts => Verified}}
             end
     end.
 
-name(Host) ->
+address(Host) ->
     Text = binary_to_list(Host),
     case inet:parse_strict_address(Text) of
         {ok, Address} -> Address;
         {error, einval} -> Text
-    end.
-
-%% As the URL has it: the connection is to an address.
-authority(Url) ->
-    #{host := Host} = Parts = uri_string:parse(Url),
-    Written = case binary:match(Host, ~":") of
-        nomatch -> Host;
-        _ -> <<"[", Host/binary, "]">>
-    end,
-    case Parts of
-        #{port := Port} when is_integer(Port) -> [Written, $:, integer_to_binary(Port)];
-        #{} -> Written
     end.
 
 target(Url) ->

@@ -34,32 +34,16 @@ start(Intent, Before, Deadline) ->
         Owner ! {landed, self(), flown(Intent, Before, Deadline, Owner)}
     end).
 
-context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, tokens := Tokens,
-                  dpop := Dpop, kept := Kept} = Before, Deadline, Owner) ->
+context(Intent, #{server_url := Url, settings := #{tls := Tls}, tokens := Tokens, dpop := Dpop,
+                  kept := Kept} = Before, Deadline, Owner) ->
     (maps:with([server_url, settings, issuer], Before))#{
         fetch => #{deadline => Deadline, tls => Tls,
-                   plain => erlmcp_oauth_url:plain_hosts(Url),
-                   inside => inside(Url, Settings, Deadline)},
+                   plain => erlmcp_oauth_url:plain_hosts(Url)},
         tokens => usable(Tokens, Intent),
         dpop => Dpop(),
         known => fun(Issuer) -> erlmcp_oauth_kept:client(Issuer, Kept) end,
         learned => fun(What) -> learned(What, Kept, Owner) end
     }.
-
-%% What a server names is inside of a network where the server is there too, or the user says so:
-%% himself, or by the issuer that he names.
-inside(_, #{private_addresses := true}, _) ->
-    all;
-inside(Url, #{tls := Tls} = Settings, Deadline) ->
-    case {erlmcp_address:is_server_inside(Url, Tls, Deadline), Settings} of
-        {true, _} ->
-            all;
-        {false, #{issuer := Issuer}} ->
-            {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Issuer),
-            [Host];
-        {false, _} ->
-            []
-    end.
 
 usable(none, _) -> none;
 usable(Tokens, {login, _}) -> refreshable(Tokens());

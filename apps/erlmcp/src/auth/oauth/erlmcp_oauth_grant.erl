@@ -72,7 +72,7 @@ at_provider(#{client_id := Id}) ->
 
 %% The identity provider is named by the user, and not by any server.
 provider_context(#{fetch := Fetch} = Context) ->
-    Context#{fetch := Fetch#{plain := [loopback], inside := all}}.
+    Context#{fetch := Fetch#{plain := [loopback]}}.
 
 login(_, _, #{settings := #{browser := none}}) ->
     {error, {browser, none}};

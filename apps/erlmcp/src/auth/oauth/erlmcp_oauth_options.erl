@@ -39,8 +39,6 @@ How a token is come by.
 - `dpop`: whether tokens are bound to a key of this client's (RFC 9449).
 - `store`: where registrations and tokens are kept, a module with
   `-behaviour(erlmcp_token_store)`; by default in memory, as long as the client lives.
-- `private_addresses`: whether what the MCP server names (its metadata, authorization servers) may
-  be at an address inside of a network though the server is not (false).
 - `tls`: options of TLS with the authorization server.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
@@ -63,21 +61,20 @@ How a token is come by.
              id_token := secret()},
     dpop => boolean(),
     store => {module(), term()},
-    private_addresses => boolean(),
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()
 }.
 -doc "The options with the defaults of those that have one.".
 -type settings() :: #{
     grant := grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
-    store := {module(), term()}, private_addresses := boolean(), tls := list(),
-    login_timeout := pos_integer(), algorithm := binary(), atom() => term()
+    store := {module(), term()}, tls := list(), login_timeout := pos_integer(),
+    algorithm := binary(), atom() => term()
 }.
 
 -define(DEFAULTS, #{
     grant => authorization_code, client_name => ~"erlmcp", scope => ~"", dpop => false,
-    store => {erlmcp_token_store_ets, #{}}, private_addresses => false, tls => [],
-    login_timeout => 300_000, algorithm => ~"ES256"
+    store => {erlmcp_token_store_ets, #{}}, tls => [], login_timeout => 300_000,
+    algorithm => ~"ES256"
 }).
 
 -doc "Checks the options. An error says which one is not what was expected, and never its value.".
@@ -133,8 +130,6 @@ option(idp, Value) ->
     is_provider(Value) orelse
         ~"a map of token_endpoint, client_id and id_token, and client_secret if there is one";
 option(dpop, Value) ->
-    is_boolean(Value) orelse ~"true or false";
-option(private_addresses, Value) ->
     is_boolean(Value) orelse ~"true or false";
 option(store, {Module, _}) when is_atom(Module) ->
     true;

@@ -18,7 +18,7 @@ monotonic time.
 start(Subject, Token, Deadline, #{sources := Sources, tls := Tls}) ->
     Owner = self(),
     {_, Source} = lists:keyfind(element(2, Subject), 1, Sources),
-    Fetch = #{deadline => Deadline, plain => [loopback], inside => all, tls => Tls},
+    Fetch = #{deadline => Deadline, plain => [loopback], tls => Tls},
     spawn_link(fun() ->
         process_flag(sensitive, true),
         _ = process_flag(max_heap_size, #{size => ?HEAP, kill => true, error_logger => false}),
