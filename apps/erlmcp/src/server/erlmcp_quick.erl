@@ -70,15 +70,19 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
        #{key := Key} = Instance) ->
     #{method := Method} = Context,
     Watched = {Mark, {Key, Method, Target}},
-    InCall = erlmcp_quick_watch:watch(Deadline, Watched),
-    Answer =
-        try
-            answered(Call, Context, Deadline, Watched, Instance)
-        after
-            ok = erlmcp_quick_watch:over(InCall),
-            erlmcp_call:leave(Call)
-        end,
-    {Answer, erlmcp_call_report:said()}.
+    case erlmcp_quick_watch:watch(Deadline, Watched) of
+        none ->
+            start;
+        InCall ->
+            Answer =
+                try
+                    answered(Call, Context, Deadline, Watched, Instance)
+                after
+                    ok = erlmcp_quick_watch:over(InCall),
+                    erlmcp_call:leave(Call)
+                end,
+            {Answer, erlmcp_call_report:said()}
+    end.
 
 answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched, Instance) ->
     Context = context(Given, Deadline, Instance),

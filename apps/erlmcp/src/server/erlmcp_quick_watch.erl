@@ -75,16 +75,35 @@ open() ->
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
 
--doc "The calling process is in a quick call from now on, which may last until then.".
--spec watch(DeadlineMs :: integer(), watched()) -> call().
+-doc """
+The calling process is in a quick call from now on, which may last until then; or it is in `none`,
+since nobody is there who would watch it.
+""".
+-spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
-    {_, Word, Due} = in_call(Deadline, Watched, get(?MODULE)),
+    try
+        watched(Deadline, Watched, get(?MODULE))
+    catch
+        %% The application has ended, and the table with it.
+        error:badarg -> none
+    end.
+
+watched(Deadline, Watched, Known) ->
+    {_, Word, Due} = in_call(Deadline, Watched, Known),
     %% After the deadline was written: a look that was due until just now sees it.
     case atomics:get(Due, ?DUE) of
-        Look when Look + ?COMES > Deadline -> ok;
-        Look -> ask_for_look(Due, Look, Deadline)
-    end,
-    {Word, Deadline}.
+        Look when Look + ?COMES > Deadline ->
+            {Word, Deadline};
+        Look ->
+            case due() of
+                Due ->
+                    ok = ask_for_look(Due, Look, Deadline),
+                    {Word, Deadline};
+                _ ->
+                    %% The application was started anew, and has another table.
+                    watched(Deadline, Watched, undefined)
+            end
+    end.
 
 in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
     case atomics:exchange(Word, 1, Deadline) of

@@ -12,7 +12,8 @@ are in `quick_handlers_SUITE`.
          one_in_native_code_is_not_ended_before_it_comes_back/1, one_that_died_is_forgotten/1]).
 -export([calls_send_no_message/1, what_was_forgotten_is_watched_again/1,
          a_look_that_was_lost_is_asked_for_again/1, another_watch_finds_all_calls/1,
-         one_that_is_over_says_so_to_another_watch/1, none_is_ended_that_is_not_in_a_call/1]).
+         one_that_is_over_says_so_to_another_watch/1, none_is_ended_that_is_not_in_a_call/1,
+         where_nobody_watches_no_call_is_quick/1]).
 
 -define(PATIENCE, 60_000).
 
@@ -22,7 +23,8 @@ suite() ->
 all() ->
     [{group, waiting}, calls_send_no_message, what_was_forgotten_is_watched_again,
      a_look_that_was_lost_is_asked_for_again, another_watch_finds_all_calls,
-     one_that_is_over_says_so_to_another_watch, none_is_ended_that_is_not_in_a_call].
+     one_that_is_over_says_so_to_another_watch, none_is_ended_that_is_not_in_a_call,
+     where_nobody_watches_no_call_is_quick].
 
 %% They wait beside each other.
 groups() ->
@@ -105,6 +107,25 @@ the_latest_definition_is_named(_) ->
     ok = ended(Hangs, Monitor),
     Quick = atomics:get(First, 1),
     true = atomics:get(Second, 1) > erlang:monotonic_time(millisecond).
+
+%% A server lives in its user's tree, and may outlive the application. When that is there again, who
+%% had calls before is watched as all are.
+where_nobody_watches_no_call_is_quick(_) ->
+    Watched = a_definition(),
+    Test = self(),
+    {Hangs, Monitor} = spawn_monitor(fun() ->
+        ok = erlmcp_quick_watch:over(may_last(1_000, Watched)),
+        Test ! {over, self()},
+        receive go_on -> ok end,
+        _ = may_last(6_000, Watched),
+        receive after infinity -> ok end
+    end),
+    receive {over, Hangs} -> ok end,
+    ok = application:stop(erlmcp),
+    none = erlmcp_quick_watch:watch(erlang:monotonic_time(millisecond) + 20, Watched),
+    ok = application:start(erlmcp),
+    Hangs ! go_on,
+    ok = ended(Hangs, Monitor).
 
 %% Native code all the time, here the opening of a pipe that nobody writes to: its definition is not
 %% quick meanwhile, and it is not ended for it. It comes back when that is seen.

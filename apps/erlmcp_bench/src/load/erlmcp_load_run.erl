@@ -43,8 +43,10 @@ started it.
 %% Microseconds until all groups know that it begins; and milliseconds beyond a request's time in
 %% which they must have ended.
 -define(LEAD_US, 20_000).
-%% Halves of a warm-up that the first one may last until every connection was used, and how often it
-%% is looked at.
+%% Times that a connection was used, together, before it costs what it does from then on: the runtime
+%% has a socket in a poll of its own until there was something more than ten times. Halves of a
+%% warm-up that the first one may last until that is so, and how often it is looked at.
+-define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).
 -define(GRACE_MS, 15_000).
@@ -215,8 +217,8 @@ timed(half, #run{settings = #{counts := Counts} = Settings, begin_at = Begin} = 
     #{warm := Warm, connections := Connections} = erlmcp_load_counts:all(Counts),
     #{warmup_us := Warmup} = Settings,
     Now = now_us(),
-    %% They are used in turn, and the first time on a connection takes longer than all others.
-    case Warm >= Connections orelse Now - Begin > ?LONGEST_HALVES * Warmup div 2 of
+    %% They are used in turn.
+    case Warm >= ?USED * Connections orelse Now - Begin > ?LONGEST_HALVES * Warmup div 2 of
         true -> {noreply, timer(Now + Warmup div 2, carried, Run#run{half = {Now, Warm}})};
         false -> {noreply, timer(Now + ?LOOK_US, half, Run)}
     end;
