@@ -43,9 +43,9 @@ started it.
 %% Microseconds until all groups know that it begins; and milliseconds beyond a request's time in
 %% which they must have ended.
 -define(LEAD_US, 20_000).
-%% Times that a connection was used, together, before it costs what it does from then on: the runtime
-%% has a socket in a poll of its own until there was something more than ten times. Halves of a
-%% warm-up that the first one may last until that is so, and how often it is looked at.
+%% Times that a connection was used, on the average, before it costs what it does from then on: the
+%% runtime has a socket in a poll of its own until there was something more than ten times. Halves
+%% of a warm-up that the first one may last until that is so, and how often it is looked at.
 -define(USED, 12).
 -define(LONGEST_HALVES, 10).
 -define(LOOK_US, 50_000).
