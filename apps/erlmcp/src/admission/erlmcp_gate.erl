@@ -261,7 +261,7 @@ await({#{sums := Sums} = Books, _, Since} = Ticket, _) ->
 A ticket for these alone, for the calling process: for one of a tool's calls at once, and for a call
 in a rate.
 """.
--spec hold(gate(), [{erlmcp_accounts:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}]) ->
+-spec hold(gate(), [erlmcp_gate_wants:want()]) ->
     {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
 hold(_, []) ->
     {ok, free};
@@ -279,7 +279,7 @@ hold(#{books := Books}, Wants) ->
 A ticket is for more: for one of a tool's calls at once, or for a call in a rate. What is refused
 leaves the ticket as it was.
 """.
--spec take(ticket(), [{erlmcp_accounts:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}]) ->
+-spec take(ticket(), [erlmcp_gate_wants:want()]) ->
     ok | {refuse, erlmcp_refusal:refusal()}.
 take(_, []) ->
     ok;

@@ -1,7 +1,8 @@
 -module(erlmcp_seat).
 -moduledoc """
 Where a process that enters a gate for one request after the other has the place of the one that it
-is at, in a word of its own: to write a row for each, and take it away, costs four times as much.
+is at, in a word of its own: a row that is written for each, and taken away, costs more
+(`bench/gate.sh`).
 The seat has one row in the ledger, `{Holder, Seat}`, from the first request of its process to its
 end; an idle process that never asked for anything has none. A process has a seat at one gate.
 

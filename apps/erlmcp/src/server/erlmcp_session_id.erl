@@ -2,10 +2,10 @@
 -moduledoc """
 The ids of HTTP sessions, that nobody can guess: 192 bits of OpenSSL's generator, written down.
 
-To draw random bytes costs ten times as much as to write them down, and hardly more for many than
-for a few. So a process that opens a session for the second time, as a proxy's connection does,
-makes several ids at once and keeps them in its dictionary. Each of them is given once. They are
-gone with the process, and so what a report of its end shows of them opens nothing.
+To draw random bytes costs more than to write them down, and hardly more for many than for a few.
+So a process that opens a session for the second time, as a proxy's connection does, makes several
+ids at once and keeps them in its dictionary. Each of them is given once. They are gone with the
+process, and so what a report of its end shows of them opens nothing.
 """.
 
 -export([new/0]).

@@ -16,7 +16,7 @@ own functions. What an operation is given back it checks, and crashes where that
   processes. `pool_waiting`: there are ten processes for each, so that most wait.
 - `session`: a session is opened, found (which touches it), changed, and ended, after which it is
   not found. It would have a process when it needs one; these need none. Who opens many makes
-  several ids at once (`m:erlmcp_session_id`); a process that opens a single one takes 0.7 us more
+  several ids at once (`m:erlmcp_session_id`); a process that opens a single one takes longer
   for its id.
 - `encode`: a `tools/call` request and its result, from terms to bytes; `decode`: from bytes to
   messages.
