@@ -238,8 +238,7 @@ swept(#group{turns = Turns} = Group) ->
     end.
 
 patient(Deadline, #group{patience = none} = Group) ->
-    Group#group{patience = erlang:start_timer((Deadline + 999) div 1000, self(), patience,
-                                              [{abs, true}])};
+    Group#group{patience = erlmcp_load_schedule:start_timer(Deadline, patience)};
 patient(_, Group) ->
     Group.
 
@@ -392,7 +391,7 @@ flushed(Out, Key, Connection, #group{settings = Settings, tally = Tally} = Group
     end.
 
 alarmed(Due, #group{alarm = none} = Group) ->
-    Group#group{alarm = erlang:start_timer((Due + 999) div 1000, self(), due, [{abs, true}])};
+    Group#group{alarm = erlmcp_load_schedule:start_timer(Due, due)};
 alarmed(_, Group) ->
     Group.
 

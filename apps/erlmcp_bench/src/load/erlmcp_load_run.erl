@@ -244,7 +244,7 @@ timed(grace, Run) ->
     {stop, groups_do_not_end, Run}.
 
 timer(At, Phase, Run) ->
-    Run#run{timer = erlang:start_timer((At + 999) div 1000, self(), Phase, [{abs, true}])}.
+    Run#run{timer = erlmcp_load_schedule:start_timer(At, Phase)}.
 
 next(Now, #run{from = From, until = Until} = Run) ->
     Second = From + ((Now - From) div 1_000_000 + 1) * 1_000_000,

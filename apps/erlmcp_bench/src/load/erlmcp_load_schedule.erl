@@ -8,7 +8,7 @@ Times are microseconds of `erlang:monotonic_time/1`, and whole milliseconds of i
 when the emulator's timers end: several requests may be due in one.
 """.
 
--export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2]).
+-export([new/2, set_rate/3, begins/2, begins/3, next/1, remaining/2, start_timer/2]).
 
 -export_type([schedule/0, arrivals/0]).
 
@@ -93,3 +93,10 @@ remaining(Until, Schedule, Count) ->
         true -> remaining(Until, Schedule, Count + 1);
         false -> Count
     end.
+
+-doc "Sends the calling process `{timeout, Timer, Message}` when that time has come, and not before.".
+-spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
+start_timer(Us, Message) ->
+    %% Up to a whole millisecond. Monotonic times are negative, and `div` rounds towards zero.
+    Milliseconds = -erlang:convert_time_unit(-Us, microsecond, millisecond),
+    erlang:start_timer(Milliseconds, self(), Message, [{abs, true}]).
