@@ -94,7 +94,7 @@ remaining(Until, Schedule, Count) ->
         false -> Count
     end.
 
--doc "Sends the calling process `{timeout, Timer, Message}` when that time has come, and not before.".
+-doc "Sends the calling process `{timeout, Timer, Message}` when that time has come, not before.".
 -spec start_timer(Us :: integer(), Message) -> Timer :: reference() when Message :: term().
 start_timer(Us, Message) ->
     %% Up to a whole millisecond. Monotonic times are negative, and `div` rounds towards zero.
