@@ -10,6 +10,8 @@ that is over, which shows what of it nobody has any more. An idle word can be cl
 all, while others try to take from it.
 """.
 
+-include("erlmcp_account.hrl").
+
 -export([take/4, give/3, close/2, reset/2, most/0]).
 -export([held/2, held/3, amount/2, correct/4]).
 
@@ -23,12 +25,8 @@ all, while others try to take from it.
 
 -export_type([share/0]).
 
-%% Two counts of 29 bits are a small integer.
--define(BITS, 29).
--define(COUNT(Word), ((Word) band (1 bsl ?BITS - 1))).
--define(CLOSED, (1 bsl (2 * ?BITS))).
-%% A count is never so high; one that looks so went below zero.
--define(BELOW_ZERO, (1 bsl (?BITS - 1))).
+%% Of an account's word the mark says that it is closed. Nothing is held of it then.
+-define(CLOSED, ?MARK).
 
 -doc """
 Takes an amount, if no more than the limit is held then. What was taken is given back with the
@@ -37,15 +35,14 @@ share.
 -spec take(words(), index(), {pos_integer(), generation()}, Limit :: integer()) ->
     {ok, share()} | {full, Observed :: pos_integer()} | closed.
 take(Words, Index, {Amount, Generation} = Wanted, Limit) ->
-    Share = Amount bsl (?BITS * Generation),
     %% It is read by adding nothing: it is to be changed next.
     case atomics:add_get(Words, Index, 0) of
         ?CLOSED ->
             closed;
-        Word when ?COUNT(Word) + (Word bsr ?BITS) + Amount > Limit;
-                  ?COUNT(Word) + (Word bsr ?BITS) + Amount >= ?BELOW_ZERO ->
-            {full, ?COUNT(Word) + (Word bsr ?BITS) + Amount};
+        Word when ?IS_FULL(Word, Amount, Limit) ->
+            {full, ?HELD(Word) + Amount};
         Word ->
+            Share = ?SHARE(Amount, Generation),
             case atomics:compare_exchange(Words, Index, Word, Word + Share) of
                 ok -> {ok, Share};
                 _ -> take(Words, Index, Wanted, Limit)
@@ -55,11 +52,10 @@ take(Words, Index, {Amount, Generation} = Wanted, Limit) ->
 -doc "Gives back a share.".
 -spec give(words(), index(), share()) -> ok.
 give(Words, Index, Share) ->
-    Word = atomics:add_get(Words, Index, -Share),
-    %% It was corrected by what it still had.
-    case Word < 0 orelse ?COUNT(Word) >= ?BELOW_ZERO orelse Word bsr ?BITS >= ?BELOW_ZERO of
-        false -> ok;
-        true -> atomics:add(Words, Index, Share)
+    case atomics:add_get(Words, Index, -Share) of
+        %% It was corrected by what it still had.
+        Word when ?IS_BELOW_ZERO(Word) -> atomics:add(Words, Index, Share);
+        _ -> ok
     end.
 
 -doc "Closes a word of which nothing is held.".
@@ -85,10 +81,7 @@ held(Words, Index) ->
 -doc "How much of it was taken in generations of this number.".
 -spec held(words(), index(), generation()) -> non_neg_integer().
 held(Words, Index, Generation) ->
-    case atomics:get(Words, Index) of
-        ?CLOSED -> 0;
-        Word -> ?COUNT(Word bsr (?BITS * Generation))
-    end.
+    ?COUNT(atomics:get(Words, Index) bsr (?BITS * Generation)).
 
 -doc "What a share is of a generation: its amount, or 0 for the other one.".
 -spec amount(share(), generation()) -> non_neg_integer().
@@ -98,4 +91,4 @@ amount(Share, Generation) ->
 -doc "Sets right the count of a generation that is over: so much more of it is held, or less.".
 -spec correct(words(), index(), generation(), integer()) -> ok.
 correct(Words, Index, Generation, More) ->
-    atomics:add(Words, Index, More bsl (?BITS * Generation)).
+    atomics:add(Words, Index, ?SHARE(More, Generation)).

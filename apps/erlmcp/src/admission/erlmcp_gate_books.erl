@@ -18,7 +18,7 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -export([turn/1, indexes/1]).
 
 %% Every request passes here twice.
--compile({inline, [leave_row/2, give_share/2, tell_queue/1]}).
+-compile({inline, [leave_row/2, give_share/2, told/2]}).
 
 -export_type([books/0, shares/0, want/0, key/0]).
 
@@ -33,11 +33,11 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 -doc "An amount of that, of which so much may be held.".
 -type want() :: {key(), Amount :: pos_integer(), Limit :: pos_integer()}.
 
-%% The words of the server itself, before those of the accounts; the first one is that of
-%% `m:erlmcp_gate_state`. Those that are written often are
-%% so far apart that they share no line of a processor's cache.
+%% The words of the server itself, before those of the accounts; IN_FLIGHT is beside the
+%% one of `m:erlmcp_gate_state`, which the same change. Others that are written often are so far
+%% apart that they share no line of a processor's cache, nor the one in which the array's size is.
+-define(IN_FLIGHT, 10).
 -define(ROOM, 2).
--define(IN_FLIGHT, 9).
 -define(CONNECTIONS, 17).
 -define(RATES, 25).
 -define(WAITING, 33).
@@ -194,8 +194,8 @@ take_place(#{words := Words}) ->
 take_freed(#{words := Words}) ->
     of_place(erlmcp_gate_state:take_freed(?IN_FLIGHT, Words)).
 
-of_place({ok, Share}) -> {ok, [{?IN_FLIGHT, Share}]};
-of_place(Full) -> Full.
+of_place({full, _, _} = Full) -> Full;
+of_place(Share) -> {ok, [{?IN_FLIGHT, Share}]}.
 
 -doc "Gives back what was taken, and is not written down.".
 -spec give(shares(), books()) -> ok.
@@ -219,12 +219,12 @@ it may enter: what it is written down under. A place alone is in its seat, where
     erlmcp_ledger:id() | {full, Limit :: pos_integer(), pos_integer()} | draining.
 enter(Held, #{words := Words, ledger := Ledger} = Books) ->
     case erlmcp_gate_state:enter(?IN_FLIGHT, Words) of
-        {ok, Share} when Held =:= [] ->
+        Share when is_integer(Share), Held =:= [] ->
             case erlmcp_seat:take(Share, Ledger) of
                 none -> write([{?IN_FLIGHT, Share}], Books);
                 Taken -> Taken
             end;
-        {ok, Share} ->
+        Share when is_integer(Share) ->
             write([{?IN_FLIGHT, Share} | Held], Books);
         Refused ->
             Refused
@@ -294,8 +294,10 @@ leave_row(Id, #{ledger := Ledger} = Books) ->
 give_share(none, _) ->
     ok;
 give_share(Share, #{words := Words} = Books) ->
-    ok = erlmcp_account:give(Words, ?IN_FLIGHT, Share),
-    tell_queue(Books).
+    told(erlmcp_gate_state:give_place(?IN_FLIGHT, Share, Words), Books).
+
+told(false, _) -> ok;
+told(true, Books) -> send_turn(queue(Books)).
 
 -doc "The calling process will not enter any more, for a while at least.".
 -spec give_up_seat(books()) -> ok.
@@ -354,7 +356,7 @@ calls(#{ledger := Ledger}) ->
 -spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
 put_queue(Pid, Longest, #{processes := Processes, words := Words} = Books) ->
     true = ets:insert(Processes, {queue, {Pid, Longest}}),
-    _ = erlmcp_gate_state:was_called(Words),
+    _ = erlmcp_gate_state:was_called(?IN_FLIGHT, Words),
     queued(0, Books).
 
 -doc "The gate's queue; `none` while it is started.".
@@ -373,15 +375,12 @@ after this: who left before has told nobody.
 """.
 -spec call_queue(books()) -> ok.
 call_queue(#{words := Words}) ->
-    erlmcp_gate_state:call_queue(Words).
+    erlmcp_gate_state:call_queue(?IN_FLIGHT, Words).
 
 -doc "There may be a place for who waits: the queue hears of it, where it asked to be called.".
 -spec tell_queue(books()) -> ok.
 tell_queue(#{words := Words} = Books) ->
-    case erlmcp_gate_state:is_called(Words) andalso erlmcp_gate_state:was_called(Words) of
-        true -> send_turn(queue(Books));
-        false -> ok
-    end.
+    told(erlmcp_gate_state:was_called(?IN_FLIGHT, Words), Books).
 
 send_turn(none) -> ok;
 send_turn({Queue, _}) -> Queue ! turn, ok.

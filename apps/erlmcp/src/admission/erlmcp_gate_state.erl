@@ -1,30 +1,34 @@
 -module(erlmcp_gate_state).
 -moduledoc """
-What all who enter and leave a gate look at: one word among its words, since each look at one is a
-barrier. It says whether nobody may enter any more, which generation it is, whether the gate's queue
-is to be told of a free place, how many places there are, and how many are in the queue. Places are
-taken here, of the word that counts those in flight.
+The places of a gate, in two of its words. All who enter look at the first one: it says whether
+nobody may enter any more, which generation it is, how many places there are, and how many are in
+the queue. The second one counts those in flight, and its mark says whether the gate's queue is to
+be told of a free place, so that who leaves looks at nothing else.
+
+Who enters reads both by adding nothing: `atomics:get/2` waits for all writes before it, and the
+second one is to be changed next, beside which the first one is.
 """.
 
+-include("erlmcp_account.hrl").
+
 -export([new/1, is_draining/1, drain/1, limit/1, limit/2, generation/1, turn/1]).
--export([enter/2, take_place/2, take_freed/2]).
--export([queued/2, call_queue/1, is_called/1, was_called/1]).
+-export([enter/2, take_place/2, take_freed/2, give_place/3]).
+-export([queued/2, call_queue/2, was_called/2]).
 
 %% Every request passes here twice.
--compile({inline, [take_place/4]}).
+-compile({inline, [place/4, was_called/3]}).
 
--define(STATE, 1).
+-define(STATE, 9).
 -define(DRAINING, 2#1).
 -define(GENERATION, 2#10).
--define(CALLED, 2#100).
--define(LIMIT_AT, 3).
--define(QUEUED_AT, 31).
+-define(LIMIT_AT, 2).
+-define(QUEUED_AT, 30).
 -define(MOST, (1 bsl 28 - 1)).
 -define(GENERATION_OF(State), (((State) bsr 1) band 1)).
 -define(LIMIT_OF(State), (((State) bsr ?LIMIT_AT) band ?MOST)).
 -define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
 
--doc "It is the first word; any number of requests may be in flight, until `limit/2`.".
+-doc "Any number of requests may be in flight, until `limit/2`.".
 -spec new(erlmcp_account:words()) -> ok.
 new(Words) ->
     atomics:put(Words, ?STATE, erlmcp_account:most() bsl ?LIMIT_AT).
@@ -40,7 +44,7 @@ drain(Words) ->
     _ = change(fun(State) -> State bor ?DRAINING end, Words),
     ok.
 
-%% Gives what it was.
+%% Gives what the first word was.
 change(Change, Words) ->
     change(Change, Words, atomics:get(Words, ?STATE)).
 
@@ -74,13 +78,13 @@ generation(Words) ->
 turn(Words) ->
     ?GENERATION_OF(change(fun(State) -> State bxor ?GENERATION end, Words)).
 
--doc "Takes a place (`take_place/2`), where one may still enter. `InFlight` counts places.".
+-doc "Takes a place (`take_place/2`), where one may still enter.".
 -spec enter(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    {ok, erlmcp_account:share()} | {full, Limit :: pos_integer(), pos_integer()} | draining.
+    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()} | draining.
 enter(InFlight, Words) ->
-    case atomics:get(Words, ?STATE) of
+    case atomics:add_get(Words, ?STATE, 0) of
         State when State band ?DRAINING =/= 0 -> draining;
-        State -> take_place(InFlight, ?QUEUED_OF(State), State, Words)
+        State -> place(InFlight, ?LIMIT_OF(State) - ?QUEUED_OF(State), State, Words)
     end.
 
 -doc """
@@ -88,26 +92,47 @@ Takes a place in flight, where one is left when all that are in the queue have t
 overtakes them.
 """.
 -spec take_place(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    {ok, erlmcp_account:share()} | {full, Limit :: pos_integer(), pos_integer()}.
+    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
 take_place(InFlight, Words) ->
-    State = atomics:get(Words, ?STATE),
-    take_place(InFlight, ?QUEUED_OF(State), State, Words).
+    State = atomics:add_get(Words, ?STATE, 0),
+    place(InFlight, ?LIMIT_OF(State) - ?QUEUED_OF(State), State, Words).
 
 -doc "Takes one for who is first in the queue.".
 -spec take_freed(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    {ok, erlmcp_account:share()} | {full, Limit :: pos_integer(), pos_integer()}.
+    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
 take_freed(InFlight, Words) ->
-    take_place(InFlight, 0, atomics:get(Words, ?STATE), Words).
+    State = atomics:add_get(Words, ?STATE, 0),
+    place(InFlight, ?LIMIT_OF(State), State, Words).
 
 %% The queue is looked at first. When the place is taken at the first try nothing has changed since
 %% of what is in flight, and so those that were in the queue then have got theirs, or find them. At
 %% a later one it may overtake who came to the queue meanwhile.
-take_place(InFlight, Queued, State, Words) ->
-    Limit = ?LIMIT_OF(State),
-    Amount = {1, ?GENERATION_OF(State)},
-    case erlmcp_account:take(Words, InFlight, Amount, Limit - Queued) of
-        {ok, _} = Taken -> Taken;
-        {full, Observed} -> {full, Limit, Observed}
+place(InFlight, Most, State, Words) ->
+    case atomics:add_get(Words, InFlight, 0) of
+        Word when ?IS_FULL(Word, 1, Most) ->
+            {full, ?LIMIT_OF(State), ?HELD(Word) + 1};
+        Word ->
+            Share = ?SHARE(1, ?GENERATION_OF(State)),
+            case atomics:compare_exchange(Words, InFlight, Word, Word + Share) of
+                ok -> Share;
+                _ -> another_try(InFlight, Most, State, Words)
+            end
+    end.
+
+another_try(InFlight, Most, State, Words) ->
+    place(InFlight, Most, State, Words).
+
+-doc "Gives back a place; whether the queue wanted to be told of that, and does not any more.".
+-spec give_place(InFlight :: erlmcp_account:index(), erlmcp_account:share(),
+                 erlmcp_account:words()) -> boolean().
+give_place(InFlight, Share, Words) ->
+    case atomics:add_get(Words, InFlight, -Share) of
+        Word when ?IS_BELOW_ZERO(Word) ->
+            %% It was corrected by what it still had.
+            ok = atomics:add(Words, InFlight, Share),
+            was_called(InFlight, Words);
+        Word ->
+            was_called(InFlight, Word, Words)
     end.
 
 -doc "So many are in the queue.".
@@ -119,17 +144,28 @@ queued(Count, Words) ->
     ok.
 
 -doc "The queue wants to be told, once, when there is a place.".
--spec call_queue(erlmcp_account:words()) -> ok.
-call_queue(Words) ->
-    _ = change(fun(State) -> State bor ?CALLED end, Words),
-    ok.
+-spec call_queue(InFlight :: erlmcp_account:index(), erlmcp_account:words()) -> ok.
+call_queue(InFlight, Words) ->
+    call_queue(InFlight, Words, atomics:get(Words, InFlight)).
 
--doc "Whether it wants that.".
--spec is_called(erlmcp_account:words()) -> boolean().
-is_called(Words) ->
-    atomics:get(Words, ?STATE) band ?CALLED =/= 0.
+%% A count that is below zero has borrowed the mark, for a moment; the queue looks again by itself.
+call_queue(_, _, Word) when ?IS_BELOW_ZERO(Word); Word band ?MARK =/= 0 ->
+    ok;
+call_queue(InFlight, Words, Word) ->
+    case atomics:compare_exchange(Words, InFlight, Word, Word + ?MARK) of
+        ok -> ok;
+        Other -> call_queue(InFlight, Words, Other)
+    end.
 
--doc "The same; from now on it does not. Of several who ask one alone hears `true`.".
--spec was_called(erlmcp_account:words()) -> boolean().
-was_called(Words) ->
-    change(fun(State) -> State band bnot ?CALLED end, Words) band ?CALLED =/= 0.
+-doc "Whether it wants that; from now on it does not. Of several who ask one alone hears `true`.".
+-spec was_called(InFlight :: erlmcp_account:index(), erlmcp_account:words()) -> boolean().
+was_called(InFlight, Words) ->
+    was_called(InFlight, atomics:get(Words, InFlight), Words).
+
+was_called(_, Word, _) when Word band ?MARK =:= 0 ->
+    false;
+was_called(InFlight, Word, Words) ->
+    case atomics:compare_exchange(Words, InFlight, Word, Word - ?MARK) of
+        ok -> true;
+        _ -> was_called(InFlight, Words)
+    end.

@@ -6,7 +6,7 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([killed_holders_hold_nothing/1, accounts_are_closed_when_idle/1, idle_accounts_are_exact/1,
          what_was_lost_is_found/1, tickets_are_handed_over/1, tickets_have_their_own_rows/1,
-         generations_are_counted_apart/1]).
+         generations_are_counted_apart/1, the_queue_is_told_once/1]).
 
 -import(gate_users, [request/1, queued/1, entered/1, refused/1, visit/3, processes/1, rounds/2,
                      stop/1, await_end/1, together/1]).
@@ -17,7 +17,7 @@ suite() ->
 all() ->
     [killed_holders_hold_nothing, accounts_are_closed_when_idle, idle_accounts_are_exact,
      what_was_lost_is_found, tickets_are_handed_over, tickets_have_their_own_rows,
-     generations_are_counted_apart].
+     generations_are_counted_apart, the_queue_is_told_once].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -186,3 +186,35 @@ generations_are_counted_apart(_) ->
                  erlmcp_account:held(Words, 1)},
     [{1, 0}, {0, 1}] = [{erlmcp_account:amount(Share, 0), erlmcp_account:amount(Share, 1)}
                         || Share <- [First, Second]].
+
+%% What it asked for is in the word that counts the places, and is none of them.
+the_queue_is_told_once(_) ->
+    #{books := Books} = Gate = erlmcp_gate:new(#{in_flight => 2}),
+    ok = erlmcp_gate_books:put_queue(self(), 1000, Books),
+    [First, Second] = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2]],
+    ok = erlmcp_gate:leave(First),
+    none = told(),
+    ok = erlmcp_gate_books:call_queue(Books),
+    ok = erlmcp_gate_books:call_queue(Books),
+    Third = entered(erlmcp_gate:enter(Gate, request(ada))),
+    2 = erlmcp_gate:held(Gate, in_flight),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:leave(Second),
+    turn = told(),
+    Fourth = entered(erlmcp_gate:enter(Gate, request(ada))),
+    [ok = erlmcp_gate:leave(Ticket) || Ticket <- [Third, Fourth]],
+    none = told(),
+    ok = erlmcp_gate_books:call_queue(Books),
+    ok = erlmcp_gate:limit(Gate, 1),
+    turn = told(),
+    %% Nor is it lost with what is given back twice.
+    {ok, Place} = erlmcp_gate_books:take_place(Books),
+    ok = erlmcp_gate_books:give_place(Place, Books),
+    ok = erlmcp_gate_books:call_queue(Books),
+    ok = erlmcp_gate_books:give_place(Place, Books),
+    turn = told(),
+    none = told(),
+    0 = erlmcp_gate:held(Gate, in_flight).
+
+told() ->
+    receive turn -> turn after 0 -> none end.
