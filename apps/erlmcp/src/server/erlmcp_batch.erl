@@ -72,28 +72,40 @@ item({call, Call}, {Answers, Calls}) ->
         {reply, _, Bytes} -> {[Bytes | Answers], Calls}
     end.
 
-gather(Answers, Calls, {Pid, _} = Owner, Most) ->
+gather(Answers, Calls, Owner, Most) ->
     case erlmcp_calls:count(Calls) of
         0 ->
             lists:reverse(Answers);
         _ ->
-            {Ids, {Out, Next}} =
-                receive
-                    {{erlmcp_call, _}, Message} when element(1, Message) =:= notification;
-                                                     element(1, Message) =:= request ->
-                        ok = erlmcp_call_report:to_owner(Owner, Message),
-                        {[], {[], Calls}};
-                    {{erlmcp_call, Call}, Message} ->
-                        {erlmcp_calls:ids(Call, Calls), erlmcp_calls:message(Call, Message, Calls)};
-                    {cancel, Id} ->
-                        {[], {[], erlmcp_calls:cancel(Id, Calls)}};
-                    {'EXIT', Pid, _} ->
-                        erlmcp_calls:stop(Calls),
-                        exit(shutdown);
-                    {'EXIT', Call, Reason} ->
-                        {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
-                end,
+            {Ids, {Withdrawn, Out, Next}} = event(Calls, Owner),
+            ok = lists:foreach(fun(Id) ->
+                erlmcp_call_report:to_owner(Owner, {withdraw, Id})
+            end, Withdrawn),
             gather(with(Out, Ids, Answers, Most), Next, Owner, Most)
+    end.
+
+event(Calls, {Pid, _} = Owner) ->
+    receive
+        {{erlmcp_call, _}, {notification, _, _} = Notification} ->
+            ok = erlmcp_call_report:to_owner(Owner, Notification),
+            {[], {[], [], Calls}};
+        {{erlmcp_call, Call}, {request, Id, _, Bytes} = Request} ->
+            %% The answer comes here, so that what is not answered is known.
+            {[], _, Asked} = erlmcp_calls:message(Call, Request, Calls),
+            ok = erlmcp_call_report:to_owner(Owner, {request, Id, self(), Bytes}),
+            {[], {[], [], Asked}};
+        {erlmcp_response, Id, Outcome} ->
+            {[], {[], [], erlmcp_calls:response(Id, Outcome, Calls)}};
+        {{erlmcp_call, Call}, Message} ->
+            {erlmcp_calls:ids(Call, Calls), erlmcp_calls:message(Call, Message, Calls)};
+        {cancel, Id} ->
+            {Withdrawn, Left} = erlmcp_calls:cancel(Id, Calls),
+            {[], {Withdrawn, [], Left}};
+        {'EXIT', Pid, _} ->
+            erlmcp_calls:stop(Calls),
+            exit(shutdown);
+        {'EXIT', Call, Reason} ->
+            {erlmcp_calls:ids(Call, Calls), erlmcp_calls:exited(Call, Reason, Calls)}
     end.
 
 %% Together they may have as many bytes as the result of one, beside one of them.

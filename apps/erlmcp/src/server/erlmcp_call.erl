@@ -6,8 +6,9 @@ error for its caller.
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
 (`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the
-client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`; at the deadline
-it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
+client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`, unless the call
+ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent `{Tag, {deadline, Call}}`
+and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -32,6 +33,7 @@ it is sent `{Tag, {deadline, Call}}` and kills the call. The call is linked to i
     {notification, binary(), erlmcp_unread:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_message:id(), Call :: pid(), iodata()}
+    | {withdraw, erlmcp_message:id()}
     | {deadline, pid()}
     | {status, binary()}
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}

@@ -3,18 +3,26 @@
 The running calls of one connection or HTTP session: started or adopted, answered, cancelled, ended.
 A value that the process of the connection or session keeps. The calls are linked to that process,
 which traps exits; those that it started are bounded in number and answer by an exit signal.
+
+A call that ends, however it does, waits no more for what it has asked the client: those requests
+are `withdrawn`, and the client is told so (`withdrawal/1`) before the answer of the call.
+
+Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 """.
 
 -export([new/1, count/1, ids/2, find/2]).
 -export([start/2, batch/3, adopt/6]).
 -export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1,
          leave/1]).
+-export([withdrawal/1]).
 
--export_type([calls/0, place/0]).
+-export_type([calls/0, place/0, withdrawn/0]).
 
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
 -type place() :: {ticket, erlmcp_gate:ticket()} | none.
+-doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
+-type withdrawn() :: [erlmcp_message:id()].
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
@@ -110,25 +118,27 @@ adopt(Pid, Kind, Inside, Revision, Place, #{running := Running, ids := Ids} = Ca
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
--spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {iodata(), calls()}.
+-spec message(Call :: pid(), erlmcp_call:message(), calls()) -> {withdrawn(), iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes, Unread}} ->
             ok = erlmcp_unread:written(byte_size(Bytes), Unread),
-            {Bytes, Calls};
+            {[], Bytes, Calls};
         {#{Call := _}, {request, Id, Asking, _}} when Asked =:= unanswerable ->
             Asking ! {erlmcp_response, Id, {error, end_of_input}},
-            {[], Calls};
+            {[], [], Calls};
         {#{Call := _}, {request, Id, Asking, Bytes}} ->
-            {Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
+            {[], Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
+        {#{Call := _}, {withdraw, Id}} when is_map_key(Id, Asked) ->
+            {[Id], [], Calls#{asked := maps:remove(Id, Asked)}};
         {#{Call := _}, {answer, _, Bytes}} ->
-            {Bytes, forget(Call, Calls)};
+            forget(Call, Bytes, Calls);
         {#{Call := {call, [Id], Revision, Place}}, {deadline, Call}} ->
             end_call(Call, Place),
             {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision, Instance),
-            {Bytes, forget(Call, Calls)};
+            forget(Call, Bytes, Calls);
         {_, _} ->
-            {[], Calls}
+            {[], [], Calls}
     end.
 
 -doc "The client answered a request; the call that waits for it is told.".
@@ -143,56 +153,70 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     end.
 
 -doc "The client of this call is gone; what the call asked of it is not answered.".
--spec abandon(Call :: pid(), calls()) -> calls().
-abandon(Call, #{asked := #{} = Asked} = Calls) ->
-    _ = [Asking ! {erlmcp_response, Id, {error, gone}} || Id := {Asking, Running} <- Asked,
-                                                          Running =:= Call],
-    Calls#{asked := without(Call, Asked)}.
+-spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
+abandon(Call, Calls) ->
+    unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
 -doc "The client will answer nothing any more; calls that ask are told so.".
--spec end_of_input(calls()) -> calls().
-end_of_input(#{asked := #{} = Asked} = Calls) ->
-    _ = [Asking ! {erlmcp_response, Id, {error, end_of_input}} || Id := {Asking, _} <- Asked],
-    Calls#{asked := unanswerable};
+-spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
-    Calls.
+    {Withdrawn, Left} = unanswered(end_of_input, fun(_) -> true end, Calls),
+    {Withdrawn, Left#{asked := unanswerable}}.
+
+unanswered(Why, Is, #{asked := Asked} = Calls) ->
+    {Withdrawn, Left} = withdrawn(Is, Asked),
+    Ids = [begin
+               Asking ! {erlmcp_response, Id, {error, Why}},
+               Id
+           end || {Id, Asking} <- Withdrawn],
+    {Ids, Calls#{asked := Left}}.
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
--spec exited(pid(), Reason :: term(), calls()) -> {iodata(), calls()}.
+-spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     case {Running, Reason} of
         {#{Pid := _}, {erlmcp_answer, _, Bytes}} ->
-            {Bytes, forget(Pid, Calls)};
+            forget(Pid, Bytes, Calls);
         {#{Pid := _}, normal} ->
             %% Its answer went elsewhere.
-            {[], forget(Pid, Calls)};
+            forget(Pid, [], Calls);
         {#{Pid := {call, [Id], Revision, Place}}, _} ->
             ok = leave(Place),
             {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision, Instance),
-            {Bytes, forget(Pid, Calls)};
+            forget(Pid, Bytes, Calls);
         {#{Pid := {batch, _, Revision, _}}, _} ->
             {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision, Instance),
-            {Bytes, forget(Pid, Calls)};
+            forget(Pid, Bytes, Calls);
         {_, _} ->
-            {[], Calls}
+            {[], [], Calls}
     end.
 
--doc "Ends the call of this id, if it runs; nothing more is sent for it.".
--spec cancel(erlmcp_message:id(), calls()) -> calls().
+-doc """
+Ends the call of this id, if it runs; nothing more is sent for it. One in a batch is ended by the
+batch, which says itself what is withdrawn.
+""".
+-spec cancel(erlmcp_message:id(), calls()) -> {withdrawn(), calls()}.
 cancel(Id, #{running := Running} = Calls) ->
     case find(Id, Calls) of
         {ok, Pid} ->
             case Running of
                 #{Pid := {call, _, _, Place}} ->
                     end_call(Pid, Place),
-                    forget(Pid, Calls);
+                    {Withdrawn, _, Left} = forget(Pid, [], Calls),
+                    {Withdrawn, Left};
                 #{Pid := {batch, _, _, _}} ->
                     ok = erlmcp_batch:cancel(Pid, Id),
-                    Calls
+                    {[], Calls}
             end;
         error ->
-            Calls
+            {[], Calls}
     end.
+
+-doc "Tells the client that nobody waits for the answer to this request any more.".
+-spec withdrawal(erlmcp_message:id()) -> binary().
+withdrawal(Id) ->
+    Params = #{~"requestId" => Id, ~"reason" => ~"nobody waits for the answer any more"},
+    iolist_to_binary(erlmcp_message:notification(~"notifications/cancelled", Params)).
 
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.
@@ -209,11 +233,16 @@ end_call(Pid, Place) ->
 leave({ticket, Ticket}) -> erlmcp_gate:leave(Ticket);
 leave(none) -> ok.
 
-forget(Pid, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
+forget(Pid, Bytes, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     {{_, Inside, _, _}, Rest} = maps:take(Pid, Running),
     %% In a session a client may have used an id twice; the later call has it then.
     Own = [Id || Id <- Inside, maps:get(Id, Ids, undefined) =:= Pid],
-    Calls#{running := Rest, ids := maps:without(Own, Ids), asked := without(Pid, Asked)}.
+    {Withdrawn, Left} = withdrawn(fun(Call) -> Call =:= Pid end, Asked),
+    {[Id || {Id, _} <- Withdrawn], Bytes,
+     Calls#{running := Rest, ids := maps:without(Own, Ids), asked := Left}}.
 
-without(_, unanswerable) -> unanswerable;
-without(Pid, Asked) -> maps:filter(fun(_, {_, Running}) -> Running =/= Pid end, Asked).
+withdrawn(_, Asked) when Asked =:= unanswerable; map_size(Asked) =:= 0 ->
+    {[], Asked};
+withdrawn(Is, Asked) ->
+    Withdrawn = [{Id, Asking} || Id := {Asking, Running} <- Asked, Is(Running)],
+    {Withdrawn, maps:without([Id || {Id, _} <- Withdrawn], Asked)}.

@@ -213,14 +213,15 @@ handle_cast({adopt, Call, What, Waiting, Reads, Marks}, State) ->
         true -> {noreply, State};
         false -> {noreply, adopted(Call, What, {Waiting, Reads, Marks}, State)}
     end;
-handle_cast({cancel, Id}, #state{calls = Calls, streams = Streams} = State) ->
+handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
     case erlmcp_calls:find(Id, Calls) of
         {ok, Call} ->
-            Left = settle(Call, erlmcp_calls:cancel(Id, Calls), State),
+            {_, Left} = Cancelled = erlmcp_calls:cancel(Id, Calls),
+            Next = withdraw(Call, Cancelled, settle(Call, Left, State)),
             %% A batch goes on without it.
-            case erlmcp_calls:ids(Call, Left#state.calls) of
-                [] -> {noreply, keep(erlmcp_streams:cancel(Call, Streams), Left)};
-                _ -> {noreply, Left}
+            case erlmcp_calls:ids(Call, Left) of
+                [] -> {noreply, keep(erlmcp_streams:cancel(Call, Next#state.streams), Next)};
+                _ -> {noreply, Next}
             end;
         error ->
             {noreply, State}
@@ -256,13 +257,11 @@ handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, places = Places} = State,
-    {Bytes, Left} = erlmcp_calls:exited(Call, Reason, Calls),
+    {_, _, Left} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
     case Reason of
-        normal ->
-            {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
-                                  streams = erlmcp_streams:answered(Call, Streams)}};
-        _ ->
-            {noreply, answer(Call, Bytes, settle(Call, Left, State))}
+        normal -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
+                                        streams = erlmcp_streams:answered(Call, Streams)}};
+        _ -> {noreply, answer(Call, Ended, State)}
     end;
 handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
     ok = erlmcp_subscriptions:received(Pending),
@@ -280,7 +279,7 @@ handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State)
 handle_info({unattended, Call}, #state{calls = Calls, streams = Streams} = State) ->
     case erlmcp_streams:is_attended(Call, Streams) of
         true -> {noreply, State};
-        false -> {noreply, State#state{calls = erlmcp_calls:abandon(Call, Calls)}}
+        false -> {noreply, withdraw(Call, erlmcp_calls:abandon(Call, Calls), State)}
     end;
 handle_info(expire, #state{streams = Streams} = State) ->
     {Next, Left} = erlmcp_streams:expire(Streams),
@@ -313,18 +312,24 @@ called(Call, {request, Id, Asking, Bytes} = Message, State) ->
     #state{calls = Calls, streams = Streams} = State,
     case erlmcp_streams:message(Call, Bytes, Streams) of
         {sent, Next} ->
-            {_, Asked} = erlmcp_calls:message(Call, Message, Calls),
+            {_, _, Asked} = erlmcp_calls:message(Call, Message, Calls),
             unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
         {refused, _} ->
             Asking ! {erlmcp_response, Id, {error, no_stream}},
             State
     end;
+called(Call, {withdraw, _} = Message, #state{calls = Calls} = State) ->
+    {Withdrawn, _, Left} = erlmcp_calls:message(Call, Message, Calls),
+    withdraw(Call, {Withdrawn, Left}, State);
 called(Call, Message, #state{calls = Calls} = State) ->
-    {Bytes, Left} = erlmcp_calls:message(Call, Message, Calls),
-    answer(Call, Bytes, settle(Call, Left, State)).
+    answer(Call, erlmcp_calls:message(Call, Message, Calls), State).
 
-answer(Call, Bytes, #state{streams = Streams} = State) ->
-    keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Streams), State).
+answer(Call, {Withdrawn, Bytes, Left}, State) ->
+    Told = withdraw(Call, {Withdrawn, Left}, settle(Call, Left, State)),
+    keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Told#state.streams), Told).
+
+withdraw(Call, {Ids, Left}, #state{streams = Streams} = State) ->
+    keep(erlmcp_streams:withdraw(Call, Ids, Streams), State#state{calls = Left}).
 
 %% One of the calls may have ended: its place is free before its client is told so.
 settle(Call, Left, State) ->

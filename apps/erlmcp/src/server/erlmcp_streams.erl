@@ -21,7 +21,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 """.
 
 -export([new/3, expect/4, is_open/1, is_attended/2]).
--export([message/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
+-export([message/3, withdraw/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
 -export([open/2, resume/3, written/2, detach/2, down/2, expire/1, close/1]).
 -export([retry_ms/1]).
 
@@ -87,6 +87,14 @@ message(Call, Bytes, #{calls := Calls} = State) ->
         #{Call := Number} -> {sent, append(Number, Bytes, State)};
         #{} -> {refused, State}
     end.
+
+-doc "Tells a call's client on its stream that these requests need no answer any more.".
+-spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
+withdraw(Call, Ids, State) ->
+    lists:foldl(fun(Id, Told) ->
+        {_, Next} = message(Call, erlmcp_calls:withdrawal(Id), Told),
+        Next
+    end, State, Ids).
 
 -doc "Sends the answer of a call, on its stream if that has begun. Empty is an answer of nothing.".
 -spec answer(Call :: pid(), binary(), streams()) -> streams().

@@ -42,9 +42,12 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
         {'DOWN', Monitor, process, _, _} ->
             ok;
         {erlmcp_task, {ask, Requests}} ->
-            New = maps:without(maps:values(Sent), Requests),
+            Known = #{Request => Key || Request := Key <- Sent, is_map_key(Key, Requests)},
+            %% Those that were answered on another stream.
+            ok = withdraw(maps:keys(Sent) -- maps:keys(Known), Owner),
+            New = maps:without(maps:values(Known), Requests),
             Asked = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
-            wait(Id, Owner, Keeper, Monitor, maps:merge(Sent, Asked));
+            wait(Id, Owner, Keeper, Monitor, maps:merge(Known, Asked));
         {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
             {Key, Rest} = maps:take(Request, Sent),
             ok = answered(Key, Outcome, Keeper),
@@ -56,6 +59,11 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
     erlmcp_rounds:send(Method, erlmcp_task_view:related(Id, Params), Owner).
+
+withdraw(Requests, Owner) ->
+    lists:foreach(fun(Request) ->
+        erlmcp_call_report:to_owner(Owner, {withdraw, Request})
+    end, Requests).
 
 answered(Key, {ok, Answer}, Keeper) when is_map(Answer) ->
     _ = erlmcp_task_keeper:update(Keeper, #{Key => Answer}),

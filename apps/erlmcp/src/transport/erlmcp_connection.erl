@@ -94,7 +94,8 @@ end_of_input(#{framing := Framing} = Connection) ->
             || Id := {_, Closed} <- Watched, Id =/= session,
                Bytes <- erlmcp_subscription:closed(Closed)],
     ok = unwatch(Next),
-    {[Out, Ends], Next#{calls := erlmcp_calls:end_of_input(Calls), watched := #{}}}.
+    {Withdrawn, Left} = erlmcp_calls:end_of_input(Calls),
+    {[Out, Ends, withdrawn(Withdrawn, Next)], Next#{calls := Left, watched := #{}}}.
 
 lines([Line], Connection) ->
     line(Line, Connection);
@@ -237,7 +238,9 @@ effects([{cancel, Id} | Effects], Out, #{calls := Calls, watched := Watched} = C
         #{} ->
             Watched
     end,
-    effects(Effects, Out, Connection#{calls := erlmcp_calls:cancel(Id, Calls), watched := Rest});
+    {Withdrawn, Left} = erlmcp_calls:cancel(Id, Calls),
+    effects(Effects, [withdrawn(Withdrawn, Connection) | Out],
+            Connection#{calls := Left, watched := Rest});
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
 
@@ -340,10 +343,13 @@ info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) whe
 info(_, Connection) ->
     {[], Connection}.
 
-called({Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" ->
-    {[], Connection#{calls := Calls}};
-called({Bytes, Calls}, Connection) ->
-    {framed(Bytes, Connection), Connection#{calls := Calls}}.
+called({Withdrawn, Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" ->
+    {withdrawn(Withdrawn, Connection), Connection#{calls := Calls}};
+called({Withdrawn, Bytes, Calls}, Connection) ->
+    {[withdrawn(Withdrawn, Connection), framed(Bytes, Connection)], Connection#{calls := Calls}}.
+
+withdrawn(Ids, Connection) ->
+    [framed(erlmcp_calls:withdrawal(Id), Connection) || Id <- Ids].
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().

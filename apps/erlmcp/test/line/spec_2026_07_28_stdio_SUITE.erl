@@ -9,7 +9,8 @@ for each of its streams.
          what_was_accepted_is_answered/1, end_of_input_ends_the_process/1,
          unterminated_last_line_is_a_message/1, sigterm_ends_the_process/1,
          sigterm_ends_it_while_calls_run/1, sigterm_ends_it_while_nobody_reads/1,
-         cancelled_requests_are_not_answered/1, oversize_is_refused_before_it_ends/1,
+         cancelled_requests_are_not_answered/1,
+         what_a_cancelled_call_asked_is_taken_back/1, oversize_is_refused_before_it_ends/1,
          garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
          large_answers_arrive_whole/1, late_readers_miss_nothing/1,
          unread_stderr_holds_up_nothing/1,
@@ -33,7 +34,8 @@ all() ->
      what_was_accepted_is_answered, end_of_input_ends_the_process,
      unterminated_last_line_is_a_message, sigterm_ends_the_process,
      sigterm_ends_it_while_calls_run, sigterm_ends_it_while_nobody_reads,
-     cancelled_requests_are_not_answered, oversize_is_refused_before_it_ends,
+     cancelled_requests_are_not_answered, what_a_cancelled_call_asked_is_taken_back,
+     oversize_is_refused_before_it_ends,
      garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
      large_answers_arrive_whole, late_readers_miss_nothing, unread_stderr_holds_up_nothing,
      unread_logs_are_dropped, handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
@@ -182,6 +184,25 @@ cancelled_requests_are_not_answered(Config) ->
                   notification(~"notifications/cancelled", #{~"requestId" => ~"cancelled"}),
                   notification(~"notifications/cancelled", #{~"requestId" => ~"unknown"})]),
     {0, [#{~"id" := ~"kept", ~"result" := _}]} = finish(Server).
+
+%% 2025-11-25, Lifecycle: a sender that stops waiting for a response "SHOULD issue a cancellation
+%% notification for that request"; 2026-07-28, where nothing is asked on the way, has none.
+what_a_cancelled_call_asked_is_taken_back(Config) ->
+    Server = launch(Config),
+    #{~"params" := Opening} = Initialize = initialize(1, ~"2025-11-25"),
+    Able = Opening#{~"capabilities" := #{~"elicitation" => #{}}},
+    #{~"result" := _} = ask(Server, Initialize#{~"params" := Able}),
+    send(Server, [request(2, ~"tools/call", #{~"name" => ~"test_elicitation",
+                                              ~"arguments" => #{~"message" => ~"Who?"}})]),
+    #{~"method" := ~"elicitation/create", ~"id" := Id} = receive_message(Server),
+    send(Server, [notification(~"notifications/cancelled", #{~"requestId" => 2})]),
+    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
+        receive_message(Server),
+    %% The answer comes too late, and is nothing to anybody.
+    send(Server, [#{~"jsonrpc" => ~"2.0", ~"id" => Id,
+                    ~"result" => #{~"action" => ~"decline"}}]),
+    #{~"result" := #{}} = ask(Server, request(3, ~"ping", #{})),
+    {0, []} = finish(Server).
 
 %% Refusals, 1068: refused as soon as it is over the limit, without an id, and the next message is
 %% served. A message of the limit's size is one.

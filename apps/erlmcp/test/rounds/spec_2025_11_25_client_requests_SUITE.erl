@@ -142,6 +142,12 @@ start_call(Client, Id, Tool) ->
     Pid = asking(),
     {Exchange, next(Exchange), Pid}.
 
+%% The request that nobody waits for an answer to any more.
+withdrawn(Exchange) ->
+    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
+        next(Exchange),
+    Id.
+
 text(#{~"result" := #{~"content" := [#{~"text" := Text}]}}) -> Text.
 
 input(Answer) ->
@@ -277,6 +283,7 @@ error_answer_ends_the_call(Config) ->
     [#{~"id" := Two}, #{~"id" := Three}] = [next(Exchange), next(Exchange)],
     ok = answer(Client, One, #{}),
     ok = answer_error(Client, Two, -32601),
+    Three = withdrawn(Exchange),
     #{~"id" := 1, ~"error" := #{~"code" := -32603}} = next(Exchange),
     _ = ended(Pid),
     ok = answer(Client, Three, #{}),
@@ -383,6 +390,7 @@ cancellation_ends_the_call(Config) ->
     {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"roots"),
     ok = rounds_client:cancel(Client, 1),
     _ = ended(Pid),
+    Id = withdrawn(Exchange),
     ok = over(Exchange),
     ok = answer(Client, Id, #{}),
     #{~"result" := #{}} = ask(Client, ~"ping", #{}).
@@ -399,8 +407,9 @@ input_in_time_or_1069(Config) ->
     Server = start(#{input_timeout_ms => 200}),
     Client = open(Server, transport(Config), ~"2025-11-25", ?ALL),
     {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"several"),
-    _ = [next(Exchange), next(Exchange)],
+    Late = lists:sort([Other || #{~"id" := Other} <- [next(Exchange), next(Exchange)]]),
     ok = answer(Client, Id, #{}),
+    Late = lists:sort([withdrawn(Exchange), withdrawn(Exchange)]),
     #{~"id" := 1, ~"error" := #{~"code" := 1069}} = next(Exchange),
     ok = over(Exchange),
     _ = ended(Pid),
