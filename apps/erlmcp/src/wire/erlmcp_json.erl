@@ -58,8 +58,8 @@ and `depth` are checked as the bytes are read, a duplicate key when its object e
 Reasons that are not self-evident: `invalid_byte` is a byte that is neither JSON nor UTF-8 where it
 stands; `invalid_escape` is a `\u` escape that is no character, such as a low surrogate alone (a
 high one alone is an `invalid_byte` after it); `number_too_long` is a number written with more than
-400 bytes; `number_out_of_range` is one that no float holds. An escape cut short by the end of the
-message is an `unexpected_end`.
+400 bytes, or 398 if it has an exponent and no fraction; `number_out_of_range` is one that no float
+holds. An escape cut short by the end of the message is an `unexpected_end`.
 
 ## Examples
 

@@ -130,7 +130,15 @@ numbers(_Config) ->
          ?assertEqual({error, {number_too_long, 400}}, decode(Number(401)), Form),
          ?assertEqual({error, {number_too_long, 400}}, decode([$[, Number(401), $]]), Form)
      end || {Form, Digit} <- [{"", $1}, {"-", $1}, {"0.", $1}, {"-0.", $1}, {"0.5e", $0},
-                              {"0.5e-", $0}]].
+                              {"0.5e-", $0}]],
+    %% Alike in a message that is too long to be read twice (`quickly_or_not/1`).
+    Around = binary:copy(~" ", 65_536),
+    [begin
+         Number = fun(Bytes) -> [Form, lists:duplicate(Bytes - length(Form), $0)] end,
+         ?assertMatch({ok, _}, decode([Before, Number(398)]), Form),
+         [?assertEqual({error, {number_too_long, 400}}, decode([Before, Number(Bytes)]), Form)
+          || Bytes <- [399, 400, 401]]
+     end || Form <- ["1e", "-1e", "1E+", "20e-"], Before <- [~"", Around]].
 
 bytes(_Config) ->
     Text = ~"[1,2,3]",
