@@ -20,9 +20,18 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 -doc "Starts a server with these settings and the catalog that they amount to.".
 -spec start_link(erlmcp_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
-start_link(Settings, Catalog) ->
-    %% A supervisor logs what it was started with, when it ends badly: a fun hides the keys.
-    supervisor:start_link(?MODULE, fun() -> {Settings, Catalog} end).
+start_link(#{key := Key} = Settings, Catalog) ->
+    ok = erlmcp_published:first(Catalog, Key),
+    %% It has its argument as long as it lives: not what is compiled. And it logs it, when it ends
+    %% badly: a fun hides the keys.
+    Kept = maps:without([sources], Settings),
+    case supervisor:start_link(?MODULE, fun() -> Kept end) of
+        {ok, _} = Started ->
+            Started;
+        NotStarted ->
+            ok = erlmcp_published:erase(Key),
+            NotStarted
+    end.
 
 -doc "The process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
@@ -70,8 +79,8 @@ address({_, Transport, Options} = Id) ->
 
 -doc false.
 init(Given) ->
-    {#{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-       workers := Workers, on_event := OnEvent, listen := Listen}, Catalog} = Given(),
+    #{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
+      workers := Workers, on_event := OnEvent, listen := Listen} = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -106,8 +115,7 @@ init(Given) ->
                 start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}
               || Name := Pool <- Workers]
           ++
-          [#{id => publisher, start => {erlmcp_publisher, start_link,
-                                        [Instance, fun() -> Catalog end]}},
+          [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
            sweeper(session_keeper, idle_sweep_ms(Limits), fun erlmcp_instance:delete_idle/1,

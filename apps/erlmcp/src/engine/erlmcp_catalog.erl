@@ -15,6 +15,7 @@ change. Their files are resources that have their contents.
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
 -export([skill/2, directory/4, extends/3, result/4]).
+-export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
 -export_type([catalog/0, settings/0]).
@@ -43,9 +44,13 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     directories := #{Uri :: binary() => erlmcp_listing:listing()},
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
-    templates := [erlmcp_definition:definition()],
+    templates := erlmcp_templates:templates(),
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
+
+%% The definitions up to which a catalog is small.
+-define(SMALL, 256).
+
 -type metaschemas() :: #{Uri :: binary() => erlmcp_schema:compiled()}.
 
 -doc """
@@ -66,13 +71,14 @@ new(Identity, Sources, Settings, Metaschemas) ->
               directories => #{},
               extensions => #{},
               greetings => #{},
-              templates => [],
+              templates => erlmcp_templates:new(erlmcp_entries:new()),
               lists => #{}},
     maybe
-        {ok, Filled} ?= insert_all(Sources, Metaschemas, Empty),
+        {ok, #{entries := Entries} = Inserted} ?= insert_all(Sources, Metaschemas, Empty),
+        Filled = Inserted#{entries := erlmcp_entries:whole(Entries)},
         {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
         Greeting = encode_directories(Index, encode_greetings(Filled)),
-        with_views(encode_lists(erlmcp_entries:kinds(), Greeting, Greeting))
+        with_views(-1, encode_lists(Greeting))
     end.
 
 insert_all([], _, Catalog) ->
@@ -123,8 +129,8 @@ files(#{entries := Entries}) ->
 
 %% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
 %% own.
-with_views(Catalog) ->
-    case without_view(Catalog) of
+with_views(After, Catalog) ->
+    case without_view(After, Catalog) of
         [] ->
             {ok, Catalog};
         [{Name, Uri} | _] ->
@@ -132,20 +138,21 @@ with_views(Catalog) ->
             {error, {bad_definition, tool, Name, ui, Expected}}
     end.
 
-without_view(#{entries := Entries, extensions := Extensions} = Catalog) ->
-    [{Name, Uri} || is_map_key(erlmcp_extension:ui(), Extensions),
-                    #{key := Name} = Tool <- erlmcp_entries:definitions(tool, Entries),
-                    not is_map_key(mounted, Tool),
-                    {ok, Uri} <- [erlmcp_ui:view_of(Tool)],
-                    not is_resource(Uri, Catalog)].
+%% The first behind a place, if there is one.
+without_view(After, #{entries := Entries, extensions := Extensions} = Catalog) ->
+    case is_map_key(erlmcp_extension:ui(), Extensions) of
+        true -> erlmcp_ui:without_view(After, fun(Uri) -> is_resource(Uri, Catalog) end, Entries);
+        false -> []
+    end.
 
 -doc "The catalog with one definition more, at the end of its list.".
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 add(Kind, Source, Metaschemas, Catalog) ->
+    Place = erlmcp_entries:next(map_get(entries, Catalog)),
     maybe
         {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
-        with_views(encode_lists([Kind], Catalog, greeting_again(Catalog, Next)))
+        with_views(Place - 1, changed_at(Place, Kind, greeting_again(Catalog, Next)))
     end.
 
 greeting_again(#{extensions := Extensions}, #{extensions := Extensions} = Next) -> Next;
@@ -160,20 +167,26 @@ the tool whose view it is, or the skill.
     | {error, not_found | {mounted, erlmcp_mount:prefix()}
               | {in_use, erlmcp_definition:kind(), binary()}}.
 remove(Kind, Key, Catalog) ->
-    case known(Kind, Key, Catalog) of
-        {ok, #{contents := _}} ->
+    #{entries := Entries} = Catalog,
+    case erlmcp_entries:find(Kind, Key, Entries) of
+        {_, #{contents := _}} ->
             {error, {in_use, skill, Key}};
-        {ok, #{mounted := Prefix}} ->
+        {_, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
-        {ok, _} ->
-            Rest = encode_lists([Kind], Catalog, without(Kind, Key, Catalog)),
-            case without_view(Rest) of
-                [] -> {ok, Rest};
-                [{Name, _} | _] -> {error, {in_use, tool, Name}}
-            end;
+        {Place, _} ->
+            without_views(Kind, changed_at(Place, Kind, without(Kind, Key, Catalog)));
         error ->
             {error, not_found}
     end.
+
+%% All tools are asked, where one may have lost its view.
+without_views(Kind, Rest) when Kind =:= resource; Kind =:= resource_template ->
+    case without_view(-1, Rest) of
+        [] -> {ok, Rest};
+        [{Name, _}] -> {error, {in_use, tool, Name}}
+    end;
+without_views(_, Rest) ->
+    {ok, Rest}.
 
 without(Kind, Key, #{entries := Entries} = Catalog) ->
     Catalog#{entries := erlmcp_entries:remove(Kind, Key, Entries)}.
@@ -194,12 +207,34 @@ mount(Prefix, #{entries := Mounted}, Offers, Catalog) ->
                  Of =:= Prefix],
     Filled = Catalog#{entries := Entries,
                       extensions := lists:foldl(fun maps:merge/2, Extensions, Needed)},
-    {encode_others(Catalog, Filled), LeftOut}.
+    {encode_lists(greeting_again(Catalog, Filled)), LeftOut}.
 
 -doc "The catalog without what is mounted under a prefix.".
 -spec unmount(erlmcp_mount:prefix(), catalog()) -> catalog().
 unmount(Prefix, #{entries := Entries} = Catalog) ->
-    encode_others(Catalog, Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
+    encode_lists(Catalog#{entries := erlmcp_mount:unmount(Prefix, Entries)}).
+
+-doc "A small catalog as it is read most cheaply.".
+-spec whole(catalog()) -> {ok, catalog()} | large.
+whole(#{entries := Entries} = Catalog) ->
+    case erlmcp_entries:size(Entries) > ?SMALL of
+        true -> large;
+        false -> {ok, Catalog#{entries := erlmcp_entries:whole(Entries)}}
+    end.
+
+-doc """
+The catalog without what stays as it is through many changes, if it is large; and that. It is not
+read before it is joined.
+""".
+-spec split(catalog()) -> {catalog(), [{erlmcp_layers:id(), erlmcp_layers:layer()}]}.
+split(#{entries := Entries} = Catalog) ->
+    {Few, Many} = erlmcp_entries:split(Entries),
+    {Catalog#{entries := Few}, Many}.
+
+-doc "The catalog that was split into these.".
+-spec join(catalog(), [erlmcp_layers:layer()]) -> catalog().
+join(#{entries := Few} = Catalog, Many) ->
+    Catalog#{entries := erlmcp_entries:join(Few, Many)}.
 
 -doc "A number that is another one after each change.".
 -spec version(catalog()) -> non_neg_integer().
@@ -220,14 +255,14 @@ greeting(Revision, #{greetings := Greetings}) ->
 -doc "The result of a principal's list request without a cursor, encoded.".
 -spec first_page(Method :: binary(), erlmcp_revision:revision(), erlmcp_auth:principal(),
                  catalog()) -> binary().
-first_page(Method, Revision, Principal, Catalog) ->
-    erlmcp_listing:first_page(list(Method, Catalog), Revision, Principal).
+first_page(Method, Revision, Principal, #{entries := Entries} = Catalog) ->
+    erlmcp_listing:first_page(list(Method, Catalog), Entries, Revision, Principal).
 
 -doc "The result of a list request with a cursor, if it is one for this list.".
 -spec page(Method :: binary(), Cursor :: binary(), erlmcp_revision:revision(),
            erlmcp_auth:principal(), catalog()) -> {ok, binary()} | error.
-page(Method, Cursor, Revision, Principal, Catalog) ->
-    erlmcp_listing:page(Cursor, list(Method, Catalog), Revision, Principal).
+page(Method, Cursor, Revision, Principal, #{entries := Entries} = Catalog) ->
+    erlmcp_listing:page(Cursor, list(Method, Catalog), Entries, Revision, Principal).
 
 list(Method, #{lists := Lists}) ->
     maps:get(erlmcp_listing:kind(Method), Lists).
@@ -235,39 +270,37 @@ list(Method, #{lists := Lists}) ->
 -doc "The tool of this name that a principal sees.".
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
-tool(Name, Principal, Catalog) ->
-    find(tool, Name, Principal, Catalog).
+tool(Name, Principal, #{entries := Entries}) ->
+    erlmcp_entries:find(tool, Name, Principal, Entries).
 
 -doc "The prompt of this name.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
-prompt(Name, Principal, Catalog) ->
-    find(prompt, Name, Principal, Catalog).
+prompt(Name, Principal, #{entries := Entries}) ->
+    erlmcp_entries:find(prompt, Name, Principal, Entries).
 
 -doc """
 The resource of this URI, or else the first template that matches it, with the template's variables.
 """.
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
-resource(Uri, Principal, #{templates := Templates} = Catalog) ->
-    case find(resource, Uri, Principal, Catalog) of
+resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
+    case erlmcp_entries:find(resource, Uri, Principal, Entries) of
         {ok, Resource} -> {ok, resource, Resource, #{}};
-        error -> match(Uri, Principal, Templates)
+        error -> erlmcp_templates:match(Uri, Principal, Templates, Entries)
     end.
 
 -doc "Whether some principal finds a resource under this URI.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
-is_resource(Uri, #{entries := Entries, templates := Templates}) ->
+is_resource(Uri, #{entries := Entries}) ->
     erlmcp_entries:find(resource, Uri, Entries) =/= error
-        orelse lists:any(fun(#{template := Template}) ->
-                             erlmcp_uri_template:match(Uri, Template) =/= nomatch
-                         end, Templates).
+        orelse erlmcp_templates:matches(Uri, Entries).
 
 -doc "The resource template with this text.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
-resource_template(Template, Principal, Catalog) ->
-    find(resource_template, Template, Principal, Catalog).
+resource_template(Template, Principal, #{entries := Entries}) ->
+    erlmcp_entries:find(resource_template, Template, Principal, Entries).
 
 -doc "The skill whose `SKILL.md` has this URI.".
 -spec skill(Uri :: binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
@@ -280,9 +313,9 @@ skill(Uri, Catalog) ->
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
     case Directories of
         #{Uri := Listing} when Cursor =:= none ->
-            {ok, erlmcp_listing:first_page(Listing, Revision, anonymous)};
+            {ok, erlmcp_listing:first_page(Listing, none, Revision, anonymous)};
         #{Uri := Listing} ->
-            case erlmcp_listing:page(Cursor, Listing, Revision, anonymous) of
+            case erlmcp_listing:page(Cursor, Listing, none, Revision, anonymous) of
                 {ok, _} = Page -> Page;
                 error -> bad_cursor
             end;
@@ -310,24 +343,11 @@ known(Kind, Key, #{entries := Entries}) ->
         error -> error
     end.
 
-find(Kind, Key, Principal, #{entries := Entries}) ->
-    erlmcp_entries:find(Kind, Key, Principal, Entries).
-
-match(_, _, []) ->
-    error;
-match(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
-    maybe
-        {ok, Variables} ?= erlmcp_uri_template:match(Uri, Template),
-        true ?= erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition)),
-        {ok, resource_template, Definition, Variables}
-    else
-        _ -> match(Uri, Principal, Definitions)
-    end.
-
 -doc "Who may know of a change of the resource with this URI: who may read it.".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
-audience(Uri, #{lists := #{resource := Resources, resource_template := Templates}} = Catalog) ->
-    case erlmcp_listing:is_shared(Resources) andalso erlmcp_listing:is_shared(Templates) of
+audience(Uri, #{entries := Entries} = Catalog) ->
+    case erlmcp_entries:is_shared(resource, Entries)
+        andalso erlmcp_entries:is_shared(resource_template, Entries) of
         true -> all;
         false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
@@ -365,32 +385,16 @@ encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = C
     Catalog#{directories := #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
                               || Uri := Children <- Index}}.
 
-%% The kinds in which two catalogs differ, be it in a handler only.
-encode_others(#{entries := Before} = Earlier, #{entries := After} = Catalog) ->
-    Kinds = [Kind || Kind <- erlmcp_entries:kinds(),
-                     not erlmcp_entries:is_same(Kind, Before, After)],
-    encode_lists(Kinds, Earlier, greeting_again(Earlier, Catalog)).
+encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMeta} = Catalog) ->
+    Catalog#{lists := erlmcp_listing:all(Entries, Settings, ServerMeta),
+             templates := erlmcp_templates:new(Entries)}.
 
-encode_lists(Kinds, Earlier, Catalog) ->
-    lists:foldl(fun(Kind, Encoded) -> encode_list(Kind, Earlier, Encoded) end, Catalog, Kinds).
-
-encode_list(Kind, Earlier, #{lists := Lists} = Catalog) ->
-    #{settings := Settings, server_meta := ServerMeta} = Catalog,
-    Listed = listed(Kind, Catalog),
-    List = case Lists of
-        #{Kind := Before} ->
-            erlmcp_listing:changed(Listed, listed(Kind, Earlier), Before);
-        #{} ->
-            Listing = maps:with([page_size, list_ttl_ms, keys], Settings),
-            erlmcp_listing:new(Kind, Listed, Listing, ServerMeta)
+%% Of a kind one definition came or went.
+changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
+    #{Kind := List} = Lists,
+    Templates = case Kind of
+        resource_template -> erlmcp_templates:new(Entries);
+        _ -> Before
     end,
-    with_templates(Kind, Listed, Catalog#{lists := Lists#{Kind => List}}).
-
-listed(Kind, #{entries := Entries}) ->
-    [Entry || {_, Definition} = Entry <- erlmcp_entries:in_order(Kind, Entries),
-              maps:get(listed, Definition, true)].
-
-with_templates(resource_template, Listed, Catalog) ->
-    Catalog#{templates := [Definition || {_, Definition} <- Listed]};
-with_templates(_, _, Catalog) ->
-    Catalog.
+    Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Place, Entries, List)},
+             templates := Templates}.

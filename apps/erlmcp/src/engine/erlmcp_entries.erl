@@ -1,27 +1,31 @@
 -module(erlmcp_entries).
 -moduledoc """
 Compiled definitions by kind and by key (a name, a URI or a URI template), each at its place in the
-order of its list. A place is used once. Pure.
+order of its list, and as its list shows it in each revision. A place is used once. Pure;
+`erlmcp_layers` is how they are kept.
 """.
 
 -export([new/0, kinds/0]).
--export([add/3, add/4, remove/3, filter/2]).
--export([find/3, find/4, in_order/2, definitions/2, next/1]).
--export([is_same/3, changed/2]).
+-export([add/3, add/5, remove/3, filter/2, whole/1]).
+-export([find/3, find/4, take/5, definitions/2, size/1, next/1]).
+-export([is_shared/2, changed/2]).
+-export([split/1, join/2]).
 
--export_type([entries/0, place/0]).
+-export_type([entries/0, place/0, entry/0]).
 
--type place() :: non_neg_integer().
+-type place() :: erlmcp_layers:place().
+-type entry() :: erlmcp_layers:entry().
 -opaque entries() :: #{
     next := place(),
-    kinds := #{erlmcp_definition:kind() =>
-                   #{Key :: binary() => {place(), erlmcp_definition:definition()}}}
+    layers := erlmcp_layers:layers(),
+    %% how many are listed for some principals only
+    restricted := #{erlmcp_definition:kind() => non_neg_integer()}
 }.
 
 -doc "No definitions.".
 -spec new() -> entries().
 new() ->
-    #{next => 0, kinds => #{Kind => #{} || Kind <- kinds()}}.
+    #{next => 0, layers => erlmcp_layers:new(), restricted => #{Kind => 0 || Kind <- kinds()}}.
 
 -doc "Every kind of definitions.".
 -spec kinds() -> [erlmcp_definition:kind(), ...].
@@ -32,103 +36,152 @@ kinds() ->
 -spec add(erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
 add(Kind, Definition, #{next := Next} = Entries) ->
-    add(Next, Kind, Definition, Entries).
+    add(Next, Kind, Definition, Entries, Entries).
 
--doc "The same, at a place that it had before.".
--spec add(place(), erlmcp_definition:kind(), erlmcp_definition:definition(), entries()) ->
+-doc """
+The same, at a place that it had before, among these entries. What is at its place as it was is not
+encoded again.
+""".
+-spec add(place(), erlmcp_definition:kind(), erlmcp_definition:definition(), Before :: entries(),
+          entries()) ->
     {ok, entries()} | {error, {duplicate, erlmcp_definition:kind(), Key :: binary()}}.
-add(Place, Kind, #{key := Key} = Definition, #{next := Next, kinds := Kinds} = Entries) ->
-    case Kinds of
-        #{Kind := #{Key := _}} ->
-            {error, {duplicate, Kind, Key}};
-        #{Kind := Known} ->
-            {ok, Entries#{next := Next + 1,
-                          kinds := Kinds#{Kind := Known#{Key => {Place, Definition}}}}}
+add(Place, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
+    #{next := Next, layers := Layers} = Entries,
+    case erlmcp_layers:find(Kind, Key, Layers) of
+        error ->
+            Entry = case erlmcp_layers:find(Kind, Key, Before) of
+                {Place, Definition, _} = Same -> Same;
+                _ -> {Place, Definition, encoded(Kind, Definition)}
+            end,
+            IsListed = is_listed(Definition),
+            Added = erlmcp_layers:put(Next, Kind, Key, Entry, IsListed, Layers),
+            {ok, count(Kind, Definition, 1, Entries#{next := Next + 1, layers := Added})};
+        _ ->
+            {error, {duplicate, Kind, Key}}
     end.
 
--doc "The entries without this one.".
+encoded(Kind, Definition) ->
+    #{Revision => iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision))
+      || is_listed(Definition), Revision <- erlmcp_revision:all()}.
+
+is_listed(Definition) ->
+    maps:get(listed, Definition, true).
+
+count(Kind, #{visible := _} = Definition, Change, #{restricted := Restricted} = Entries) ->
+    case is_listed(Definition) of
+        true -> Entries#{restricted := Restricted#{Kind := map_get(Kind, Restricted) + Change}};
+        false -> Entries
+    end;
+count(_, _, _, Entries) ->
+    Entries.
+
+-doc "The entries without this one, which is there.".
 -spec remove(erlmcp_definition:kind(), Key :: binary(), entries()) -> entries().
-remove(Kind, Key, #{next := Next, kinds := Kinds} = Entries) ->
-    #{Kind := Known} = Kinds,
-    Entries#{next := Next + 1, kinds := Kinds#{Kind := maps:remove(Key, Known)}}.
+remove(Kind, Key, #{next := Next, layers := Layers} = Entries) ->
+    {_, Definition, _} = erlmcp_layers:find(Kind, Key, Layers),
+    Left = erlmcp_layers:put(Next, Kind, Key, gone, false, Layers),
+    count(Kind, Definition, -1, Entries#{next := Next + 1, layers := Left}).
 
 -doc "The entries whose definitions are as wanted.".
 -spec filter(fun((erlmcp_definition:definition()) -> boolean()), entries()) -> entries().
-filter(Wanted, #{next := Next, kinds := Kinds} = Entries) ->
-    Kept = #{Kind => maps:filter(fun(_, {_, Definition}) -> Wanted(Definition) end, Known)
-             || Kind := Known <- Kinds},
-    Entries#{next := Next + 1, kinds := Kept}.
+filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
+    Kept = Entries#{next := Next + 1, layers := erlmcp_layers:filter(Wanted, Next, Layers)},
+    Kept#{restricted := #{Kind => length([Definition || #{visible := _} = Definition
+                                                            <- definitions(Kind, Kept),
+                                                        is_listed(Definition)])
+                          || Kind <- kinds()}}.
+
+-doc "The same entries, put together: to be read most cheaply, and changed at more cost.".
+-spec whole(entries()) -> entries().
+whole(#{next := Next, layers := Layers} = Entries) ->
+    Entries#{layers := erlmcp_layers:whole(Next, Layers)}.
 
 -doc "The definition with this key, and its place.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->
     {place(), erlmcp_definition:definition()} | error.
-find(Kind, Key, #{kinds := Kinds}) ->
-    case Kinds of
-        #{Kind := #{Key := Entry}} -> Entry;
-        #{} -> error
+find(Kind, Key, #{layers := Layers}) ->
+    case erlmcp_layers:find(Kind, Key, Layers) of
+        {Place, Definition, _} -> {Place, Definition};
+        error -> error
     end.
 
 -doc "The definition with this key, if a principal sees it.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), erlmcp_auth:principal(), entries()) ->
     {ok, erlmcp_definition:definition()} | error.
-find(Kind, Key, Principal, Entries) ->
-    case find(Kind, Key, Entries) of
-        {_, #{visible := Visible} = Definition} ->
+find(Kind, Key, Principal, #{layers := Layers}) ->
+    case erlmcp_layers:find(Kind, Key, Layers) of
+        {_, #{visible := Visible} = Definition, _} ->
             case erlmcp_definition:sees(Principal, Visible) of
                 true -> {ok, Definition};
                 false -> error
             end;
-        {_, Definition} ->
+        {_, Definition, _} ->
             {ok, Definition};
         error ->
             error
     end.
 
--doc "The definitions of a kind with their places, in the order of these.".
--spec in_order(erlmcp_definition:kind(), entries()) ->
-    [{place(), erlmcp_definition:definition()}].
-in_order(Kind, #{kinds := Kinds}) ->
-    lists:keysort(1, maps:values(maps:get(Kind, Kinds))).
+-doc """
+What a fun makes of the definitions that are listed behind a place, in their order: the first so
+many for which it makes something.
+""".
+-spec take(Count :: non_neg_integer(), erlmcp_definition:kind(), After :: place() | -1,
+           fun((entry()) -> {true, Made} | false), entries()) -> [Made].
+take(Count, Kind, After, Make, #{layers := Layers}) ->
+    erlmcp_layers:take(Count, Kind, After, Make, Layers).
 
--doc "The definitions of a kind, in their order.".
+-doc "The definitions of a kind, in their order, and those that are not listed.".
 -spec definitions(erlmcp_definition:kind(), entries()) -> [erlmcp_definition:definition()].
-definitions(Kind, Entries) ->
-    [Definition || {_, Definition} <- in_order(Kind, Entries)].
+definitions(Kind, #{layers := Layers}) ->
+    [Definition || {_, Definition, _} <- erlmcp_layers:entries(Kind, Layers)].
+
+-doc "How many definitions there are, about.".
+-spec size(entries()) -> non_neg_integer().
+size(#{layers := Layers}) ->
+    erlmcp_layers:size(Layers).
 
 -doc "The place of what is added next, which is another one after each change.".
 -spec next(entries()) -> place().
 next(#{next := Next}) ->
     Next.
 
--doc "Whether two have the same definitions of a kind, to their handlers.".
--spec is_same(erlmcp_definition:kind(), entries(), entries()) -> boolean().
-is_same(Kind, #{kinds := One}, #{kinds := Other}) ->
-    maps:get(Kind, One) =:= maps:get(Kind, Other).
+-doc "Whether all see the same of a kind's list.".
+-spec is_shared(erlmcp_definition:kind(), entries()) -> boolean().
+is_shared(Kind, #{restricted := Restricted}) ->
+    map_get(Kind, Restricted) =:= 0.
 
 -doc "The definitions by which the lists of two differ, of the kinds that do.".
 -spec changed(entries(), entries()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
-changed(One, Other) ->
-    maps:from_list([{Kind, Differing} || Kind <- kinds(), not is_same(Kind, One, Other),
-                                         [_ | _] = Differing <- [differing(Kind, One, Other)]]).
+changed(#{layers := Before}, #{layers := After}) ->
+    Changed = [{Kind, Definition}
+               || {Kind, Key} <- erlmcp_layers:differing(Before, After),
+                  Definition <- differing(erlmcp_layers:find(Kind, Key, Before),
+                                          erlmcp_layers:find(Kind, Key, After))],
+    maps:groups_from_list(fun({Kind, _}) -> Kind end, fun({_, Definition}) -> Definition end,
+                          Changed).
 
-differing(Kind, One, Other) ->
-    differing(in_order(Kind, One), in_order(Kind, Other)).
-
-differing([Same | Before], [Same | After]) ->
-    differing(Before, After);
-differing([{Place, Was} | Before], [{Place, Is} | After]) ->
+differing(Same, Same) ->
+    [];
+differing({Place, Was, _}, {Place, Is, _}) ->
     case shown(Was) =:= shown(Is) of
-        true -> differing(Before, After);
-        false -> [Was, Is | differing(Before, After)]
+        true -> [];
+        false -> [Was, Is]
     end;
-differing([{Place, Gone} | Before], [{Next, _} | _] = After) when Place < Next ->
-    [Gone | differing(Before, After)];
-differing(Before, [{_, New} | After]) ->
-    [New | differing(Before, After)];
-differing(Before, []) ->
-    [Gone || {_, Gone} <- Before].
+differing(Before, After) ->
+    [Definition || {_, Definition, _} <- [Before, After]].
 
 %% What a list shows of it, and to whom.
 shown(#{wire := Wire} = Definition) ->
     {Wire, erlmcp_definition:audience(Definition)}.
+
+-doc "The entries without those layers that stay as they are for longer; and these.".
+-spec split(entries()) -> {entries(), [{erlmcp_layers:id(), erlmcp_layers:layer()}]}.
+split(#{layers := Layers} = Entries) ->
+    {Few, Many} = erlmcp_layers:split(Layers),
+    {Entries#{layers := Few}, Many}.
+
+-doc "The entries that were split into these.".
+-spec join(entries(), [erlmcp_layers:layer()]) -> entries().
+join(#{layers := Few} = Entries, Many) ->
+    Entries#{layers := erlmcp_layers:join(Few, Many)}.

@@ -1,7 +1,7 @@
 -module(erlmcp_listing).
 -moduledoc """
-The list of one kind of definitions, as it is given out in pages: its objects encoded for each
-revision, and the first pages whole. Pure.
+The list of one kind of definitions, as it is given out in pages: of objects that `erlmcp_entries`
+has encoded for each revision, and the first pages whole. Pure.
 
 A list in which some definitions are `visible` to some principals only has no page beforehand. It is
 put together for each request, of the encoded objects that the principal sees; `visible` is asked
@@ -15,7 +15,7 @@ pages of one walk have one scope.
 Source: specification 2026-07-28, "Pagination" and "Caching".
 """.
 
--export([new/4, changed/3, directory/4, first_page/3, page/4, is_shared/1]).
+-export([all/3, changed/3, directory/4, first_page/4, page/5]).
 -export([kind/1]).
 
 -export_type([listing/0, settings/0]).
@@ -32,115 +32,108 @@ for, and the keys that seal cursors and state.
     scope := public | private,
     settings := settings(),
     server_meta := binary(),
-    items := #{erlmcp_revision:revision() => [item()]},
+    children => [{place(), Encoded :: binary()}],
+    %% the place behind which a change does not show in them
+    last := place() | none,
     first_pages := #{erlmcp_revision:revision() => binary()}
 }.
--type item() :: {place(), erlmcp_definition:audience(), Encoded :: binary()}.
--type place() :: non_neg_integer().
--type entry() :: {place(), erlmcp_definition:definition()}.
+-type place() :: erlmcp_entries:place().
 
--doc "The list of these definitions, which are in the order of their places.".
--spec new(erlmcp_definition:kind(), [entry()], settings(), ServerMeta :: binary()) -> listing().
-new(Kind, Definitions, Settings, ServerMeta) ->
-    Items = #{Revision => [item(Kind, Definition, Revision) || Definition <- Definitions]
-              || Revision <- erlmcp_revision:all()},
-    in_pages(Definitions, #{kind => Kind, scope => private, settings => Settings,
-                            server_meta => ServerMeta, items => Items, first_pages => #{}}).
+-doc "The list of each kind of definitions; there may be more settings.".
+-spec all(erlmcp_entries:entries(), map(), ServerMeta :: binary()) ->
+    #{erlmcp_definition:kind() => listing()}.
+all(Entries, Settings, ServerMeta) ->
+    Needed = maps:with([page_size, list_ttl_ms, keys], Settings),
+    #{Kind => in_pages(Entries, #{kind => Kind, scope => private, settings => Needed,
+                                  server_meta => ServerMeta, last => none, first_pages => #{}})
+      || Kind <- erlmcp_entries:kinds()}.
 
--doc """
-The list that has these definitions now, and had those before: what stays at its place as it was is
-not encoded again.
-""".
--spec changed([entry()], Before :: [entry()], listing()) -> listing().
-changed(Definitions, Before, #{kind := Kind, items := Items} = Listing) ->
-    Changed = #{Revision => kept(Definitions, Before, Encoded,
-                                 fun(Definition) -> item(Kind, Definition, Revision) end)
-                || Revision := Encoded <- Items},
-    in_pages(Definitions, Listing#{scope := private, items := Changed, first_pages := #{}}).
+-doc "The list after a definition came or went at a place.".
+-spec changed(place(), erlmcp_entries:entries(), listing()) -> listing().
+changed(Place, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
+  when is_integer(Last), Place > Last ->
+    case erlmcp_entries:is_shared(Kind, Entries) of
+        true -> Listing;
+        false -> in_pages(Entries, Listing)
+    end;
+changed(_, Entries, Listing) ->
+    in_pages(Entries, Listing).
 
-kept([], _, _, _) ->
-    [];
-kept([Same | Now], [Same | Before], [Item | Items], Encode) ->
-    [Item | kept(Now, Before, Items, Encode)];
-kept([{Place, _} | _] = Now, [{Was, _} | Before], [_ | Items], Encode) when Was < Place ->
-    kept(Now, Before, Items, Encode);
-kept([{Place, _} = Other | Now], [{Place, _} | Before], [_ | Items], Encode) ->
-    [Encode(Other) | kept(Now, Before, Items, Encode)];
-kept([New | Now], Before, Items, Encode) ->
-    [Encode(New) | kept(Now, Before, Items, Encode)].
-
-in_pages(Definitions, Listing) ->
-    case [Definition || {_, #{visible := _} = Definition} <- Definitions] of
-        [] -> shared(Listing);
-        _ -> Listing
+in_pages(Entries, #{kind := Kind} = Listing) ->
+    case erlmcp_entries:is_shared(Kind, Entries) of
+        true -> shared(Entries, Listing);
+        false -> Listing#{scope := private, last := none, first_pages := #{}}
     end.
 
-shared(Listing) ->
-    Shared = Listing#{scope := public},
-    Shared#{first_pages := #{Revision => page_after(-1, Shared, Revision, anonymous)
+shared(Entries, Listing) ->
+    #{settings := #{page_size := Size}} = Shared = Listing#{scope := public},
+    %% One more than goes into the page says that there are more.
+    Found = found(-1, Shared, Entries, anonymous),
+    Last = case length(Found) > Size of
+        true -> element(1, lists:last(Found));
+        false -> none
+    end,
+    Shared#{last := Last,
+            first_pages := #{Revision => page_of(Found, Shared, Revision, anonymous)
                              || Revision <- erlmcp_revision:all()}}.
 
 -doc "The list of the children of a folder of resources, which all see, in their order, encoded.".
 -spec directory(Uri :: binary(), [{place(), Encoded :: binary()}], settings(),
                 ServerMeta :: binary()) -> listing().
 directory(Uri, Children, Settings, ServerMeta) ->
-    Items = [{Place, all, Encoded} || {Place, Encoded} <- Children],
-    shared(#{kind => {directory, Uri}, scope => public, settings => Settings,
-             server_meta => ServerMeta, first_pages => #{},
-             items => #{Revision => Items || Revision <- erlmcp_revision:all()}}).
-
-item(Kind, {Place, Definition}, Revision) ->
-    Encoded = iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision)),
-    {Place, erlmcp_definition:audience(Definition), Encoded}.
-
--doc "Whether all see the same.".
--spec is_shared(listing()) -> boolean().
-is_shared(#{scope := Scope}) ->
-    Scope =:= public.
+    shared(none, #{kind => {directory, Uri}, scope => public, settings => Settings,
+                   server_meta => ServerMeta, children => Children, last => none,
+                   first_pages => #{}}).
 
 -doc "The result of a principal's list request without a cursor, encoded.".
--spec first_page(listing(), erlmcp_revision:revision(), erlmcp_auth:principal()) -> binary().
-first_page(#{first_pages := Pages} = Listing, Revision, Principal) ->
+-spec first_page(listing(), erlmcp_entries:entries() | none, erlmcp_revision:revision(),
+                 erlmcp_auth:principal()) -> binary().
+first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
     case Pages of
         #{Revision := Page} -> Page;
-        #{} -> page_after(-1, Listing, Revision, Principal)
+        #{} -> page_after(-1, Listing, Entries, Revision, Principal)
     end.
 
--doc "The result of a list request with a cursor.".
--spec page(Cursor :: binary(), listing(), erlmcp_revision:revision(), erlmcp_auth:principal()) ->
-    {ok, binary()} | error.
-page(Cursor, Listing, Revision, Principal) ->
+-doc "The result of a list request with a cursor. The list of a folder needs no entries.".
+-spec page(Cursor :: binary(), listing(), erlmcp_entries:entries() | none,
+           erlmcp_revision:revision(), erlmcp_auth:principal()) -> {ok, binary()} | error.
+page(Cursor, Listing, Entries, Revision, Principal) ->
     case place(Cursor, Listing, Principal) of
-        {ok, <<Place:64>>} -> {ok, page_after(Place, Listing, Revision, Principal)};
+        {ok, <<Place:64>>} -> {ok, page_after(Place, Listing, Entries, Revision, Principal)};
         _ -> error
     end.
 
-page_after(Place, #{kind := Kind, scope := Scope, items := Items} = Listing, Revision, Principal) ->
+page_after(Place, Listing, Entries, Revision, Principal) ->
+    page_of(found(Place, Listing, Entries, Principal), Listing, Revision, Principal).
+
+%% One more than go into a page.
+found(Place, #{children := Children, settings := #{page_size := Size}}, _, _) ->
+    Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, Children),
+    lists:sublist(Rest, Size + 1);
+found(Place, #{kind := Kind, settings := #{page_size := Size}}, Entries, Principal) ->
+    erlmcp_entries:take(Size + 1, Kind, Place, fun({At, Definition, Encoded}) ->
+        erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition))
+            andalso {true, {At, Encoded}}
+    end, Entries).
+
+page_of(Found, #{kind := Kind, scope := Scope} = Listing, Revision, Principal) ->
     #{settings := #{page_size := Size, list_ttl_ms := Milliseconds}, server_meta := ServerMeta} =
         Listing,
-    Rest = lists:dropwhile(fun({P, _, _}) -> P =< Place end, maps:get(Revision, Items)),
-    %% One more than goes into the page says that there are more.
-    Found = seen(Rest, Size + 1, Principal),
     {Page, More} = lists:split(min(Size, length(Found)), Found),
-    Objects = [Encoded || {_, _, Encoded} <- Page],
+    Objects = [encoded(Encoded, Revision) || {_, Encoded} <- Page],
     Next = case More of
         [] ->
             [];
         _ ->
-            {Last, _, _} = lists:last(Page),
+            {Last, _} = lists:last(Page),
             [{~"nextCursor", cursor(<<Last:64>>, Listing, Principal)}]
     end,
     Caching = erlmcp_result:caching(Milliseconds, Scope, Revision),
     Members = [{member(Kind), {encoded, [$[, lists:join($,, Objects), $]]}} | Next ++ Caching],
     iolist_to_binary(erlmcp_result:object(Members, Revision, ServerMeta)).
 
-seen([{_, Audience, _} = Item | Items], Left, Principal) when Left > 0 ->
-    case erlmcp_definition:sees(Principal, Audience) of
-        true -> [Item | seen(Items, Left - 1, Principal)];
-        false -> seen(Items, Left, Principal)
-    end;
-seen(_, _, _) ->
-    [].
+encoded(#{} = Encoded, Revision) -> map_get(Revision, Encoded);
+encoded(Encoded, _) -> Encoded.
 
 cursor(Place, #{settings := #{keys := Keys}} = Listing, Principal) ->
     erlmcp_seal:seal(Place, bound(Listing, Principal), Keys).

@@ -74,13 +74,13 @@ mount(Prefix, Mounted, Offers, Middleware, Before) ->
             maybe
                 ok ?= fits(Kind, Key),
                 Place = place(Kind, Key, Prefix, Before, erlmcp_entries:next(Entries)),
-                {ok, More} ?= erlmcp_entries:add(Place, Kind, Wrapped, Entries),
+                {ok, More} ?= erlmcp_entries:add(Place, Kind, Wrapped, Before, Entries),
                 {More, LeftOut}
             else
                 {error, Reason} -> {Entries, [Reason | LeftOut]}
             end
         end, {unmount(Prefix, Before), []}, Definitions),
-    {Entries, lists:reverse(LeftOut)}.
+    {erlmcp_entries:whole(Entries), lists:reverse(LeftOut)}.
 
 place(Kind, Key, Prefix, Before, Next) ->
     case erlmcp_entries:find(Kind, Key, Before) of

@@ -37,7 +37,8 @@ messages that it has not taken yet.
     key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
-    mounting := ets:table(), cache := ets:table(), tasks := erlmcp_tasks:tables(),
+    mounting := ets:table(), changing := ets:table(), cache := ets:table(),
+    tasks := erlmcp_tasks:tables(),
     zones := erlmcp_zones:zones(),
     of_calls := of_calls()
 }.
@@ -77,6 +78,7 @@ new(Key, Limits, Mounts, TaskStore) ->
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
+      changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()},
     Instance#{of_calls => of_calls(Instance)}.

@@ -1,8 +1,12 @@
 -module(erlmcp_publisher).
 -moduledoc """
 The process that holds a server's catalog and is alone in changing it. Readers take the published
-value (`catalog/1`), which is a persistent term: no copy, no lock, no message. A change is published
-whole, and the open sessions are told.
+value (`catalog/1`) without a lock or a message (`m:erlmcp_published`). A change is published whole,
+and the open sessions are told.
+
+A change is told at once, unless there were `?AT_ONCE` shortly before it: those that follow them
+within `?PACE` are told together, and so on as long as there are some. When there were none for as
+long the catalog is settled.
 
 What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
 when it changes, a monitor when it ends, and the registry when it runs again.
@@ -10,30 +14,33 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 
 -behaviour(gen_server).
 
--export([start_link/2, catalog/1, find/1, change/2]).
+-export([start_link/1, catalog/1, find/1, change/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--doc """
-Starts the publisher of an instance with the catalog that it begins with, which has keys in it and
-so comes in a fun, that no log shows.
-""".
--spec start_link(erlmcp_instance:instance(), fun(() -> erlmcp_catalog:catalog())) ->
-    gen_server:start_ret().
-start_link(Instance, First) ->
-    gen_server:start_link(?MODULE, {Instance, First}, []).
+%% Milliseconds.
+-define(PACE, 100).
+-define(AT_ONCE, 32).
+
+-doc "Starts the publisher of an instance, whose catalog is published already.".
+-spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
+start_link(Instance) ->
+    gen_server:start_link(?MODULE, Instance, []).
 
 -doc "The catalog as it is now.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
-    persistent_term:get({?MODULE, Key}).
+    case persistent_term:get({erlmcp_published, Key}) of
+        Small when is_map(Small) ->
+            Small;
+        _ ->
+            {ok, Catalog} = erlmcp_published:find(Key),
+            Catalog
+    end.
 
 -doc "The same by the key of an instance, if its server runs.".
 -spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
 find(Key) ->
-    case persistent_term:get({?MODULE, Key}, undefined) of
-        undefined -> error;
-        Catalog -> {ok, Catalog}
-    end.
+    erlmcp_published:find(Key).
 
 -doc """
 Adds or removes a definition. Lists, calls and sessions see it at once, those of the servers that
@@ -57,16 +64,16 @@ await({Prefix, Publisher, _}) ->
     end.
 
 -doc false.
-init({#{key := Key, mounts := Mounts} = Instance, First}) ->
+init(#{mounts := Mounts} = Instance) ->
     process_flag(trap_exit, true),
     %% After a crash the last published catalog stands, with what was added since the start.
-    case persistent_term:get({?MODULE, Key}, undefined) of
-        undefined -> persistent_term:put({?MODULE, Key}, First());
-        _ -> ok
+    Pace = case erlmcp_published:is_changing(Instance) of
+        true -> paced();
+        false -> quiet
     end,
     State = lists:foldl(fun(#{prefix := Prefix, server := Server}, State) ->
                             attach(Prefix, Server, State)
-                        end, #{instance => Instance, mounted => #{}}, Mounts),
+                        end, #{instance => Instance, mounted => #{}, pace => Pace}, Mounts),
     ok = erlmcp_registry:ready(Instance),
     {ok, State}.
 
@@ -75,36 +82,61 @@ handle_call({refresh, Prefix}, _, #{instance := Instance} = State) ->
     {reply, {ok, erlmcp_instance:mounting(Instance)}, refresh(Prefix, State)};
 handle_call({add, Kind, Given}, _, #{instance := Instance} = State) ->
     Source = erlmcp_visibility:guarded(Kind, Given, maps:get(key, Instance)),
-    Added = erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), catalog(Instance)),
-    {reply, changed(Added, Instance), State};
+    changed(erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), catalog(Instance)),
+            State);
 handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->
-    Reply = changed(erlmcp_catalog:remove(Kind, Key, catalog(Instance)), Instance),
+    Changed = changed(erlmcp_catalog:remove(Kind, Key, catalog(Instance)), State),
     ok = erlmcp_cache:forget(Kind, Key, Instance),
-    {reply, Reply, State}.
+    Changed.
 
-changed({ok, Catalog}, Instance) ->
-    ok = publish(Catalog, Instance),
-    {ok, erlmcp_instance:mounting(Instance)};
-changed({error, _} = Error, _) ->
-    Error.
+changed({ok, Catalog}, #{instance := Instance} = State) ->
+    Next = publish(Catalog, State),
+    {reply, {ok, erlmcp_instance:mounting(Instance)}, Next};
+changed({error, _} = Error, State) ->
+    {reply, Error, State}.
 
-publish(Catalog, #{key := Key} = Instance) ->
-    Changed = erlmcp_catalog:changed(catalog(Instance), Catalog),
-    persistent_term:put({?MODULE, Key}, Catalog),
+publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
+    Changed = topics(erlmcp_catalog:changed(catalog(Instance), Catalog)),
+    Next = case Pace of
+        quiet ->
+            ok = erlmcp_published:put(settled, Catalog, Instance),
+            ok = tell(Changed, Instance),
+            paced();
+        #{at_once := 0, waiting := Waiting} ->
+            ok = erlmcp_published:put(changing, Catalog, Instance),
+            Pace#{waiting := maps:merge_with(fun(_, One, Other) -> maps:merge(One, Other) end,
+                                             Waiting, Changed)};
+        #{at_once := Left} ->
+            ok = erlmcp_published:put(changing, Catalog, Instance),
+            ok = tell(Changed, Instance),
+            Pace#{at_once := Left - 1}
+    end,
+    lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
+                  erlmcp_instance:mounting(Instance)),
+    State#{pace := Next}.
+
+paced() ->
+    _ = erlang:send_after(?PACE, self(), pace),
+    #{at_once => ?AT_ONCE, waiting => #{}}.
+
+%% The topics that there is something to tell of, each with its audiences.
+topics(Changed) ->
+    Audiences = [{topic(Kind), erlmcp_definition:audience(Definition)}
+                 || Kind := Definitions <- Changed, Definition <- Definitions],
+    #{Topic => maps:from_keys(Of, [])
+      || Topic := Of <- maps:groups_from_list(fun({Topic, _}) -> Topic end,
+                                              fun({_, Audience}) -> Audience end, Audiences)}.
+
+tell(Changed, Instance) ->
     Subscriptions = erlmcp_instance:subscriptions(Instance),
-    Topics = maps:groups_from_list(fun({Kind, _}) -> topic(Kind) end,
-                                   fun({_, Definitions}) -> Definitions end, maps:to_list(Changed)),
-    maps:foreach(fun(Topic, Definitions) ->
-                     Audience = audience(lists:append(Definitions)),
+    maps:foreach(fun(Topic, Audiences) ->
+                     Audience = audience(maps:keys(Audiences)),
                      ok = erlmcp_instance:missed(Topic, Audience, Instance),
                      ok = erlmcp_subscriptions:publish(Topic, Audience, Subscriptions)
-                 end, Topics),
-    lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
-                  erlmcp_instance:mounting(Instance)).
+                 end, Changed).
 
 %% Those who may not see a definition do not hear that it comes or goes.
-audience(Definitions) ->
-    Audiences = [erlmcp_definition:audience(Definition) || Definition <- Definitions],
+audience(Audiences) ->
     case lists:member(all, Audiences) of
         true ->
             all;
@@ -140,14 +172,13 @@ refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
         _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix,
                                           reason => Reason}, map_get(key, Instance))
              || Reason <- LeftOut],
-        ok = publish(Catalog, Instance),
-        State#{mounted := Mounted#{Prefix := Mount#{seen => Version}}}
+        Next = publish(Catalog, State),
+        Next#{mounted := Mounted#{Prefix := Mount#{seen => Version}}}
     else
         seen ->
             State;
         _ ->
-            ok = publish(erlmcp_catalog:unmount(Prefix, catalog(Instance)), Instance),
-            State
+            publish(erlmcp_catalog:unmount(Prefix, catalog(Instance)), State)
     end.
 
 detach(Prefix, #{nested := Nested, monitor := Monitor} = Mount, Instance) ->
@@ -170,6 +201,15 @@ handle_info({'DOWN', Monitor, process, _, _},
             Mount = detach(Prefix, map_get(Prefix, Known), Instance),
             refresh(Prefix, Next#{mounted := Known#{Prefix := Mount}})
         end, State, Ended)};
+handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = State) ->
+    case erlmcp_published:is_changing(Instance) of
+        true -> ok = erlmcp_published:put(settled, catalog(Instance), Instance);
+        false -> ok
+    end,
+    {noreply, State#{pace := quiet}, hibernate};
+handle_info(pace, #{instance := Instance, pace := #{waiting := Waiting}} = State) ->
+    ok = tell(Waiting, Instance),
+    {noreply, State#{pace := paced()}};
 handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} = State) ->
     Ready = [{Prefix, Mount} || Prefix := #{server := S} = Mount <- Mounted, S =:= Server],
     {noreply, lists:foldl(
@@ -181,9 +221,10 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
-terminate({Error, Stack}, _) when Error =/= shutdown, is_list(Stack) ->
-    ok;
-terminate(_, #{instance := #{key := Key} = Instance, mounted := Mounted}) ->
-    _ = [detach(Prefix, Mount, Instance) || Prefix := Mount <- Mounted],
-    _ = persistent_term:erase({?MODULE, Key}),
-    ok.
+terminate(Reason, #{instance := Instance, mounted := Mounted, pace := Pace}) ->
+    _ = [ok = tell(Waiting, Instance) || #{waiting := Waiting} <- [Pace]],
+    case Reason of
+        {Error, Stack} when Error =/= shutdown, is_list(Stack) -> ok;
+        _ -> lists:foreach(fun({Prefix, Mount}) -> detach(Prefix, Mount, Instance) end,
+                           maps:to_list(Mounted))
+    end.

@@ -1,7 +1,8 @@
 -module(erlmcp_shared).
 -moduledoc """
 What all processes of a server read and none has a copy of: its instance, the settings of its
-listeners, and its pools of workers, each written again where it begins anew. They are persistent
+listeners, and its pools of workers, each written again where it begins anew; and its catalog, which
+`m:erlmcp_published` writes. They are persistent
 terms, which are handed on as they are, to a process that starts too, so that a connection costs
 what is its own.
 
@@ -52,5 +53,6 @@ terminate(_, Names) ->
         fun(Name) ->
             _ = persistent_term:erase({?MODULE, Name}),
             %% The server's key is one of them.
+            ok = erlmcp_published:erase(Name),
             erlmcp_log:forget(Name)
         end, Names).

@@ -1,0 +1,119 @@
+-module(erlmcp_published).
+-moduledoc """
+Where a server's catalog is read: a persistent term, so that nobody copies it and nobody waits. A
+small one is one term. Of a large one its layers (`erlmcp_layers`) are terms of their own, and stay
+as they are while what is above them changes.
+
+A persistent term that is written anew is looked for in every process of the node before it is
+gone. So one that changes again and again has its uppermost layers, which are small, in a table
+meanwhile: readers copy them. To take a term away makes the one who does it wait for all schedulers.
+So the layers at one level have two names, in turn, and what is published is never overwritten. What
+has a name to no purpose goes when the catalog is settled. `m:erlmcp_publisher` alone writes.
+""".
+
+-export([first/2, find/1, put/3, is_changing/1, erase/1]).
+
+%% More levels than there can be: each is several times as large as the one above it.
+-define(LEVELS, 16).
+
+-doc "Publishes what a server begins with, before it starts.".
+-spec first(erlmcp_catalog:catalog(), Server :: reference()) -> ok.
+first(Catalog, Key) ->
+    persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
+
+-doc "The catalog of the server with this key, as it is now, if it runs.".
+-spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
+find(Key) ->
+    case form(Key) of
+        none -> error;
+        {Top, Names} -> joined(Top, Names, Key);
+        Catalog -> {ok, Catalog}
+    end.
+
+joined(Top, Names, Key) ->
+    Layers = [Layer || {Name, Id} <- Names,
+                       {Is, Layer} <- [persistent_term:get({?MODULE, Key, Name}, {none, none})],
+                       Is =:= Id],
+    case length(Layers) =:= length(Names) of
+        true -> {ok, erlmcp_catalog:join(Top, Layers)};
+        %% There was another catalog before they went.
+        false -> find(Key)
+    end.
+
+form(Key) ->
+    case persistent_term:get({?MODULE, Key}, none) of
+        {changing, Table} ->
+            try ets:lookup(Table, Key) of
+                [{_, Top, Names}] -> {Top, Names};
+                [] -> form(Key)
+            catch
+                %% It has just ended.
+                error:badarg -> none
+            end;
+        Form ->
+            Form
+    end.
+
+-doc """
+Publishes a catalog: to stay (`settled`), or as one that will soon be followed by another
+(`changing`).
+""".
+-spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
+put(Pace, Catalog, #{key := Key, changing := Table}) ->
+    Form = written(Pace, Catalog, Key),
+    publish(Pace, Form, Key, Table).
+
+written(settled, Catalog, Key) ->
+    case erlmcp_catalog:whole(Catalog) of
+        {ok, Whole} -> Whole;
+        large -> written(changing, Catalog, Key)
+    end;
+written(changing, Catalog, Key) ->
+    {Top, Layers} = erlmcp_catalog:split(Catalog),
+    %% That at the bottom is the first.
+    Leveled = lists:reverse(lists:enumerate(lists:reverse(Layers))),
+    Before = case form(Key) of
+        {_, Names} -> Names;
+        _ -> []
+    end,
+    {Top, [{written(Level, Id, Layer, Before, Key), Id} || {Level, {Id, Layer}} <- Leveled]}.
+
+written(Level, Id, Layer, Names, Key) ->
+    case [Entry || {{At, _}, _} = Entry <- Names, At =:= Level] of
+        [{Name, Id}] ->
+            Name;
+        Other ->
+            Name = {Level, other([Turn || {{_, Turn}, _} <- Other])},
+            ok = persistent_term:put({?MODULE, Key, Name}, {Id, Layer}),
+            Name
+    end.
+
+other([0]) -> 1;
+other(_) -> 0.
+
+publish(settled, Form, Key, Table) ->
+    ok = persistent_term:put({?MODULE, Key}, Form),
+    true = ets:delete(Table, Key),
+    erase_but(names(Form), Key);
+publish(changing, {Top, Names}, Key, Table) ->
+    true = ets:insert(Table, {Key, Top, Names}),
+    %% Of no cost where it is that already.
+    persistent_term:put({?MODULE, Key}, {changing, Table}).
+
+names({_, Names}) -> [Name || {Name, _} <- Names];
+names(_) -> [].
+
+-doc "Whether what was published last is to be settled.".
+-spec is_changing(erlmcp_instance:instance()) -> boolean().
+is_changing(#{key := Key, changing := Table}) ->
+    persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
+
+-doc "Takes away the catalog of a server that ends.".
+-spec erase(Server :: reference()) -> ok.
+erase(Key) ->
+    _ = persistent_term:erase({?MODULE, Key}),
+    erase_but([], Key).
+
+erase_but(Kept, Key) ->
+    Names = [{Level, Turn} || Level <- lists:seq(1, ?LEVELS), Turn <- [0, 1]],
+    lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Key, Name}) end, Names -- Kept).

@@ -1,0 +1,188 @@
+-module(large_catalogs_SUITE).
+-moduledoc """
+Servers with many definitions that change while they run: what a change costs, and that all lists
+and calls are right after each, over HTTP and TCP, in both eras.
+""".
+
+-export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
+         end_per_group/2]).
+-export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
+         lists_are_right_after_changes/1, a_burst_is_told_in_few_words/1]).
+
+-import(rounds_client, [open/3, told/1]).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [a_change_costs_no_more_among_many, templates_are_found_among_many
+     | [{group, Transport} || Transport <- [http, tcp]]].
+
+groups() ->
+    [{Transport, [], [{group, session}, {group, stateless}]} || Transport <- [http, tcp]]
+        ++ [{Era, [], [lists_are_right_after_changes, a_burst_is_told_in_few_words]}
+            || Era <- [session, stateless]].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_group(session, Config) -> [{revision, ~"2025-11-25"} | Config];
+init_per_group(stateless, Config) -> [{revision, ~"2026-07-28"} | Config];
+init_per_group(Transport, Config) -> [{transport, Transport} | Config].
+
+end_per_group(_, _) ->
+    ok.
+
+%% A thousand changes are as much work for the publisher among 10,000 tools as among 1,000, but for
+%% what is done once in a thousand: less than three times as much.
+a_change_costs_no_more_among_many(_) ->
+    [{FewAdds, FewRemovals}, {Adds, Removals}] = [work(Count) || Count <- [1_000, 10_000]],
+    true = Adds < 3 * FewAdds orelse error({adds, FewAdds, Adds}),
+    true = Removals < 3 * FewRemovals orelse error({removals, FewRemovals, Removals}).
+
+work(Count) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1",
+                                         tools => [tool(N) || N <- lists:seq(1, Count)]}),
+    Publisher = erlmcp_server_sup:publisher(Server),
+    Adds = reductions(Publisher, fun() ->
+        [ok = erlmcp:add(Server, tool, tool(Count + N)) || N <- lists:seq(1, 1_000)]
+    end),
+    Removals = reductions(Publisher, fun() ->
+        [ok = erlmcp:remove(Server, tool, name(N * (Count div 1_000))) || N <- lists:seq(1, 1_000)]
+    end),
+    ok = erlmcp:stop_server(Server),
+    {Adds, Removals}.
+
+reductions(Pid, Do) ->
+    {reductions, Before} = process_info(Pid, reductions),
+    _ = Do(),
+    {reductions, After} = process_info(Pid, reductions),
+    After - Before.
+
+tool(N) ->
+    #{name => name(N), handler => fun(_, #{name := Name}) -> Name end}.
+
+name(N) ->
+    <<"tool_", (integer_to_binary(N))/binary>>.
+
+%% The first that matches, in the order of the list, whatever came and went.
+templates_are_found_among_many(_) ->
+    Template = fun(N, Says) ->
+        Text = <<"t://", (integer_to_binary(N))/binary, "/{id}">>,
+        #{uri_template => Text, name => Says, handler => fun(#{~"id" := Id}, _) ->
+            <<Says/binary, Id/binary>>
+        end}
+    end,
+    Server = #{pid := Pid} = rounds_client:start(#{
+        resource_templates => [Template(N, ~"first") || N <- lists:seq(1, 300)]}),
+    Client = open(Server, tcp, ~"2026-07-28"),
+    Read = fun(Uri) -> ask(Client, ~"resources/read", #{uri => Uri}) end,
+    Says = fun(Uri) ->
+        #{~"result" := #{~"contents" := [#{~"text" := Text}]}} = Read(Uri),
+        Text
+    end,
+    ~"first7" = Says(~"t://250/7"),
+    ok = erlmcp:remove(Pid, resource_template, ~"t://250/{id}"),
+    #{~"error" := _} = Read(~"t://250/7"),
+    ok = erlmcp:add(Pid, resource_template, Template(250, ~"again")),
+    ~"again7" = Says(~"t://250/7"),
+    rounds_client:stop(Server).
+
+%% A client that pages through all finds exactly what is there, in its order; so after each change
+%% of few and of many, while the catalog is changing and when it has settled, and after the death of
+%% the process that changes it.
+lists_are_right_after_changes(Config) ->
+    Server = #{pid := Pid} =
+        rounds_client:start(#{tools => [tool(N) || N <- lists:seq(1, 1_000)]}),
+    Client = client(Server, Config),
+    _ = rand:seed(exsss, 42),
+    lists:foldl(
+        fun(Changes, {There, Next}) ->
+            {Names, Last} = changed(Changes, Pid, There, Next),
+            Names = all_tools(Client),
+            [begin
+                 #{~"result" := #{~"content" := [#{~"text" := Name}]}} =
+                     ask(Client, ~"tools/call", #{name => Name})
+             end || Name <- [hd(Names), lists:last(Names)]],
+            [#{~"error" := #{~"code" := -32602}} = ask(Client, ~"tools/call", #{name => Gone})
+             || Gone <- lists:sublist(There -- Names, 3)],
+            Changes =:= 100 andalso begin
+                Publisher = erlmcp_server_sup:publisher(Pid),
+                Monitor = monitor(process, Publisher),
+                exit(Publisher, kill),
+                receive {'DOWN', Monitor, _, _, _} -> ok end,
+                Names = all_tools(Client),
+                _ = erlmcp_test_servers:await_child(publisher, Pid, Publisher)
+            end,
+            Names = all_tools(Client),
+            {Names, Last}
+        end, {[name(N) || N <- lists:seq(1, 1_000)], 1_001}, [1, 1, 1, 2, 20, 100, 1, 300, 700]),
+    rounds_client:stop(Server).
+
+changed(0, _, There, Next) ->
+    {There, Next};
+changed(Left, Pid, There, Next) ->
+    case rand:uniform(2) of
+        1 ->
+            ok = erlmcp:add(Pid, tool, tool(Next)),
+            changed(Left - 1, Pid, There ++ [name(Next)], Next + 1);
+        2 ->
+            Gone = lists:nth(rand:uniform(length(There)), There),
+            ok = erlmcp:remove(Pid, tool, Gone),
+            changed(Left - 1, Pid, lists:delete(Gone, There), Next)
+    end.
+
+all_tools(Client) ->
+    all_tools(Client, #{}).
+
+all_tools(Client, Params) ->
+    #{~"result" := #{~"tools" := Tools} = Page} = ask(Client, ~"tools/list", Params),
+    [Name || #{~"name" := Name} <- Tools] ++ case Page of
+        #{~"nextCursor" := Cursor} -> all_tools(Client, #{cursor => Cursor});
+        #{} -> []
+    end.
+
+%% Past what a session is told meanwhile on its connection.
+ask(Client, Method, Params) ->
+    Id = erlang:unique_integer([positive]),
+    Exchange = rounds_client:request(Client, Id, Method, Params),
+    Answer = answer(Id, Exchange),
+    ok = rounds_client:over(Exchange),
+    Answer.
+
+answer(Id, Exchange) ->
+    case rounds_client:next(Exchange) of
+        #{~"id" := Id} = Answer -> Answer;
+        #{~"method" := ~"notifications/tools/list_changed"} -> answer(Id, Exchange)
+    end.
+
+client(Server, Config) ->
+    open(Server, proplists:get_value(transport, Config), proplists:get_value(revision, Config)).
+
+%% Of a thousand changes one after the other a client is told some thirty times in a tenth of a
+%% second, and at the end once more.
+a_burst_is_told_in_few_words(Config) ->
+    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Client = client(Server, Config),
+    Stream = case proplists:get_value(revision, Config) of
+        ~"2025-11-25" -> rounds_client:stream(Client);
+        ~"2026-07-28" -> rounds_client:listen(Client, 1, #{toolsListChanged => true,
+                                                           promptsListChanged => true})
+    end,
+    Before = erlang:monotonic_time(millisecond),
+    [ok = erlmcp:add(Pid, tool, tool(N)) || N <- lists:seq(1, 1_000)],
+    ok = erlmcp:add(Pid, prompt, #{name => ~"last", handler => fun(_, _) -> ~"" end}),
+    Windows = (erlang:monotonic_time(millisecond) - Before) div 100 + 2,
+    Told = told_until(~"notifications/prompts/list_changed", Stream),
+    true = length(Told) >= 1,
+    true = length(Told) =< 33 * Windows orelse error({told, length(Told), Windows}),
+    rounds_client:stop(Server).
+
+told_until(Last, Stream) ->
+    case told(Stream) of
+        {_, Last, _} -> [];
+        {_, Method, _} -> [Method | told_until(Last, Stream)]
+    end.
