@@ -36,6 +36,9 @@ when its writes are made. What waits is bounded, and belongs to the process.
     no_return().
 init(Parent, Ref, Socket, Transport, undefined, Options) ->
     ok = keep(#writes{socket = Socket, transport = Transport}),
+    %% It never hibernates, and what a collection finds old on its heap is mostly of requests that
+    %% were under way at the one before: kept for long it is as much again as the rest.
+    ok = erlmcp_heap:slow_connection(true),
     ok = erlmcp_http2_reads:start(Transport:messages()),
     cowboy_http2:init(Parent, Ref, Socket, ?MODULE, undefined, with_known(Options)).
 

@@ -9,7 +9,7 @@ come: what they are answered is what it was without that. Frames are written by 
          what_the_table_says_now_holds/1, other_lengths_are_errors_of_the_stream/1,
          trailers_are_no_requests/1, who_comes_is_asked_each_time/1,
          pages_may_read_it_each_time/1, refused_streams_leave_nothing/1,
-         windows_are_as_the_client_sees_them/1, what_is_known_is_taken_out/1,
+         windows_are_as_the_client_sees_them/1, no_garbage_is_kept/1, what_is_known_is_taken_out/1,
          what_is_not_known_is_left_as_it_is/1, what_is_known_changes_no_table/1]).
 
 -import(erlmcp_test_http, [message/3]).
@@ -25,7 +25,7 @@ all() ->
     [what_is_said_again_is_answered_again, bodies_come_as_they_like, what_the_table_says_now_holds,
      other_lengths_are_errors_of_the_stream, trailers_are_no_requests,
      who_comes_is_asked_each_time, pages_may_read_it_each_time, refused_streams_leave_nothing,
-     windows_are_as_the_client_sees_them, what_is_known_is_taken_out,
+     windows_are_as_the_client_sees_them, no_garbage_is_kept, what_is_known_is_taken_out,
      what_is_not_known_is_left_as_it_is, what_is_known_changes_no_table].
 
 init_per_suite(Config) ->
@@ -322,6 +322,20 @@ awaited(Socket, Wanted) ->
         {window_update, Increment} -> Increment + awaited(Socket, Wanted - Increment);
         {window_update, _, _} -> awaited(Socket, Wanted)
     end.
+
+%% A connection has collected its garbage some twenty times then, and keeps none of it as old.
+no_garbage_is_kept(_) ->
+    #{pid := Supervisor} = Server = serve(#{}),
+    Socket = connect(Server),
+    Call = call(~"quick", binary:copy(~"a", 1_024)),
+    {Block, _} = known(Socket, Call),
+    [asked(Socket, Id, Block, Call) || Id <- lists:seq(7, 207, 2)],
+    [Ref] = [Id || {{listener, Id}, _, _, _} <- supervisor:which_children(Supervisor)],
+    [Pid] = ranch:procs(Ref, connections),
+    {garbage_collection_info, Heap} = process_info(Pid, garbage_collection_info),
+    0 = proplists:get_value(old_heap_block_size, Heap),
+    ok = gen_tcp:close(Socket),
+    erlmcp_test_http:stop(Server).
 
 what_is_known_is_taken_out(_) ->
     Block = ~"\x83\x86\x84",
