@@ -51,6 +51,8 @@ begun must arrive within `ReceiveTimeout` milliseconds.
           ReceiveTimeout :: timeout()) -> ok.
 run(Module, Channel, Parent, Connection, ReceiveTimeout) ->
     process_flag(trap_exit, true),
+    %% Most never have so much at once that a second, old heap beside the first is worth its memory.
+    ok = erlmcp_heap:slow_connection(true),
     loop(#shell{module = Module, channel = Channel, parent = Parent,
                 receive_timeout = ReceiveTimeout, connection = Connection}).
 
@@ -65,6 +67,7 @@ busy(Busy, #shell{busy = Busy} = Shell) ->
     Shell;
 busy(Busy, Shell) ->
     ok = erlmcp_heap:busy_connection(Busy),
+    ok = erlmcp_heap:slow_connection(not Busy),
     Shell#shell{busy = Busy}.
 
 -doc false.

@@ -14,7 +14,7 @@
          notifications_and_responses_are_not_answered/1, sessions_hear_of_changes/1,
          answers_are_one_line/1, large_answers_arrive_whole/1,
          unfinished_messages_are_bounded_in_time/1, clients_that_do_not_read_are_dropped/1,
-         unread_answers_are_bounded_in_time/1,
+         unread_answers_are_bounded_in_time/1, old_heaps_are_for_busy_connections/1,
          connections_live_when_a_neighbour_dies/1]).
 
 -import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, recv_line/1, recv_many/2,
@@ -38,7 +38,7 @@ all() ->
      notifications_and_responses_are_not_answered, sessions_hear_of_changes,
      answers_are_one_line, large_answers_arrive_whole,
      unfinished_messages_are_bounded_in_time, clients_that_do_not_read_are_dropped,
-     unread_answers_are_bounded_in_time,
+     unread_answers_are_bounded_in_time, old_heaps_are_for_busy_connections,
      connections_live_when_a_neighbour_dies].
 
 %% 2026-07-28, Messages: "Result responses MUST include the same ID as the request they correspond
@@ -475,6 +475,38 @@ unread_answers_are_bounded_in_time(_) ->
     Monitor = monitor(process, await_call()),
     send(Socket, stateless(1, ~"tools/call", #{~"name" => ~"large"})),
     down(Monitor).
+
+%% A connection that says little has one heap and no old one beside it, as long as it has not much
+%% at once; and again when it is quiet.
+old_heaps_are_for_busy_connections(_) ->
+    Who = #{name => ~"who", quick => true,
+            handler => fun(_, _) -> list_to_binary(pid_to_list(self())) end},
+    Socket = connect(serve(#{tools => [echo_tool(), Who]})),
+    Asked = text(result(ask_stateless(Socket, 1, ~"tools/call", #{~"name" => ~"who"}))),
+    Connection = list_to_pid(binary_to_list(Asked)),
+    0 = sweeps_after(Connection),
+    asked_much(Socket, Connection),
+    quiet(Connection),
+    [] = rest(Socket).
+
+%% Until many of its calls end at once.
+asked_much(Socket, Connection) ->
+    Many = 200,
+    Calls = [[json:encode(call(Id, ~"echo", #{~"text" => ~"x"})), $\n]
+             || Id <- lists:seq(1, Many)],
+    ok = gen_tcp:send(Socket, Calls),
+    _ = recv_many(Socket, Many),
+    sweeps_after(Connection) > 0 orelse asked_much(Socket, Connection).
+
+quiet(Connection) ->
+    case sweeps_after(Connection) of
+        0 -> ok;
+        _ -> receive after 20 -> quiet(Connection) end
+    end.
+
+sweeps_after(Pid) ->
+    {garbage_collection, Settings} = process_info(Pid, garbage_collection),
+    proplists:get_value(fullsweep_after, Settings).
 
 %% Nothing is shared: a connection that is lost in the middle of its calls disturbs no other.
 connections_live_when_a_neighbour_dies(_) ->
