@@ -358,13 +358,13 @@ filled(Now, Key, Connection, Out, #group{settings = Settings, tally = Tally} = G
             written(Now, Out, Key, Connection, Group)
     end.
 
-%% What else is due already goes with it, as far as there is room.
+%% What else is due goes with it where no other connection waits for its turn.
 sent(Schedule, Now, Key, Connection, Out, Group) ->
     #group{claim = Due, settings = Settings, tally = Tally} = Group,
     {Bytes, Asked} = erlmcp_load_connection:request(Due, Now, Settings, Connection, Tally),
     More = [Out | Bytes],
     Left = Group#group{claim = none},
-    case room(Asked, Group) > 0 of
+    case room(Asked, Group) > 0 andalso erlmcp_load_turns:is_alone(Group#group.turns) of
         true ->
             Claimed = claimed(Schedule, Left),
             case is_due(Now, Claimed) of

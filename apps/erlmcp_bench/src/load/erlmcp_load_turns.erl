@@ -5,7 +5,7 @@ those that have room for a request, as long as fewer are busy than may be at onc
 """.
 
 -export([new/2, limited/3, added/2, kept/3, removed/2]).
--export([find/2, all/1, busy/1, is_empty/1, is_idle/1, room/2, next/1]).
+-export([find/2, all/1, busy/1, is_empty/1, is_idle/1, is_alone/1, room/2, next/1]).
 
 -export_type([turns/0, callers/0]).
 
@@ -110,6 +110,11 @@ is_empty(#turns{connections = Connections}) ->
 -spec is_idle(turns()) -> boolean().
 is_idle(#turns{busy = Busy}) ->
     Busy =:= 0.
+
+-doc "Whether no other connection waits for its turn than the one that was taken last.".
+-spec is_alone(turns()) -> boolean().
+is_alone(#turns{free = Free}) ->
+    queue:is_empty(Free).
 
 -doc "How many more requests may be sent on a connection.".
 -spec room(connection(), turns()) -> integer().

@@ -12,6 +12,7 @@ What is wrong with a server is counted as what it is, and each request is in one
          late_replies_are_failures_and_late/1, refusals_have_their_codes/1,
          lost_connections_are_failures_and_opened_again/1, a_server_that_goes_is_not_reached/1,
          a_stall_is_in_the_percentiles/1, what_is_never_sent_is_counted/1,
+         each_connection_has_its_turn/1,
          many_connections_are_opened_again/1, connections_are_left/1,
          what_lost_connections_had_to_send_is_sent/1, many_connections_are_not_waited_for/1,
          slow_openings_do_not_wait_for_each_other/1]).
@@ -28,7 +29,8 @@ all() ->
      bytes_that_are_no_reply_are_wrong, late_replies_are_failures_and_late,
      refusals_have_their_codes, lost_connections_are_failures_and_opened_again,
      a_server_that_goes_is_not_reached, a_stall_is_in_the_percentiles,
-     what_is_never_sent_is_counted, many_connections_are_opened_again, connections_are_left,
+     what_is_never_sent_is_counted, each_connection_has_its_turn,
+     many_connections_are_opened_again, connections_are_left,
      what_lost_connections_had_to_send_is_sent, many_connections_are_not_waited_for,
      slow_openings_do_not_wait_for_each_other].
 
@@ -171,6 +173,20 @@ what_is_never_sent_is_counted(_) ->
         run(web(Server), #{loop => {open, 100, even}, duration_ms => 500, timeout_ms => 400}),
     true = Sent >= 1 andalso Unsent >= 1,
     true = lists:member(Sent + Unsent, [49, 50]).
+
+%% Those who ask are as many as the connections: what is due at one time is not one's alone.
+each_connection_has_its_turn(_) ->
+    Asked = ets:new(asked, [public]),
+    Server = load_server:start(lines, fun(_, _) -> ets:update_counter(Asked, self(), 1, {self(), 0}),
+                                                   nothing
+                                      end),
+    #{sent := Sent, open_failed := 0} =
+        run(lines(Server), #{connections => 100, loop => {open, 10_000, even}, duration_ms => 9,
+                             timeout_ms => 2_000}),
+    true = Sent > 50,
+    %% One of the load's processes, which has half of them, may send all.
+    Most = lists:max([Count || {_, Count} <- ets:tab2list(Asked)]),
+    true = Most =< 2.
 
 %% Were they not, they would not have so many requests.
 many_connections_are_opened_again(_) ->
