@@ -54,13 +54,10 @@ measured(#{id := Id, connections := Own} = Workload, Options) ->
             Room = erlmcp_bench_room:for(Wanted, erlmcp_machine:facts("/"), Facts),
             {Seconds, Shortened} = erlmcp_bench_run:seconds(Workload, Options),
             Plan = plan(Workload, Target, Room#{duration_s => Seconds}),
-            {Schedulers, Outcome} = on_schedulers(Workload, Target, fun() ->
-                shaped(Workload, Plan, Target, erlmcp_bench_run:on_part(Options))
-            end),
+            Outcome = shaped(Workload, Plan, Target, erlmcp_bench_run:on_part(Options)),
             ok = stop(Target),
             Base = (base(Workload, Target, Room, Options))#{
-                shortened => Shortened orelse Wanted < Own, wanted_connections => Wanted,
-                generator_schedulers => Schedulers},
+                shortened => Shortened orelse Wanted < Own, wanted_connections => Wanted},
             fields(Outcome, Base, {Id, Options});
         {error, Reason} ->
             {[], [{Id, {no_server, Reason}}]}
@@ -115,13 +112,6 @@ plan(#{transport := Transport, payload_bytes := Bytes}, #{address := Address} = 
 protocol(http1) -> #{protocol => http1};
 protocol(http2) -> #{protocol => http2};
 protocol(_) -> #{}.
-
-%% A server that is here too is not to wait for the generator's schedulers. Where connections are
-%% opened, it has them all: that is its own work more than the server's.
-on_schedulers(#{shape := Shape}, #{node := _}, Load) when Shape =:= burst; Shape =:= sustained ->
-    erlmcp_bench_share:half(Load);
-on_schedulers(_, _, Load) ->
-    {erlang:system_info(schedulers_online), Load()}.
 
 %% The loads of each shape.
 

@@ -2,40 +2,24 @@
 -moduledoc "Load over real sockets on a server in a process of its own, in short forms.".
 
 -export([suite/0, all/0]).
--export([each_shape_gives_a_valid_result/1, a_share_is_given_back/1,
-         a_server_of_a_url_is_measured/1, a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1,
-         room_is_what_the_least_carries/1, the_catalogue_is_whole/1]).
+-export([each_shape_gives_a_valid_result/1, a_server_of_a_url_is_measured/1,
+         a_wrong_answer_fails_it/1, nobody_there_is_a_failure/1, room_is_what_the_least_carries/1,
+         the_catalogue_is_whole/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [each_shape_gives_a_valid_result, a_share_is_given_back, a_server_of_a_url_is_measured,
-     a_wrong_answer_fails_it, nobody_there_is_a_failure, room_is_what_the_least_carries,
-     the_catalogue_is_whole].
+    [each_shape_gives_a_valid_result, a_server_of_a_url_is_measured, a_wrong_answer_fails_it,
+     nobody_there_is_a_failure, room_is_what_the_least_carries, the_catalogue_is_whole].
 
 each_shape_gives_a_valid_result(_) ->
-    Online = erlang:system_info(schedulers_online),
-    Half = max(1, Online div 2),
-    #{~"transport" := ~"tcp", ~"payload_bytes" := 1_024, ~"generator_schedulers" := Half} =
-        short(tcp_burst_100_1kib),
-    Online = erlang:system_info(schedulers_online),
+    #{~"transport" := ~"tcp", ~"payload_bytes" := 1_024} = short(tcp_burst_100_1kib),
     #{~"transport" := ~"http1", ~"carried_msg_per_s" := Carried, ~"offered_msg_per_s" := Offered} =
         short(http1_sustained_2k_512b),
     true = Offered < Carried,
     #{~"held_connections" := 20, ~"held_connections_percent" := 100.0,
-      ~"generator_schedulers" := Online, ~"memory_rss_mib_per_conn" := _} = short(connections_tcp).
-
-%% Whatever becomes of it, the node has all of its schedulers again.
-a_share_is_given_back(_) ->
-    Online = erlang:system_info(schedulers_online),
-    Half = max(1, Online div 2),
-    {Half, Half} = erlmcp_bench_share:half(fun() -> erlang:system_info(schedulers_online) end),
-    try
-        erlmcp_bench_share:half(fun() -> exit(failed) end)
-    catch
-        exit:failed -> Online = erlang:system_info(schedulers_online)
-    end.
+      ~"memory_rss_mib_per_conn" := _} = short(connections_tcp).
 
 short(Workload) ->
     {ok, [Result]} = erlmcp_bench_network_real:run_workload(
