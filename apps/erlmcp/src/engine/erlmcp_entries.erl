@@ -94,7 +94,8 @@ filter(Wanted, #{next := Next, layers := Layers} = Entries) ->
 -doc "The same entries, put together: to be read most cheaply, and changed at more cost.".
 -spec whole(entries()) -> entries().
 whole(#{next := Next, layers := Layers} = Entries) ->
-    Entries#{layers := erlmcp_layers:whole(Next, Layers)}.
+    %% What is changed next has another id.
+    Entries#{next := Next + 1, layers := erlmcp_layers:whole(Next, Layers)}.
 
 -doc "The definition with this key, and its place.".
 -spec find(erlmcp_definition:kind(), Key :: binary(), entries()) ->

@@ -7,7 +7,8 @@ and calls are right after each, over HTTP and TCP, in both eras.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
-         lists_are_right_after_changes/1, a_burst_is_told_in_few_words/1]).
+         lists_are_right_after_changes/1, every_change_is_told/1,
+         a_burst_is_told_in_few_words/1]).
 
 -import(rounds_client, [open/3, told/1]).
 
@@ -20,7 +21,8 @@ all() ->
 
 groups() ->
     [{Transport, [], [{group, session}, {group, stateless}]} || Transport <- [http, tcp]]
-        ++ [{Era, [], [lists_are_right_after_changes, a_burst_is_told_in_few_words]}
+        ++ [{Era, [], [lists_are_right_after_changes, every_change_is_told,
+                       a_burst_is_told_in_few_words]}
             || Era <- [session, stateless]].
 
 init_per_suite(Config) ->
@@ -162,16 +164,39 @@ answer(Id, Exchange) ->
 client(Server, Config) ->
     open(Server, proplists:get_value(transport, Config), proplists:get_value(revision, Config)).
 
+%% Each change that a client waits for reaches it: the first of all, those that follow it at once,
+%% and the first after the catalog has settled; among few definitions and among many.
+every_change_is_told(Config) ->
+    [begin
+         Server = #{pid := Pid} =
+             rounds_client:start(#{tools => [tool(N) || N <- lists:seq(1, Count)]}),
+         Stream = stream(client(Server, Config), #{toolsListChanged => true}),
+         Changes = [fun() -> erlmcp:add(Pid, tool, tool(0)) end,
+                    fun() -> erlmcp:remove(Pid, tool, name(Count)) end,
+                    fun() -> erlmcp:remove(Pid, tool, name(0)) end,
+                    fun() -> settled(Pid), erlmcp:add(Pid, tool, tool(Count)) end],
+         [begin
+              ok = Change(),
+              {_, ~"notifications/tools/list_changed", _} = told(Stream)
+          end || Change <- Changes ++ Changes],
+         rounds_client:stop(Server)
+     end || Count <- [1, 20, 200, 300]].
+
+settled(Pid) ->
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    erlmcp_test_servers:await(fun() ->
+        case erlmcp_published:is_changing(Instance) of
+            true -> again;
+            false -> {ok, settled}
+        end
+    end).
+
 %% Of a thousand changes one after the other a client is told some thirty times in a tenth of a
 %% second, and at the end once more.
 a_burst_is_told_in_few_words(Config) ->
     Server = #{pid := Pid} = rounds_client:start(#{}),
     Client = client(Server, Config),
-    Stream = case proplists:get_value(revision, Config) of
-        ~"2025-11-25" -> rounds_client:stream(Client);
-        ~"2026-07-28" -> rounds_client:listen(Client, 1, #{toolsListChanged => true,
-                                                           promptsListChanged => true})
-    end,
+    Stream = stream(Client, #{toolsListChanged => true, promptsListChanged => true}),
     Before = erlang:monotonic_time(millisecond),
     [ok = erlmcp:add(Pid, tool, tool(N)) || N <- lists:seq(1, 1_000)],
     ok = erlmcp:add(Pid, prompt, #{name => ~"last", handler => fun(_, _) -> ~"" end}),
@@ -180,6 +205,9 @@ a_burst_is_told_in_few_words(Config) ->
     true = length(Told) >= 1,
     true = length(Told) =< 33 * Windows orelse error({told, length(Told), Windows}),
     rounds_client:stop(Server).
+
+stream(#{session := _} = Client, _) -> rounds_client:stream(Client);
+stream(Client, Watched) -> rounds_client:listen(Client, 1, Watched).
 
 told_until(Last, Stream) ->
     case told(Stream) of
