@@ -12,6 +12,7 @@ has a name to no purpose goes when the catalog is settled. `m:erlmcp_publisher` 
 """.
 
 -export([first/2, find/1, put/3, is_changing/1, erase/1]).
+-export([wait/2, tell_waiting/2]).
 
 %% More levels than there can be: each is several times as large as the one above it.
 -define(LEVELS, 16).
@@ -107,6 +108,33 @@ names(_) -> [].
 -spec is_changing(erlmcp_instance:instance()) -> boolean().
 is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
+
+-doc """
+Keeps what is to be told later, each topic with its audiences, beside what waits already: also for
+the publisher that follows one which was killed.
+""".
+-spec wait(Changed, erlmcp_instance:instance()) -> ok when
+    Changed :: #{Topic :: atom() => #{erlmcp_definition:audience() => []}}.
+wait(Changed, #{changing := Table}) ->
+    Waiting = ets:lookup_element(Table, waiting, 2, #{}),
+    Both = maps:merge_with(fun(_, One, Other) -> maps:merge(One, Other) end, Waiting, Changed),
+    true = ets:insert(Table, {waiting, Both}),
+    ok.
+
+-doc "What waits to be told is told by a fun, and then waits no more.".
+-spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.
+tell_waiting(Tell, #{changing := Table}) ->
+    try ets:lookup(Table, waiting) of
+        [{_, Changed}] ->
+            ok = Tell(Changed),
+            true = ets:delete(Table, waiting),
+            ok;
+        [] ->
+            ok
+    catch
+        %% The server was killed, and nobody is there to be told.
+        error:badarg -> ok
+    end.
 
 -doc "Takes away the catalog of a server that ends.".
 -spec erase(Server :: reference()) -> ok.

@@ -68,7 +68,8 @@ init(#{mounts := Mounts} = Instance) ->
     process_flag(trap_exit, true),
     %% After a crash the last published catalog stands, with what was added since the start.
     Pace = case erlmcp_published:is_changing(Instance) of
-        true -> paced();
+        %% There may be something that is still to be told.
+        true -> (paced())#{at_once := 0};
         false -> quiet
     end,
     State = lists:foldl(fun(#{prefix := Prefix, server := Server}, State) ->
@@ -102,10 +103,10 @@ publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
             ok = erlmcp_published:put(settled, Catalog, Instance),
             ok = tell(Changed, Instance),
             paced();
-        #{at_once := 0, waiting := Waiting} ->
+        #{at_once := 0} ->
+            ok = erlmcp_published:wait(Changed, Instance),
             ok = erlmcp_published:put(changing, Catalog, Instance),
-            Pace#{waiting := maps:merge_with(fun(_, One, Other) -> maps:merge(One, Other) end,
-                                             Waiting, Changed)};
+            Pace;
         #{at_once := Left} ->
             ok = erlmcp_published:put(changing, Catalog, Instance),
             ok = tell(Changed, Instance),
@@ -117,7 +118,7 @@ publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
 
 paced() ->
     _ = erlang:send_after(?PACE, self(), pace),
-    #{at_once => ?AT_ONCE, waiting => #{}}.
+    #{at_once => ?AT_ONCE}.
 
 %% The topics that there is something to tell of, each with its audiences.
 topics(Changed) ->
@@ -207,8 +208,8 @@ handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = Stat
         false -> ok
     end,
     {noreply, State#{pace := quiet}, hibernate};
-handle_info(pace, #{instance := Instance, pace := #{waiting := Waiting}} = State) ->
-    ok = tell(Waiting, Instance),
+handle_info(pace, #{instance := Instance} = State) ->
+    ok = erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance),
     {noreply, State#{pace := paced()}};
 handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} = State) ->
     Ready = [{Prefix, Mount} || Prefix := #{server := S} = Mount <- Mounted, S =:= Server],
@@ -221,8 +222,8 @@ handle_info(_, State) ->
     {noreply, State}.
 
 -doc false.
-terminate(Reason, #{instance := Instance, mounted := Mounted, pace := Pace}) ->
-    _ = [ok = tell(Waiting, Instance) || #{waiting := Waiting} <- [Pace]],
+terminate(Reason, #{instance := Instance, mounted := Mounted}) ->
+    ok = erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance),
     case Reason of
         {Error, Stack} when Error =/= shutdown, is_list(Stack) -> ok;
         _ -> lists:foreach(fun({Prefix, Mount}) -> detach(Prefix, Mount, Instance) end,

@@ -8,7 +8,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
          end_per_group/2]).
 -export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
          lists_are_right_after_changes/1, every_change_is_told/1,
-         a_burst_is_told_in_few_words/1]).
+         a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
 
 -import(rounds_client, [open/3, told/1]).
 
@@ -22,7 +22,7 @@ all() ->
 groups() ->
     [{Transport, [], [{group, session}, {group, stateless}]} || Transport <- [http, tcp]]
         ++ [{Era, [], [lists_are_right_after_changes, every_change_is_told,
-                       a_burst_is_told_in_few_words]}
+                       a_burst_is_told_in_few_words, a_burst_is_told_after_a_crash]}
             || Era <- [session, stateless]].
 
 init_per_suite(Config) ->
@@ -204,6 +204,17 @@ a_burst_is_told_in_few_words(Config) ->
     Told = told_until(~"notifications/prompts/list_changed", Stream),
     true = length(Told) >= 1,
     true = length(Told) =< 33 * Windows orelse error({told, length(Told), Windows}),
+    rounds_client:stop(Server).
+
+%% What is still to be told when the process that tells it is killed is told by the next one.
+a_burst_is_told_after_a_crash(Config) ->
+    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Stream = stream(client(Server, Config), #{toolsListChanged => true,
+                                              promptsListChanged => true}),
+    [ok = erlmcp:add(Pid, tool, tool(N)) || N <- lists:seq(1, 50)],
+    ok = erlmcp:add(Pid, prompt, #{name => ~"last", handler => fun(_, _) -> ~"" end}),
+    true = exit(erlmcp_server_sup:publisher(Pid), kill),
+    _ = told_until(~"notifications/prompts/list_changed", Stream),
     rounds_client:stop(Server).
 
 stream(#{session := _} = Client, _) -> rounds_client:stream(Client);
