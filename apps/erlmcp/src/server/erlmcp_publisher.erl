@@ -26,15 +26,17 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
 
--doc "The catalog as it is now.".
+-doc "The catalog as it is now; `badarg` once its server has ended, as its tables are.".
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
     case persistent_term:get({erlmcp_published, Key}) of
         Small when is_map(Small) ->
             Small;
         _ ->
-            {ok, Catalog} = erlmcp_published:find(Key),
-            Catalog
+            case erlmcp_published:find(Key) of
+                {ok, Catalog} -> Catalog;
+                error -> error(badarg)
+            end
     end.
 
 -doc "The same by the key of an instance, if its server runs.".

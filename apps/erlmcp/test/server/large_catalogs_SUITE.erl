@@ -7,6 +7,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
+         a_changing_catalog_ends_as_another/1,
          lists_are_right_after_changes/1, every_change_is_told/1,
          a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
 
@@ -16,7 +17,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [a_change_costs_no_more_among_many, templates_are_found_among_many
+    [a_change_costs_no_more_among_many, templates_are_found_among_many,
+     a_changing_catalog_ends_as_another
      | [{group, Transport} || Transport <- [http, tcp]]].
 
 groups() ->
@@ -92,6 +94,20 @@ templates_are_found_among_many(_) ->
     ok = erlmcp:add(Pid, resource_template, Template(250, ~"again")),
     ~"again7" = Says(~"t://250/7"),
     rounds_client:stop(Server).
+
+%% Who reads it when its server is killed fails as with the server's tables, which is expected.
+a_changing_catalog_ends_as_another(_) ->
+    {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1"}),
+    true = unlink(Server),
+    [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 20)],
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    {_, Reader} = spawn_monitor(fun() -> read_on(Instance) end),
+    true = exit(Server, kill),
+    receive {'DOWN', Reader, _, _, Reason} -> {badarg, _} = Reason end.
+
+read_on(Instance) ->
+    _ = erlmcp_publisher:catalog(Instance),
+    read_on(Instance).
 
 %% A client that pages through all finds exactly what is there, in its order; so after each change
 %% of few and of many, while the catalog is changing and when it has settled, and after the death of
