@@ -18,7 +18,7 @@ change. Their files are resources that have their contents.
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
--export_type([catalog/0, settings/0]).
+-export_type([catalog/0, settings/0, part/0]).
 
 -doc """
 How lists are given out: the definitions of one page, the milliseconds that a client may keep a list
@@ -41,12 +41,17 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     settings := settings(),
     server_meta := binary(),
     entries := erlmcp_entries:entries(),
-    directories := #{Uri :: binary() => erlmcp_listing:listing()},
+    %% they are the same from the start to the end
+    directories := directories() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
     templates := erlmcp_templates:templates(),
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
+
+-type directories() :: #{Uri :: binary() => erlmcp_listing:listing()}.
+-doc "What stays as it is through many changes.".
+-type part() :: erlmcp_layers:layer() | directories().
 
 %% The definitions up to which a catalog is small.
 -define(SMALL, 256).
@@ -226,13 +231,20 @@ whole(#{entries := Entries} = Catalog) ->
 The catalog without what stays as it is through many changes, if it is large; and that. It is not
 read before it is joined.
 """.
--spec split(catalog()) -> {catalog(), [{erlmcp_layers:id(), erlmcp_layers:layer()}]}.
-split(#{entries := Entries} = Catalog) ->
+-spec split(catalog()) -> {catalog(), [{erlmcp_layers:id() | directories, part()}]}.
+split(#{entries := Entries, directories := Directories} = Catalog) ->
     {Few, Many} = erlmcp_entries:split(Entries),
-    {Catalog#{entries := Few}, Many}.
+    Rest = Catalog#{entries := Few},
+    case map_size(Directories) of
+        0 -> {Rest, Many};
+        _ -> {Rest#{directories := apart}, Many ++ [{directories, Directories}]}
+    end.
 
 -doc "The catalog that was split into these.".
--spec join(catalog(), [erlmcp_layers:layer()]) -> catalog().
+-spec join(catalog(), [part()]) -> catalog().
+join(#{directories := apart} = Catalog, Parts) ->
+    {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
+    join(Catalog#{directories := Directories}, Layers);
 join(#{entries := Few} = Catalog, Many) ->
     Catalog#{entries := erlmcp_entries:join(Few, Many)}.
 

@@ -7,7 +7,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
-         a_changing_catalog_ends_as_another/1,
+         a_changing_catalog_ends_as_another/1, readers_copy_no_folders_of_skills/1,
          lists_are_right_after_changes/1, every_change_is_told/1,
          a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
 
@@ -18,7 +18,7 @@ suite() ->
 
 all() ->
     [a_change_costs_no_more_among_many, templates_are_found_among_many,
-     a_changing_catalog_ends_as_another
+     a_changing_catalog_ends_as_another, readers_copy_no_folders_of_skills
      | [{group, Transport} || Transport <- [http, tcp]]].
 
 groups() ->
@@ -108,6 +108,28 @@ a_changing_catalog_ends_as_another(_) ->
 read_on(Instance) ->
     _ = erlmcp_publisher:catalog(Instance),
     read_on(Instance).
+
+%% While a catalog is changing each request copies what is above its layers. The folders of its
+%% skills, which do not change, are none of that, and are there before, meanwhile and after.
+readers_copy_no_folders_of_skills(_) ->
+    Files = #{<<"data/", (integer_to_binary(N))/binary>> => ~"text" || N <- lists:seq(1, 400)},
+    Main = ~"---\nname: many\ndescription: Many files.\n---\nBody",
+    {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1",
+                                         skills => [#{files => Files#{~"SKILL.md" => Main}}]}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    Read = fun() ->
+        {ok, Page} = erlmcp_catalog:directory(~"skill://many/data", none, '2026-07-28',
+                                              erlmcp_publisher:catalog(Instance)),
+        maps:get(~"resources", json:decode(Page))
+    end,
+    Before = Read(),
+    [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 3)],
+    Before = Read(),
+    {Copied, _} = erlmcp_catalog:split(erlmcp_publisher:catalog(Instance)),
+    true = erts_debug:flat_size(Copied) < 3_000 orelse error({words, erts_debug:flat_size(Copied)}),
+    settled(Server),
+    Before = Read(),
+    ok = erlmcp:stop_server(Server).
 
 %% A client that pages through all finds exactly what is there, in its order; so after each change
 %% of few and of many, while the catalog is changing and when it has settled, and after the death of
