@@ -60,9 +60,15 @@ add(Place, Kind, #{key := Key} = Definition, #{layers := Before}, Entries) ->
             {error, {duplicate, Kind, Key}}
     end.
 
+%% Most revisions show the same of it, which is kept once.
 encoded(Kind, Definition) ->
-    #{Revision => iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision))
-      || is_listed(Definition), Revision <- erlmcp_revision:all()}.
+    {Encoded, _} = lists:foldl(
+        fun(Revision, {Encoded, Once}) ->
+            Given = iolist_to_binary(erlmcp_definition:encode(Kind, Definition, Revision)),
+            Kept = maps:get(Given, Once, Given),
+            {Encoded#{Revision => Kept}, Once#{Kept => Kept}}
+        end, {#{}, #{}}, [Revision || is_listed(Definition), Revision <- erlmcp_revision:all()]),
+    Encoded.
 
 is_listed(Definition) ->
     maps:get(listed, Definition, true).
