@@ -91,4 +91,9 @@ amount(Share, Generation) ->
 -doc "Sets right the count of a generation that is over: so much more of it is held, or less.".
 -spec correct(words(), index(), generation(), integer()) -> ok.
 correct(Words, Index, Generation, More) ->
-    atomics:add(Words, Index, ?SHARE(More, Generation)).
+    Share = ?SHARE(More, Generation),
+    case atomics:add_get(Words, Index, Share) of
+        %% It was given back just before.
+        Word when More < 0, ?IS_BELOW_ZERO(Word) -> atomics:sub(Words, Index, Share);
+        _ -> ok
+    end.

@@ -160,7 +160,11 @@ call_queue(InFlight, Words, Word) ->
 -doc "Whether it wants that; from now on it does not. Of several who ask one alone hears `true`.".
 -spec was_called(InFlight :: erlmcp_account:index(), erlmcp_account:words()) -> boolean().
 was_called(InFlight, Words) ->
-    was_called(InFlight, atomics:get(Words, InFlight), Words).
+    case atomics:get(Words, InFlight) of
+        %% As it has borrowed the mark nobody may take that: who gives it back looks once more.
+        Word when ?IS_BELOW_ZERO(Word) -> false;
+        Word -> was_called(InFlight, Word, Words)
+    end.
 
 was_called(_, Word, _) when Word band ?MARK =:= 0 ->
     false;

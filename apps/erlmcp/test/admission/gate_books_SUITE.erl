@@ -6,7 +6,8 @@
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
 -export([killed_holders_hold_nothing/1, accounts_are_closed_when_idle/1, idle_accounts_are_exact/1,
          what_was_lost_is_found/1, tickets_are_handed_over/1, tickets_have_their_own_rows/1,
-         generations_are_counted_apart/1, the_queue_is_told_once/1]).
+         generations_are_counted_apart/1, the_queue_is_told_once/1,
+         nothing_is_lost_below_zero/1]).
 
 -import(gate_users, [request/1, queued/1, entered/1, refused/1, visit/3, processes/1, rounds/2,
                      stop/1, await_end/1, together/1]).
@@ -17,7 +18,7 @@ suite() ->
 all() ->
     [killed_holders_hold_nothing, accounts_are_closed_when_idle, idle_accounts_are_exact,
      what_was_lost_is_found, tickets_are_handed_over, tickets_have_their_own_rows,
-     generations_are_counted_apart, the_queue_is_told_once].
+     generations_are_counted_apart, the_queue_is_told_once, nothing_is_lost_below_zero].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -215,6 +216,35 @@ the_queue_is_told_once(_) ->
     turn = told(),
     none = told(),
     0 = erlmcp_gate:held(Gate, in_flight).
+
+%% A place that was corrected away is given back: for a moment its count is below zero, and has
+%% borrowed the mark. Who looks at the mark just then takes nothing away that nobody gives back.
+nothing_is_lost_below_zero(_) ->
+    InFlight = 2,
+    Words = atomics:new(16, []),
+    ok = erlmcp_gate_state:new(Words),
+    Call = fun() -> erlmcp_gate_state:call_queue(InFlight, Words) end,
+    [begin
+         ok = Before(),
+         Word = atomics:get(Words, InFlight),
+         ok = atomics:sub(Words, InFlight, Borrowed),
+         false = erlmcp_gate_state:was_called(InFlight, Words),
+         ok = Call(),
+         ok = atomics:add(Words, InFlight, Borrowed),
+         Word = atomics:get(Words, InFlight),
+         Place = erlmcp_gate_state:enter(InFlight, Words),
+         Called = erlmcp_gate_state:give_place(InFlight, Place, Words),
+         0 = erlmcp_account:held(Words, InFlight)
+     end || {Called, Before} <- [{false, fun() -> ok end}, {true, Call}],
+            Borrowed <- [1, 1 bsl 29]],
+    %% Nor does who corrects it when it has just been given back.
+    [begin
+         ok = erlmcp_account:correct(Words, InFlight, Generation, -1),
+         0 = atomics:get(Words, InFlight)
+     end || Generation <- [0, 1]],
+    ok = erlmcp_account:correct(Words, InFlight, 1, 2),
+    ok = erlmcp_account:correct(Words, InFlight, 1, -1),
+    1 = erlmcp_account:held(Words, InFlight, 1).
 
 told() ->
     receive turn -> turn after 0 -> none end.
