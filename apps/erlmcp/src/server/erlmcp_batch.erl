@@ -89,11 +89,14 @@ event(Calls, {Pid, _} = Owner) ->
         {{erlmcp_call, _}, {notification, _, _} = Notification} ->
             ok = erlmcp_call_report:to_owner(Owner, Notification),
             {[], {[], [], Calls}};
-        {{erlmcp_call, Call}, {request, Id, _, Bytes} = Request} ->
-            %% The answer comes here, so that what is not answered is known.
-            {[], _, Asked} = erlmcp_calls:message(Call, Request, Calls),
-            ok = erlmcp_call_report:to_owner(Owner, {request, Id, self(), Bytes}),
-            {[], {[], [], Asked}};
+        {{erlmcp_call, Call}, {request, Asked, _, _} = Request} ->
+            {[], Bytes, Next} = erlmcp_calls:message(Call, Request, Calls),
+            %% The answer comes here, so that what is not answered is known. An ended call has none.
+            ok = case Bytes of
+                [] -> ok;
+                _ -> erlmcp_call_report:to_owner(Owner, {request, Asked, self(), Bytes})
+            end,
+            {[], {[], [], Next}};
         {erlmcp_response, Id, Outcome} ->
             {[], {[], [], erlmcp_calls:response(Id, Outcome, Calls)}};
         {{erlmcp_call, Call}, Message} ->

@@ -9,6 +9,7 @@ waiting for a response."
 -export([late_answer_is_waited_for_no_more/1, refused_one_takes_back_the_others/1,
          cancelled_call_takes_back_what_it_asked/1, killed_call_takes_back_what_it_asked/1,
          answered_request_is_not_taken_back/1, batch_takes_back_what_its_calls_asked/1,
+         cancelled_call_of_a_batch_asks_nothing/1,
          task_takes_back_what_it_asked/1, end_of_input_takes_back_what_was_asked/1,
          client_that_comes_back_is_told/1]).
 
@@ -27,6 +28,10 @@ definitions(Test) ->
                 #{name => ~"several", handler => asking(Test, Several)},
                 #{name => ~"task", task => optional, handler => asking(Test, #{~"it" => Form})},
                 erlmcp_test_line:waiting_tool(~"wait"),
+                #{name => ~"later", handler => fun(_, _) ->
+                    Test ! {asking, self()},
+                    receive go -> {input_required, #{~"it" => Roots}} end
+                  end},
                 #{name => ~"waits", handler => fun
                     (_, #{input := _}) -> Test ! {asking, self()}, receive never -> ok end;
                     (_, _) -> {input_required, #{~"it" => Roots}}
@@ -141,18 +146,14 @@ last(Pid) ->
 %% 2025-03-26. Each when its call has ended, and not when all have.
 batch_takes_back_what_its_calls_asked(Config) ->
     Client = client(Config, ~"2025-03-26"),
-    Call = fun(Id, Tool) ->
-        #{jsonrpc => ~"2.0", id => Id, method => ~"tools/call",
-          params => #{name => Tool, arguments => #{}}}
-    end,
-    Exchange = batch(Client, [Call(1, ~"one"), Call(2, ~"wait")]),
+    Exchange = batch(Client, [in_batch(1, ~"one"), in_batch(2, ~"wait")]),
     One = asked(Exchange),
     One = withdrawn(Exchange),
     erlmcp_test_line:await_call() ! {answer, ~"done"},
     [#{~"error" := #{~"code" := 1069}}, #{~"result" := #{}}] =
         lists:sort(fun(#{~"id" := A}, #{~"id" := B}) -> A =< B end, next(Exchange)),
     ok = over(Exchange),
-    Cancelled = batch(Client, [Call(3, ~"one"), Call(4, ~"one")]),
+    Cancelled = batch(Client, [in_batch(3, ~"one"), in_batch(4, ~"one")]),
     Asked = [asked(Cancelled) || _ <- [3, 4]],
     ok = cancel(Client, 3),
     Withdrawn = withdrawn(Cancelled),
@@ -161,6 +162,34 @@ batch_takes_back_what_its_calls_asked(Config) ->
     [#{~"id" := 4, ~"result" := #{}}] = next(Cancelled),
     ok = over(Cancelled),
     nothing_more(Client).
+
+in_batch(Id, Tool) ->
+    #{jsonrpc => ~"2.0", id => Id, method => ~"tools/call",
+      params => #{name => Tool, arguments => #{}}}.
+
+%% It had asked before it was ended, and its batch finds the one after the other.
+cancelled_call_of_a_batch_asks_nothing(Config) ->
+    Client = client(Config, ~"2025-03-26"),
+    Exchange = batch(Client, [in_batch(1, ~"later"), in_batch(2, ~"wait")]),
+    Pid = asking(),
+    Waits = erlmcp_test_line:await_call(),
+    {links, [Batch]} = process_info(Pid, links),
+    true = erlang:suspend_process(Batch),
+    ok = cancel(Client, 1),
+    ok = has_received(1, Batch),
+    Pid ! go,
+    ok = has_received(2, Batch),
+    true = erlang:resume_process(Batch),
+    Waits ! {answer, ~"done"},
+    [#{~"id" := 2, ~"result" := #{}}] = next(Exchange),
+    ok = over(Exchange),
+    nothing_more(Client).
+
+has_received(Messages, Pid) ->
+    case process_info(Pid, message_queue_len) of
+        {_, Count} when Count >= Messages -> ok;
+        _ -> receive after 5 -> has_received(Messages, Pid) end
+    end.
 
 %% 2025-11-25: what a task asks goes out on the stream of who waits for its result.
 task_takes_back_what_it_asked(Config) ->
