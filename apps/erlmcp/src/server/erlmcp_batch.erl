@@ -78,7 +78,7 @@ gather(Answers, Calls, Owner, Most) ->
             lists:reverse(Answers);
         _ ->
             {Ids, {Withdrawn, Out, Next}} = event(Calls, Owner),
-            ok = lists:foreach(fun(Id) ->
+            ok = lists:foreach(fun({Id, _}) ->
                 erlmcp_call_report:to_owner(Owner, {withdraw, Id})
             end, Withdrawn),
             gather(with(Out, Ids, Answers, Most), Next, Owner, Most)

@@ -5,10 +5,10 @@ its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answe
 error for its caller.
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
-(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, Id, Call, Bytes}}` for a request to the
-client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`, unless the call
-ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent `{Tag, {deadline, Call}}`
-and kills the call. The call is linked to it.
+(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, {Id, Task}, Call, Bytes}}` for a request
+to the client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`, unless the
+call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
+`{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -32,7 +32,7 @@ and kills the call. The call is linked to it.
 -type message() ::
     {notification, binary(), erlmcp_unread:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
-    | {request, erlmcp_message:id(), Call :: pid(), iodata()}
+    | {request, erlmcp_calls:asked(), Call :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, pid()}
     | {status, binary()}

@@ -16,18 +16,22 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
          leave/1]).
 -export([withdrawal/1]).
 
--export_type([calls/0, place/0, withdrawn/0]).
+-export_type([calls/0, place/0, asked/0, withdrawn/0]).
 
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
 -type place() :: {ticket, erlmcp_gate:ticket()} | none.
 -doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
--type withdrawn() :: [erlmcp_message:id()].
+-type withdrawn() :: [asked()].
+-doc "A request to the client, by its id, and the task that it is of.".
+-type asked() :: {erlmcp_message:id(), erlmcp_task_store:id() | none}.
 -opaque calls() :: #{
     instance := erlmcp_instance:of_calls(),
     running := #{pid() => entry()},
     %% requests to the client, and the calls that wait for their answers
-    asked := #{erlmcp_message:id() => {Asking :: pid(), Running :: pid()}} | unanswerable,
+    asked := #{erlmcp_message:id() =>
+                   {Asking :: pid(), Running :: pid(), erlmcp_task_store:id() | none}}
+        | unanswerable,
     ids := #{erlmcp_message:id() => pid()}
 }.
 
@@ -124,13 +128,14 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
         {#{Call := _}, {notification, Bytes, Unread}} ->
             ok = erlmcp_unread:written(byte_size(Bytes), Unread),
             {[], Bytes, Calls};
-        {#{Call := _}, {request, Id, Asking, _}} when Asked =:= unanswerable ->
+        {#{Call := _}, {request, {Id, _}, Asking, _}} when Asked =:= unanswerable ->
             Asking ! {erlmcp_response, Id, {error, end_of_input}},
             {[], [], Calls};
-        {#{Call := _}, {request, Id, Asking, Bytes}} ->
-            {[], Bytes, Calls#{asked := Asked#{Id => {Asking, Call}}}};
+        {#{Call := _}, {request, {Id, Task}, Asking, Bytes}} ->
+            {[], Bytes, Calls#{asked := Asked#{Id => {Asking, Call, Task}}}};
         {#{Call := _}, {withdraw, Id}} when is_map_key(Id, Asked) ->
-            {[Id], [], Calls#{asked := maps:remove(Id, Asked)}};
+            {{_, _, Task}, Rest} = maps:take(Id, Asked),
+            {[{Id, Task}], [], Calls#{asked := Rest}};
         {#{Call := _}, {answer, _, Bytes}} ->
             forget(Call, Bytes, Calls);
         {#{Call := {call, [Id], Revision, Place}}, {deadline, Call}} ->
@@ -145,7 +150,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
-        {{Asking, _}, Rest} ->
+        {{Asking, _, _}, Rest} ->
             Asking ! {erlmcp_response, Id, Outcome},
             Calls#{asked := Rest};
         error ->
@@ -165,11 +170,11 @@ end_of_input(Calls) ->
 
 unanswered(Why, Is, #{asked := Asked} = Calls) ->
     {Withdrawn, Left} = withdrawn(Is, Asked),
-    Ids = [begin
-               Asking ! {erlmcp_response, Id, {error, Why}},
-               Id
-           end || {Id, Asking} <- Withdrawn],
-    {Ids, Calls#{asked := Left}}.
+    _ = [begin
+             #{Id := {Asking, _, _}} = Asked,
+             Asking ! {erlmcp_response, Id, {error, Why}}
+         end || {Id, _} <- Withdrawn],
+    {Withdrawn, Calls#{asked := Left}}.
 
 -doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
@@ -213,10 +218,14 @@ cancel(Id, #{running := Running} = Calls) ->
     end.
 
 -doc "Tells the client that nobody waits for the answer to this request any more.".
--spec withdrawal(erlmcp_message:id()) -> binary().
-withdrawal(Id) ->
-    Params = #{~"requestId" => Id, ~"reason" => ~"nobody waits for the answer any more"},
+-spec withdrawal(asked()) -> binary().
+withdrawal({Id, Task}) ->
+    Params = of_task(Task, #{~"requestId" => Id,
+                             ~"reason" => ~"nobody waits for the answer any more"}),
     iolist_to_binary(erlmcp_message:notification(~"notifications/cancelled", Params)).
+
+of_task(none, Params) -> Params;
+of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
 
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.
@@ -238,11 +247,11 @@ forget(Pid, Bytes, #{running := Running, asked := Asked, ids := Ids} = Calls) ->
     %% In a session a client may have used an id twice; the later call has it then.
     Own = [Id || Id <- Inside, maps:get(Id, Ids, undefined) =:= Pid],
     {Withdrawn, Left} = withdrawn(fun(Call) -> Call =:= Pid end, Asked),
-    {[Id || {Id, _} <- Withdrawn], Bytes,
+    {Withdrawn, Bytes,
      Calls#{running := Rest, ids := maps:without(Own, Ids), asked := Left}}.
 
 withdrawn(_, Asked) when Asked =:= unanswerable; map_size(Asked) =:= 0 ->
     {[], Asked};
 withdrawn(Is, Asked) ->
-    Withdrawn = [{Id, Asking} || Id := {Asking, Running} <- Asked, Is(Running)],
+    Withdrawn = [{Id, Task} || Id := {_, Running, Task} <- Asked, Is(Running)],
     {Withdrawn, maps:without([Id || {Id, _} <- Withdrawn], Asked)}.

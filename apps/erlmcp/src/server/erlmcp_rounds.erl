@@ -19,7 +19,7 @@ one now, or else right here. If the fun asks for input, it is the handler that i
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
 """.
 
--export([run/4, arguments/2, send/3]).
+-export([run/4, arguments/2, send/4]).
 
 %% Times that one call may ask a session's client.
 -define(ROUNDS, 100).
@@ -198,7 +198,7 @@ no_input() ->
 
 ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     Monitor = monitor(process, Pid),
-    Sent = #{send(Method, Params, Owner) => Name
+    Sent = #{send(Method, Params, none, Owner) => Name
              || Name := #{method := Method, params := Params} <- Requests},
     Timer = erlang:start_timer(Timeout, self(), input),
     Answers = gather(Sent, #{}, Monitor, Timer),
@@ -206,12 +206,13 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     true = demonitor(Monitor, [flush]),
     Answers.
 
--doc "Sends the client a request, and gives the id that its answer will have.".
--spec send(Method :: binary(), Params :: map(), erlmcp_call:owner()) -> erlmcp_message:id().
-send(Method, Params, Owner) ->
+-doc "Sends the client a request, which may be of a task: the id that its answer will have.".
+-spec send(Method :: binary(), Params :: map(), erlmcp_task_store:id() | none,
+           erlmcp_call:owner()) -> erlmcp_message:id().
+send(Method, Params, Task, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    ok = erlmcp_call_report:to_owner(Owner, {request, Id, self(), Bytes}),
+    ok = erlmcp_call_report:to_owner(Owner, {request, {Id, Task}, self(), Bytes}),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

@@ -308,7 +308,7 @@ called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) -
     ok = erlmcp_unread:written(byte_size(Bytes), Unread),
     {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
     keep(Next, State);
-called(Call, {request, Id, Asking, Bytes} = Message, State) ->
+called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
     #state{calls = Calls, streams = Streams} = State,
     case erlmcp_streams:message(Call, Bytes, Streams) of
         {sent, Next} ->
@@ -328,8 +328,8 @@ answer(Call, {Withdrawn, Bytes, Left}, State) ->
     Told = withdraw(Call, {Withdrawn, Left}, settle(Call, Left, State)),
     keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Told#state.streams), Told).
 
-withdraw(Call, {Ids, Left}, #state{streams = Streams} = State) ->
-    keep(erlmcp_streams:withdraw(Call, Ids, Streams), State#state{calls = Left}).
+withdraw(Call, {Withdrawn, Left}, #state{streams = Streams} = State) ->
+    keep(erlmcp_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = Left}).
 
 %% One of the calls may have ended: its place is free before its client is told so.
 settle(Call, Left, State) ->

@@ -90,11 +90,11 @@ message(Call, Bytes, #{calls := Calls} = State) ->
 
 -doc "Tells a call's client on its stream that these requests need no answer any more.".
 -spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
-withdraw(Call, Ids, State) ->
-    lists:foldl(fun(Id, Told) ->
-        {_, Next} = message(Call, erlmcp_calls:withdrawal(Id), Told),
+withdraw(Call, Withdrawn, State) ->
+    lists:foldl(fun(Asked, Told) ->
+        {_, Next} = message(Call, erlmcp_calls:withdrawal(Asked), Told),
         Next
-    end, State, Ids).
+    end, State, Withdrawn).
 
 -doc "Sends the answer of a call, on its stream if that has begun. Empty is an answer of nothing.".
 -spec answer(Call :: pid(), binary(), streams()) -> streams().

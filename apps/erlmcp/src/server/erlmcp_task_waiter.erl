@@ -58,7 +58,7 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
     end.
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
-    erlmcp_rounds:send(Method, erlmcp_task_view:related(Id, Params), Owner).
+    erlmcp_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).
 
 withdraw(Requests, Owner) ->
     lists:foreach(fun(Request) ->

@@ -348,8 +348,8 @@ called({Withdrawn, Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" -
 called({Withdrawn, Bytes, Calls}, Connection) ->
     {[withdrawn(Withdrawn, Connection), framed(Bytes, Connection)], Connection#{calls := Calls}}.
 
-withdrawn(Ids, Connection) ->
-    [framed(erlmcp_calls:withdrawal(Id), Connection) || Id <- Ids].
+withdrawn(Withdrawn, Connection) ->
+    [framed(erlmcp_calls:withdrawal(Asked), Connection) || Asked <- Withdrawn].
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().

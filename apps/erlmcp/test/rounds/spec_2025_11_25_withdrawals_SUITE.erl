@@ -72,6 +72,7 @@ withdrawn(Exchange) ->
     #{~"jsonrpc" := ~"2.0", ~"method" := ~"notifications/cancelled",
       ~"params" := #{~"requestId" := Id, ~"reason" := Reason}} = Message = next(Exchange),
     false = is_map_key(~"id", Message),
+    false = is_map_key(~"_meta", map_get(~"params", Message)),
     true = is_binary(Reason),
     Id.
 
@@ -201,8 +202,10 @@ task_takes_back_what_it_asked(Config) ->
     #{~"id" := Id, ~"method" := ~"elicitation/create"} = tasks_client:next(Exchange),
     #{~"result" := #{~"status" := ~"cancelled"}} =
         tasks_client:ask(client(Config), ~"tasks/cancel", #{taskId => Task}),
-    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
+    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id} = Params} =
         tasks_client:next(Exchange),
+    %% "All requests, notifications, and responses related to a task MUST include" it.
+    #{~"_meta" := #{~"io.modelcontextprotocol/related-task" := #{~"taskId" := Task}}} = Params,
     #{~"id" := 5, ~"error" := #{}} = tasks_client:next(Exchange),
     over(Exchange).
 
