@@ -6,7 +6,8 @@ it: when the call has answered, is cancelled, or the task has expired.
 
 What the call asks the client is kept in the record until it is answered (`update/2`). A client of
 2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
-several wait, the last one, whose stream is the likeliest to be there still.
+several wait, the last one, whose stream is the likeliest to be there still. All of them are told
+what was answered: they may have been the last one before.
 """.
 
 -behaviour(gen_server).
@@ -64,7 +65,8 @@ call(Keeper, Request) ->
 
 -doc """
 The calling process waits for the end of the task, which is the end of its keeper. Before that it
-is sent `{erlmcp_task, {ask, Requests}}` and `{erlmcp_task, {notification, Bytes, Unread}}`.
+is sent `{erlmcp_task, {ask, Requests}}`, `{erlmcp_task, {answered, Keys}}` and
+`{erlmcp_task, {notification, Bytes, Unread}}`.
 """.
 -spec wait(pid()) -> ok.
 wait(Keeper) ->
@@ -205,6 +207,7 @@ ask(_) ->
 
 answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = Pid} = State) ->
     Known = maps:with(maps:keys(Names), Responses),
+    ok = tell_answered(maps:keys(Known), State),
     All = maps:merge(Answers, #{maps:get(Key, Names) => Answer || Key := Answer <- Known}),
     #{requests := Requests} = Task,
     Left = maps:without(maps:keys(Known), Requests),
@@ -218,6 +221,11 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
         true ->
             changed(#{requests => Left}, Next)
     end.
+
+tell_answered([], _) ->
+    ok;
+tell_answered(Keys, #state{waiting = Waiting}) ->
+    lists:foreach(fun(Pid) -> Pid ! {erlmcp_task, {answered, Keys}} end, Waiting).
 
 %% How the call ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->

@@ -42,12 +42,14 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
         {'DOWN', Monitor, process, _, _} ->
             ok;
         {erlmcp_task, {ask, Requests}} ->
-            Known = #{Request => Key || Request := Key <- Sent, is_map_key(Key, Requests)},
-            %% Those that were answered on another stream.
-            ok = withdraw(maps:keys(Sent) -- maps:keys(Known), Owner),
-            New = maps:without(maps:values(Known), Requests),
+            New = maps:without(maps:values(Sent), Requests),
             Asked = #{ask(Id, Request, Owner) => Key || Key := Request <- New},
-            wait(Id, Owner, Keeper, Monitor, maps:merge(Known, Asked));
+            wait(Id, Owner, Keeper, Monitor, maps:merge(Sent, Asked));
+        {erlmcp_task, {answered, Keys}} ->
+            %% On another stream.
+            Answered = [Request || Request := Key <- Sent, lists:member(Key, Keys)],
+            ok = withdraw(Answered, Owner),
+            wait(Id, Owner, Keeper, Monitor, maps:without(Answered, Sent));
         {erlmcp_response, Request, Outcome} when is_map_key(Request, Sent) ->
             {Key, Rest} = maps:take(Request, Sent),
             ok = answered(Key, Outcome, Keeper),

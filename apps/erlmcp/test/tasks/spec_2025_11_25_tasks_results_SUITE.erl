@@ -12,6 +12,7 @@ for input meanwhile, and is told of its changes.
          waiting_keeps_nobody_waiting/1, waiting_counts_as_a_call/1, input_is_asked_on_the_result/1,
          refused_input_fails_the_task/1, input_is_asked_again_of_the_next/1,
          input_is_asked_of_who_still_waits/1, answers_may_come_from_two/1,
+         answered_elsewhere_is_taken_back_at_once/1,
          client_that_cannot_be_asked_waits/1, progress_goes_to_who_waits/1,
          progress_goes_to_the_session/1, changes_are_told/1, changes_are_told_to_their_session/1,
          a_lost_task_is_told/1, what_nobody_reads_is_not_kept/1]).
@@ -193,7 +194,7 @@ input_is_asked_of_who_still_waits(Config) ->
     #{~"id" := Same} = next(Two),
     ok = answer(Client, First, accept(~"name", ~"Ada")),
     %% What was answered there needs no answer here.
-    Same = withdrawn(Two),
+    Same = withdrawn(Two, Id),
     #{~"params" := #{~"message" := ~"And again?"}} = next(Two),
     %% The one that was asked waits no more.
     ok = rounds_client:cancel(Other, 6),
@@ -213,14 +214,30 @@ answers_may_come_from_two(Config) ->
     #{~"Town?" := Town, ~"Name?" := SameName} = asked(Two),
     ok = answer(Client, Name, accept(~"name", ~"Ada")),
     ok = answer(Other, Town, accept(~"town", ~"Rome")),
-    SameTown = withdrawn(One),
-    SameName = withdrawn(Two),
+    SameName = withdrawn(Two, Id),
+    SameTown = withdrawn(One, Id),
     [#{~"result" := #{~"structuredContent" := #{~"answers" := #{
         ~"name" := #{~"name" := ~"Ada"}, ~"town" := #{~"town" := ~"Rome"}}}}} = next(Exchange)
      || Exchange <- [One, Two]].
 
-withdrawn(Exchange) ->
-    #{~"method" := ~"notifications/cancelled", ~"params" := #{~"requestId" := Id}} =
+%% It is taken back when it is answered, and not when the task asks again or ends.
+answered_elsewhere_is_taken_back_at_once(Config) ->
+    Client = client(Config),
+    Id = id(augmented(Client, ~"twice")),
+    One = request(Client, 5, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := Same} = next(One),
+    Other = client(Config),
+    Two = request(Other, 6, ~"tasks/result", #{taskId => Id}),
+    #{~"id" := First} = next(Two),
+    ok = answer(Other, First, accept(~"name", ~"Ada")),
+    Same = withdrawn(One, Id),
+    #{~"id" := Second, ~"params" := #{~"message" := ~"And again?"}} = next(Two),
+    ok = answer(Other, Second, accept(~"name", ~"Bob")),
+    [#{~"result" := #{}} = next(Exchange) || Exchange <- [One, Two]].
+
+withdrawn(Exchange, Task) ->
+    #{~"method" := ~"notifications/cancelled",
+      ~"params" := #{~"requestId" := Id, ~"_meta" := #{?RELATED := #{~"taskId" := Task}}}} =
         next(Exchange),
     Id.
 
