@@ -35,14 +35,15 @@ Whether what is counted and what is written down agree is for `m:erlmcp_gate_aud
 
 %% The words of the server itself, before those of the accounts; IN_FLIGHT is beside the
 %% one of `m:erlmcp_gate_state`, which the same change. Others that are written often are so far
-%% apart that they share no line of a processor's cache, nor the one in which the array's size is.
+%% apart that they share no line of a processor's cache, nor the one in which the array's size is:
+%% eight words. The words of the rates are the three behind RATES.
 -define(IN_FLIGHT, 10).
 -define(ROOM, 2).
--define(CONNECTIONS, 17).
+-define(CONNECTIONS, 18).
 -define(RATES, 25).
--define(WAITING, 33).
--define(WAITING_BYTES, 34).
--define(WORDS, 40).
+-define(WAITING, 36).
+-define(WAITING_BYTES, 37).
+-define(WORDS, 44).
 
 %% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
 -define(LEAST_ROOM, 10).
