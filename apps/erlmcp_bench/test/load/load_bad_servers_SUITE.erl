@@ -177,9 +177,10 @@ what_is_never_sent_is_counted(_) ->
 %% Those who ask are as many as the connections: what is due at one time is not one's alone.
 each_connection_has_its_turn(_) ->
     Asked = ets:new(asked, [public]),
-    Server = load_server:start(lines, fun(_, _) -> ets:update_counter(Asked, self(), 1, {self(), 0}),
-                                                   nothing
-                                      end),
+    Server = load_server:start(lines, fun(_, _) ->
+        _ = ets:update_counter(Asked, self(), 1, {self(), 0}),
+        nothing
+    end),
     #{sent := Sent, open_failed := 0} =
         run(lines(Server), #{connections => 100, loop => {open, 10_000, even}, duration_ms => 9,
                              timeout_ms => 2_000}),
