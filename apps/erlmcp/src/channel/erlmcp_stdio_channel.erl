@@ -37,6 +37,8 @@ Source: specification 2026-07-28, "Transports / stdio".
 %% copies the output, and who says how the server ended, are programs that may have to wait for a
 %% processor.
 -define(LAST_WORDS, 2000).
+%% And between the end of its output and its own, by which the reason is known.
+-define(OWN_END, 10_000).
 %% Milliseconds that the guard takes at most beside the two times that it waits.
 -define(GUARD, 5000).
 
@@ -201,8 +203,12 @@ arrived(_, _) ->
 %% What it wrote before its end is still on the way; and who closes its output only has not ended.
 over(#way{ended = Ended, output = closed} = Way) when Ended =/= none ->
     {ended, why(Ended, Way), Way};
-over(#way{server = Server} = Way) ->
-    _ = erlang:send_after(?LAST_WORDS, self(), {?MODULE, Server, last_words}),
+over(#way{server = Server, ended = Ended} = Way) ->
+    Longest = case Ended of
+        none -> ?OWN_END;
+        _ -> ?LAST_WORDS
+    end,
+    _ = erlang:send_after(Longest, self(), {?MODULE, Server, last_words}),
     {ignore, Way}.
 
 why(none, _) -> output_closed;

@@ -9,7 +9,7 @@
          last_words_are_heard/1, last_words_may_come_late/1,
          an_end_may_come_after_that_of_the_output/1,
          a_write_after_the_end_hides_nothing/1, an_ended_child_is_started_again/1,
-         a_child_that_closes_its_output/1,
+         a_child_that_closes_its_output/1, a_child_that_ends_after_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
@@ -36,7 +36,7 @@ all() ->
      last_words_are_heard, last_words_may_come_late,
      an_end_may_come_after_that_of_the_output,
      a_write_after_the_end_hides_nothing, an_ended_child_is_started_again,
-     a_child_that_closes_its_output,
+     a_child_that_closes_its_output, a_child_that_ends_after_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
@@ -218,6 +218,13 @@ a_child_that_closes_its_output(_) ->
     Channel = child("exec >&-; sleep 30"),
     1 = up(Channel),
     output_closed = down(Channel),
+    close(Channel).
+
+%% On a machine that is busy some time is between the two.
+a_child_that_ends_after_its_output(_) ->
+    Channel = child("exec >&-; sleep 3; exit 4"),
+    1 = up(Channel),
+    {exit_status, 4} = down(Channel),
     close(Channel).
 
 %% "Closing the input stream to the child process"; "Waiting for the server to exit".
