@@ -6,15 +6,17 @@
 #
 #   make DIR                    makes the folder and the pipes, and says so; without an answer it
 #                               takes them away again
-#   run DIR COMMAND [ARGUMENT]  becomes the server. Its input is the port's
+#   run DIR COMMAND [ARGUMENT]  runs the server, with the port's input, and says with which status it
+#                               ended. It keeps that input open until the port is closed: a write to
+#                               a pipe without a reader would end the port
 #   read DIR out|err RECORDS    its output, or its errors, to the port: as many records for each
 #                               line of its input, for a port reads ahead without a bound
 #   tell DIR                    a line for each time that a reader has done so
 #   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
 #                               the node is dead, however it died; the readers are process ids
 #
-# The runtime makes each port's program the leader of a process group, so the server's process id is
-# that of its group. POSIX only: dash and busybox run it.
+# The runtime makes each port's program the leader of a process group: the server's is that of `run`.
+# POSIX only: dash and busybox run it.
 set -u
 role=$1
 dir=$2
@@ -41,8 +43,16 @@ make)
 run)
     # Before anything can go wrong the guard must know whom to end; it may look at any moment.
     { echo $$ >"$dir/new" && mv "$dir/new" "$dir/server"; } 2>/dev/null || exit 126
-    exec >"$dir/out" 2>"$dir/err" || exit 126
-    exec "$@"
+    # What ends the server has to leave us to say so. It has its own signals again: only those that
+    # are ignored are inherited.
+    trap : HUP INT TERM
+    exec 2>/dev/null
+    (
+        exec >"$dir/out" 2>"$dir/err" || exit 126
+        exec "$@"
+    )
+    echo $?
+    exec cat >/dev/null
     ;;
 read)
     # What one read gives is a record, even if it is short; dd says how many there were, after

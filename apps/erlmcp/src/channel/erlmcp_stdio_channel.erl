@@ -184,6 +184,9 @@ arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
     {ignore, told(Bytes, Way)};
 arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
     over(Way);
+arrived({Server, {data, Status}}, #way{server = Server} = Way) ->
+    over(Way#way{ended = {exit_status, binary_to_integer(string:trim(Status))}});
+%% Who was to say so could not begin, or was killed.
 arrived({Server, {exit_status, Status}}, #way{server = Server} = Way) ->
     over(Way#way{ended = {exit_status, Status}});
 arrived({Reader, {exit_status, _}}, #way{reader = Reader} = Way) ->

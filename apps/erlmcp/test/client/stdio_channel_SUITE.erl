@@ -8,7 +8,8 @@
          errors_are_logged/1, errors_are_drained_and_bounded/1,
          last_words_are_heard/1, last_words_may_come_late/1,
          an_end_may_come_after_that_of_the_output/1,
-         a_write_after_the_end_hides_nothing/1, an_ended_child_is_started_again/1,
+         a_write_after_the_end_hides_nothing/1, a_child_that_closes_its_input/1,
+         an_ended_child_is_started_again/1,
          a_child_that_closes_its_output/1, a_child_that_ends_after_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
@@ -35,7 +36,8 @@ all() ->
      errors_are_logged, errors_are_drained_and_bounded,
      last_words_are_heard, last_words_may_come_late,
      an_end_may_come_after_that_of_the_output,
-     a_write_after_the_end_hides_nothing, an_ended_child_is_started_again,
+     a_write_after_the_end_hides_nothing, a_child_that_closes_its_input,
+     an_ended_child_is_started_again,
      a_child_that_closes_its_output, a_child_that_ends_after_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
@@ -187,11 +189,20 @@ a_write_after_the_end_hides_nothing(Config) ->
     1 = up(Channel),
     First = request(Channel, 1, ~"ping", #{}),
     [] = await_dead([pid_in(File)], 1000),
-    %% The runtime hears of it a moment after it was so.
-    timer:sleep(100),
     Second = request(Channel, 2, ~"ping", #{}),
     [{{failed, {closed, {exit_status, 3}}}, []} = outcome(Request, [])
      || Request <- [First, Second]],
+    {exit_status, 3} = down(Channel),
+    close(Channel).
+
+%% A write to a pipe that nobody reads would end the port, which would not say how its program ended.
+a_child_that_closes_its_input(Config) ->
+    File = filename:join(folder(Config), "pid"),
+    Channel = child(["exec <&-; echo $$ >", File, "; sleep 1; exit 3"]),
+    1 = up(Channel),
+    _ = pid_in(File),
+    Request = request(Channel, 1, ~"ping", #{}),
+    {{failed, {closed, {exit_status, 3}}}, []} = outcome(Request, []),
     {exit_status, 3} = down(Channel),
     close(Channel).
 
