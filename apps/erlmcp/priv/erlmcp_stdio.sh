@@ -6,17 +6,17 @@
 #
 #   make DIR                    makes the folder and the pipes, and says so; without an answer it
 #                               takes them away again
-#   run DIR COMMAND [ARGUMENT]  runs the server, with the port's input, and says with which status it
-#                               ended. It keeps that input open until the port is closed: a write to
-#                               a pipe without a reader would end the port
+#   run DIR COMMAND [ARGUMENT]  runs the server, with the port's input, and says with which status
+#                               it ended. It keeps that input open until the port is closed: a
+#                               write to a pipe without a reader would end the port
 #   read DIR out|err RECORDS    its output, or its errors, to the port: as many records for each
 #                               line of its input, for a port reads ahead without a bound
 #   tell DIR                    a line for each time that a reader has done so
 #   guard DIR STOP_MS READER... ends the server when it is told to, or when its own input ends: then
 #                               the node is dead, however it died; the readers are process ids
 #
-# The runtime makes each port's program the leader of a process group: the server's is that of `run`.
-# POSIX only: dash and busybox run it.
+# The runtime makes each port's program the leader of a process group: the server's is that of
+# `run`. POSIX only: dash and busybox run it.
 set -u
 role=$1
 dir=$2

@@ -195,7 +195,7 @@ a_write_after_the_end_hides_nothing(Config) ->
     {exit_status, 3} = down(Channel),
     close(Channel).
 
-%% A write to a pipe that nobody reads would end the port, which would not say how its program ended.
+%% A write to a pipe that nobody reads ends the port, which would not say how its program ended.
 a_child_that_closes_its_input(Config) ->
     File = filename:join(folder(Config), "pid"),
     Channel = child(["exec <&-; echo $$ >", File, "; sleep 1; exit 3"]),
