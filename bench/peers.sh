@@ -183,7 +183,7 @@ for round in $(seq "$rounds"); do
     rm -f "$WORK"/*.log
     for server in $servers; do "start_$server"; done
     "${node[@]}" -run bench_peers measure "$WORK/servers" "$results" "$seconds" \
-        "${ERLMCP_BENCH:-}" || status=1
+        "${ERLMCP_BENCH:-}" || { status=1; tail -n 5 "$WORK"/*.log >&2; }
     stop
 done
 call bench_peers kept "$results" "$rounds"
