@@ -2,8 +2,8 @@
 -moduledoc """
 What a server offers, compiled for reading: its definitions (`erlmcp_entries`) and, for each
 revision, the answers to the list requests (`erlmcp_listing`), to `initialize` and to
-`server/discover` (`erlmcp_greeting`), already encoded. Pure; `erlmcp_publisher` is the process that
-holds the current one.
+`server/discover` (`erlmcp_greeting`), already encoded. Pure; the current one is read from
+`erlmcp_published`.
 
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a

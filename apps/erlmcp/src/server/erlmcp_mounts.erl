@@ -91,7 +91,7 @@ found(Server, Modules, Ids) ->
         {ok, _, #{key := Key} = Instance} ->
             maybe
                 ok ?= no_loop(Server, Instance, Ids),
-                {ok, Mounted} ?= erlmcp_publisher:find(Key),
+                {ok, Mounted} ?= erlmcp_published:find(Key),
                 {ok, #{server => Server}, Key, Mounted}
             else
                 error -> {error, not_found};
@@ -145,7 +145,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
 offers(Server) ->
     fun(Uri) ->
         maybe
-            {ok, Catalog} ?= erlmcp_publisher:find(Server),
+            {ok, Catalog} ?= erlmcp_published:find(Server),
             erlmcp_catalog:is_resource(Uri, Catalog)
         else
             error -> false
@@ -159,7 +159,7 @@ too, and forgets what was kept of it.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
     ok = erlmcp_cache:forget(Uri, Instance),
-    Audience = erlmcp_catalog:audience(Uri, erlmcp_publisher:catalog(Instance)),
+    Audience = erlmcp_catalog:audience(Uri, erlmcp_published:catalog(Instance)),
     ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
                                       erlmcp_instance:subscriptions(Instance)),
     lists:foreach(fun({Prefix, _, Mounting}) ->

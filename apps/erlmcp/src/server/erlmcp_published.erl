@@ -11,7 +11,7 @@ So the layers at one level have two names, in turn, and what is published is nev
 has a name to no purpose goes when the catalog is settled. `m:erlmcp_publisher` alone writes.
 """.
 
--export([first/2, find/1, put/3, is_changing/1, erase/1]).
+-export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).
 -export([wait/2, tell_waiting/2]).
 
 %% More levels than there can be: each is several times as large as the one above it.
@@ -22,7 +22,20 @@ has a name to no purpose goes when the catalog is settled. `m:erlmcp_publisher` 
 first(Catalog, Key) ->
     persistent_term:put({?MODULE, Key}, written(settled, Catalog, Key)).
 
--doc "The catalog of the server with this key, as it is now, if it runs.".
+-doc "The catalog as it is now; `badarg` once its server has ended, as its tables are.".
+-spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
+catalog(#{key := Key}) ->
+    case persistent_term:get({?MODULE, Key}) of
+        Small when is_map(Small) ->
+            Small;
+        _ ->
+            case find(Key) of
+                {ok, Catalog} -> Catalog;
+                error -> error(badarg)
+            end
+    end.
+
+-doc "The same by the key of a server, if it runs.".
 -spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
 find(Key) ->
     case form(Key) of

@@ -1,8 +1,8 @@
 -module(erlmcp_publisher).
 -moduledoc """
-The process that holds a server's catalog and is alone in changing it. Readers take the published
-value (`catalog/1`) without a lock or a message (`m:erlmcp_published`). A change is published whole,
-and the open sessions are told.
+The process that is alone in changing a server's catalog. Readers take what is published
+(`m:erlmcp_published`) without a lock or a message. A change is published whole, and the open
+sessions are told.
 
 A change is told at once, unless there were `?AT_ONCE` shortly before it: those that follow them
 within `?PACE` are told together, and so on as long as there are some. When there were none for as
@@ -14,7 +14,7 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 
 -behaviour(gen_server).
 
--export([start_link/1, catalog/1, find/1, change/2]).
+-export([start_link/1, change/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% Milliseconds.
@@ -25,24 +25,6 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Instance) ->
     gen_server:start_link(?MODULE, Instance, []).
-
--doc "The catalog as it is now; `badarg` once its server has ended, as its tables are.".
--spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
-catalog(#{key := Key}) ->
-    case persistent_term:get({erlmcp_published, Key}) of
-        Small when is_map(Small) ->
-            Small;
-        _ ->
-            case erlmcp_published:find(Key) of
-                {ok, Catalog} -> Catalog;
-                error -> error(badarg)
-            end
-    end.
-
--doc "The same by the key of an instance, if its server runs.".
--spec find(Server :: reference()) -> {ok, erlmcp_catalog:catalog()} | error.
-find(Key) ->
-    erlmcp_published:find(Key).
 
 -doc """
 Adds or removes a definition. Lists, calls and sessions see it at once, those of the servers that
@@ -85,10 +67,10 @@ handle_call({refresh, Prefix}, _, #{instance := Instance} = State) ->
     {reply, {ok, erlmcp_instance:mounting(Instance)}, refresh(Prefix, State)};
 handle_call({add, Kind, Given}, _, #{instance := Instance} = State) ->
     Source = erlmcp_visibility:guarded(Kind, Given, maps:get(key, Instance)),
-    changed(erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(), catalog(Instance)),
-            State);
+    changed(erlmcp_catalog:add(Kind, Source, erlmcp_metaschemas:compiled(),
+                               erlmcp_published:catalog(Instance)), State);
 handle_call({remove, Kind, Key}, _, #{instance := Instance} = State) ->
-    Changed = changed(erlmcp_catalog:remove(Kind, Key, catalog(Instance)), State),
+    Changed = changed(erlmcp_catalog:remove(Kind, Key, erlmcp_published:catalog(Instance)), State),
     ok = erlmcp_cache:forget(Kind, Key, Instance),
     Changed.
 
@@ -99,7 +81,7 @@ changed({error, _} = Error, State) ->
     {reply, Error, State}.
 
 publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
-    Changed = topics(erlmcp_catalog:changed(catalog(Instance), Catalog)),
+    Changed = topics(erlmcp_catalog:changed(erlmcp_published:catalog(Instance), Catalog)),
     Next = case Pace of
         quiet ->
             ok = erlmcp_published:put(settled, Catalog, Instance),
@@ -167,11 +149,11 @@ attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
 refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
     maybe
         #{Prefix := #{nested := #{key := Key}} = Mount} ?= Mounted,
-        {ok, Nested} ?= find(Key),
+        {ok, Nested} ?= erlmcp_published:find(Key),
         Version = erlmcp_catalog:version(Nested),
         true ?= maps:get(seen, Mount, none) =/= Version orelse seen,
         {Catalog, LeftOut} = erlmcp_catalog:mount(Prefix, Nested, erlmcp_mounts:offers(Key),
-                                                  catalog(Instance)),
+                                                  erlmcp_published:catalog(Instance)),
         _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix,
                                           reason => Reason}, map_get(key, Instance))
              || Reason <- LeftOut],
@@ -181,7 +163,7 @@ refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
         seen ->
             State;
         _ ->
-            publish(erlmcp_catalog:unmount(Prefix, catalog(Instance)), State)
+            publish(erlmcp_catalog:unmount(Prefix, erlmcp_published:catalog(Instance)), State)
     end.
 
 detach(Prefix, #{nested := Nested, monitor := Monitor} = Mount, Instance) ->
@@ -206,7 +188,7 @@ handle_info({'DOWN', Monitor, process, _, _},
         end, State, Ended)};
 handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = State) ->
     case erlmcp_published:is_changing(Instance) of
-        true -> ok = erlmcp_published:put(settled, catalog(Instance), Instance);
+        true -> ok = erlmcp_published:put(settled, erlmcp_published:catalog(Instance), Instance);
         false -> ok
     end,
     {noreply, State#{pace := quiet}, hibernate};

@@ -173,7 +173,7 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
 
 handle(Json, Admitted, Connection) ->
     #{instance := Instance, envelope := Envelope, session := Session} = Connection,
-    Catalog = erlmcp_publisher:catalog(Instance),
+    Catalog = erlmcp_published:catalog(Instance),
     {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
     ok = erlmcp_answers:known(Effects, Instance),
     effects(erlmcp_entrance:effects(Effects, Admitted), [],

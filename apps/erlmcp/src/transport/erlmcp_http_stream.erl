@@ -149,7 +149,7 @@ told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) -
     #{instance := #{limits := Limits} = Instance} = Config,
     case erlmcp_connection_reader:request(Bytes, Begun, Asked, Limits) of
         {ok, Request} ->
-            Catalog = erlmcp_publisher:catalog(Instance),
+            Catalog = erlmcp_published:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
             ok = erlmcp_answers:known(Effects, Instance),
             perform(erlmcp_entrance:effects(Effects, Admitted), #{}, Stream);
@@ -194,7 +194,7 @@ refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
 
 handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
-    Catalog = erlmcp_publisher:catalog(Instance),
+    Catalog = erlmcp_published:catalog(Instance),
     case erlmcp_http_session:of_message(Json, Named, Envelope, Instance) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),

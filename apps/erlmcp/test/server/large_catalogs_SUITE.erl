@@ -106,7 +106,7 @@ a_changing_catalog_ends_as_another(_) ->
     receive {'DOWN', Reader, _, _, Reason} -> {badarg, _} = Reason end.
 
 read_on(Instance) ->
-    _ = erlmcp_publisher:catalog(Instance),
+    _ = erlmcp_published:catalog(Instance),
     read_on(Instance).
 
 %% While a catalog is changing each request copies what is above its layers. The folders of its
@@ -119,13 +119,13 @@ readers_copy_no_folders_of_skills(_) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Server),
     Read = fun() ->
         {ok, Page} = erlmcp_catalog:directory(~"skill://many/data", none, '2026-07-28',
-                                              erlmcp_publisher:catalog(Instance)),
+                                              erlmcp_published:catalog(Instance)),
         maps:get(~"resources", json:decode(Page))
     end,
     Before = Read(),
     [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 3)],
     Before = Read(),
-    {Copied, _} = erlmcp_catalog:split(erlmcp_publisher:catalog(Instance)),
+    {Copied, _} = erlmcp_catalog:split(erlmcp_published:catalog(Instance)),
     true = erts_debug:flat_size(Copied) < 3_000 orelse error({words, erts_debug:flat_size(Copied)}),
     settled(Server),
     Before = Read(),

@@ -181,7 +181,7 @@ request(Number) ->
 
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
-    {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_publisher:catalog(Instance)),
+    {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_published:catalog(Instance)),
     {ok, _, _} = erlmcp_instance:find_session(Id, anonymous, Instance),
     ok.
 
@@ -209,7 +209,7 @@ session(Instance) ->
                                                  {Revision, identity()}),
     {ok, Json} = decoded(iolist_to_binary(Request), Instance),
     {_, #{} = Session} = erlmcp_engine:handle(Json, #{headers => none, principal => anonymous},
-                                              erlmcp_publisher:catalog(Instance), none),
+                                              erlmcp_published:catalog(Instance), none),
     Session.
 
 %% What encodes a request, as a client of 2026-07-28 does, and what its result, as a call does.
@@ -223,7 +223,7 @@ messages(Instance) ->
      reply(?TEXT, Instance)}.
 
 reply(Text, Instance) ->
-    Catalog = erlmcp_publisher:catalog(Instance),
+    Catalog = erlmcp_published:catalog(Instance),
     {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
     Context = #{revision => erlmcp_revision:latest(stateless),
                 server_meta => erlmcp_catalog:server_meta(Catalog)},
