@@ -91,11 +91,11 @@ init(Given) ->
     #{zone_requests := Least} = Limits,
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
-    Shared = [Key | [ListenerId || #{id := {listener, ListenerId}} <- Listeners]]
+    Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
         ++ erlmcp_instance:pools(Key, maps:keys(Workers)),
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           %% First: it ends last.
-          [#{id => shared, start => {erlmcp_shared, start_link, [Shared]}}]
+          [#{id => shared, start => {erlmcp_shared, start_link, [Key, Shared]}}]
           ++
           %% So does what tells what the others have to tell until then.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}

@@ -12,7 +12,7 @@ after all that read them.
 
 -behaviour(gen_server).
 
--export([put/2, find/1, start_link/1]).
+-export([put/2, find/1, start_link/2]).
 -export([init/1, handle_call/3, handle_cast/2, terminate/2]).
 
 -doc "Shares a term under a name that is the node's only one; gives it as it is shared.".
@@ -29,30 +29,29 @@ find(Name) ->
         Term -> {ok, Term}
     end.
 
--doc "Starts the process that takes away what is shared under these names.".
--spec start_link(Names :: [term()]) -> gen_server:start_ret().
-start_link(Names) ->
-    gen_server:start_link(?MODULE, Names, [{hibernate_after, 0}]).
+-doc """
+Starts the process that takes away what is shared under the key of a server and these other names,
+and what stands elsewhere under its key alone.
+""".
+-spec start_link(Server :: reference(), Names :: [term()]) -> gen_server:start_ret().
+start_link(Key, Names) ->
+    gen_server:start_link(?MODULE, {Key, Names}, [{hibernate_after, 0}]).
 
 -doc false.
-init(Names) ->
+init(Shared) ->
     process_flag(trap_exit, true),
-    {ok, Names}.
+    {ok, Shared}.
 
 -doc false.
-handle_call(_, _, Names) ->
-    {noreply, Names}.
+handle_call(_, _, Shared) ->
+    {noreply, Shared}.
 
 -doc false.
-handle_cast(_, Names) ->
-    {noreply, Names}.
+handle_cast(_, Shared) ->
+    {noreply, Shared}.
 
 -doc false.
-terminate(_, Names) ->
-    lists:foreach(
-        fun(Name) ->
-            _ = persistent_term:erase({?MODULE, Name}),
-            %% The server's key is one of them.
-            ok = erlmcp_published:erase(Name),
-            erlmcp_log:forget(Name)
-        end, Names).
+terminate(_, {Key, Names}) ->
+    lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, [Key | Names]),
+    ok = erlmcp_published:erase(Key),
+    erlmcp_log:forget(Key).

@@ -95,15 +95,27 @@ templates_are_found_among_many(_) ->
     ~"again7" = Says(~"t://250/7"),
     rounds_client:stop(Server).
 
-%% Who reads it when its server is killed fails as with the server's tables, which is expected.
+%% Who reads it when its server is killed fails as with the server's tables, which is expected; and
+%% none of its layers stays.
 a_changing_catalog_ends_as_another(_) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1"}),
     true = unlink(Server),
-    [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 20)],
-    {ok, _, Instance} = erlmcp_registry:whereis(Server),
+    [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 500)],
+    {ok, _, #{key := Key} = Instance} = erlmcp_registry:whereis(Server),
+    true = length(terms(Key)) > 3,
     {_, Reader} = spawn_monitor(fun() -> read_on(Instance) end),
     true = exit(Server, kill),
-    receive {'DOWN', Reader, _, _, Reason} -> {badarg, _} = Reason end.
+    receive {'DOWN', Reader, _, _, Reason} -> {badarg, _} = Reason end,
+    erlmcp_test_servers:await(fun() ->
+        case terms(Key) of
+            [] -> {ok, gone};
+            _ -> again
+        end
+    end).
+
+terms(Key) ->
+    [Name || {Name, _} <- persistent_term:get(), is_tuple(Name),
+             lists:member(Key, tuple_to_list(Name))].
 
 read_on(Instance) ->
     _ = erlmcp_published:catalog(Instance),
