@@ -6,7 +6,8 @@ sessions are told.
 
 A change is told at once, unless there were `?AT_ONCE` shortly before it: those that follow them
 within `?PACE` are told together, and so on as long as there are some. When there were none for as
-long the catalog is settled.
+long the catalog is settled; and if there are always some, after `?PACES` of these: until then what
+was merged is there twice, and a catalog is not to stay so because something trickles in.
 
 What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
 when it changes, a monitor when it ends, and the registry when it runs again.
@@ -20,6 +21,7 @@ when it changes, a monitor when it ends, and the registry when it runs again.
 %% Milliseconds.
 -define(PACE, 100).
 -define(AT_ONCE, 32).
+-define(PACES, 100).
 
 -doc "Starts the publisher of an instance, whose catalog is published already.".
 -spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
@@ -53,7 +55,7 @@ init(#{mounts := Mounts} = Instance) ->
     %% After a crash the last published catalog stands, with what was added since the start.
     Pace = case erlmcp_published:is_changing(Instance) of
         %% There may be something that is still to be told.
-        true -> (paced())#{at_once := 0};
+        true -> (paced(?PACES))#{at_once := 0};
         false -> quiet
     end,
     State = lists:foldl(fun(#{prefix := Prefix, server := Server}, State) ->
@@ -86,7 +88,7 @@ publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
         quiet ->
             ok = erlmcp_published:put(settled, Catalog, Instance),
             ok = tell(Changed, Instance),
-            paced();
+            paced(?PACES);
         #{at_once := 0} ->
             ok = erlmcp_published:wait(Changed, Instance),
             ok = erlmcp_published:put(changing, Catalog, Instance),
@@ -100,9 +102,10 @@ publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
                   erlmcp_instance:mounting(Instance)),
     State#{pace := Next}.
 
-paced() ->
+%% With how many of them are left until what changes is settled.
+paced(Left) ->
     _ = erlang:send_after(?PACE, self(), pace),
-    #{at_once => ?AT_ONCE}.
+    #{at_once => ?AT_ONCE, left => Left}.
 
 %% The topics that there is something to tell of, each with its audiences.
 topics(Changed) ->
@@ -187,14 +190,17 @@ handle_info({'DOWN', Monitor, process, _, _},
             refresh(Prefix, Next#{mounted := Known#{Prefix := Mount}})
         end, State, Ended)};
 handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = State) ->
-    case erlmcp_published:is_changing(Instance) of
-        true -> ok = erlmcp_published:put(settled, erlmcp_published:catalog(Instance), Instance);
-        false -> ok
-    end,
+    ok = settle(Instance),
     {noreply, State#{pace := quiet}, hibernate};
-handle_info(pace, #{instance := Instance} = State) ->
+handle_info(pace, #{instance := Instance, pace := #{left := Left}} = State) ->
     ok = erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance),
-    {noreply, State#{pace := paced()}};
+    case Left of
+        1 ->
+            ok = settle(Instance),
+            {noreply, State#{pace := paced(?PACES)}, hibernate};
+        _ ->
+            {noreply, State#{pace := paced(Left - 1)}}
+    end;
 handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} = State) ->
     Ready = [{Prefix, Mount} || Prefix := #{server := S} = Mount <- Mounted, S =:= Server],
     {noreply, lists:foldl(
@@ -204,6 +210,12 @@ handle_info({erlmcp_ready, Server}, #{instance := Instance, mounted := Mounted} 
         end, State, Ready)};
 handle_info(_, State) ->
     {noreply, State}.
+
+settle(Instance) ->
+    case erlmcp_published:is_changing(Instance) of
+        true -> erlmcp_published:put(settled, erlmcp_published:catalog(Instance), Instance);
+        false -> ok
+    end.
 
 -doc false.
 terminate(Reason, #{instance := Instance, mounted := Mounted}) ->

@@ -7,7 +7,8 @@ and calls are right after each, over HTTP and TCP, in both eras.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([a_change_costs_no_more_among_many/1, templates_are_found_among_many/1,
-         a_changing_catalog_ends_as_another/1, readers_copy_no_folders_of_skills/1,
+         a_changing_catalog_ends_as_another/1, a_trickle_of_changes_keeps_nothing_twice/1,
+         readers_copy_no_folders_of_skills/1,
          lists_are_right_after_changes/1, every_change_is_told/1,
          a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
 
@@ -18,7 +19,8 @@ suite() ->
 
 all() ->
     [a_change_costs_no_more_among_many, templates_are_found_among_many,
-     a_changing_catalog_ends_as_another, readers_copy_no_folders_of_skills
+     a_changing_catalog_ends_as_another, a_trickle_of_changes_keeps_nothing_twice,
+     readers_copy_no_folders_of_skills
      | [{group, Transport} || Transport <- [http, tcp]]].
 
 groups() ->
@@ -120,6 +122,37 @@ terms(Key) ->
 read_on(Instance) ->
     _ = erlmcp_published:catalog(Instance),
     read_on(Instance).
+
+%% A catalog that has changed much has its layers twice until it is settled. It is so in ten seconds,
+%% though it goes on changing and there is no tenth of a second without a change.
+a_trickle_of_changes_keeps_nothing_twice(_) ->
+    None = term_bytes(),
+    {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1",
+                                         tools => [tool(N) || N <- lists:seq(1, 1_000)]}),
+    Once = term_bytes() - None,
+    %% More than an eighth: all are merged into one layer.
+    [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1_001, 1_200)],
+    Twice = term_bytes(),
+    true = Twice - None > 2 * Once,
+    ok = trickle(1, Twice - Once div 2, Server),
+    ok = erlmcp:stop_server(Server).
+
+%% A change in every 20 ms, until there is no more in the terms than this.
+trickle(N, Bytes, _) when N > 1_000 ->
+    error({kept, term_bytes(), Bytes});
+trickle(N, Bytes, Server) ->
+    Change = case N rem 2 of
+        1 -> erlmcp:add(Server, tool, tool(0));
+        0 -> erlmcp:remove(Server, tool, name(0))
+    end,
+    ok = Change,
+    case term_bytes() > Bytes of
+        true -> receive after 20 -> trickle(N + 1, Bytes, Server) end;
+        false -> ok
+    end.
+
+term_bytes() ->
+    maps:get(memory, persistent_term:info()).
 
 %% While a catalog is changing each request copies what is above its layers. The folders of its
 %% skills, which do not change, are none of that, and are there before, meanwhile and after.
