@@ -10,7 +10,7 @@ the start to the end: a user's approval binds to what they were, and no notifica
 change. Their files are resources that have their contents.
 """.
 
--export([new/4, add/4, remove/3, mount/4, unmount/2]).
+-export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
 -export([audience/2]).
@@ -198,21 +198,17 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
 
 -doc """
 The catalog with all that another one offers, under a prefix and as it is now; and what is left out.
-See `erlmcp_mount:mount/5`.
+If it has all of the version `Since`, what changed since then is compiled: `erlmcp_mount:mount/6`.
 """.
--spec mount(erlmcp_mount:prefix(), Mounted :: catalog(), erlmcp_mount:offers(), catalog()) ->
-    {catalog(), [erlmcp_mount:left_out()]}.
-mount(Prefix, #{entries := Mounted}, Offers, Catalog) ->
+-spec mount(erlmcp_mount:prefix(), Since :: non_neg_integer(), Mounted :: catalog(),
+            erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
+mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
     Middleware = maps:get(middleware, Settings, []),
-    {Entries, LeftOut} = erlmcp_mount:mount(Prefix, Mounted, Offers, Middleware, Before),
-    Needed = [erlmcp_definition:extensions(Kind, Definition)
-              || Kind <- erlmcp_entries:kinds(),
-                 #{mounted := Of} = Definition <- erlmcp_entries:definitions(Kind, Entries),
-                 Of =:= Prefix],
-    Filled = Catalog#{entries := Entries,
-                      extensions := lists:foldl(fun maps:merge/2, Extensions, Needed)},
-    {encode_lists(greeting_again(Catalog, Filled)), LeftOut}.
+    #{entries := Entries, extensions := Needed, changed := Changed, left_out := LeftOut} =
+        erlmcp_mount:mount(Prefix, Since, Mounted, Offers, Middleware, Before),
+    Filled = Catalog#{entries := Entries, extensions := maps:merge(Extensions, Needed)},
+    {changed_at(Changed, greeting_again(Catalog, Filled)), LeftOut}.
 
 -doc "The catalog without what is mounted under a prefix.".
 -spec unmount(erlmcp_mount:prefix(), catalog()) -> catalog().
@@ -401,7 +397,14 @@ encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMe
     Catalog#{lists := erlmcp_listing:all(Entries, Settings, ServerMeta),
              templates := erlmcp_templates:new(Entries)}.
 
-%% Of a kind one definition came or went.
+changed_at(all, Catalog) ->
+    encode_lists(Catalog);
+changed_at(Changed, Catalog) ->
+    maps:fold(fun(Kind, Places, Next) -> changed_at(lists:min(Places), Kind, Next) end, Catalog,
+              maps:groups_from_list(fun({Kind, _}) -> Kind end, fun({_, Place}) -> Place end,
+                                    Changed)).
+
+%% Of a kind definitions came or went, the first of them here.
 changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->
     #{Kind := List} = Lists,
     Templates = case Kind of

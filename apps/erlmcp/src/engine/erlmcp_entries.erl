@@ -8,7 +8,7 @@ order of its list, and as its list shows it in each revision. A place is used on
 -export([new/0, kinds/0]).
 -export([add/3, add/5, remove/3, filter/2, whole/1]).
 -export([find/3, find/4, take/5, definitions/2, size/1, next/1]).
--export([is_shared/2, changed/2]).
+-export([is_shared/2, changed/2, since/2]).
 -export([split/1, join/2]).
 
 -export_type([entries/0, place/0, entry/0]).
@@ -177,6 +177,23 @@ differing({Place, Was, _}, {Place, Is, _}) ->
     end;
 differing(Before, After) ->
     [Definition || {_, Definition, _} <- [Before, After]].
+
+-doc """
+What came since `next/1` was this, in the order of its places, and what is `gone`, or was so before
+already; `all` where that is not known.
+""".
+-spec since(place(), entries()) ->
+    {ok, [{erlmcp_definition:kind(), Key :: binary(), erlmcp_definition:definition() | gone}]}
+    | all.
+since(Next, #{layers := Layers}) ->
+    maybe
+        {ok, Keys} ?= erlmcp_layers:since(Next, Layers),
+        Found = [{Kind, Key, erlmcp_layers:find(Kind, Key, Layers)} || {Kind, Key} <- Keys],
+        Came = lists:keysort(1, [{Place, Kind, Key, Definition}
+                                 || {Kind, Key, {Place, Definition, _}} <- Found, Place >= Next]),
+        {ok, [{Kind, Key, gone} || {Kind, Key, error} <- Found]
+                 ++ [{Kind, Key, Definition} || {_, Kind, Key, Definition} <- Came]}
+    end.
 
 %% What a list shows of it, and to whom.
 shown(#{wire := Wire} = Definition) ->

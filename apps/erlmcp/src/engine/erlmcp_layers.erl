@@ -11,7 +11,7 @@ those below it. Few definitions are one layer.
 """.
 
 -export([new/0, put/6, find/3, take/5, entries/2]).
--export([size/1, whole/2, filter/3, differing/2]).
+-export([size/1, whole/2, filter/3, differing/2, since/2]).
 -export([split/1, join/2]).
 
 -export_type([layers/0, layer/0, id/0, entry/0, place/0]).
@@ -176,12 +176,26 @@ filter(Wanted, Id, Layers) ->
 differing(One, Other) ->
     Ids = ids(One),
     Common = [Id || Id <- ids(Other), lists:member(Id, Ids)],
-    lists:usort([{Kind, Key} || #{id := Id, known := Known} <- One ++ Other,
-                                not lists:member(Id, Common),
-                                Kind := Keys <- Known, Key := _ <- Keys]).
+    keys([Layer || #{id := Id} = Layer <- One ++ Other, not lists:member(Id, Common)]).
 
 ids(Layers) ->
     [Id || #{id := Id} <- Layers].
+
+keys(Layers) ->
+    lists:usort([{Kind, Key} || #{known := Known} <- Layers,
+                                Kind := Keys <- Known, Key := _ <- Keys]).
+
+-doc """
+What may be another definition since the change with this id, that one too; `all` where what went
+since then is noted no more.
+""".
+-spec since(id(), layers()) -> {ok, [{erlmcp_definition:kind(), Key :: binary()}]} | all.
+since(Id, Layers) ->
+    %% One that an earlier change made is as it was then, and so are those below it.
+    case lists:splitwith(fun(#{id := Of}) -> Of >= Id end, Layers) of
+        {_, []} -> all;
+        {Since, _} -> {ok, keys(Since)}
+    end.
 
 -doc "The upper layers, of few definitions; and those below, which stay as they are for longer.".
 -spec split(layers()) -> {layers(), [{id(), layer()}]}.

@@ -14,9 +14,9 @@ prefix, and back again for their handlers. Pure.
 """.
 
 -export([is_prefix/1, uri/2]).
--export([mount/5, unmount/2]).
+-export([mount/6, unmount/2]).
 
--export_type([prefix/0, offers/0, left_out/0]).
+-export_type([prefix/0, offers/0, left_out/0, mounted/0]).
 
 -type prefix() :: binary().
 -doc "Whether the mounted server has a resource with this URI of its own.".
@@ -24,6 +24,15 @@ prefix, and back again for their handlers. Pure.
 -doc "A definition of a mounted server that is not offered, and why.".
 -type left_out() ::
     {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
+-doc """
+What the entries are with what is mounted, the extensions that it needs, and where lists are now
+others than before.
+""".
+-type mounted() :: #{
+    entries := erlmcp_entries:entries(), extensions := erlmcp_extension:extensions(),
+    changed := [{erlmcp_definition:kind(), erlmcp_entries:place()}] | all,
+    left_out := [left_out()]
+}.
 
 %% "Tool names SHOULD be between 1 and 128 characters in length (inclusive)."
 -define(MAX_NAME, 128).
@@ -60,27 +69,63 @@ parts(Uri) ->
 The entries with all that a server offers, under a prefix and as it is now: what was mounted there
 before and is not offered any more goes, the rest keeps its place. With those that are left out:
 their name is taken, or too long with the prefix. The middleware is around all of them.
+
+If what was mounted before is all that the server had when `erlmcp_entries:next/1` was `Since`, no
+more than what changed since then is compiled, as far as that is known; nothing is mounted since 0.
 """.
--spec mount(prefix(), Mounted :: erlmcp_entries:entries(), offers(),
-            [erlmcp_middleware:middleware()], erlmcp_entries:entries()) ->
-    {erlmcp_entries:entries(), [left_out()]}.
-mount(Prefix, Mounted, Offers, Middleware, Before) ->
-    Definitions = [{Kind, definition(Prefix, Kind, Definition, Offers)}
+-spec mount(prefix(), Since :: erlmcp_entries:place(), Mounted :: erlmcp_entries:entries(),
+            offers(), [erlmcp_middleware:middleware()], erlmcp_entries:entries()) -> mounted().
+mount(Prefix, Since, Mounted, Offers, Middleware, Before) ->
+    Compile = fun(Kind, Definition) ->
+        erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
+    end,
+    #{left_out := LeftOut} = Next = case erlmcp_entries:since(Since, Mounted) of
+        {ok, Changed} ->
+            {Rest, Gone} = gone(Changed, Prefix, Before),
+            added([{Kind, Compile(Kind, Definition)}
+                   || {Kind, _, #{handler := _} = Definition} <- Changed],
+                  Prefix, Rest, nothing(Rest, Gone));
+        all ->
+            All = [{Kind, Compile(Kind, Definition)}
                    || Kind <- erlmcp_entries:kinds(),
                       #{handler := _} = Definition <- erlmcp_entries:definitions(Kind, Mounted)],
-    {Entries, LeftOut} = lists:foldl(
-        fun({Kind, #{key := Key} = Definition}, {Entries, LeftOut}) ->
-            Wrapped = erlmcp_middleware:wrap(Middleware, [], Definition),
+            #{entries := Entries} = Whole =
+                added(All, Prefix, Before, nothing(unmount(Prefix, Before), [])),
+            Whole#{entries := erlmcp_entries:whole(Entries), changed := all}
+    end,
+    Next#{left_out := lists:reverse(LeftOut)}.
+
+%% Also what has come again since.
+gone(Changed, Prefix, Before) ->
+    lists:foldl(
+        fun({Kind, Own, _}, {Entries, Gone}) ->
+            Key = key(Prefix, Kind, Own),
+            case erlmcp_entries:find(Kind, Key, Entries) of
+                {Place, #{mounted := Prefix}} ->
+                    {erlmcp_entries:remove(Kind, Key, Entries), [{Kind, Place} | Gone]};
+                _ ->
+                    {Entries, Gone}
+            end
+        end, {Before, []}, Changed).
+
+nothing(Entries, Changed) ->
+    #{entries => Entries, extensions => #{}, changed => Changed, left_out => []}.
+
+added(Definitions, Prefix, Before, Nothing) ->
+    lists:foldl(
+        fun({Kind, #{key := Key} = Definition}, #{entries := Entries} = Mounted) ->
+            #{extensions := Extensions, changed := Changed, left_out := LeftOut} = Mounted,
             maybe
                 ok ?= fits(Kind, Key),
                 Place = place(Kind, Key, Prefix, Before, erlmcp_entries:next(Entries)),
-                {ok, More} ?= erlmcp_entries:add(Place, Kind, Wrapped, Before, Entries),
-                {More, LeftOut}
+                {ok, More} ?= erlmcp_entries:add(Place, Kind, Definition, Before, Entries),
+                Needed = erlmcp_definition:extensions(Kind, Definition),
+                Mounted#{entries := More, extensions := maps:merge(Extensions, Needed),
+                         changed := [{Kind, Place} | Changed]}
             else
-                {error, Reason} -> {Entries, [Reason | LeftOut]}
+                {error, Reason} -> Mounted#{left_out := [Reason | LeftOut]}
             end
-        end, {unmount(Prefix, Before), []}, Definitions),
-    {erlmcp_entries:whole(Entries), lists:reverse(LeftOut)}.
+        end, Nothing, Definitions).
 
 place(Kind, Key, Prefix, Before, Next) ->
     case erlmcp_entries:find(Kind, Key, Before) of

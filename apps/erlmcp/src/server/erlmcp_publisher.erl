@@ -137,7 +137,8 @@ audience(Audiences) ->
 topic(resource_template) -> resource;
 topic(Kind) -> Kind.
 
-%% Mounts. `seen` is the version of the mounted catalog that was compiled into ours.
+%% Mounts. `seen` is the version of the mounted catalog that was compiled into ours, and `known` the
+%% same where all of it is there.
 
 attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
     Mount = case erlmcp_registry:watch(Server) of
@@ -155,13 +156,19 @@ refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
         {ok, Nested} ?= erlmcp_published:find(Key),
         Version = erlmcp_catalog:version(Nested),
         true ?= maps:get(seen, Mount, none) =/= Version orelse seen,
-        {Catalog, LeftOut} = erlmcp_catalog:mount(Prefix, Nested, erlmcp_mounts:offers(Key),
+        {Catalog, LeftOut} = erlmcp_catalog:mount(Prefix, maps:get(known, Mount, 0), Nested,
+                                                  erlmcp_mounts:offers(Key),
                                                   erlmcp_published:catalog(Instance)),
         _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix,
                                           reason => Reason}, map_get(key, Instance))
              || Reason <- LeftOut],
+        %% There may be room for it next time: then all is looked at.
+        Known = case LeftOut of
+            [] -> Version;
+            _ -> 0
+        end,
         Next = publish(Catalog, State),
-        Next#{mounted := Mounted#{Prefix := Mount#{seen => Version}}}
+        Next#{mounted := Mounted#{Prefix := Mount#{seen => Version, known => Known}}}
     else
         seen ->
             State;
