@@ -12,8 +12,7 @@ change. Their files are resources that have their contents.
 
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
--export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2]).
--export([audience/2]).
+-export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
 -export([skill/2, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
@@ -42,16 +41,15 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     server_meta := binary(),
     entries := erlmcp_entries:entries(),
     %% they are the same from the start to the end
-    directories := directories() | apart,
+    directories := erlmcp_skill_directory:listings() | apart,
     extensions := erlmcp_extension:extensions(),
     greetings := #{erlmcp_revision:revision() => binary()},
     templates := erlmcp_templates:templates(),
     lists := #{erlmcp_definition:kind() => erlmcp_listing:listing()}
 }.
 
--type directories() :: #{Uri :: binary() => erlmcp_listing:listing()}.
 -doc "What stays as it is through many changes.".
--type part() :: erlmcp_layers:layer() | directories().
+-type part() :: erlmcp_layers:layer() | erlmcp_skill_directory:listings().
 
 %% The definitions up to which a catalog is small.
 -define(SMALL, 256).
@@ -319,17 +317,7 @@ skill(Uri, Catalog) ->
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
 directory(Uri, Cursor, Revision, #{directories := Directories}) ->
-    case Directories of
-        #{Uri := Listing} when Cursor =:= none ->
-            {ok, erlmcp_listing:first_page(Listing, none, Revision, anonymous)};
-        #{Uri := Listing} ->
-            case erlmcp_listing:page(Cursor, Listing, none, Revision, anonymous) of
-                {ok, _} = Page -> Page;
-                error -> bad_cursor
-            end;
-        #{} ->
-            error
-    end.
+    erlmcp_skill_directory:page(Uri, Cursor, Revision, Directories).
 
 -doc "Whether an extension that the definitions need adds this method to a revision.".
 -spec extends(Method :: binary(), erlmcp_revision:revision(), catalog()) -> boolean().
@@ -390,8 +378,7 @@ encode_greetings(#{settings := #{list_ttl_ms := Milliseconds}} = Catalog) ->
     Catalog#{greetings := erlmcp_greeting:encode(Server#{ttl_ms => Milliseconds})}.
 
 encode_directories(Index, #{settings := Settings, server_meta := ServerMeta} = Catalog) ->
-    Catalog#{directories := #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
-                              || Uri := Children <- Index}}.
+    Catalog#{directories := erlmcp_skill_directory:listings(Index, Settings, ServerMeta)}.
 
 encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMeta} = Catalog) ->
     Catalog#{lists := erlmcp_listing:all(Entries, Settings, ServerMeta),
@@ -400,9 +387,7 @@ encode_lists(#{entries := Entries, settings := Settings, server_meta := ServerMe
 changed_at(all, Catalog) ->
     encode_lists(Catalog);
 changed_at(Changed, Catalog) ->
-    maps:fold(fun(Kind, Places, Next) -> changed_at(lists:min(Places), Kind, Next) end, Catalog,
-              maps:groups_from_list(fun({Kind, _}) -> Kind end, fun({_, Place}) -> Place end,
-                                    Changed)).
+    maps:fold(fun(Kind, Place, Next) -> changed_at(Place, Kind, Next) end, Catalog, Changed).
 
 %% Of a kind definitions came or went, the first of them here.
 changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Before} = Catalog) ->

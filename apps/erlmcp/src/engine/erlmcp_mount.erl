@@ -25,12 +25,12 @@ prefix, and back again for their handlers. Pure.
 -type left_out() ::
     {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
 -doc """
-What the entries are with what is mounted, the extensions that it needs, and where lists are now
-others than before.
+What the entries are with what is mounted, the extensions that it needs, and from which place on
+which lists are now others than before.
 """.
 -type mounted() :: #{
     entries := erlmcp_entries:entries(), extensions := erlmcp_extension:extensions(),
-    changed := [{erlmcp_definition:kind(), erlmcp_entries:place()}] | all,
+    changed := #{erlmcp_definition:kind() => erlmcp_entries:place()} | all,
     left_out := [left_out()]
 }.
 
@@ -90,7 +90,7 @@ mount(Prefix, Since, Mounted, Offers, Middleware, Before) ->
                    || Kind <- erlmcp_entries:kinds(),
                       #{handler := _} = Definition <- erlmcp_entries:definitions(Kind, Mounted)],
             #{entries := Entries} = Whole =
-                added(All, Prefix, Before, nothing(unmount(Prefix, Before), [])),
+                added(All, Prefix, Before, nothing(unmount(Prefix, Before), #{})),
             Whole#{entries := erlmcp_entries:whole(Entries), changed := all}
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
@@ -102,11 +102,15 @@ gone(Changed, Prefix, Before) ->
             Key = key(Prefix, Kind, Own),
             case erlmcp_entries:find(Kind, Key, Entries) of
                 {Place, #{mounted := Prefix}} ->
-                    {erlmcp_entries:remove(Kind, Key, Entries), [{Kind, Place} | Gone]};
+                    {erlmcp_entries:remove(Kind, Key, Entries), from(Kind, Place, Gone)};
                 _ ->
                     {Entries, Gone}
             end
-        end, {Before, []}, Changed).
+        end, {Before, #{}}, Changed).
+
+%% Where a list is another one from this place on.
+from(Kind, Place, Changed) ->
+    Changed#{Kind => min(Place, maps:get(Kind, Changed, Place))}.
 
 nothing(Entries, Changed) ->
     #{entries => Entries, extensions => #{}, changed => Changed, left_out => []}.
@@ -121,7 +125,7 @@ added(Definitions, Prefix, Before, Nothing) ->
                 {ok, More} ?= erlmcp_entries:add(Place, Kind, Definition, Before, Entries),
                 Needed = erlmcp_definition:extensions(Kind, Definition),
                 Mounted#{entries := More, extensions := maps:merge(Extensions, Needed),
-                         changed := [{Kind, Place} | Changed]}
+                         changed := from(Kind, Place, Changed)}
             else
                 {error, Reason} -> Mounted#{left_out := [Reason | LeftOut]}
             end

@@ -4,10 +4,11 @@ The folders that the files of skills lie in, by URI, each with its direct childr
 `resources/directory/read` gives them: in the order of their URIs, encoded. Pure.
 """.
 
--export([index/1]).
+-export([index/1, listings/3, page/4]).
 
--export_type([index/0]).
+-export_type([index/0, listings/0]).
 
+-type listings() :: #{Uri :: binary() => erlmcp_listing:listing()}.
 -type index() :: #{Uri :: binary() => [{Place :: non_neg_integer(), Encoded :: binary()}]}.
 
 -doc "The folders of these files, or a URI that is both a file and a folder.".
@@ -45,3 +46,25 @@ name(Uri) ->
 encoded(Children) ->
     Wires = [Wire || _ := Wire <- maps:iterator(Children, ordered)],
     [{Place, iolist_to_binary(json:encode(Wire))} || {Place, Wire} <- lists:enumerate(0, Wires)].
+
+-doc "The listings of these folders.".
+-spec listings(index(), erlmcp_listing:settings(), ServerMeta :: binary()) -> listings().
+listings(Index, Settings, ServerMeta) ->
+    #{Uri => erlmcp_listing:directory(Uri, Children, Settings, ServerMeta)
+      || Uri := Children <- Index}.
+
+-doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
+-spec page(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(), listings()) ->
+    {ok, binary()} | error | bad_cursor.
+page(Uri, Cursor, Revision, Listings) ->
+    case Listings of
+        #{Uri := Listing} when Cursor =:= none ->
+            {ok, erlmcp_listing:first_page(Listing, none, Revision, anonymous)};
+        #{Uri := Listing} ->
+            case erlmcp_listing:page(Cursor, Listing, none, Revision, anonymous) of
+                {ok, _} = Page -> Page;
+                error -> bad_cursor
+            end;
+        #{} ->
+            error
+    end.

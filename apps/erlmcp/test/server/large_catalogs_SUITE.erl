@@ -123,8 +123,8 @@ read_on(Instance) ->
     _ = erlmcp_published:catalog(Instance),
     read_on(Instance).
 
-%% A catalog that has changed much has its layers twice until it is settled. It is so in ten seconds,
-%% though it goes on changing and there is no tenth of a second without a change.
+%% A catalog that has changed much has its layers twice until it is settled. It is so in ten
+%% seconds, though it goes on changing and there is no tenth of a second without a change.
 a_trickle_of_changes_keeps_nothing_twice(_) ->
     None = term_bytes(),
     {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1",
