@@ -6,7 +6,7 @@ their answers sent to the owner as one. To its owner it is a call.
 Source: specification 2025-03-26, "Base protocol / Batching".
 """.
 
--export([start/2, start/4, ids/1, cancel/2, refuse_listen/1]).
+-export([start/2, start/4, entry/2, ids/1, cancel/2, refuse_listen/1]).
 
 -doc """
 Starts a batch that is linked to the calling process. `Items` are calls, and answers that are known
@@ -29,12 +29,17 @@ start(Items, Instance, Waiting, Session) ->
     ok = pass_on(Items),
     spawn(fun() ->
         Run = fun(Owner) -> run(Items, Instance, Owner) end,
-        erlmcp_session_call:run(Session, batch, ids(Items), none, Waiting, Run) =:= ended
+        erlmcp_session_call:run(Session, entry(Items, '2025-03-26'), Waiting, Run) =:= ended
             andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
 
 pass_on(Items) ->
     lists:foreach(fun erlmcp_call:pass_on/1, [Call || {call, Call} <- Items]).
+
+-doc "What its owner keeps of a batch.".
+-spec entry([erlmcp_engine:effect()], erlmcp_revision:revision()) -> erlmcp_calls:entry().
+entry(Items, Revision) ->
+    {batch, ids(Items), {Revision, ~"batch", undefined}, none}.
 
 -doc "The ids of the calls in a batch.".
 -spec ids([erlmcp_engine:effect()]) -> [erlmcp_message:id()].

@@ -23,12 +23,15 @@ call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
--export([start/2, start/3, start/4, place/1, pass_on/1, take_over/1, leave/1]).
+-export([start/2, start/3, start/4, subject/1, place/1, pass_on/1, take_over/1, leave/1]).
 -export([timeout/2, answered/3, timed_out/3, died/4, within/3]).
 
--export_type([owner/0, message/0]).
+-export_type([owner/0, message/0, subject/0]).
 
 -type owner() :: {pid(), Tag :: term()}.
+-doc "The name or the URI that was asked for is the target.".
+-type subject() ::
+    {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
 -type message() ::
     {notification, binary(), erlmcp_unread:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
@@ -67,8 +70,8 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
             {reply, Status, Bytes} = run(Call, Owner, Instance),
             {Status, Bytes}
         end,
-        erlmcp_session_call:run(Session, call, [Id], place(Call), Waiting, Run) =:= ended
-            andalso leave(Call)
+        Entry = {call, [Id], subject(Call), place(Call)},
+        erlmcp_session_call:run(Session, Entry, Waiting, Run) =:= ended andalso leave(Call)
     end,
     spawn_call(Start, [], Instance).
 
@@ -156,15 +159,15 @@ outcome(Call, Context, Owner, Instance) ->
 
 %% What is too large is told in the log, where who can mend it looks; it need not be its caller.
 bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
-        #{key := Key, limits := #{reply_bytes := Max}}) ->
+        #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),
     case erlmcp_reply:bounded(Message, Max) of
         ok ->
             {Outcome, encoded(Message, Id)};
         {too_large, Size} ->
-            Told = #{what => reply_too_large, method => Method, target => target(Context)},
-            Incident = erlmcp_incident:log(Told#{limit => Max, observed => Size}, Key),
-            ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
+            Incident = incident(
+                #{what => reply_too_large, method => Method, target => target(Context)},
+                #{limit => Max, observed => Size}, Instance),
             refused(erlmcp_reply:too_large(Size, Max, #{incident => Incident}), Id, Revision)
     end;
 bounded({error, Refusal}, Id, #{revision := Revision}, #{limits := #{reply_bytes := Max}}) ->
@@ -196,18 +199,25 @@ answer({error, Refusal}, Id, Revision) ->
 
 %% What happened stays in the log; the caller gets the id that finds it there.
 crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Context, Instance) ->
-    #{key := Key} = Instance,
-    Target = target(Context),
-    Incident = erlmcp_incident:log(#{what => call_crashed, method => Method, target => Target,
-                                     class => Class, reason => Reason, stacktrace => Stack}, Key),
-    ok = erlmcp_event:emit(Key, incident, #{what => call_crashed, incident => Incident,
-                                            method => Method, target => Target}),
+    Incident = incident(#{what => call_crashed, method => Method, target => target(Context)},
+                        #{class => Class, reason => Reason, stacktrace => Stack}, Instance),
     Refusal = erlmcp_refusal:new(internal_error, ~"internal error",
                                  #{code => -32603, incident => Incident}),
     refused(Refusal, Id, Revision).
 
+%% The operator is told that it was, and the log why.
+incident(Told, Why, #{key := Key}) ->
+    Incident = erlmcp_incident:log(maps:merge(Told, Why), Key),
+    ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
+    Incident.
+
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
+
+-doc "What a call is about, for who answers in its place.".
+-spec subject(erlmcp_engine:call()) -> subject().
+subject(#{context := #{revision := Revision, method := Method} = Context}) ->
+    {Revision, Method, target(Context)}.
 
 -doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
@@ -233,28 +243,36 @@ leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
 leave(_) -> ok.
 
 -doc "The answer to a request whose call ran past its deadline.".
--spec timed_out(erlmcp_message:id(), erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
+-spec timed_out(erlmcp_message:id(), subject(), erlmcp_instance:of_calls()) ->
           {reply, erlmcp_reply:status(), iodata()};
-               (task, erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
+               (task, subject(), erlmcp_instance:of_calls()) ->
           {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Id, Revision, Instance) ->
+timed_out(Id, {Revision, _, _}, Instance) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
     answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
--spec died(Reason :: term(), erlmcp_message:id() | undefined, erlmcp_revision:revision(),
+-spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
-          (Reason :: term(), task, erlmcp_revision:revision(), erlmcp_instance:of_calls()) ->
+          (Reason :: term(), task, subject(), erlmcp_instance:of_calls()) ->
           {reply, error, erlmcp_refusal:refusal()}.
-died(Reason, Id, Revision, Instance) ->
-    answer(erlmcp_answers:answered({error, why(Reason)}, Instance), Id, Revision).
+died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
+    Refusal = why(Reason, Subject, Instance),
+    answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
 
-why({shutdown, draining}) ->
+why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");
-why(killed) ->
-    erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound");
-why(_) ->
-    erlmcp_refusal:new(internal_error, ~"the call was ended", #{code => -32603}).
+why(killed, Subject, Instance) ->
+    erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound",
+                       #{incident => dead(killed, Subject, Instance)});
+why(Reason, Subject, Instance) ->
+    erlmcp_refusal:new(internal_error, ~"the call was ended",
+                       #{code => -32603, incident => dead(Reason, Subject, Instance)}).
+
+%% What it was linked to ended it, or the runtime: it could not say so itself.
+dead(Reason, {_, Method, Target}, Instance) ->
+    incident(#{what => call_died, method => Method, target => Target}, #{reason => Reason},
+             Instance).
 
 -doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
 -spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.

@@ -11,14 +11,15 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 """.
 
 -export([new/1, count/1, ids/2, find/2]).
--export([start/2, batch/3, adopt/6]).
+-export([start/2, batch/3, adopt/3]).
 -export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1,
          leave/1]).
 -export([withdrawal/1]).
 
--export_type([calls/0, place/0, asked/0, withdrawn/0]).
+-export_type([calls/0, entry/0, place/0, asked/0, withdrawn/0]).
 
--type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place()}.
+-doc "A call or a batch, the requests that it answers, what it is about, and its place.".
+-type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
 -type place() :: {ticket, erlmcp_gate:ticket()} | none.
 -doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
@@ -73,7 +74,8 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
             erlmcp_reply:refuse(Id, over_limit(Max), Revision);
         true ->
             Pid = erlmcp_call:start(Call, Instance),
-            {ok, adopt(Pid, call, [Id], Revision, erlmcp_call:place(Call), Calls)}
+            Entry = {call, [Id], erlmcp_call:subject(Call), erlmcp_call:place(Call)},
+            {ok, adopt(Pid, Entry, Calls)}
     end.
 
 id_in_use() ->
@@ -105,8 +107,7 @@ batch(Given, Revision, #{ids := Ids, instance := Instance} = Calls) ->
            (Item, Count) ->
                 {Item, Count}
         end, map_size(Ids), Given),
-    adopt(erlmcp_batch:start(Items, Instance), batch, erlmcp_batch:ids(Items), Revision, none,
-          Calls).
+    adopt(erlmcp_batch:start(Items, Instance), erlmcp_batch:entry(Items, Revision), Calls).
 
 room(Count, #{limits := #{calls_per_connection := Max}}) when Count < Max -> ok;
 room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}.
@@ -115,10 +116,9 @@ room(_, #{limits := #{calls_per_connection := Max}}) -> {error, over_limit(Max)}
 Takes in a call or a batch that another process started and linked to this one. Its answer is a
 message, `{answer, Status, Bytes}`, where it does not go to another process.
 """.
--spec adopt(pid(), call | batch, [erlmcp_message:id()], erlmcp_revision:revision(), place(),
-            calls()) -> calls().
-adopt(Pid, Kind, Inside, Revision, Place, #{running := Running, ids := Ids} = Calls) ->
-    Calls#{running := Running#{Pid => {Kind, Inside, Revision, Place}},
+-spec adopt(pid(), entry(), calls()) -> calls().
+adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls) ->
+    Calls#{running := Running#{Pid => Entry},
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
@@ -138,9 +138,9 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[{Id, Task}], [], Calls#{asked := Rest}};
         {#{Call := _}, {answer, _, Bytes}} ->
             forget(Call, Bytes, Calls);
-        {#{Call := {call, [Id], Revision, Place}}, {deadline, Call}} ->
+        {#{Call := {call, [Id], Subject, Place}}, {deadline, Call}} ->
             end_call(Call, Place),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Revision, Instance),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}
@@ -185,12 +185,12 @@ exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
         {#{Pid := _}, normal} ->
             %% Its answer went elsewhere.
             forget(Pid, [], Calls);
-        {#{Pid := {call, [Id], Revision, Place}}, _} ->
+        {#{Pid := {call, [Id], Subject, Place}}, _} ->
             ok = leave(Place),
-            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Revision, Instance),
+            {reply, _, Bytes} = erlmcp_call:died(Reason, Id, Subject, Instance),
             forget(Pid, Bytes, Calls);
-        {#{Pid := {batch, _, Revision, _}}, _} ->
-            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Revision, Instance),
+        {#{Pid := {batch, _, Subject, _}}, _} ->
+            {reply, _, Bytes} = erlmcp_call:died(Reason, undefined, Subject, Instance),
             forget(Pid, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

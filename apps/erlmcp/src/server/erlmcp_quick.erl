@@ -84,13 +84,13 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
             {Answer, erlmcp_call_report:said()}
     end.
 
-answered(#{id := Id} = Call, #{revision := Revision} = Given, Deadline, Watched, Instance) ->
+answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     Context = context(Given, Deadline, Instance),
     try
         erlmcp_call:answered(Call, Instance, fun() -> outcome(Call, Context, Watched) end)
     catch
         %% This is not its process to end.
-        exit:shutdown -> erlmcp_call:died(shutdown, Id, Revision, Instance)
+        exit:shutdown -> erlmcp_call:died(shutdown, Id, erlmcp_call:subject(Call), Instance)
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
@@ -118,14 +118,16 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
 Sends a session's client what a call said, and then its answer, the way of other calls that say
 something: `Waiting` is the connection that waits for it.
 """.
--spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_message:id(),
+-spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_engine:call(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
-tell(Said, {reply, Status, Bytes}, Id, Waiting, #{id := Session, instance := Instance} = Known) ->
+tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
+    #{id := Session, instance := Instance} = Known,
+    Entry = {call, [Id], erlmcp_call:subject(Call), none},
     Answer = iolist_to_binary(Bytes),
     %% One more than there may be, where they are all taken: it is over already.
     ok = erlmcp_instance:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
-        erlmcp_session_call:run(Known, call, [Id], none, Waiting, fun(Owner) ->
+        erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) ->
                 erlmcp_call_report:to_owner(Owner, Message)
             end, Said),

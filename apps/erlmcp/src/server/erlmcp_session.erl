@@ -26,7 +26,6 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -record(state, {
     id :: binary(),
     instance :: erlmcp_instance:instance(),
-    revision :: erlmcp_revision:revision(),
     principal :: erlmcp_auth:principal(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_streams:streams(),
@@ -122,9 +121,8 @@ call(Pid, Request, Ended) ->
 Takes in a call or a batch, whose process calls this and is linked to the session's by it; `ended`
 if that has. What is marked of it is in `Marks`.
 """.
--spec adopt(erlmcp_session_call:session(),
-            {call | batch, [erlmcp_message:id()], erlmcp_calls:place()},
-            Waiting :: erlmcp_call:owner(), erlmcp_session_call:marks()) -> ok | ended.
+-spec adopt(erlmcp_session_call:session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
+            erlmcp_session_call:marks()) -> ok | ended.
 adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, Waiting, Marks) ->
     try
         true = link(Pid),
@@ -164,7 +162,7 @@ start_link(Instance, Id, Session) ->
 init({Instance, Id, #{revision := Revision, principal := Principal}}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
-    State = #state{id = Id, instance = Instance, revision = Revision, principal = Principal,
+    State = #state{id = Id, instance = Instance, principal = Principal,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_streams:new(Revision, Key, Limits)},
     %% Before it is the session's: what changes from then on is told to it alone.
@@ -246,9 +244,9 @@ has_answered(Call, Marks) ->
             false
     end.
 
-adopted(Call, {Kind, Ids, Place}, {Waiting, Reads, Marks}, State) ->
-    #state{calls = Calls, streams = Streams, places = Known, revision = Revision} = State,
-    State#state{calls = erlmcp_calls:adopt(Call, Kind, Ids, Revision, Place, Calls),
+adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
+    #state{calls = Calls, streams = Streams, places = Known} = State,
+    State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
                 places = Known#{Call => Marks},
                 streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}.
 

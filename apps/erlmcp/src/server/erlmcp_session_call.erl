@@ -8,7 +8,7 @@ session.
 What is marked of a call is in one place for its process, those of its handler, and its session's.
 """.
 
--export([take/3, run/6, mark_reported/1, give_back/4, has_given_back/1]).
+-export([take/3, run/4, mark_reported/1, give_back/4, has_given_back/1]).
 
 -export_type([session/0, marks/0]).
 
@@ -42,12 +42,11 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
 Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the owner of
 what it reports, and gives its answer. `ended`: the session has, and nothing ran.
 """.
--spec run(session(), call | batch, [erlmcp_message:id()], erlmcp_calls:place(),
-          Waiting :: erlmcp_call:owner(),
+-spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
-run(#{pid := Session} = Known, Kind, Ids, Place, {Pid, Tag} = Waiting, Run) ->
+run(#{pid := Session} = Known, {_, Ids, _, _} = Entry, {Pid, Tag} = Waiting, Run) ->
     Marks = atomics:new(2, []),
-    case erlmcp_session:adopt(Known, {Kind, Ids, Place}, Waiting, Marks) of
+    case erlmcp_session:adopt(Known, Entry, Waiting, Marks) of
         ok ->
             Owner = {Session, {erlmcp_call, self(), Marks}},
             {Status, Bytes} = Run(Owner),

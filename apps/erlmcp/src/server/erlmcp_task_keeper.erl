@@ -25,7 +25,7 @@ what was answered: they may have been the last one before.
     instance :: erlmcp_instance:of_calls(),
     %% what is to run, until it does: in a fun, since it has keys in it that no log may show
     call :: fun(() -> erlmcp_engine:call()) | started,
-    revision :: erlmcp_revision:revision(),
+    subject :: erlmcp_call:subject(),
     task :: erlmcp_task_store:task(),
     %% the session that asked for the task, which is told of its changes
     session :: erlmcp_call:owner() | none,
@@ -88,10 +88,10 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
-    #{context := #{revision := Revision}} = Call(),
+    Subject = erlmcp_call:subject(Call()),
     process_flag(trap_exit, true),
     ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
-    {ok, #state{instance = Instance, call = Call, revision = Revision, task = Task,
+    {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,
                 session = Session}, ?UNOPENED}.
 
 -doc false.
@@ -147,14 +147,14 @@ handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Inst
     {noreply, State};
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
-handle_info({erlmcp_task, {deadline, Pid}}, #state{pid = Pid, revision = Revision} = State) ->
+handle_info({erlmcp_task, {deadline, Pid}}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
-    over(erlmcp_call:timed_out(task, Revision, Instance), State);
-handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, revision = Revision} = State) ->
+    over(erlmcp_call:timed_out(task, Subject, Instance), State);
+handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
     case Reason of
         {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
-        _ -> over(erlmcp_call:died(Reason, task, Revision, Instance), State)
+        _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
     ok = subscribe(State),

@@ -98,7 +98,7 @@ session has just ended. What `ran` was a quick call, which has said something.
             erlmcp_instance:instance()) ->
     {ok, pid()} | erlmcp_reply:reply() | {gone, erlmcp_message:id() | undefined} when
     Calls :: {call, erlmcp_engine:call()} | {batch, [erlmcp_engine:effect(), ...]}
-        | {ran, erlmcp_message:id(), Said :: [erlmcp_call:message()], erlmcp_reply:reply()}.
+        | {ran, erlmcp_engine:call(), Said :: [erlmcp_call:message()], erlmcp_reply:reply()}.
 start(Calls, {Id, none, Session}, Waiting, Instance) ->
     case erlmcp_session_sup:process(Id, Instance) of
         {ok, Pid} -> start(Calls, {Id, Pid, Session}, Waiting, Instance);
@@ -125,8 +125,8 @@ started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
     Ready = [batched(Item, Session, Instance) || Item <- Items],
     _ = erlmcp_batch:start(Ready, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
     ok;
-started({ran, Id, Said, Reply}, _, Waiting, OfCalls) ->
-    erlmcp_quick:tell(Said, Reply, Id, Waiting, OfCalls).
+started({ran, Call, Said, Reply}, _, Waiting, OfCalls) ->
+    erlmcp_quick:tell(Said, Reply, Call, Waiting, OfCalls).
 
 ended({call, #{id := Id} = Call}) ->
     ok = erlmcp_call:leave(Call),

@@ -39,7 +39,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     session = none :: none | erlmcp_http_session:session(),
     body = none :: none | erlmcp_http_body:body(),
     %% what runs: whose answer is waited for
-    call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_revision:revision()}
+    call :: undefined | {call, pid(), erlmcp_message:id(), erlmcp_call:subject()}
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
@@ -253,17 +253,18 @@ perform([Calls], _, Stream) ->
     start(Calls, Stream).
 
 %% A quick call is over. Who is told of nothing has no session.
-ran([_ | _] = Said, Reply, #{id := Id}, _, #stream{session = {_, _, _}} = Stream) ->
-    start({ran, Id, Said, Reply}, Stream);
+ran([_ | _] = Said, Reply, Call, _, #stream{session = {_, _, _}} = Stream) ->
+    start({ran, Call, Said, Reply}, Stream);
 ran(_, Reply, _, Headers, Stream) ->
     perform([Reply], Headers, Stream).
 
-start({call, #{id := Id, context := #{revision := Revision}} = Call},
+start({call, #{id := Id} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
     _ = Stream#stream.alone orelse erlmcp_http_turn:begun(Tag),
     {[{spawn, Pid, ?SHUTDOWN}],
-     Stream#stream{call = {call, Pid, Id, Revision}, place = erlmcp_call:place(Call)}};
+     Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
+                   place = erlmcp_call:place(Call)}};
 start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     case erlmcp_http_session:start(Calls, Session, {Owner, Accept =/= json}, Instance) of
@@ -329,15 +330,14 @@ info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
     finish({reply, Status, Bytes}, Stream);
 info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Revision}, config = Config} = Stream) ->
-    #{calls := Known} = Config,
+info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Subject}, config = Config} = Stream) ->
     exit(Pid, kill),
     ok = erlmcp_calls:leave(Stream#stream.place),
-    finish(erlmcp_call:timed_out(Id, Revision, Known), Stream);
+    finish(erlmcp_call:timed_out(Id, Subject, map_get(calls, Config)), Stream);
 info(_, {'EXIT', Pid, Reason},
-     #stream{call = {call, Pid, Id, Revision}, config = #{calls := Known}} = Stream) ->
+     #stream{call = {call, Pid, Id, Subject}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.place),
-    finish(erlmcp_call:died(Reason, Id, Revision, Known), Stream);
+    finish(erlmcp_call:died(Reason, Id, Subject, Known), Stream);
 info(_, cancelled, #stream{streaming = Streaming} = Stream) ->
     {erlmcp_http_response:ended(Streaming), Stream#stream{call = undefined}};
 info(_, keep_alive, #stream{streaming = true} = Stream) ->

@@ -7,7 +7,8 @@ sockets and in both eras.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([log/2]).
 -export([reports_say_their_server/1, what_is_of_no_server_says_none/1]).
--export([crashes_are_told/1, breakers_are_told/1, handlers_are_called_in_order/1,
+-export([crashes_are_told/1, deaths_are_told/1, breakers_are_told/1,
+         handlers_are_called_in_order/1,
          a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
@@ -25,7 +26,7 @@ suite() ->
 
 all() ->
     [reports_say_their_server, what_is_of_no_server_says_none,
-     crashes_are_told, breakers_are_told, handlers_are_called_in_order,
+     crashes_are_told, deaths_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
@@ -103,6 +104,55 @@ crashes_are_told(_) ->
          ok = as_in_the_table(Event)
      end || Options <- eras(Server)],
     stop(Server).
+
+%% "Everything else, and an exception, is a fault of the handler: the client gets -32603 with an
+%% `incident` id, and the log has the reason": of a call that ends with what it is linked to, or of
+%% its memory bound, nobody but its owner can say so.
+deaths_are_told(_) ->
+    ok = logger:add_handler(all_reports, ?MODULE, #{config => {all, self()}}),
+    Linked = #{name => ~"linked", task => optional, handler => fun(_, _) ->
+        _ = spawn_link(fun() -> exit(on_purpose) end),
+        receive never -> ~"" end
+    end},
+    #{tools := Tools} = Definitions = definitions(self()),
+    Server = #{pid := Pid} = start(Definitions#{
+        id => told, on_event => teller(), tools => [Linked | Tools],
+        limits => #{call_heap_bytes => 4_000_000}, listen => [{http, #{}}, {tcp, #{}}]}),
+    [#{port := Port}] = [Listener || #{transport := tcp} = Listener <- erlmcp:listeners(Pid)],
+    Socket = erlmcp_test_line:connect(Port),
+    [begin
+         {Code, #{~"incident" := Incident}} = Ask(Tool),
+         #{incident := Incident, server := told, what := call_died, method := ~"tools/call",
+           target := Tool} = Event = told(incident),
+         ok = as_in_the_table(Event),
+         {#{what := call_died, server := told, method := ~"tools/call", target := Tool,
+            reason := Reason}, _} = logged(all, Incident)
+     end || {Tool, Code, Reason} <- [{~"linked", -32603, on_purpose}, {~"hog", 1089, killed}],
+            Ask <- [asks(Server, Options) || Options <- eras(Server)]
+                ++ [asks_on_line(Socket)]],
+    %% A task's owner is its keeper.
+    Extensions = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
+    Task = #{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Extensions}},
+    #{messages := [#{~"result" := #{~"resultType" := ~"task"}}]} =
+        call(Server, ~"tools/call", #{name => ~"linked"}, Task),
+    #{what := call_died, incident := OfTask, target := ~"linked"} = told(incident),
+    {#{reason := on_purpose}, _} = logged(all, OfTask),
+    ok = logger:remove_handler(all_reports),
+    ok = erlmcp_test_line:close(Socket),
+    stop(Server).
+
+asks(Server, Options) ->
+    fun(Tool) ->
+        #{messages := [Message]} = call(Server, ~"tools/call", #{name => Tool}, Options),
+        refused(Message)
+    end.
+
+asks_on_line(Socket) ->
+    fun(Tool) ->
+        refused(erlmcp_test_line:ask_stateless(Socket, 1, ~"tools/call", #{name => Tool}))
+    end.
+
+refused(#{~"error" := #{~"code" := Code, ~"data" := Data}}) -> {Code, Data}.
 
 %% A tool that fails until it is told otherwise, and one more that shares its breaker.
 breakers_are_told(_) ->
