@@ -52,10 +52,13 @@ have an exit code in `m:erlmcp_cli_exit`.
 main([]) ->
     complain(argparse:help(commands([]), #{progname => ?PROGRAM})),
     usage;
-main(Arguments) ->
-    case [Argument || Argument <- Arguments, Argument =:= "--help" orelse Argument =:= "-h"] of
+main([First | _] = Arguments) ->
+    %% After `--` there are no options.
+    Options = lists:takewhile(fun(Argument) -> Argument =/= "--" end, Arguments),
+    case [Argument || Argument <- Options, Argument =:= "--help" orelse Argument =:= "-h"] of
         [] -> dispatch(Arguments);
-        _ -> help(#{command => hd(Arguments)})
+        [First | _] -> help(#{});
+        _ -> help(#{command => First})
     end.
 
 dispatch([Command | Words]) ->
@@ -69,18 +72,23 @@ dispatch([Command | Words]) ->
             Handler(erlmcp_cli_words:restored(Parsed));
         {error, Reason} ->
             About = [[$\s, Command] || is_map_key(Command, Known)],
-            complain([argparse:format_error(Reason), choices(Reason), ". See `erlmcp help", About,
-                      "`."]),
+            complain([wrong(Reason), ". See `erlmcp help", About, "`."]),
             usage
     end.
 
-%% What argparse says alone is that a value is not among them.
-choices({_, #{type := {Type, [First | _] = Choices}}, _, _}) when
-    Type =:= atom; Type =:= string, is_list(First)
-->
-    [": ", lists:join(", ", [io_lib:format("~ts", [Choice]) || Choice <- Choices])];
-choices(_) ->
-    "".
+%% Of a value argparse says that it is wrong, and not what is right.
+wrong({Path, #{} = Argument, Given, _} = Reason) when Given =/= undefined ->
+    case erlmcp_cli_values:refused(Argument, Given) of
+        {ok, Why} -> [lists:join($\s, Path), ": ", Why];
+        none -> argparse:format_error(Reason)
+    end;
+wrong({Path, #{long := Long}, undefined, _}) ->
+    [lists:join($\s, Path), ": -", Long, ": a value was expected"];
+wrong({_, #{type := {atom, Choices}}, undefined, _} = Reason) ->
+    [argparse:format_error(Reason), ": ",
+     lists:join(", ", [atom_to_list(Choice) || Choice <- Choices])];
+wrong(Reason) ->
+    argparse:format_error(Reason).
 
 commands(Words) ->
     #{commands => #{
@@ -116,8 +124,9 @@ help(#{command := Command}) ->
         #{commands := #{Command := _}} = Commands ->
             print_help(Commands, #{progname => ?PROGRAM, command => [Command]}),
             print_codes("Exit codes:", erlmcp_cli_exit:codes(Command));
-        Commands ->
-            help_of_all(Commands)
+        _ ->
+            complain([Command, ": no such command. See `erlmcp help`."]),
+            usage
     end;
 help(#{}) ->
     help_of_all(commands([])).

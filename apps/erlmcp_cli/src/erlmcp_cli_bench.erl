@@ -16,7 +16,8 @@ command() ->
                      ["names of workloads, or core_ops, stress, integration, network_real, "
                       "memory, scaling, stages and growth for theirs, or all; without one they are "
                       "listed"]}},
-          #{name => duration, long => "-duration", type => {custom, fun seconds/1},
+          #{name => duration, long => "-duration",
+            type => {custom, fun erlmcp_cli_values:positive/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
             help => "a few of the workloads, each in a short form: less than a minute"},
@@ -28,17 +29,6 @@ command() ->
           #{name => against, long => "-against", type => binary,
             help => "measure the server of this URL, which has a tool echo, over a network"}],
       handler => fun run/1}.
-
-seconds(Text) ->
-    Seconds = try
-                  list_to_float(Text)
-              catch
-                  error:badarg -> list_to_integer(Text)
-              end,
-    case Seconds > 0 of
-        true -> Seconds;
-        false -> error(badarg)
-    end.
 
 run(#{workloads := [], quick := false} = Parsed) when not is_map_key(against, Parsed) ->
     io:put_chars(erlmcp_cli_bench_table:workloads(erlmcp_bench_workloads:all()));

@@ -6,6 +6,8 @@ it in a table. With `--json` it is a result file too.
 
 -export([command/0]).
 
+-define(POSITIVE, {custom, fun erlmcp_cli_values:positive/1}).
+
 -doc "The command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
@@ -25,7 +27,7 @@ where() ->
      option(token, "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
      option(cacert, "a PEM file with the roots to trust instead of the system's"),
      (option(source, "an address to connect from; may stand again, and then they are taken in "
-                     "turn"))#{type => {custom, fun address/1}, action => append},
+                     "turn"))#{type => {custom, fun erlmcp_cli_values:address/1}, action => append},
      (option(server_pid, "the server's process on this machine, to show its processor time and "
                          "memory"))#{type => {integer, [{min, 1}]}}].
 
@@ -38,7 +40,7 @@ what() ->
      (option(mix, {"[--mix <requests>]",
                    ["requests and their weights: 'tools/call echo=9,tools/list=1'; after the name, "
                     "arguments as JSON; without it the tool echo is called"]}))
-         #{type => {custom, fun mix/1}},
+         #{type => {custom, fun erlmcp_cli_values:mix/1}},
      (counted(payload, 0, "bytes of text for the tool echo where --mix gives it no arguments; 64"))
          #{default => 64}].
 
@@ -47,17 +49,16 @@ how() ->
      counted(sessions, 1, "sessions on each connection, on HTTP in the session era; 1"),
      counted(window, 1, "requests in flight on each connection, in a closed loop; 1"),
      (option(rate, "requests a second over all connections, in an open loop: sent when they are "
-                   "due, and their latency begins there"))#{type => {custom, fun positive/1}},
+                   "due, and their latency begins there"))#{type => ?POSITIVE},
      (option(arrivals, {"[--arrivals <arrivals>]", ["when those are due: poisson (the default), or "
                                                     "even"]}))#{type => {atom, [poisson, even]}},
      counted(in_flight, 1, "requests in flight on each connection at most, in an open loop; 1 on "
                            "HTTP/1.1, else 32"),
-     (option(duration, "seconds that are measured; 10"))
-         #{type => {custom, fun positive/1}, default => 10},
+     (option(duration, "seconds that are measured; 10"))#{type => ?POSITIVE, default => 10},
      (option(warmup, "seconds before, that are not; 1"))
-         #{type => {custom, fun seconds/1}, default => 1},
+         #{type => {custom, fun erlmcp_cli_values:seconds/1}, default => 1},
      (option(timeout, "seconds that a request waits for its reply; 10"))
-         #{type => {custom, fun positive/1}, default => 10},
+         #{type => ?POSITIVE, default => 10},
      option(json, "write the result into this folder"),
      (option(workload, {"[--workload <workload>]", ["the result's workload_id; load"]}))
          #{type => {string, "^[a-z0-9_]{3,64}$"}, default => "load"}].
@@ -68,31 +69,6 @@ option(Name, Help) ->
 
 counted(Name, Least, Help) ->
     (option(Name, Help))#{type => {integer, [{min, Least}, {max, 100_000_000}]}}.
-
-seconds(Text) ->
-    Seconds = try
-                  list_to_float(Text)
-              catch
-                  error:badarg -> list_to_integer(Text)
-              end,
-    case Seconds >= 0 andalso Seconds =< 1_000_000 of
-        true -> Seconds;
-        false -> error(badarg)
-    end.
-
-positive(Text) ->
-    case seconds(Text) of
-        Positive when Positive > 0 -> Positive;
-        _ -> error(badarg)
-    end.
-
-address(Text) -> of_argument(inet:parse_strict_address(Text)).
-
-mix(Text) -> of_argument(erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text))).
-
-%% An argument that is none is told as argparse wants to be told.
-of_argument({ok, Value}) -> Value;
-of_argument({error, _}) -> error(badarg).
 
 run(Parsed) ->
     maybe

@@ -47,13 +47,7 @@ all() -> erlmcp_bench_scenarios:all().
 
 revisions() -> [atom_to_list(Revision) || Revision <- erlmcp_revision:all()].
 
-number() ->
-    {custom, fun(Text) ->
-        case string:to_float(Text ++ ".0") of
-            {Number, Rest} when Number > 0, Rest =:= ""; Number > 0, Rest =:= ".0" -> Number;
-            _ -> error(badarg)
-        end
-    end}.
+number() -> {custom, fun erlmcp_cli_values:part/1}.
 
 option(Name, Long, Type, Help) ->
     #{name => Name, long => Long, type => Type, required => false, help => Help}.

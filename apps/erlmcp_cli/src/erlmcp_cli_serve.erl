@@ -54,15 +54,20 @@ server_module(Name) ->
         match ?= re:run(Name, "^[A-Za-z][A-Za-z0-9_.@]*$", [{capture, none}, dollar_endonly]),
         Beam = [_ | _] ?= code:where_is_file(Name ++ ".beam"),
         {ok, {Module, [{attributes, Attributes}]}} ?= beam_lib:chunks(Beam, [attributes]),
-        true ?= lists:any(fun({Key, Values}) ->
-                              (Key =:= behaviour orelse Key =:= behavior)
-                                  andalso lists:member(erlmcp_server, Values)
-                          end, Attributes),
-        {ok, Module, Beam}
+        case is_server(Attributes) of
+            true -> {ok, Module, Beam};
+            false -> {error, [Name, ": this module has no -behaviour(erlmcp_server): ", Beam]}
+        end
     else
-        _ -> {error, [Name, ": no module of this name with -behaviour(erlmcp_server) is in the "
-                            "code path"]}
+        _ -> {error, [Name, ": no compiled module of this name is in the code path, which ERL_LIBS "
+                            "extends"]}
     end.
+
+is_server(Attributes) ->
+    lists:any(fun({Key, Values}) ->
+                  (Key =:= behaviour orelse Key =:= behavior)
+                      andalso lists:member(erlmcp_server, Values)
+              end, Attributes).
 
 address(Host) ->
     maybe

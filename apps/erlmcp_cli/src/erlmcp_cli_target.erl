@@ -158,7 +158,7 @@ headers([Line | Lines], Headers) ->
         [Name, Value] when Name =/= ~"" ->
             headers(Lines, [{string:trim(Name), string:trim(Value)} | Headers]);
         _ ->
-            {error, "--header: 'Name: value' was expected"}
+            {error, ["--header ", Line, ": 'Name: value' was expected"]}
     end.
 
 %% A login has its own token, and the environment's is not for every server.

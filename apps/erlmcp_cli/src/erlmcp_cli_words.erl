@@ -61,6 +61,8 @@ arranged(["-" | Words], Specs, Options, Others) ->
 arranged([[$- | Name] = Word | Words], Specs, Options, Others) ->
     case {takes_value(Name, Specs), Words} of
         {true, [Value | Rest]} -> arranged(Rest, Specs, [Value, Word | Options], Others);
+        %% In front of the others one of them would be its value.
+        {true, []} -> arranged([], Specs, Options, [Word | Others]);
         _ -> arranged(Words, Specs, [Word | Options], Others)
     end;
 arranged([Word | Words], Specs, Options, Others) ->

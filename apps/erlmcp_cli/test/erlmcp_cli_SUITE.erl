@@ -84,7 +84,12 @@ unknown_module_exits_1(Config) ->
     [begin
          {1, "", Why} = erlmcp(["serve", Name], Config),
          one_line(Why)
-     end || Name <- ["no_such_module", "lists", "../everything", "everything "]].
+     end || Name <- ["no_such_module", "lists", "../everything", "everything "]],
+    %% Which of the two it is.
+    {1, "", Missing} = erlmcp(["serve", "no_such_module"], Config),
+    {match, _} = re:run(Missing, "no compiled module of this name is in the code path"),
+    {1, "", Plain} = erlmcp(["serve", "lists"], Config),
+    {match, _} = re:run(Plain, "^lists: this module has no -behaviour\\(erlmcp_server\\)").
 
 unusable_host_exits_1(Config) ->
     {1, "", Why} = erlmcp(["serve", "everything", "--host", "256.1.1.1"], Config),

@@ -12,6 +12,7 @@
 -export([a_form_has_its_fields/1, what_is_typed_is_held_against_the_schema/1]).
 -export([a_bar_fits_its_line/1, nothing_shown_controls_a_terminal/1]).
 -export([every_failure_has_an_exit_code/1, targets/1]).
+-export([a_wrong_value_names_what_is_right/1, help_is_of_what_there_is/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -21,7 +22,8 @@ all() ->
      what_looks_like_an_option_can_be_given, arguments_are_an_object_or_pairs,
      values_are_typed_by_the_schema, a_value_of_another_type_is_refused, a_form_has_its_fields,
      what_is_typed_is_held_against_the_schema, a_bar_fits_its_line,
-     nothing_shown_controls_a_terminal, every_failure_has_an_exit_code, targets].
+     nothing_shown_controls_a_terminal, every_failure_has_an_exit_code, targets,
+     a_wrong_value_names_what_is_right, help_is_of_what_there_is].
 
 a_command_is_split_like_a_shell_does(_) ->
     [?assertEqual({ok, Words}, erlmcp_cli_words:split(Text), Text)
@@ -181,3 +183,46 @@ targets(_) ->
                    #{url => "http://x/", header => [": a"]}]].
 
 target(Parsed) -> erlmcp_cli_target:target(maps:merge(#{timeout => 60}, Parsed), #{}).
+
+%% Each names the option as it is typed, what came, and what was expected.
+a_wrong_value_names_what_is_right(_) ->
+    Url = "http://127.0.0.1:1/mcp",
+    [begin
+         {2, "", Why} = erlmcp_cli_program:main(Words),
+         erlmcp_cli_program:one_line(Why),
+         ?assertNotEqual(nomatch, string:find(Why, Expected), Why)
+     end || {Words, Expected} <- [
+         {["list", Url, "--timeout", "0"],
+          "erlmcp list: --timeout 0 is not a whole number from 1 to 86400. See `erlmcp help list`"},
+         {["ping", Url, "-c", "x"], "--count x is not a whole number from 1 to 1000000"},
+         {["list", Url, "--log-level", "loud"],
+          "--log-level loud is not one of the choices: debug, info,"},
+         {["serve", "m", "--drain", "x"], "--drain x is not a whole number of at least 0"},
+         {["load", "--url", Url, "--protocol", "http3"],
+          "--protocol http3 is not one of the choices: http1, http2."},
+         {["load", "--url", Url, "--rate", "0"], "--rate 0 is not a number above 0"},
+         {["load", "--url", Url, "--warmup", "-1"], "--warmup -1 is not a number, 0 or above"},
+         {["load", "--url", Url, "--source", "1.2.3"], "--source 1.2.3 is not an IP address"},
+         {["load", "--url", Url, "--mix", "tools/call"],
+          "--mix tools/call is not requests such as 'tools/call echo=9,tools/list=1'"},
+         {["load", "--url", Url, "--workload", "A B"],
+          "--workload A B is not 3 to 64 of a-z, 0-9 and _"},
+         {["bench", "core_ops_1k", "--duration", "soon"],
+          "--duration soon is not a number above 0"},
+         {["scenario", "none"], "scenario none is not one of the choices: baseline, "},
+         {["scenario", "baseline", "--scale", "all"], "--scale all is not a number above 0"},
+         {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"}]],
+    %% What stands before it is not its value.
+    {2, "", Alone} = erlmcp_cli_program:main(["list", Url, "--era"]),
+    "erlmcp list: --era: a value was expected. See `erlmcp help list`.\n" = Alone.
+
+help_is_of_what_there_is(_) ->
+    {2, "", Why} = erlmcp_cli_program:main(["help", "nonsense"]),
+    {2, "", Why} = erlmcp_cli_program:main(["nonsense", "--help"]),
+    "nonsense: no such command. See `erlmcp help`.\n" = Why,
+    {0, Help, ""} = erlmcp_cli_program:main(["help"]),
+    {0, Help, ""} = erlmcp_cli_program:main(["-h"]),
+    %% After `--` there are no options: it is an argument of the tool, and a wrong one.
+    Url = "http://127.0.0.1:1/mcp",
+    {2, "", Argument} = erlmcp_cli_program:main(["call", Url, "t", "--", "-h"]),
+    ?assertNotEqual(nomatch, string:find(Argument, "-h: a JSON object was expected")).
