@@ -12,7 +12,9 @@ command(Words) ->
               #{name => arguments, nargs => list, required => false, default => [],
                 help => {"[<arguments>...]",
                          ["a JSON object; or NAME=VALUE, as the tool's schema has it; "
-                          "or - for a JSON object on stdin"]}}],
+                          "or - for a JSON object on stdin"]}},
+              #{name => tasks, long => "-tasks", type => boolean,
+                help => "let the call become a task, and wait for that; some tools must be one"}],
       handler => fun run/1}.
 
 run(#{tool := Tool, arguments := Words} = Parsed) ->
@@ -21,21 +23,25 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
         Options = erlmcp_cli_client:call_options(Parsed),
         maybe
             {ok, Read} ?= erlmcp_cli_arguments:read(Words),
-            {ok, Arguments} ?= arguments(Read, Name, {Client, Options}),
+            {ok, Tools} ?= tools(Read, Parsed, {Client, Options}),
+            {ok, Arguments} ?= arguments(Read, Name, Tools),
             {ok, Result} ?= erlmcp_client:call_tool(Client, Name, Arguments, Options),
             called(Result, Parsed)
         end
     end).
 
-%% What a value is, the schema says; a tool that is in no list has none: its server refuses it.
+%% The list says what a value is; and, in a session, which tools are tasks.
+tools({object, _}, Parsed, _) when not is_map_key(tasks, Parsed) ->
+    {ok, []};
+tools(_, _, {Client, Options}) ->
+    erlmcp_client:list_tools(Client, maps:with([timeout], Options)).
+
+%% A tool that is in no list has no schema: its server refuses it.
 arguments({object, Object}, _, _) ->
     {ok, Object};
-arguments({pairs, Pairs}, Name, {Client, Options}) ->
-    maybe
-        {ok, Tools} ?= erlmcp_client:list_tools(Client, maps:with([timeout], Options)),
-        Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
-        erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}]))
-    end.
+arguments({pairs, Pairs}, Name, Tools) ->
+    Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
+    erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}])).
 
 called(Result, #{json := true}) ->
     ok = erlmcp_cli_client:print_json(Result),

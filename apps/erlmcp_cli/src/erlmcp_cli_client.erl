@@ -25,9 +25,11 @@ started(Wanted, Command) ->
     maybe
         {ok, _} = application:ensure_all_started(erlmcp_cli),
         ok = erlmcp_cli_stderr:attach(is_map_key(verbose, Wanted)),
+        ok ?= erlmcp_cli_target:check_roots(Wanted),
         {ok, Options} ?= erlmcp_cli_login:options(Wanted),
         {ok, Target} ?= erlmcp_cli_target:target(
-            Wanted, Options#{inputs => erlmcp_cli_ask:inputs(Wanted)}),
+            Wanted, Options#{inputs => erlmcp_cli_ask:inputs(Wanted),
+                             tasks => is_map_key(tasks, Wanted)}),
         {ok, Client} ?= erlmcp_cli_sup:start_client(Target),
         outcome(with_logs(Wanted, Client, Command), Wanted)
     else

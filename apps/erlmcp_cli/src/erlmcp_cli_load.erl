@@ -74,6 +74,7 @@ run(Parsed) ->
     maybe
         {ok, Target} ?= target(Parsed),
         {ok, Headers} ?= headers(Parsed),
+        ok ?= erlmcp_cli_target:check_roots(Parsed),
         ok ?= one_loop(Parsed),
         {ok, _} = application:ensure_all_started(erlmcp_cli),
         measured(plan(Target, Headers, Parsed), Parsed)

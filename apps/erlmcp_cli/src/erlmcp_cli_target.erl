@@ -4,7 +4,7 @@ Where the server of a command is and how it is spoken to: the arguments that say
 `m:erlmcp_client` is given for them.
 """.
 
--export([arguments/1, target/2, name/1]).
+-export([arguments/1, target/2, check_roots/1, name/1]).
 
 -export_type([parsed/0]).
 
@@ -118,6 +118,20 @@ without_http(Parsed) ->
         [Name | _] ->
             {error, ["--", string:replace(atom_to_list(Name), "_", "-"), ": only a URL has that"]}
     end.
+
+-doc "Whether the file of `--cacert` has roots; without them no server could be reached.".
+-spec check_roots(parsed()) -> ok | {error, unicode:chardata()}.
+check_roots(#{cacert := File}) ->
+    maybe
+        {ok, Pem} ?= file:read_file(File),
+        [_ | _] ?= [Der || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)],
+        ok
+    else
+        {error, Why} -> {error, ["--cacert ", File, ": ", file:format_error(Why)]};
+        [] -> {error, ["--cacert ", File, ": certificates in PEM were expected"]}
+    end;
+check_roots(_) ->
+    ok.
 
 check_url(Url) ->
     case uri_string:parse(Url) of

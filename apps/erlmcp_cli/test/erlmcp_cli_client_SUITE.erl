@@ -17,6 +17,7 @@ the user on a terminal, what is printed where, and every exit code.
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
          roots_are_named/1, what_cannot_be_asked_is_declined/1, sampling_is_refused_in_words/1,
          progress_and_logs_are_shown_when_wanted/1]).
+-export([tasks_are_waited_for/1]).
 -export([changes_are_printed_as_they_happen/1, a_session_is_listened_to_as_json/1]).
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
@@ -41,7 +42,8 @@ groups() ->
                options_may_stand_between, a_resource_is_read_exactly, a_resource_goes_to_a_file,
                a_prompt_has_its_arguments, values_are_completed, a_ping_takes_the_time,
                roots_are_named, what_cannot_be_asked_is_declined, sampling_is_refused_in_words,
-               progress_and_logs_are_shown_when_wanted, changes_are_printed_as_they_happen,
+               progress_and_logs_are_shown_when_wanted, tasks_are_waited_for,
+               changes_are_printed_as_they_happen,
                a_session_is_listened_to_as_json, a_form_is_asked_on_the_terminal,
                a_form_can_be_left, a_terminal_shows_a_bar, a_terminal_gets_no_bytes,
                ctrl_c_ends_listen_with_0]},
@@ -195,6 +197,18 @@ progress_and_logs_are_shown_when_wanted(Config) ->
          {0, _, Logged} = Call("test_tool_with_logging", ["--log-level", "info"]),
          {0, _, ""} = Call("test_tool_with_logging", ["--log-level", "error"])
      end || {Target, Era} <- [{[url(Config)], "stateless"}, {Tcp, "session"}]].
+
+%% A tool that must be a task, whose result is an error; and one that may be.
+tasks_are_waited_for(Config) ->
+    [begin
+         {1, "", "This job always fails\n"} =
+             main(["call", url(Config), "failing_job", "--tasks", "--era", Era]),
+         {0, "Computed a\n", ""} =
+             main(["call", url(Config), "slow_compute", "seconds=0", "label=a", "--tasks",
+                   "--era", Era]),
+         {1, "", Why} = main(["call", url(Config), "failing_job", "--era", Era]),
+         one_line(Why)
+     end || Era <- ["stateless", "2025-11-25"]].
 
 changes_are_printed_as_they_happen(Config) ->
     {Listener, Pid} = listen(["listen", url(Config), "--tools", "--resource",

@@ -211,7 +211,11 @@ a_wrong_value_names_what_is_right(_) ->
           "--duration soon is not a number above 0"},
          {["scenario", "none"], "scenario none is not one of the choices: baseline, "},
          {["scenario", "baseline", "--scale", "all"], "--scale all is not a number above 0"},
-         {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"}]],
+         {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"},
+         {["list", Url, "--cacert", "/no/such.pem"],
+          "--cacert /no/such.pem: no such file or directory"},
+         {["load", "--url", Url, "--cacert", "/dev/null"],
+          "--cacert /dev/null: certificates in PEM were expected"}]],
     %% What stands before it is not its value.
     {2, "", Alone} = erlmcp_cli_program:main(["list", Url, "--era"]),
     "erlmcp list: --era: a value was expected. See `erlmcp help list`.\n" = Alone.
