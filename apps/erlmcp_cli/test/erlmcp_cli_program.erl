@@ -56,7 +56,8 @@ status(Arguments, Stdout) ->
         exit({outcome, erlmcp_cli:main(Arguments)})
     end),
     receive
-        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> erlmcp_cli_exit:code(Outcome)
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> erlmcp_cli_exit:code(Outcome);
+        {'DOWN', Monitor, process, Pid, Reason} -> error({crashed, Reason})
     end.
 
 %% A device ends when it is read: the name is given back before that.

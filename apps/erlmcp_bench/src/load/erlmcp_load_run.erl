@@ -95,7 +95,7 @@ handle_continue(open, Run) ->
 
 -doc false.
 handle_call(started, From, #run{phase = opening} = Run) ->
-    {noreply, Run#run{starter = From}};
+    opening(Run#run{starter = From});
 handle_call(started, _, Run) ->
     {reply, ok, Run};
 handle_call(peek, _, #run{settings = Settings} = Run) ->
@@ -178,8 +178,11 @@ groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;
 %% less.
 groups(#{connections := Number}) -> min(Number, erlang:system_info(schedulers_online)).
 
+%% Who has started it asks how that went.
+opening(#run{opening = 0, opened = 0, starter = none} = Run) ->
+    {noreply, Run};
 opening(#run{opening = 0, opened = 0, last_failure = Reason, starter = Starter} = Run) ->
-    _ = [gen_server:reply(Starter, {error, {open, Reason}}) || Starter =/= none],
+    ok = gen_server:reply(Starter, {error, {open, Reason}}),
     {stop, shutdown, Run};
 opening(#run{opening = 0} = Run) ->
     {noreply, running(Run)};

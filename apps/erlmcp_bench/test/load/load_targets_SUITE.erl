@@ -5,7 +5,8 @@
          end_per_group/2]).
 -export([http2_is_loaded/1, a_window_beyond_the_limit_waits/1, large_bodies_pass_the_windows/1,
          sessions_are_held_on_http2/1, http2_in_tls_is_loaded/1, http1_in_tls_is_loaded/1,
-         a_stranger_is_not_trusted/1, another_protocol_is_refused/1]).
+         a_stranger_is_not_trusted/1, another_protocol_is_refused/1,
+         that_nobody_is_there_is_told_late_too/1]).
 -export([a_program_is_loaded/1, a_session_is_held_with_a_program/1, wrong_ids_are_seen/1,
          silence_is_a_timeout/1, an_end_is_a_failure/1, a_program_that_is_not_there/1,
          one_that_does_not_read_holds_nobody_up/1, it_ends_with_who_has_started_it/1]).
@@ -24,7 +25,8 @@ all() ->
 groups() ->
     [{http, [http2_is_loaded, a_window_beyond_the_limit_waits, large_bodies_pass_the_windows,
              sessions_are_held_on_http2, http2_in_tls_is_loaded, http1_in_tls_is_loaded,
-             a_stranger_is_not_trusted, another_protocol_is_refused]},
+             a_stranger_is_not_trusted, another_protocol_is_refused,
+             that_nobody_is_there_is_told_late_too]},
      {stdio, [a_program_is_loaded, a_session_is_held_with_a_program, wrong_ids_are_seen,
               silence_is_a_timeout, an_end_is_a_failure, a_program_that_is_not_there,
               one_that_does_not_read_holds_nobody_up, it_ends_with_who_has_started_it]}].
@@ -116,6 +118,19 @@ another_protocol_is_refused(Config) ->
     {error, {open, no_application_protocol}} =
         erlmcp_load:run(#{target => {http, url(http1_alone, Config)}, protocol => http2,
                           tls => tls(Config)}).
+
+%% Who starts it may not run again before all its connections were refused.
+that_nobody_is_there_is_told_late_too(_) ->
+    Busy = [spawn_link(fun busy/0) || _ <- lists:seq(1, erlang:system_info(schedulers_online))],
+    {_, Monitor} = spawn_opt(fun() ->
+        exit(lists:usort([erlmcp_load:run(#{target => {http, "http://127.0.0.1:1/mcp"}})
+                          || _ <- lists:seq(1, 20)]))
+    end, [monitor, {priority, low}]),
+    [{error, {open, econnrefused}}] =
+        receive {'DOWN', Monitor, process, _, Outcome} -> Outcome after ?WAIT -> nothing end,
+    [begin unlink(Pid), exit(Pid, kill) end || Pid <- Busy].
+
+busy() -> busy().
 
 url(Which, Config) -> proplists:get_value(Which, Config).
 
