@@ -1,0 +1,128 @@
+-module(session_ends_SUITE).
+-moduledoc """
+The end of an HTTP session that meets its beginning to have a process: nobody is left, whichever of
+the two is first.
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
+-export([an_end_meets_a_first_process/1, an_end_meets_a_first_stream/1]).
+
+-import(erlmcp_test_http, [initialize/2, delete/2, get_stream/2, close/1, event/1]).
+
+%% Sessions that are ended, one after the other. In each the end comes later than in the one before,
+%% by so many nanoseconds; after so many it begins anew.
+-define(TIMES, 20_000).
+-define(LATER_NS, 500).
+-define(STEPS, 200).
+-define(OVER_HTTP, 200).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [an_end_meets_a_first_process, an_end_meets_a_first_stream].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+%% A session is asked for its process while another process ends it. The two wait for each other
+%% before each session.
+an_end_meets_a_first_process(_) ->
+    {Server, Instance} = server(?TIMES),
+    Ids = [opened(Instance) || _ <- lists:seq(1, ?TIMES)],
+    At = atomics:new(2, []),
+    Asker = together(fun() -> asked(1, Ids, At, Instance, 0) end),
+    ok = ended(1, Ids, At, Instance),
+    Attended = receive {Asker, Count} -> Count end,
+    %% Both were first now and then.
+    true = Attended > 0 andalso Attended < ?TIMES,
+    nobody_is_left(Instance),
+    erlmcp_test_http:stop(Server).
+
+together(Do) ->
+    Self = self(),
+    spawn_link(fun() -> Self ! {self(), Do()} end).
+
+asked(_, [], _, _, Attended) ->
+    Attended;
+asked(Number, [Id | Ids], At, Instance, Attended) ->
+    ok = meet(Number, 1, 2, At),
+    case erlmcp_session_sup:process(Id, Instance) of
+        {ok, _} -> asked(Number + 1, Ids, At, Instance, Attended + 1);
+        ended -> asked(Number + 1, Ids, At, Instance, Attended)
+    end.
+
+ended(_, [], _, _) ->
+    ok;
+ended(Number, [Id | Ids], At, Instance) ->
+    ok = meet(Number, 2, 1, At),
+    ok = pass(erlang:monotonic_time(nanosecond) + Number rem ?STEPS * ?LATER_NS),
+    ok = erlmcp_session:delete(Id, Instance),
+    ended(Number + 1, Ids, At, Instance).
+
+meet(Number, Own, Other, At) ->
+    ok = atomics:put(At, Own, Number),
+    come(Number, Other, At).
+
+come(Number, Other, At) ->
+    case atomics:get(At, Other) >= Number of
+        true ->
+            ok;
+        false ->
+            %% There may be one scheduler for both.
+            true = erlang:yield(),
+            come(Number, Other, At)
+    end.
+
+pass(Until) ->
+    case erlang:monotonic_time(nanosecond) < Until of
+        true -> pass(Until);
+        false -> ok
+    end.
+
+%% The same by two connections: the stream ends with the session, or there is none.
+an_end_meets_a_first_stream(_) ->
+    {Server, Instance} = server(?OVER_HTTP),
+    Streams = [begin
+                   Session = initialize(Server, ~"2025-11-25"),
+                   Asker = together(fun() -> streamed(Server, Session) end),
+                   #{status := 204} = delete(Server, Session),
+                   receive {Asker, Ended} -> Ended end
+               end || _ <- lists:seq(1, ?OVER_HTTP)],
+    [] = [Other || Other <- Streams, Other =/= streamed, Other =/= gone],
+    nobody_is_left(Instance),
+    erlmcp_test_http:stop(Server).
+
+streamed(Server, Session) ->
+    {Socket, Head} = get_stream(Server, Session),
+    Ended = case Head of
+        {200, _} -> fin = event(Socket), streamed;
+        {404, _} -> gone
+    end,
+    ok = close(Socket),
+    Ended.
+
+server(Sessions) ->
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{limits => #{sessions => Sessions}}),
+    {ok, _, Instance} = erlmcp_registry:whereis(Pid),
+    {Server, Instance}.
+
+opened(Instance) ->
+    {ok, Id} = erlmcp_session:open(#{revision => '2025-11-25', principal => anonymous,
+                                     client_info => undefined, client_capabilities => #{},
+                                     log_level => 6, initialized => true}, Instance),
+    Id.
+
+%% Neither a row nor a process, when those that were told have ended.
+nobody_is_left(Instance) ->
+    0 = erlmcp_instance:count_sessions(Instance),
+    Supervisor = erlmcp_instance:supervisor(sessions, Instance),
+    erlmcp_test_servers:await(fun() ->
+        case proplists:get_value(active, supervisor:count_children(Supervisor)) of
+            0 -> {ok, nobody};
+            _ -> again
+        end
+    end).
