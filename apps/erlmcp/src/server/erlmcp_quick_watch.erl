@@ -19,7 +19,7 @@ and those of late calls among them.
 
 -behaviour(gen_server).
 
--export([open/0, start_link/0, watch/2, over/1, has_ended/1]).
+-export([open/0, start_link/0, watch/2, over/1, forget/0, has_ended/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([call/0]).
@@ -155,6 +155,15 @@ settle(Word, Late, Over) ->
         %% Somebody is again, and does not know.
         Again -> settle(Word, Again, Over)
     end.
+
+-doc """
+The calling process is in no quick call, nor will it be for a while: it has another word then, and
+the one that it had leaves the table as others do.
+""".
+-spec forget() -> ok.
+forget() ->
+    _ = erase(?MODULE),
+    ok.
 
 -doc "Whether a process was ended here, of late.".
 -spec has_ended(pid()) -> boolean().

@@ -9,7 +9,7 @@ A client whose `_meta` differs from request to request is not learnt from for ev
 not after one was said again.
 """.
 
--export([decode/2, request/4]).
+-export([decode/2, request/4, forget/0]).
 
 -define(KEPT, ?MODULE).
 %% Times that a connection learns.
@@ -63,3 +63,12 @@ request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
     else
         _ -> other
     end.
+
+-doc """
+Keeps nothing of the calling process's connection, which is not asked for a while: it learns anew
+when it is.
+""".
+-spec forget() -> ok.
+forget() ->
+    _ = erase(?KEPT),
+    ok.

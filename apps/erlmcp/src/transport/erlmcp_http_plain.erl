@@ -119,14 +119,21 @@ patience(#plain{since = Since}) -> max(0, Since + ?WHOLE - now_ms()).
 quiet(Patience, #plain{quiet_ms = Quiet} = Plain) when Patience > Quiet -> rest(Patience, Plain);
 quiet(_, Plain) -> late(Plain).
 
-%% What it does not need to go on is not kept: the next head is read anew.
 rest(infinity, Plain) ->
-    Resting = Plain#plain{head = none},
+    Resting = resting(Plain),
     {idle, fun() -> loop(Resting) end};
 rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
-    Resting = Plain#plain{head = none},
+    Resting = resting(Plain),
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
+
+%% What it does not need to go on is not kept: the next head is read anew, and all that is found out
+%% with the next requests. It is a third of what the connection costs.
+resting(#plain{options = #{erlmcp := #{instance := #{gate := #{books := Books}}}}} = Plain) ->
+    ok = erlmcp_connection_reader:forget(),
+    ok = erlmcp_quick_watch:forget(),
+    ok = erlmcp_gate_books:give_up_seat(Books),
+    Plain#plain{head = none}.
 
 woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->
     case erlang:cancel_timer(Timer) of

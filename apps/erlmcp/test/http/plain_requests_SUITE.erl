@@ -9,7 +9,8 @@ over TLS.
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
-         idle_connections_hibernate/1, a_connection_that_is_to_close_does/1,
+         idle_connections_hibernate/1, what_rests_keeps_nothing_of_its_requests/1,
+         a_connection_that_is_to_close_does/1,
          sessions_share_a_connection/1, what_is_read_is_what_stands_there/1,
          what_is_known_is_what_is_read/1]).
 
@@ -34,8 +35,8 @@ pure() ->
 groups() ->
     Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
                    portions_are_put_together, slow_ones_are_waited_for, idle_connections_end,
-                   idle_connections_hibernate, a_connection_that_is_to_close_does,
-                   sessions_share_a_connection],
+                   idle_connections_hibernate, what_rests_keeps_nothing_of_its_requests,
+                   a_connection_that_is_to_close_does, sessions_share_a_connection],
     [{clear, Connections}, {tls, Connections}].
 
 init_per_suite(Config) ->
@@ -244,6 +245,40 @@ hibernated(Pid) ->
         {current_function, {erlang, hibernate, 3}} -> ok;
         {current_function, _} -> receive after 20 -> hibernated(Pid) end
     end.
+
+%% What it has found out of its client, and what it has for the next request, it has again with that.
+what_rests_keeps_nothing_of_its_requests(Config) ->
+    Quick = #{name => ~"quick", quick => true, handler => fun(_, _) -> ~"done" end},
+    #{pid := Supervisor} = Server =
+        start(#{tools => [Quick], listen => [{http, proplists:get_value(listener, Config)}]}),
+    Socket = connect(Server),
+    {Pid, Keys} = called_lately(Socket, Supervisor),
+    ok = hibernated(Pid),
+    Left = keys(Pid),
+    [erlmcp_connection_reader, erlmcp_quick_watch, erlmcp_seat] = lists:sort(Keys -- Left),
+    {binary, []} = process_info(Pid, binary),
+    called(Socket),
+    close(Socket),
+    erlmcp_test_http:stop(Server).
+
+%% It may sleep before it is looked at.
+called_lately(Socket, Supervisor) ->
+    called(Socket),
+    [Pid] = connections(Supervisor),
+    Keys = keys(Pid),
+    case lists:member(erlmcp_seat, Keys) of
+        true -> {Pid, Keys};
+        false -> called_lately(Socket, Supervisor)
+    end.
+
+called(Socket) ->
+    {Headers, Body} = message(~"tools/call", #{name => ~"quick", arguments => #{}}, #{}),
+    ok = erlmcp_test_http:send(Socket, ~"POST", Headers, Body),
+    #{status := 200, messages := [#{~"result" := #{~"content" := [_]}}]} = response(Socket).
+
+keys(Pid) ->
+    {dictionary, Dictionary} = process_info(Pid, dictionary),
+    [Key || {Key, _} <- Dictionary, is_atom(Key)].
 
 a_connection_that_is_to_close_does(Config) ->
     Socket = connect(server(Config)),
