@@ -107,7 +107,8 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
             {error, {url_not_allowed, Url}}
     end.
 
-connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
+connected({Scheme, Host, Port}, Method, Target, Headers, Body,
+          #{deadline := Deadline} = Settings) ->
     Address = address(Host),
     maybe
         {ok, Options} ?= connection(Scheme, Address, Settings),
@@ -120,7 +121,10 @@ connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings) ->
         case Answered of
             %% It was over before it could be asked why, and nothing was sent on it.
             {error, {connect, noproc}} ->
-                connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings);
+                case left(Deadline) of
+                    0 -> {error, timeout};
+                    _ -> connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings)
+                end;
             _ ->
                 Answered
         end
