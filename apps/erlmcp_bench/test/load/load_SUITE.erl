@@ -8,7 +8,7 @@
          replies_in_streams_are_read/1, observers_hear_of_each_request/1,
          warm_up_is_not_measured/1, seconds_add_up/1, loads_are_stopped/1, rates_are_changed/1,
          loads_end_with_their_owner/1, connections_come_from_their_sources/1,
-         headers_are_sent/1, what_cannot_be_is_refused/1]).
+         groups_are_seldom_collected/1, headers_are_sent/1, what_cannot_be_is_refused/1]).
 
 -define(SESSIONS, 6).
 -define(TOKEN, ~"Bearer open").
@@ -21,7 +21,8 @@ all() ->
      methods_are_mixed, large_payloads_come_whole, sessions_are_opened_and_closed,
      replies_in_streams_are_read, observers_hear_of_each_request, warm_up_is_not_measured,
      seconds_add_up, loads_are_stopped, rates_are_changed, loads_end_with_their_owner,
-     connections_come_from_their_sources, headers_are_sent, what_cannot_be_is_refused].
+     connections_come_from_their_sources, groups_are_seldom_collected, headers_are_sent,
+     what_cannot_be_is_refused].
 
 init_per_suite(Config) ->
     Suite = self(),
@@ -213,6 +214,31 @@ connections_come_from_their_sources(_) ->
     #{sent := 0, opened := 4} = erlmcp_load:stop(Load),
     [{error, closed} = gen_tcp:recv(Socket, 0) || {Socket, _} <- Peers],
     ok.
+
+%% Their processes have room for what many answers leave: without it they are collected at every
+%% sixteenth.
+groups_are_seldom_collected(Config) ->
+    [begin
+         {ok, Load} = start(#{target => Target, connections => 64, duration_ms => 3_600_000,
+                              observer => self()}, Config),
+         {links, Links} = process_info(Load, links),
+         [_ | _] = Groups = [Pid || Pid <- Links, is_pid(Pid)],
+         [1 = erlang:trace(Group, true, [garbage_collection]) || Group <- Groups],
+         _ = [receive {erlmcp_load, answered, _, _} -> ok end || _ <- lists:seq(1, 10_000)],
+         #{answered := Answered} = erlmcp_load:stop(Load),
+         true = collections() * 40 < Answered,
+         heard([])
+     end || Target <- [http, tcp]].
+
+collections() ->
+    receive
+        {trace, _, Begin, _} when Begin =:= gc_minor_start; Begin =:= gc_major_start ->
+            1 + collections();
+        {trace, _, _, _} ->
+            collections()
+    after 0 ->
+        0
+    end.
 
 headers_are_sent(Config) ->
     Headers = [{~"authorization", ?TOKEN}, {~"x-request", ~"{id}"}],
