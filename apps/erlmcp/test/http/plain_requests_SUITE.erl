@@ -246,7 +246,7 @@ hibernated(Pid) ->
         {current_function, _} -> receive after 20 -> hibernated(Pid) end
     end.
 
-%% What it has found out of its client, and what it has for the next request, it has again with that.
+%% What it found out of its client, and what it has for the next request, it has again with that.
 what_rests_keeps_nothing_of_its_requests(Config) ->
     Quick = #{name => ~"quick", quick => true, handler => fun(_, _) -> ~"done" end},
     #{pid := Supervisor} = Server =
