@@ -127,8 +127,8 @@ rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-%% What it does not need to go on is not kept: the next head is read anew, and all that is found out
-%% with the next requests. It is a third of what the connection costs.
+%% What it does not need to go on is not kept: the next head is read anew, and what else is known of
+%% its client is found out with the next requests (`erlmcp bench memory_connection_http`).
 resting(#plain{options = #{erlmcp := #{instance := #{gate := #{books := Books}}}}} = Plain) ->
     ok = erlmcp_connection_reader:forget(),
     ok = erlmcp_quick_watch:forget(),

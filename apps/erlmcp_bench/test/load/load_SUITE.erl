@@ -215,8 +215,8 @@ connections_come_from_their_sources(_) ->
     [{error, closed} = gen_tcp:recv(Socket, 0) || {Socket, _} <- Peers],
     ok.
 
-%% Their processes have room for what many answers leave: without it they are collected at every
-%% sixteenth.
+%% Their processes have room for what many answers leave: without it they are collected several
+%% times as often.
 groups_are_seldom_collected(Config) ->
     [begin
          {ok, Load} = start(#{target => Target, connections => 64, duration_ms => 3_600_000,
