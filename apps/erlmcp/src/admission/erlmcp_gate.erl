@@ -15,7 +15,7 @@ anonymous client. A bound that is `infinity` costs nothing.
 -include("erlmcp_node_guard.hrl").
 
 -export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
-         unseat/1, hand_over/2, leave/1]).
+         unseat/1, rest/1, hand_over/2, leave/1]).
 -export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
 
 %% Every request passes here.
@@ -295,6 +295,11 @@ unseat(free) ->
     ok;
 unseat({Books, Id, _}) ->
     erlmcp_gate_books:unseat(Id, Books).
+
+-doc "The calling process will not enter for a while, and keeps no seat until it does.".
+-spec rest(gate()) -> ok.
+rest(#{books := Books}) ->
+    erlmcp_gate_books:give_up_seat(Books).
 
 -doc "Another process holds the ticket from now on, after `unseat/1`.".
 -spec hand_over(ticket(), pid()) -> ok.

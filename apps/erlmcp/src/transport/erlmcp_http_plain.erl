@@ -129,10 +129,10 @@ rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
 
 %% What it does not need to go on is not kept: the next head is read anew, and what else is known of
 %% its client is found out with the next requests (`erlmcp bench memory_connection_http`).
-resting(#plain{options = #{erlmcp := #{instance := #{gate := #{books := Books}}}}} = Plain) ->
+resting(#plain{options = #{erlmcp := #{instance := #{gate := Gate}}}} = Plain) ->
     ok = erlmcp_connection_reader:forget(),
     ok = erlmcp_quick_watch:forget(),
-    ok = erlmcp_gate_books:give_up_seat(Books),
+    ok = erlmcp_gate:rest(Gate),
     Plain#plain{head = none}.
 
 woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->

@@ -160,6 +160,8 @@ one_that_died_is_forgotten(_) ->
     ok = paused(Mark, atomics:get(Mark, 1)),
     {Hangs, Other} = hangs(Watched),
     ok = ended(Hangs, Other),
+    %% Who ends it looks after its row then.
+    _ = sys:get_state(erlmcp_quick_watch),
     [] = [Pid || Pid <- [Dies, Hangs], _ <- rows(Pid)].
 
 %% Two thousand processes that make a call now and again cost the watch a few looks, and when they
