@@ -22,15 +22,22 @@ role=$1
 dir=$2
 shift 2
 
-# Waits up to $1 milliseconds for the end of the whole group. A group is only killed in one way that
-# all shells know: dash wants "--" after "-s TERM", and busybox does not take it.
+# Waits up to $1 milliseconds for the end of the whole group, and of the server's own if it has one.
+# A group is only killed in one way that all shells know: dash wants "--" after "-s TERM", and
+# busybox does not take it.
 group_ends() {
     left=$(($1 / tick_ms))
-    while kill -0 "-$server" 2>/dev/null; do
+    while kill -0 "-$server" 2>/dev/null || kill -0 "-$own" 2>/dev/null; do
         if [ "$left" -le 0 ]; then return 1; fi
         left=$((left - 1))
         sleep "$tick"
     done
+}
+
+# Sends a signal to all of them, to each once.
+group_hears() {
+    kill "-$1" "-$server" 2>/dev/null
+    kill "-$1" "-$own" 2>/dev/null
 }
 
 case $role in
@@ -45,13 +52,17 @@ run)
     { echo $$ >"$dir/new" && mv "$dir/new" "$dir/server"; } 2>/dev/null || exit 126
     # What ends the server has to leave us to say so. It has its own signals again: only those that
     # are ignored are inherited.
-    trap : HUP INT TERM
+    trap : HUP INT QUIT TERM USR1 USR2 ALRM
     exec 2>/dev/null
     (
+        # It may make a group of its own; the guard must know that one too.
+        /bin/sh -c 'echo $PPID' >"$dir/own"
         exec >"$dir/out" 2>"$dir/err" || exit 126
         exec "$@"
     )
-    echo $?
+    status=$?
+    rm -f "$dir/own"
+    echo "$status"
     exec cat >/dev/null
     ;;
 read)
@@ -87,10 +98,12 @@ guard)
     if [ ! -e "$dir/server" ]; then sleep 1; fi
     if [ -e "$dir/server" ]; then
         read -r server <"$dir/server"
+        own=none
+        { read -r own <"$dir/own"; } 2>/dev/null
         if ! group_ends "$stop_ms"; then
-            kill -TERM "-$server" 2>/dev/null
-            kill -CONT "-$server" 2>/dev/null
-            group_ends "$stop_ms" || kill -KILL "-$server" 2>/dev/null
+            group_hears TERM
+            group_hears CONT
+            group_ends "$stop_ms" || group_hears KILL
         fi
     fi
     # What a dead server has said still arrives; what others of its pipes hold open is left.

@@ -12,6 +12,7 @@
          an_ended_child_is_started_again/1,
          a_child_that_closes_its_output/1, a_child_that_ends_after_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
+         also_in_a_group_of_its_own/1, its_group_may_have_signals/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
          many_short_messages_arrive/1,
@@ -40,6 +41,7 @@ all() ->
      an_ended_child_is_started_again,
      a_child_that_closes_its_output, a_child_that_ends_after_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
+     also_in_a_group_of_its_own, its_group_may_have_signals,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
      many_short_messages_arrive,
@@ -263,6 +265,26 @@ then_it_is_killed(Config) ->
     2 = length(alive(Pids)),
     close(Channel),
     [] = await_dead(Pids, 100).
+
+%% `timeout` makes a group of its own, which SIGTERM to ours does not reach.
+also_in_a_group_of_its_own(Config) ->
+    File = filename:join(folder(Config), "pids"),
+    Program = unicode:characters_to_binary(["echo $PPID $$ >", File, "; exec sleep 41"]),
+    Channel = open(erlmcp_stdio_channel, {stdio, ["timeout", "77", "sh", "-c", Program]},
+                   #{stop_ms => 300}),
+    1 = up(Channel),
+    Pids = await_pids(File, 500),
+    close(Channel),
+    [] = await_dead(Pids, 100).
+
+%% A signal to its own group is the server's, and no end of it.
+its_group_may_have_signals(Config) ->
+    File = filename:join(folder(Config), "pid"),
+    Channel = child(["trap '' USR1; kill -USR1 0; echo $$ >", File, "; ", ?ANSWER]),
+    1 = up(Channel),
+    {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
+    [_] = alive(pids(File)),
+    close(Channel).
 
 the_guard_may_be_killed(Config) ->
     File = filename:join(folder(Config), "pids"),
