@@ -133,18 +133,17 @@ files(#{entries := Entries}) ->
 %% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
 %% own.
 with_views(After, Catalog) ->
-    case without_view(After, Catalog) of
-        [] ->
-            {ok, Catalog};
+    case without_view(After, fun(Uri) -> not is_resource(Uri, Catalog) end, Catalog) of
+        [] -> {ok, Catalog};
         [{Name, Uri} | _] ->
             Expected = <<"resource_uri: a resource with the URI ", Uri/binary, " on this server">>,
             {error, {bad_definition, tool, Name, ui, Expected}}
     end.
 
-%% The first behind a place, if there is one.
-without_view(After, #{entries := Entries, extensions := Extensions} = Catalog) ->
+%% The first behind a place whose view is missing, if there is one.
+without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) ->
     case is_map_key(erlmcp_extension:ui(), Extensions) of
-        true -> erlmcp_ui:without_view(After, fun(Uri) -> is_resource(Uri, Catalog) end, Entries);
+        true -> erlmcp_ui:without_view(After, IsMissing, Entries);
         false -> []
     end.
 
@@ -177,18 +176,19 @@ remove(Kind, Key, Catalog) ->
         {_, #{mounted := Prefix}} ->
             {error, {mounted, Prefix}};
         {Place, _} ->
-            without_views(Kind, changed_at(Place, Kind, without(Kind, Key, Catalog)));
+            without_views(Kind, Catalog, changed_at(Place, Kind, without(Kind, Key, Catalog)));
         error ->
             {error, not_found}
     end.
 
-%% All tools are asked, where one may have lost its view.
-without_views(Kind, Rest) when Kind =:= resource; Kind =:= resource_template ->
-    case without_view(-1, Rest) of
+%% All tools are asked, where one may have lost its view. That of a mounted server may go.
+without_views(Kind, Before, Rest) when Kind =:= resource; Kind =:= resource_template ->
+    IsLost = fun(Uri) -> is_resource(Uri, Before) andalso not is_resource(Uri, Rest) end,
+    case without_view(-1, IsLost, Rest) of
         [] -> {ok, Rest};
         [{Name, _}] -> {error, {in_use, tool, Name}}
     end;
-without_views(_, Rest) ->
+without_views(_, _, Rest) ->
     {ok, Rest}.
 
 without(Kind, Key, #{entries := Entries} = Catalog) ->

@@ -152,7 +152,7 @@ entries(Kind, Layers) ->
 -doc "How many definitions there are, or were and are still noted as gone.".
 -spec size(layers()) -> non_neg_integer().
 size(Layers) ->
-    lists:sum([Size || #{size := Size} <- Layers]).
+    lists:foldl(fun(#{size := Size}, Sum) -> Sum + Size end, 0, Layers).
 
 -doc "The same definitions in one layer.".
 -spec whole(id(), layers()) -> layers().

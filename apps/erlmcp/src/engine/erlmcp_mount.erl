@@ -79,7 +79,7 @@ mount(Prefix, Since, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
     end,
-    #{left_out := LeftOut} = Next = case erlmcp_entries:since(Since, Mounted) of
+    #{left_out := LeftOut} = Next = case changed(Since, Mounted) of
         {ok, Changed} ->
             {Rest, Gone} = gone(Changed, Prefix, Before),
             added([{Kind, Compile(Kind, Definition)}
@@ -94,6 +94,18 @@ mount(Prefix, Since, Mounted, Offers, Middleware, Before) ->
             Whole#{entries := erlmcp_entries:whole(Entries), changed := all}
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
+
+%% A tool is another one when its view has come or gone.
+changed(Since, Mounted) ->
+    maybe
+        {ok, Changed} ?= erlmcp_entries:since(Since, Mounted),
+        false ?= lists:any(fun({Kind, Key, _}) -> Kind =/= tool andalso Kind =/= prompt
+                                                  andalso erlmcp_ui:may_be_view(Key)
+                           end, Changed),
+        {ok, Changed}
+    else
+        _ -> all
+    end.
 
 %% Also what has come again since.
 gone(Changed, Prefix, Before) ->

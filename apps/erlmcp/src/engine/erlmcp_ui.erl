@@ -6,7 +6,7 @@ results, and of a resource, which is such a view. Checked here and turned into `
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
 """.
 
--export([shown/2, view_of/1, is_used/1, without_view/3]).
+-export([shown/2, view_of/1, may_be_view/1, is_used/1, without_view/3]).
 
 -export_type([tool/0, view/0]).
 
@@ -144,6 +144,13 @@ permission(_) -> throw(~"permissions: of camera, microphone, geolocation and cli
 view_of(#{wire := #{~"_meta" := #{~"ui" := #{~"resourceUri" := Uri}}}}) -> {ok, Uri};
 view_of(_) -> none.
 
+-doc "Whether a tool may name this URI as its view, or one that a template of this text matches.".
+-spec may_be_view(binary()) -> boolean().
+may_be_view(Text) ->
+    [Literal | _] = binary:split(Text, ~"{"),
+    Size = min(byte_size(Literal), byte_size(~"ui://")),
+    binary:part(Literal, 0, Size) =:= binary:part(~"ui://", 0, Size).
+
 -doc "Whether a definition is for MCP Apps.".
 -spec is_used(erlmcp_definition:definition()) -> boolean().
 is_used(#{wire := #{~"_meta" := #{~"ui" := _}}}) -> true;
@@ -151,18 +158,18 @@ is_used(#{wire := #{~"mimeType" := Type}}) -> Type =:= erlmcp_extension:view_typ
 is_used(_) -> false.
 
 -doc """
-The first tool behind a place that names a view which is no resource, with the view's URI. A mounted
+The first tool behind a place that names a view which is missing, with the view's URI. A mounted
 server sees to its own.
 """.
 -spec without_view(After :: erlmcp_entries:place() | -1, fun((Uri :: binary()) -> boolean()),
                    erlmcp_entries:entries()) -> [{Name :: binary(), Uri :: binary()}].
-without_view(After, IsResource, Entries) ->
+without_view(After, IsMissing, Entries) ->
     Lacks = fun({_, #{mounted := _}, _}) ->
                     false;
                ({_, #{key := Name} = Tool, _}) ->
                     maybe
                         {ok, Uri} ?= view_of(Tool),
-                        false ?= IsResource(Uri),
+                        true ?= IsMissing(Uri),
                         {true, {Name, Uri}}
                     else
                         _ -> false

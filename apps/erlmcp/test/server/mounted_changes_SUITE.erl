@@ -8,7 +8,8 @@ and that the lists of those that mount them are right after each.
          end_per_testcase/2]).
 -export([a_change_costs_no_more_among_many/1, lists_follow_at_every_depth/1,
          a_burst_is_in_the_list_at_its_end/1, what_comes_again_is_there_once/1,
-         what_was_left_out_comes_when_there_is_room/1, what_changes_need_is_declared/1]).
+         what_was_left_out_comes_when_there_is_room/1, what_changes_need_is_declared/1,
+         a_view_may_come_after_its_tool/1, a_view_that_went_is_needed_no_more/1]).
 
 -import(erlmcp_test_line, [serve/1, recv/1]).
 -import(two_eras, [eras/0, open/2, ask/3, call/3, listed/2, text/1, await/1]).
@@ -19,7 +20,8 @@ suite() ->
 all() ->
     [a_change_costs_no_more_among_many, lists_follow_at_every_depth,
      a_burst_is_in_the_list_at_its_end, what_comes_again_is_there_once,
-     what_was_left_out_comes_when_there_is_room, what_changes_need_is_declared].
+     what_was_left_out_comes_when_there_is_room, what_changes_need_is_declared,
+     a_view_may_come_after_its_tool, a_view_that_went_is_needed_no_more].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -210,6 +212,33 @@ what_was_left_out_comes_when_there_is_room(_) ->
     ~"mounted" = text(call(Client, ~"m_late", #{})),
     ok = erlmcp:remove(Mounted, tool, ~"late"),
     [] = all_tools(Client) -- [<<"m_", (name(N))/binary>> || N <- lists:seq(1, 302)].
+
+%% A tool names the view of its server as it is mounted, if there is one.
+a_view_may_come_after_its_tool(_) ->
+    View = #{uri => ~"ui://view", name => ~"view", handler => fun(_, _) -> ~"<html>" end},
+    Inner = serve(#{resources => [View]}),
+    Middle = serve(#{tools => tools(300), mounts => [{~"i", Inner}]}),
+    ok = erlmcp:add(Middle, tool, (tool(~"shows"))#{ui => #{resource_uri => ~"ui://i/view"}}),
+    ok = erlmcp:remove(Inner, resource, ~"ui://view"),
+    Outer = serve(#{tools => [], mounts => [{~"m", Middle}], page_size => 1000}),
+    ok = erlmcp:add(Inner, resource, View),
+    #{~"result" := #{~"tools" := Tools}} =
+        ask(open(~"2026-07-28", Outer), ~"tools/list", #{}),
+    [~"ui://m/i/view"] = [Uri || #{~"name" := ~"m_shows", ~"_meta" := #{~"ui" := Ui}} <- Tools,
+                                 #{~"resourceUri" := Uri} <- [Ui]].
+
+%% That nobody stops, since it is another server's; and it keeps nothing else from going.
+a_view_that_went_is_needed_no_more(_) ->
+    View = #{uri => ~"ui://view", name => ~"view", handler => fun(_, _) -> ~"<html>" end},
+    Inner = serve(#{resources => [View]}),
+    Data = #{uri => ~"data://x", name => ~"x", handler => fun(_, _) -> ~"" end},
+    Outer = serve(#{tools => [], resources => [Data, View#{uri := ~"ui://own"}],
+                    mounts => [{~"i", Inner}]}),
+    ok = erlmcp:add(Outer, tool, (tool(~"shows"))#{ui => #{resource_uri => ~"ui://i/view"}}),
+    ok = erlmcp:add(Outer, tool, (tool(~"own"))#{ui => #{resource_uri => ~"ui://own"}}),
+    ok = erlmcp:remove(Inner, resource, ~"ui://view"),
+    ok = erlmcp:remove(Outer, resource, ~"data://x"),
+    {error, {in_use, tool, ~"own"}} = erlmcp:remove(Outer, resource, ~"ui://own").
 
 %% An extension that only a definition which came later needs; and templates are matched.
 what_changes_need_is_declared(_) ->
