@@ -124,7 +124,7 @@ without_http(Parsed) ->
 check_roots(#{cacert := File}) ->
     maybe
         {ok, Pem} ?= file:read_file(File),
-        [_ | _] ?= [Der || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)],
+        [_ | _] ?= certificates(Pem),
         ok
     else
         {error, Why} -> {error, ["--cacert ", File, ": ", file:format_error(Why)]};
@@ -132,6 +132,15 @@ check_roots(#{cacert := File}) ->
     end;
 check_roots(_) ->
     ok.
+
+certificates(Pem) ->
+    try
+        [public_key:pkix_decode_cert(Der, plain)
+         || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)]
+    catch
+        %% What is none makes both crash.
+        error:_ -> []
+    end.
 
 check_url(Url) ->
     case uri_string:parse(Url) of

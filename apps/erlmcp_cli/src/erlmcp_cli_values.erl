@@ -1,17 +1,17 @@
 -module(erlmcp_cli_values).
 -moduledoc """
 The values of options that `argparse` has no type for, and what a wrong one is told: the option,
-what came, and what was expected. Pure.
+what came, and what was expected. A value that is none is `badarg`, as `argparse` wants it. Pure.
 """.
 
 -export([positive/1, seconds/1, part/1, address/1, mix/1]).
 -export([refused/2]).
 
--doc "A number above 0.".
+-doc "A number above 0, and a million at most.".
 -spec positive(string()) -> number().
 positive(Text) -> above(0, seconds(Text)).
 
--doc "A number of seconds, or 0.".
+-doc "The same, or 0.".
 -spec seconds(string()) -> number().
 seconds(Text) ->
     Number = try
@@ -33,15 +33,19 @@ above(_, _) -> error(badarg).
 
 -doc "An IP address.".
 -spec address(string()) -> inet:ip_address().
-address(Text) -> given(inet:parse_strict_address(Text)).
+address(Text) ->
+    case inet:parse_strict_address(Text) of
+        {ok, Address} -> Address;
+        {error, _} -> error(badarg)
+    end.
 
 -doc "The requests of `--mix`.".
 -spec mix(string()) -> erlmcp_cli_load_mix:mix().
-mix(Text) -> given(erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text))).
-
-%% An argument that is none is told as argparse wants to be told.
-given({ok, Value}) -> Value;
-given({error, _}) -> error(badarg).
+mix(Text) ->
+    case erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text)) of
+        {ok, Mix} -> Mix;
+        {error, _} -> error(badarg)
+    end.
 
 -doc "Why a value of an argument is refused, where its type says it; `none` where not.".
 -spec refused(argparse:argument(), Given :: term()) -> {ok, unicode:chardata()} | none.
@@ -74,9 +78,9 @@ expected({custom, Fun}) -> custom(Fun);
 expected(_) -> none.
 
 custom(Fun) ->
-    Known = [{fun ?MODULE:positive/1, "a number above 0"},
-             {fun ?MODULE:part/1, "a number above 0"},
-             {fun ?MODULE:seconds/1, "a number, 0 or above"},
+    Known = [{fun ?MODULE:positive/1, "a number above 0, at most 1000000"},
+             {fun ?MODULE:part/1, "a number above 0, at most 1000000"},
+             {fun ?MODULE:seconds/1, "a number from 0 to 1000000"},
              {fun ?MODULE:address/1, "an IP address"},
              {fun ?MODULE:mix/1, "requests such as 'tools/call echo=9,tools/list=1'"}],
     proplists:get_value(Fun, Known, none).

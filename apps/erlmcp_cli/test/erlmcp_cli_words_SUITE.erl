@@ -185,7 +185,7 @@ targets(_) ->
 target(Parsed) -> erlmcp_cli_target:target(maps:merge(#{timeout => 60}, Parsed), #{}).
 
 %% Each names the option as it is typed, what came, and what was expected.
-a_wrong_value_names_what_is_right(_) ->
+a_wrong_value_names_what_is_right(Config) ->
     Url = "http://127.0.0.1:1/mcp",
     [begin
          {2, "", Why} = erlmcp_cli_program:main(Words),
@@ -200,25 +200,42 @@ a_wrong_value_names_what_is_right(_) ->
          {["serve", "m", "--drain", "x"], "--drain x is not a whole number of at least 0"},
          {["load", "--url", Url, "--protocol", "http3"],
           "--protocol http3 is not one of the choices: http1, http2."},
-         {["load", "--url", Url, "--rate", "0"], "--rate 0 is not a number above 0"},
-         {["load", "--url", Url, "--warmup", "-1"], "--warmup -1 is not a number, 0 or above"},
+         {["load", "--url", Url, "--rate", "0"],
+          "--rate 0 is not a number above 0, at most 1000000"},
+         {["load", "--url", Url, "--warmup", "-1"],
+          "--warmup -1 is not a number from 0 to 1000000"},
          {["load", "--url", Url, "--source", "1.2.3"], "--source 1.2.3 is not an IP address"},
          {["load", "--url", Url, "--mix", "tools/call"],
           "--mix tools/call is not requests such as 'tools/call echo=9,tools/list=1'"},
          {["load", "--url", Url, "--workload", "A B"],
           "--workload A B is not 3 to 64 of a-z, 0-9 and _"},
          {["bench", "core_ops_1k", "--duration", "soon"],
-          "--duration soon is not a number above 0"},
+          "--duration soon is not a number above 0, at most 1000000"},
          {["scenario", "none"], "scenario none is not one of the choices: baseline, "},
-         {["scenario", "baseline", "--scale", "all"], "--scale all is not a number above 0"},
+         {["scenario", "baseline", "--scale", "all"],
+          "--scale all is not a number above 0, at most 1000000"},
          {["list", Url, "--header", "X-Mine"], "--header X-Mine: 'Name: value' was expected"},
          {["list", Url, "--cacert", "/no/such.pem"],
           "--cacert /no/such.pem: no such file or directory"},
          {["load", "--url", Url, "--cacert", "/dev/null"],
-          "--cacert /dev/null: certificates in PEM were expected"}]],
+          "--cacert /dev/null: certificates in PEM were expected"}]
+         ++ [{["list", Url, "--cacert", File], ": certificates in PEM were expected"}
+             || File <- no_certificates(Config)]],
     %% What stands before it is not its value.
     {2, "", Alone} = erlmcp_cli_program:main(["list", Url, "--era"]),
     "erlmcp list: --era: a value was expected. See `erlmcp help list`.\n" = Alone.
+
+%% Files that begin as one of certificates does.
+no_certificates(Config) ->
+    Begin = ~"-----BEGIN CERTIFICATE-----\n",
+    End = ~"\n-----END CERTIFICATE-----\n",
+    [begin
+         File = filename:join(proplists:get_value(priv_dir, Config),
+                              integer_to_list(Number) ++ ".pem"),
+         ok = file:write_file(File, Text),
+         File
+     end || {Number, Text} <- lists:enumerate([[Begin, ~"abc", End], [Begin, ~"MIIB"],
+                                               [Begin, ~"YWJj", End]])].
 
 help_is_of_what_there_is(_) ->
     {2, "", Why} = erlmcp_cli_program:main(["help", "nonsense"]),
