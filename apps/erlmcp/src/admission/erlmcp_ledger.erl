@@ -42,8 +42,9 @@ take_as({Id, Holder, Held, Waits}, Ledger) ->
 
 -doc "Takes away the row of a seat; whether it was there.".
 -spec take_seat({Holder :: pid(), erlmcp_seat:seat()}, ledger()) -> boolean().
-take_seat({Holder, _}, Ledger) ->
-    ets:take(Ledger, Holder) =/= [].
+take_seat({_, _} = Row, Ledger) ->
+    %% Its process may have another one since.
+    ets:select_delete(Ledger, [{Row, [], [true]}]) =:= 1.
 
 -doc "Another process holds it.".
 -spec hand_over(id(), pid(), ledger()) -> boolean().

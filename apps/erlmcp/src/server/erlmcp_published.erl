@@ -26,13 +26,13 @@ first(Catalog, Key) ->
 -spec catalog(erlmcp_instance:instance()) -> erlmcp_catalog:catalog().
 catalog(#{key := Key}) ->
     case persistent_term:get({?MODULE, Key}) of
-        Small when is_map(Small) ->
-            Small;
-        _ ->
+        {_, _} ->
             case find(Key) of
                 {ok, Catalog} -> Catalog;
                 error -> error(badarg)
-            end
+            end;
+        Small ->
+            Small
     end.
 
 -doc "The same by the key of a server, if it runs.".

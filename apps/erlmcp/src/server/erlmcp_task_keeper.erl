@@ -88,7 +88,9 @@ start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
 
 -doc false.
 init({Instance, Call, #{id := Id} = Task, Session}) ->
-    Subject = erlmcp_call:subject(Call()),
+    {Revision, Method, Target} = erlmcp_call:subject(Call()),
+    %% They are parts of the request, which is not to be kept for as long as the task.
+    Subject = {Revision, binary:copy(Method), binary:copy(Target)},
     process_flag(trap_exit, true),
     ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
     {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,

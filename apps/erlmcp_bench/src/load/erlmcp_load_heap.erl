@@ -14,7 +14,8 @@ Pure.
 -define(MOST, 8_000_000).
 
 -doc "The options of a process that has so many connections. It is linked to the calling one.".
--spec options(Connections :: pos_integer()) -> [proc_lib:spawn_option()].
+-spec options(Connections :: pos_integer()) ->
+    [link | {min_heap_size | min_bin_vheap_size, Words :: pos_integer()}].
 options(Connections) ->
     Words = min(?MOST, Connections * ?WORDS),
     [link, {min_heap_size, Words}, {min_bin_vheap_size, Words}].
