@@ -152,7 +152,10 @@ entries(Kind, Layers) ->
 -doc "How many definitions there are, or were and are still noted as gone.".
 -spec size(layers()) -> non_neg_integer().
 size(Layers) ->
-    lists:foldl(fun(#{size := Size}, Sum) -> Sum + Size end, 0, Layers).
+    size(Layers, 0).
+
+size([], Sum) -> Sum;
+size([#{size := Size} | Layers], Sum) when is_integer(Size) -> size(Layers, Sum + Size).
 
 -doc "The same definitions in one layer.".
 -spec whole(id(), layers()) -> layers().

@@ -62,7 +62,7 @@ to open, and at its end `{Pid, {finished, Totals}}`.
 -spec start_link(settings(), [erlmcp_load_socket:endpoint(), ...]) -> pid().
 start_link(Settings, Endpoints) ->
     New = [erlmcp_load_connection:new(Endpoint) || Endpoint <- Endpoints],
-    spawn_opt(?MODULE, init, [self(), Settings, open, New], erlmcp_load_heap:options(length(New))).
+    erlmcp_load_heap:start_link(?MODULE, init, [self(), Settings, open, New], length(New)).
 
 -doc "Starts a group of one that another has lost. It does not tell that it has opened it.".
 -spec reopen(settings(), closed()) -> pid().
