@@ -22,11 +22,18 @@ that others can read or write, that is a symbolic link or that is another user's
 -define(LIMITS, #{message_bytes => ?MAX_BYTES, depth => 32, members => 4096}).
 %% What a writer that was killed left is deleted after an hour.
 -define(LEFT_SECONDS, 3600).
+%% Times that something is tried while others make the folder.
+-define(TRIES, 10).
 
 -doc false.
 open(#{folder := Path} = Options)
         when map_size(Options) =:= 1, is_binary(Path) orelse is_list(Path) ->
     Folder = filename:absname(Path),
+    tried(fun() -> opened(Folder) end, ?TRIES);
+open(Options) ->
+    {error, {bad_option, hd([Name || Name <- maps:keys(Options), Name =/= folder] ++ [folder])}}.
+
+opened(Folder) ->
     maybe
         ok ?= filed(filelib:ensure_dir(Folder)),
         ok ?= make(Folder),
@@ -35,9 +42,15 @@ open(#{folder := Path} = Options)
         ok ?= owned(folder, Info, Owner),
         ok ?= sweep(Folder),
         {ok, #store{folder = Folder, owner = Owner}}
-    end;
-open(Options) ->
-    {error, {bad_option, hd([Name || Name <- maps:keys(Options), Name =/= folder] ++ [folder])}}.
+    end.
+
+%% One who makes the folder too replaces it as long as it is empty; a file that was about to be made
+%% in it finds no folder then.
+tried(Fun, Left) ->
+    case Fun() of
+        {error, {file, enoent}} when Left > 1 -> tried(Fun, Left - 1);
+        Outcome -> Outcome
+    end.
 
 %% Renamed too, so that nobody sees it before it has its mode. A folder that another made
 %% meanwhile stays if it has anything in it.
@@ -115,11 +128,15 @@ read(Path) ->
     end.
 
 -doc false.
-put(Key, Value, #store{folder = Folder} = Store) ->
-    Path = path(Key, Store),
-    Aside = aside(Folder),
+put(Key, Value, Store) ->
     maybe
         {ok, Bytes} ?= encode(Value),
+        tried(fun() -> kept(path(Key, Store), Bytes, Store) end, ?TRIES)
+    end.
+
+kept(Path, Bytes, #store{folder = Folder} = Store) ->
+    Aside = aside(Folder),
+    maybe
         %% Who removed the folder removed what was in it, and did not forbid to keep anything.
         ok ?= make(Folder),
         ok ?= still_safe(Store),

@@ -10,7 +10,8 @@
 -export([a_folder_is_read_again/1, a_file_is_its_owner_s_alone/1, an_open_folder_is_refused/1,
          a_file_that_others_read_is_refused/1, links_are_refused/1, another_user_s_is_refused/1,
          what_is_no_value_is_malformed/1, a_value_has_a_size/1, a_reader_sees_whole_values/1,
-         leftovers_are_deleted/1, many_open_a_new_folder/1, a_removed_folder_is_made_again/1]).
+         leftovers_are_deleted/1, many_open_a_new_folder/1,
+         a_folder_may_be_replaced_while_it_is_empty/1, a_removed_folder_is_made_again/1]).
 
 -define(KEY, {~"https://as.example", ~"https://mcp.example/mcp"}).
 
@@ -28,7 +29,8 @@ groups() ->
                    a_file_that_others_read_is_refused, links_are_refused,
                    another_user_s_is_refused, what_is_no_value_is_malformed, a_value_has_a_size,
                    a_reader_sees_whole_values, leftovers_are_deleted,
-                   many_open_a_new_folder, a_removed_folder_is_made_again | Both]}].
+                   many_open_a_new_folder, a_folder_may_be_replaced_while_it_is_empty,
+                   a_removed_folder_is_made_again | Both]}].
 
 init_per_group(memory, Config) -> [{store, erlmcp_token_store_ets} | Config];
 init_per_group(folder, Config) -> [{store, erlmcp_token_store_file} | Config].
@@ -285,6 +287,24 @@ many_open_a_new_folder(Config) ->
      end || Round <- lists:seq(1, 20)],
     {ok, Folders} = file:list_dir(Within),
     20 = length(Folders).
+
+%% Who makes it too replaces it while it is empty: what is being written then is written again.
+a_folder_may_be_replaced_while_it_is_empty(Config) ->
+    Folder = proplists:get_value(folder, Config),
+    Maker = spawn_link(fun() -> replaces(Folder, Folder ++ "-other") end),
+    [begin
+         {ok, Opened} = erlmcp_token_store_file:open(#{folder => Folder}),
+         ok = erlmcp_token_store_file:put(?KEY, value(1), Opened),
+         ok = erlmcp_token_store_file:delete(?KEY, Opened)
+     end || _ <- lists:seq(1, 1_000)],
+    unlink(Maker),
+    exit(Maker, kill).
+
+replaces(Folder, Aside) ->
+    _ = file:make_dir(Aside),
+    ok = file:change_mode(Aside, 8#700),
+    _ = file:rename(Aside, Folder),
+    receive after 1 -> replaces(Folder, Aside) end.
 
 a_removed_folder_is_made_again(Config) ->
     Folder = proplists:get_value(folder, Config),
