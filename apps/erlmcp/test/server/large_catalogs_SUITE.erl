@@ -53,20 +53,14 @@ work(Count) ->
     {ok, Server} = erlmcp:start_server(#{name => ~"large", version => ~"1",
                                          tools => [tool(N) || N <- lists:seq(1, Count)]}),
     Publisher = erlmcp_server_sup:publisher(Server),
-    Adds = reductions(Publisher, fun() ->
+    Adds = erlmcp_test_reductions:of_process(Publisher, fun() ->
         [ok = erlmcp:add(Server, tool, tool(Count + N)) || N <- lists:seq(1, 1_000)]
     end),
-    Removals = reductions(Publisher, fun() ->
+    Removals = erlmcp_test_reductions:of_process(Publisher, fun() ->
         [ok = erlmcp:remove(Server, tool, name(N * (Count div 1_000))) || N <- lists:seq(1, 1_000)]
     end),
     ok = erlmcp:stop_server(Server),
     {Adds, Removals}.
-
-reductions(Pid, Do) ->
-    {reductions, Before} = process_info(Pid, reductions),
-    _ = Do(),
-    {reductions, After} = process_info(Pid, reductions),
-    After - Before.
 
 tool(N) ->
     #{name => name(N), handler => fun(_, #{name := Name}) -> Name end}.

@@ -60,10 +60,10 @@ work(Count) ->
     Mounted = serve(#{tools => tools(Count)}),
     Server = serve(#{tools => [], mounts => [{~"m", Mounted}]}),
     Publisher = erlmcp_server_sup:publisher(Server),
-    Adds = reductions(Publisher, fun() ->
+    Adds = erlmcp_test_reductions:of_process(Publisher, fun() ->
         [ok = erlmcp:add(Mounted, tool, tool(Count + N)) || N <- lists:seq(1, 200)]
     end),
-    Removals = reductions(Publisher, fun() ->
+    Removals = erlmcp_test_reductions:of_process(Publisher, fun() ->
         [ok = erlmcp:remove(Mounted, tool, name(N * (Count div 200))) || N <- lists:seq(1, 200)]
     end),
     There = all_tools(open(~"2026-07-28", Server)),
@@ -71,12 +71,6 @@ work(Count) ->
     Count = length(There),
     [ok = erlmcp:stop_server(Pid) || Pid <- [Server, Mounted]],
     {Adds, Removals}.
-
-reductions(Pid, Do) ->
-    {reductions, Before} = process_info(Pid, reductions),
-    _ = Do(),
-    {reductions, After} = process_info(Pid, reductions),
-    After - Before.
 
 all_tools(Client) ->
     all_tools(Client, #{}).
