@@ -52,7 +52,7 @@ table() ->
       ~"a new process waits too long for a scheduler: new work is refused with 1078"},
      {processors_ok, [waited, limit], ~"it waits for less than half of the bound again"},
      {incident, [incident, what, method, target],
-      ~"a handler crashed, died or gave too much; the log has the rest under the id"},
+      ~"a handler crashed, died, was late or gave too much; the log has the rest under the id"},
      {not_quick, [method, target, why, limit],
       ~"a handler that is said to be `quick` used more than `limit` `reductions`, or milliseconds"},
      {slow_consumer, [limit], ~"a client was cut that does not read; `limit` is what it passed"},

@@ -8,7 +8,7 @@ The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose pla
 (`m:erlmcp_unread`) when it writes it, and `{Tag, {request, {Id, Task}, Call, Bytes}}` for a request
 to the client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`, unless the
 call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
-`{Tag, {deadline, Call}}` and kills the call. The call is linked to it.
+`{Tag, {deadline, Call, Milliseconds}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
   {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
@@ -24,7 +24,7 @@ call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
 """.
 
 -export([start/2, start/3, start/4, subject/1, place/1, pass_on/1, take_over/1, leave/1]).
--export([timeout/2, answered/3, timed_out/3, died/4, within/3]).
+-export([timeout/2, answered/3, timed_out/4, died/4, within/3]).
 
 -export_type([owner/0, message/0, subject/0]).
 
@@ -37,7 +37,7 @@ call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_calls:asked(), Call :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
-    | {deadline, pid()}
+    | {deadline, pid(), Milliseconds :: non_neg_integer()}
     | {status, binary()}
     | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
     | close_connection.
@@ -242,13 +242,16 @@ client. Once is enough, and more do no harm.
 leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
 leave(_) -> ok.
 
--doc "The answer to a request whose call ran past its deadline.".
--spec timed_out(erlmcp_message:id(), subject(), erlmcp_instance:of_calls()) ->
-          {reply, erlmcp_reply:status(), iodata()};
-               (task, subject(), erlmcp_instance:of_calls()) ->
-          {reply, error, erlmcp_refusal:refusal()}.
-timed_out(Id, {Revision, _, _}, Instance) ->
-    Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended"),
+-doc "The answer to a request whose call did not end within so many milliseconds.".
+-spec timed_out(Milliseconds :: non_neg_integer(), erlmcp_message:id(), subject(),
+                erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
+               (Milliseconds :: non_neg_integer(), task, subject(),
+                erlmcp_instance:of_calls()) -> {reply, error, erlmcp_refusal:refusal()}.
+timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
+    Incident = incident(#{what => call_timed_out, method => Method, target => Target},
+                        #{limit => Milliseconds}, Instance),
+    Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
+                                 #{limit => Milliseconds, incident => Incident}),
     answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
@@ -262,8 +265,11 @@ died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");
-why(killed, Subject, Instance) ->
-    erlmcp_refusal:new(resource_exhausted, ~"the call passed its memory bound",
+why(killed, Subject, #{limits := #{call_heap_bytes := Bytes}} = Instance) ->
+    %% The runtime kills with the reason that a process kills with.
+    erlmcp_refusal:new(resource_exhausted,
+                       [~"the call was killed: it passed its memory bound of ",
+                        integer_to_binary(Bytes), ~" bytes, or a process killed it"],
                        #{incident => dead(killed, Subject, Instance)});
 why(Reason, Subject, Instance) ->
     erlmcp_refusal:new(internal_error, ~"the call was ended",
@@ -277,7 +283,7 @@ dead(Reason, {_, Method, Target}, Instance) ->
 -doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
 -spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.
 within(Milliseconds, {Pid, Tag}, Run) ->
-    Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self()}}),
+    Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self(), Milliseconds}}),
     try
         Run()
     after

@@ -138,9 +138,9 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[{Id, Task}], [], Calls#{asked := Rest}};
         {#{Call := _}, {answer, _, Bytes}} ->
             forget(Call, Bytes, Calls);
-        {#{Call := {call, [Id], Subject, Place}}, {deadline, Call}} ->
+        {#{Call := {call, [Id], Subject, Place}}, {deadline, Call, Milliseconds}} ->
             end_call(Call, Place),
-            {reply, _, Bytes} = erlmcp_call:timed_out(Id, Subject, Instance),
+            {reply, _, Bytes} = erlmcp_call:timed_out(Milliseconds, Id, Subject, Instance),
             forget(Call, Bytes, Calls);
         {_, _} ->
             {[], [], Calls}

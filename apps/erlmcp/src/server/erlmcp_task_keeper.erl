@@ -149,9 +149,9 @@ handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Inst
     {noreply, State};
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
     asking(Requests, State);
-handle_info({erlmcp_task, {deadline, Pid}}, #state{pid = Pid, subject = Subject} = State) ->
-    #state{instance = Instance} = State,
-    over(erlmcp_call:timed_out(task, Subject, Instance), State);
+handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
+    #state{subject = Subject, instance = Instance} = State,
+    over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
     case Reason of

@@ -330,10 +330,11 @@ info(_, {'EXIT', Pid, {erlmcp_answer, Status, Bytes}},
     finish({reply, Status, Bytes}, Stream);
 info(_, {answer, Status, Bytes}, #stream{call = {session, _}} = Stream) ->
     finish({reply, Status, Bytes}, Stream);
-info(_, {deadline, Pid}, #stream{call = {call, Pid, Id, Subject}, config = Config} = Stream) ->
+info(_, {deadline, Pid, Milliseconds}, #stream{call = {call, Pid, Id, Subject}} = Stream) ->
+    #stream{place = Place, config = #{calls := Known}} = Stream,
     exit(Pid, kill),
-    ok = erlmcp_calls:leave(Stream#stream.place),
-    finish(erlmcp_call:timed_out(Id, Subject, map_get(calls, Config)), Stream);
+    ok = erlmcp_calls:leave(Place),
+    finish(erlmcp_call:timed_out(Milliseconds, Id, Subject, Known), Stream);
 info(_, {'EXIT', Pid, Reason},
      #stream{call = {call, Pid, Id, Subject}, config = #{calls := Known}} = Stream) ->
     ok = erlmcp_calls:leave(Stream#stream.place),

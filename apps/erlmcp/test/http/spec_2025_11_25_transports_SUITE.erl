@@ -441,7 +441,7 @@ late_answers_make_room_once(_) ->
     {Socket, Call} = start_call(Server, Session, ~"wait", 7),
     Pid = erlmcp_test_http:session_process(),
     ok = sys:suspend(Pid),
-    Pid ! {{erlmcp_call, Call}, {deadline, Call}},
+    Pid ! {{erlmcp_call, Call}, {deadline, Call, 60_000}},
     finish(Call, ~"done"),
     #{messages := [#{~"id" := 7, ~"result" := _}]} = response(Socket),
     _ = ended(Call),

@@ -7,9 +7,9 @@ sockets and in both eras.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([log/2]).
 -export([reports_say_their_server/1, what_is_of_no_server_says_none/1]).
--export([crashes_are_told/1, deaths_are_told/1, breakers_are_told/1,
-         handlers_are_called_in_order/1,
-         a_crash_of_the_fun_is_survived/1,
+-export([crashes_are_told/1, deaths_are_told/1,
+         kills_are_told_as_what_they_are/1, deadlines_are_told/1, breakers_are_told/1,
+         handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
          wrong_handlers_are_refused/1, servers_hear_of_the_node/1]).
 -export([faults_change_the_zone/1, mistakes_do_not_change_the_zone/1,
@@ -26,7 +26,8 @@ suite() ->
 
 all() ->
     [reports_say_their_server, what_is_of_no_server_says_none,
-     crashes_are_told, deaths_are_told, breakers_are_told, handlers_are_called_in_order,
+     crashes_are_told, deaths_are_told, kills_are_told_as_what_they_are,
+     deadlines_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
      wrong_handlers_are_refused, servers_hear_of_the_node,
@@ -121,15 +122,14 @@ deaths_are_told(_) ->
     [#{port := Port}] = [Listener || #{transport := tcp} = Listener <- erlmcp:listeners(Pid)],
     Socket = erlmcp_test_line:connect(Port),
     [begin
-         {Code, #{~"incident" := Incident}} = Ask(Tool),
+         {Code, #{~"incident" := Incident}} = refused(Ask(~"tools/call", #{name => Tool})),
          #{incident := Incident, server := told, what := call_died, method := ~"tools/call",
            target := Tool} = Event = told(incident),
          ok = as_in_the_table(Event),
          {#{what := call_died, server := told, method := ~"tools/call", target := Tool,
             reason := Reason}, _} = logged(all, Incident)
      end || {Tool, Code, Reason} <- [{~"linked", -32603, on_purpose}, {~"hog", 1089, killed}],
-            Ask <- [asks(Server, Options) || Options <- eras(Server)]
-                ++ [asks_on_line(Socket)]],
+            Ask <- askers(Server, Socket)],
     %% A task's owner is its keeper.
     Extensions = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
     Task = #{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Extensions}},
@@ -141,18 +141,75 @@ deaths_are_told(_) ->
     ok = erlmcp_test_line:close(Socket),
     stop(Server).
 
-asks(Server, Options) ->
-    fun(Tool) ->
-        #{messages := [Message]} = call(Server, ~"tools/call", #{name => Tool}, Options),
-        refused(Message)
-    end.
-
-asks_on_line(Socket) ->
-    fun(Tool) ->
-        refused(erlmcp_test_line:ask_stateless(Socket, 1, ~"tools/call", #{name => Tool}))
-    end.
+%% In both eras on HTTP, and on lines.
+askers(Server, Socket) ->
+    [fun(Method, Params) ->
+         #{messages := [Message]} = call(Server, Method, Params, Options),
+         Message
+     end || Options <- eras(Server)]
+    ++ [fun(Method, Params) ->
+            erlmcp_test_line:ask_stateless(Socket, 1, Method, Params)
+        end].
 
 refused(#{~"error" := #{~"code" := Code, ~"data" := Data}}) -> {Code, Data}.
+
+%% The runtime kills a process over its bound as any other would: nobody is told that it was that.
+kills_are_told_as_what_they_are(_) ->
+    Kills = fun(Name, Handler) -> #{name => Name, handler => fun(_, _) -> Handler() end} end,
+    #{tools := Tools} = Definitions = definitions(self()),
+    Server = start(Definitions#{
+        limits => #{call_heap_bytes => 4_000_000},
+        tools => [Kills(~"kills itself", fun() -> exit(self(), kill) end),
+                  Kills(~"ends with one that is killed", fun() ->
+                      exit(spawn_link(fun() -> receive never -> ok end end), kill),
+                      receive never -> ~"" end
+                  end) | Tools]}),
+    Told = <<"the call was killed: it passed its memory bound of 4000000 bytes, "
+             "or a process killed it">>,
+    [{Tool, Told} = {Tool, Message}
+     || Tool <- [~"kills itself", ~"ends with one that is killed", ~"hog"],
+        Options <- eras(Server),
+        #{messages := [#{~"error" := #{~"code" := 1089, ~"message" := Message}}]} <-
+            [call(Server, ~"tools/call", #{name => Tool}, Options)]],
+    stop(Server).
+
+%% "A server counts its answers, and those of them that are its own faults: ... and deadlines that
+%% passed": which call's it was is told, as of one that crashed.
+deadlines_are_told(_) ->
+    ok = logger:add_handler(all_reports, ?MODULE, #{config => {all, self()}}),
+    Slow = fun(_, _) -> receive never -> ~"" end end,
+    Definitions = definitions(self()),
+    Server = #{pid := Pid} = start(Definitions#{
+        id => told, on_event => teller(),
+        limits => #{call_timeout_ms => 100, task_timeout_ms => 100},
+        tools => [#{name => ~"slow", task => optional, handler => Slow}],
+        prompts => [#{name => ~"slow prompt", handler => Slow}],
+        resources => [#{name => ~"slow", uri => ~"test://slow", handler => Slow}],
+        listen => [{http, #{}}, {tcp, #{}}]}),
+    [#{port := Port}] = [Listener || #{transport := tcp} = Listener <- erlmcp:listeners(Pid)],
+    Socket = erlmcp_test_line:connect(Port),
+    [begin
+         {1069, #{~"incident" := Incident, ~"limit" := 100}} =
+             refused(Ask(Method, #{Key => Target})),
+         #{incident := Incident, server := told, what := call_timed_out, method := Method,
+           target := Target} = Event = told(incident),
+         ok = as_in_the_table(Event),
+         {#{server := told, what := call_timed_out, method := Method, target := Target,
+            limit := 100}, _} = logged(all, Incident)
+     end || {Method, Key, Target} <- [{~"tools/call", name, ~"slow"},
+                                      {~"prompts/get", name, ~"slow prompt"},
+                                      {~"resources/read", uri, ~"test://slow"}],
+            Ask <- askers(Server, Socket)],
+    %% A task's owner is its keeper, and nobody waits for it.
+    Extensions = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
+    Task = #{meta => #{~"io.modelcontextprotocol/clientCapabilities" => Extensions}},
+    #{messages := [#{~"result" := #{~"resultType" := ~"task"}}]} =
+        call(Server, ~"tools/call", #{name => ~"slow"}, Task),
+    #{incident := OfTask, what := call_timed_out, target := ~"slow"} = told(incident),
+    {#{what := call_timed_out, limit := 100}, _} = logged(all, OfTask),
+    ok = logger:remove_handler(all_reports),
+    ok = erlmcp_test_line:close(Socket),
+    stop(Server).
 
 %% A tool that fails until it is told otherwise, and one more that shares its breaker.
 breakers_are_told(_) ->
