@@ -180,6 +180,4 @@ protocol(What) ->
 id(Id) -> json:encode(Id).
 
 %% Enough to find it by.
-shown(Bytes) ->
-    Text = binary_part(Bytes, 0, min(80, byte_size(Bytes))),
-    << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Text >>.
+shown(Bytes) -> erlmcp_visible:part(Bytes, 80).

@@ -27,7 +27,9 @@ sentence({http, Status, _, _}) ->
 sentence(session_lost) ->
     "the server has forgotten the session";
 sentence({redirect, Location}) ->
-    ["the server sends to another place, which is not followed: ", bytes(Location)];
+    %% A header is not always text.
+    ["the server sends to another place, which is not followed: ",
+     erlmcp_visible:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->
     ["the server wants authorization: ", why(Why)];
 sentence({protocol, What}) ->
@@ -67,7 +69,3 @@ why(Posix) when is_atom(Posix) ->
         Text -> Text
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
-
-%% A header is not always text.
-bytes(Bytes) ->
-    << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.

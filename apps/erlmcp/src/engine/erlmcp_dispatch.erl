@@ -170,7 +170,9 @@ required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
     case {Missing, Mistyped} of
         {[], []} -> ok;
         {[Name | _], _} -> {error, erlmcp_params:missing([~"arguments.", Name])};
-        {[], [Name | _]} -> {error, erlmcp_params:mistyped([~"arguments.", Name], ~"a string")}
+        {[], [Name | _]} ->
+            {error, erlmcp_params:mistyped([~"arguments.", Name], ~"a string",
+                                           map_get(Name, Arguments))}
     end;
 required(_, _, _) ->
     ok.
@@ -211,8 +213,8 @@ input(Params, '2026-07-28') when
         case Params of
             #{~"requestState" := State} when is_binary(State) ->
                 {ok, #{responses => Responses, state => State}};
-            #{~"requestState" := _} ->
-                {error, erlmcp_params:mistyped(~"requestState", ~"a string")};
+            #{~"requestState" := State} ->
+                {error, erlmcp_params:mistyped(~"requestState", ~"a string", State)};
             #{} ->
                 {ok, #{responses => Responses}}
         end
@@ -230,8 +232,8 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Value} ?= erlmcp_params:string(~"value", Argument),
         {ok, Given} ?= erlmcp_params:object(~"context", Params),
         {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
-        true ?= lists:all(fun is_binary/1, maps:values(Resolved))
-            orelse {error, erlmcp_params:mistyped(~"context.arguments", ~"an object of strings")},
+        [] ?= [erlmcp_params:mistyped([~"context.arguments.", Known], ~"a string", Other)
+               || Known := Other <- Resolved, not is_binary(Other)],
         {ok, Target, Definition} ?= reference(Ref, Client, Catalog),
         ok ?= permitted(Definition, Client),
         case Definition of
@@ -246,6 +248,9 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
             #{} ->
                 completed(Id, [], Revision, Catalog)
         end
+    else
+        [Refusal | _] -> {error, Refusal};
+        {error, _} = Error -> Error
     end.
 
 reference(#{~"type" := ~"ref/prompt", ~"name" := Name}, Client, Catalog) when is_binary(Name) ->
@@ -264,9 +269,13 @@ reference(#{~"type" := ~"ref/resource", ~"uri" := Uri}, Client, Catalog) when is
                 {ok, #{uri => Uri}, Definition}
             end
     end;
-reference(_, _, _) ->
-    Expected = ~"a ref/prompt with a name or a ref/resource with a uri",
-    {error, erlmcp_params:mistyped(~"ref", Expected)}.
+reference(#{~"type" := ~"ref/prompt"} = Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.name", ~"a string", maps:get(~"name", Ref, undefined))};
+reference(#{~"type" := ~"ref/resource"} = Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.uri", ~"a string", maps:get(~"uri", Ref, undefined))};
+reference(Ref, _, _) ->
+    {error, erlmcp_params:mistyped(~"ref.type", ~"ref/prompt or ref/resource",
+                                   maps:get(~"type", Ref, undefined))}.
 
 completed(Id, Values, Revision, Catalog) ->
     Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},

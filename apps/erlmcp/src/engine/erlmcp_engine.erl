@@ -240,7 +240,8 @@ offered(Method, Revision, Catalog) ->
         true ->
             ok;
         false ->
-            Message = [~"method not found in ", erlmcp_revision:name(Revision)],
+            Message = [~"method not found in ", erlmcp_revision:name(Revision), ~": ",
+                       erlmcp_schema_text:literal(Method)],
             {error, erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404})}
     end.
 
@@ -259,17 +260,15 @@ session(Id, ~"initialize", _, _, _, #{revision := Revision} = Session) ->
     {erlmcp_reply:refuse(Id, Refusal, Revision), Session};
 session(Id, ~"ping", _, _, _, Session) ->
     {erlmcp_reply:result(Id, ~"{}"), Session};
-session(Id, _, _, _, _, none) ->
-    Message = ~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
+session(Id, Method, _, _, _, none) ->
+    Message = [~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
+               ~", got ", erlmcp_schema_text:literal(Method), ~" without them"],
     {erlmcp_reply:refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
                                    #{code => -32600, status => 400})), none};
 session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session) ->
-    case erlmcp_meta:level(maps:get(~"level", Params, undefined)) of
-        {ok, Level} ->
-            {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
-        error ->
-            Refusal = erlmcp_params:mistyped(~"level", ~"a log level"),
-            {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
+    case erlmcp_meta:level(~"level", maps:get(~"level", Params, undefined)) of
+        {ok, Level} -> {erlmcp_reply:result(Id, ~"{}"), Session#{log_level := Level}};
+        {error, Refusal} -> {erlmcp_reply:refuse(Id, Refusal, Revision), Session}
     end;
 session(Id, Method, Params, Envelope, Catalog, #{revision := Revision} = Session) ->
     case offered(Method, Revision, Catalog) of
@@ -284,9 +283,10 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
     Capabilities = maps:get(~"capabilities", Params, #{}),
     Info = maps:get(~"clientInfo", Params, undefined),
     if
-        not is_map(Capabilities) -> {error, erlmcp_params:mistyped(~"capabilities", ~"an object")};
+        not is_map(Capabilities) ->
+            {error, erlmcp_params:mistyped(~"capabilities", ~"an object", Capabilities)};
         Info =/= undefined, not is_map(Info) ->
-            {error, erlmcp_params:mistyped(~"clientInfo", ~"an object")};
+            {error, erlmcp_params:mistyped(~"clientInfo", ~"an object", Info)};
         true ->
             %% Kept as long as the session: bounded, and apart from the message it came in.
             case term_to_binary({Info, Capabilities}) of
@@ -304,8 +304,8 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
                            log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
             end
     end;
-initialize(#{~"protocolVersion" := _}, _) ->
-    {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string")};
+initialize(#{~"protocolVersion" := Version}, _) ->
+    {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string", Version)};
 initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 

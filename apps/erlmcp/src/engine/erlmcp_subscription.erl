@@ -20,12 +20,16 @@ What clients ask to be told of: the URI of `resources/subscribe`, and the filter
 uri(Params) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
-        true ?= byte_size(Uri) =< ?MAX_URI_BYTES orelse {error, too_long(~"uri")},
+        ok ?= bounded(~"uri", Uri),
         {ok, binary:copy(Uri)}
     end.
 
-too_long(Field) ->
-    erlmcp_params:invalid(Field, ~"a URI of more than 8192 bytes").
+bounded(_, Uri) when byte_size(Uri) =< ?MAX_URI_BYTES ->
+    ok;
+bounded(Field, Uri) ->
+    {error, erlmcp_refusal:new(invalid_params, [Field, ~": a URI of too many bytes"],
+                               #{code => -32602, limit => ?MAX_URI_BYTES,
+                                 observed => byte_size(Uri)})}.
 
 -doc "The effect of `subscriptions/listen`, of the stateless era.".
 -spec listen(erlmcp_message:id(), Params :: map(), erlmcp_dispatch:client(),
@@ -41,8 +45,7 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Tasks, TaskTopics} ?=
             erlmcp_task:topics(Filter, Client, erlmcp_catalog:has_tasks(Catalog)),
         true ?= length(Asked) =< ?MAX_URIS orelse {error, too_many_uris(length(Asked))},
-        true ?= lists:all(fun(Uri) -> byte_size(Uri) =< ?MAX_URI_BYTES end, Asked)
-            orelse {error, too_long(~"notifications.resourceSubscriptions")},
+        ok ?= bounded(~"notifications.resourceSubscriptions", longest(Asked)),
         Id = own(Given),
         %% What no resource is, or not for this client, is left out of what is agreed to.
         Uris = [Uri || Uri <- Asked, may_read(Uri, Client, Catalog)],
@@ -62,6 +65,11 @@ listen(Given, Params, #{revision := Revision} = Client, Catalog) ->
                    closed => {Id, Revision, binary:copy(erlmcp_catalog:server_meta(Catalog))}}}
     end.
 
+longest(Uris) ->
+    lists:foldl(fun(Uri, Longest) when byte_size(Uri) > byte_size(Longest) -> Uri;
+                   (_, Longest) -> Longest
+                end, ~"", Uris).
+
 %% It is kept, and apart from its message.
 own(Id) when is_binary(Id) -> binary:copy(Id);
 own(Id) -> Id.
@@ -79,7 +87,9 @@ lists_of(Filter) ->
              {~"resourcesListChanged", resource}],
     case [Name || {Name, _} <- Known, not is_boolean(maps:get(Name, Filter, false))] of
         [] -> {ok, [Item || {Name, _} = Item <- Known, maps:get(Name, Filter, false)]};
-        [Name | _] -> {error, erlmcp_params:mistyped([~"notifications.", Name], ~"a boolean")}
+        [Name | _] ->
+            {error, erlmcp_params:mistyped([~"notifications.", Name], ~"a boolean",
+                                           map_get(Name, Filter))}
     end.
 
 too_many_uris(Count) ->

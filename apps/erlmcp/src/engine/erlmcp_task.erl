@@ -62,12 +62,12 @@ asked('2026-07-28', _, Client) ->
     end;
 asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) when is_number(Ttl), Ttl >= 0 ->
     {ok, trunc(Ttl)};
-asked('2025-11-25', #{~"task" := #{~"ttl" := _}}, _) ->
-    {error, erlmcp_params:mistyped(~"task.ttl", ~"milliseconds, 0 or more")};
+asked('2025-11-25', #{~"task" := #{~"ttl" := Ttl}}, _) ->
+    {error, erlmcp_params:mistyped(~"task.ttl", ~"milliseconds, 0 or more", Ttl)};
 asked('2025-11-25', #{~"task" := #{}}, _) ->
     {ok, undefined};
-asked('2025-11-25', #{~"task" := _}, _) ->
-    {error, erlmcp_params:mistyped(~"task", ~"an object")};
+asked('2025-11-25', #{~"task" := Task}, _) ->
+    {error, erlmcp_params:mistyped(~"task", ~"an object", Task)};
 asked(_, _, _) ->
     no.
 
@@ -102,8 +102,8 @@ operation(Method, Params, #{revision := Revision} = Client, true) ->
 
 operation(~"tasks/list", #{~"cursor" := Cursor}) when is_binary(Cursor) ->
     {ok, list, #{cursor => Cursor}};
-operation(~"tasks/list", #{~"cursor" := _}) ->
-    {error, erlmcp_params:mistyped(~"cursor", ~"a string")};
+operation(~"tasks/list", #{~"cursor" := Cursor}) ->
+    {error, erlmcp_params:mistyped(~"cursor", ~"a string", Cursor)};
 operation(~"tasks/list", _) ->
     {ok, list, #{}};
 operation(~"tasks/update", Params) ->

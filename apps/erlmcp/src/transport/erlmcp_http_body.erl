@@ -16,6 +16,8 @@ stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}`
 -record(body, {
     version :: cowboy:http_version(),
     max :: pos_integer(),
+    %% milliseconds
+    most :: pos_integer(),
     timer :: reference(),
     kept = [] :: iodata() | forgotten,
     size = 0 :: non_neg_integer()
@@ -43,7 +45,7 @@ read(_, _, _) ->
 
 started(#{version := Version}, {Pid, Tag}, #{message_bytes := Max} = Limits) ->
     #{receive_timeout_ms := Timeout} = Limits,
-    #body{version = Version, max = Max,
+    #body{version = Version, max = Max, most = Timeout,
           timer = erlang:send_after(Timeout, Pid, {Tag, receive_timeout})}.
 
 continue(#{version := 'HTTP/1.1', headers := #{~"expect" := Expectation}}) ->
@@ -123,7 +125,7 @@ cancel_timer(#body{timer = Timer}) ->
 -spec late(body()) -> cowboy_stream:commands().
 late(#body{kept = forgotten}) ->
     [stop];
-late(#body{version = Version}) ->
+late(#body{version = Version, most = Most}) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
-                                 #{status => 408}),
+                                 #{status => 408, limit => Most}),
     erlmcp_http_response:refuse(Refusal, undefined, closing(Version)).

@@ -139,12 +139,12 @@ from_here(#{host := Host}, #{policy := Policy}, Origin) ->
     end,
     case Checked of
         ok -> ok;
-        {error, host} -> forbidden(~"Host: not a name of this server");
-        {error, origin} -> forbidden(~"Origin: not allowed here")
+        {error, host} -> forbidden(~"Host: expected a name of this server, got ", Host);
+        {error, origin} -> forbidden(~"Origin: expected one that is allowed here, got ", Origin)
     end.
 
-forbidden(Message) ->
-    {error, erlmcp_refusal:new(authz_forbidden, Message)}.
+forbidden(Expected, Came) ->
+    {error, erlmcp_refusal:new(authz_forbidden, [Expected, erlmcp_visible:quoted(Came)])}.
 
 %% Of the address that the connection came to, and not of what a client writes in `Host`.
 endpoint(#{scheme := Scheme, sock := {Ip, Port}}, #{path := Path}) ->

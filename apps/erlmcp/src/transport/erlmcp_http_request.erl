@@ -8,7 +8,7 @@ Real clients are not all as strict as the specification. What is harmless is acc
 gets JSON, and its calls no notifications; a missing `Content-Type` counts as JSON.
 """.
 
--export([check/3, check_stream/1, check_message/2]).
+-export([check/3, check_stream/1, check_message/2, no_stream/1]).
 
 -export_type([accept/0, asked/0]).
 
@@ -25,8 +25,9 @@ told so by 405 for GET, since that is what a server without sessions says.
     {ok, asked()} | {error, erlmcp_refusal:refusal()}.
 check(#{path := Path, headers := Headers, method := Method} = Request, Path, Config) ->
     method(Method, Headers, Request, Config);
-check(_, Path, _) ->
-    refuse(invalid_uri, [~"the endpoint's path is ", Path], 404).
+check(#{path := Other}, Path, _) ->
+    refuse(invalid_uri, [~"the endpoint's path is ", Path, ~", not ",
+                         erlmcp_visible:quoted(Other)], 404).
 
 -doc "Whether a request opens a stream at the SSE endpoint of 2024-11-05.".
 -spec check_stream(cowboy_req:req()) -> ok | {error, erlmcp_refusal:refusal()}.
@@ -37,9 +38,8 @@ check_stream(#{headers := Headers, method := Method, has_body := HasBody}) ->
         reads_stream(Headers)
     else
         {error, _} = Error -> Error;
-        true -> refuse(protocol_error, ~"GET: expected no body", 400);
-        _ -> refuse(protocol_error, ~"this endpoint is for GET: its stream names the one for POST",
-                    405)
+        true -> unwanted_body(Method);
+        _ -> wrong_method(~"this endpoint is for GET: its stream names the one for POST", Method)
     end.
 
 -doc """
@@ -59,7 +59,7 @@ check_message(#{headers := Headers, method := Method, qs := Query} = Request, Co
         {ok, Session}
     else
         {error, _} = Error -> Error;
-        _ -> refuse(protocol_error, ~"this endpoint is for POST", 405)
+        _ -> wrong_method(~"this endpoint is for POST", Method)
     end.
 
 session(Query) ->
@@ -82,7 +82,7 @@ method(~"POST", Headers, Request, Config) ->
 %% An empty body is none: with HTTP/2 it may come as a frame of its own.
 method(Method, _, #{has_body := true, body_length := Length}, _)
   when Length =/= 0, (Method =:= ~"GET" orelse Method =:= ~"DELETE") ->
-    refuse(protocol_error, [Method, ~": expected no body"], 400);
+    unwanted_body(Method);
 method(~"GET", #{~"mcp-session-id" := Id} = Headers, _, _) ->
     case reads_stream(Headers) of
         ok -> {ok, {get, Id}};
@@ -92,23 +92,34 @@ method(~"DELETE", #{~"mcp-session-id" := Id}, _, _) ->
     {ok, {delete, Id}};
 method(~"DELETE", _, _, _) ->
     refuse(invalid_session_id, ~"Mcp-Session-Id: the header is missing", 400);
-method(_, _, _, _) ->
-    refuse(protocol_error, ~"this endpoint is for POST; GET and DELETE are for sessions", 405).
+method(Method, _, _, _) ->
+    wrong_method(~"this endpoint is for POST; GET and DELETE are for sessions", Method).
+
+unwanted_body(Method) ->
+    refuse(protocol_error, [Method, ~": expected no body, got one"], 400).
+
+wrong_method(Why, Method) ->
+    refuse(protocol_error, [Why, ~"; got ", erlmcp_visible:quoted(Method)], 405).
 
 content_type(#{~"content-type" := ~"application/json"}) ->
     ok;
 content_type(#{~"content-type" := Type}) ->
     try cow_http_hd:parse_content_type(Type) of
         {~"application", ~"json", _} -> ok;
-        _ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
+        _ -> wrong_type(Type)
     catch
-        error:_ -> refuse(invalid_content_type, ~"Content-Type: expected application/json", 415)
+        error:_ -> wrong_type(Type)
     end;
 content_type(_) ->
     ok.
 
+wrong_type(Type) ->
+    refuse(invalid_content_type, [~"Content-Type: expected application/json, got ",
+                                  erlmcp_visible:quoted(Type)], 415).
+
 encoding(#{~"content-encoding" := Encoding}) when Encoding =/= ~"identity" ->
-    refuse(unsupported_encoding, ~"Content-Encoding: expected none", 415);
+    refuse(unsupported_encoding, [~"Content-Encoding: expected none, got ",
+                                  erlmcp_visible:quoted(Encoding)], 415);
 encoding(_) ->
     ok.
 
@@ -122,18 +133,24 @@ length(_, _) ->
 reads_stream(Headers) ->
     case accept(Headers) of
         {ok, Accept} when Accept =/= json -> ok;
-        {ok, json} -> not_acceptable(~"text/event-stream");
+        {ok, json} -> {error, no_stream(Headers)};
         {error, _} = Error -> Error
     end.
+
+-doc "The refusal of a request with these headers that is answered with a stream alone.".
+-spec no_stream(Headers :: #{binary() => binary()}) -> erlmcp_refusal:refusal().
+no_stream(#{~"accept" := Header}) ->
+    not_acceptable(~"text/event-stream", Header).
 
 accept(#{~"accept" := ~"application/json, text/event-stream"}) ->
     {ok, both};
 accept(#{~"accept" := Header}) ->
     try cow_http_hd:parse_accept(Header) of
         Ranges -> accepted([Kind || {{Type, Sub, _}, Quality, _} <- Ranges, Quality > 0,
-                                    Kind <- media(Type, Sub)])
+                                    Kind <- media(Type, Sub)], Header)
     catch
-        error:_ -> refuse(invalid_header, ~"Accept: not a list of media types", 400)
+        error:_ -> refuse(invalid_header, [~"Accept: expected a list of media types, got ",
+                                           erlmcp_visible:quoted(Header)], 400)
     end;
 accept(_) ->
     {ok, both}.
@@ -143,16 +160,18 @@ media(~"application", Sub) when Sub =:= ~"json"; Sub =:= ~"*" -> [json];
 media(~"text", Sub) when Sub =:= ~"event-stream"; Sub =:= ~"*" -> [stream];
 media(_, _) -> [].
 
-accepted(Types) ->
+accepted(Types, Header) ->
     case {lists:member(json, Types), lists:member(stream, Types)} of
         {true, true} -> {ok, both};
         {true, false} -> {ok, json};
         {false, true} -> {ok, stream};
-        {false, false} -> not_acceptable(~"application/json, text/event-stream")
+        {false, false} ->
+            {error, not_acceptable(~"application/json, text/event-stream", Header)}
     end.
 
-not_acceptable(Types) ->
-    refuse(invalid_header, [~"Accept: expected ", Types], 406).
+not_acceptable(Types, Header) ->
+    erlmcp_refusal:new(invalid_header, [~"Accept: expected ", Types, ~", got ",
+                                        erlmcp_visible:quoted(Header)], #{status => 406}).
 
 refuse(Name, Message, Status) ->
     {error, erlmcp_refusal:new(Name, Message, #{status => Status})}.

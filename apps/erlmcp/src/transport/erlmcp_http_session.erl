@@ -33,8 +33,10 @@ get(Id, Principal, {Owner, Headers}, Instance) ->
         {error, attached} ->
             {refuse, erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open")};
         {error, gone} ->
+            #{~"last-event-id" := EventId} = Headers,
             {refuse, erlmcp_refusal:new(invalid_header,
-                                        ~"Last-Event-ID: what follows this event is not kept",
+                                        [~"Last-Event-ID: what follows this event is not kept: ",
+                                         erlmcp_visible:quoted(EventId)],
                                         #{status => 400})}
     end.
 

@@ -234,9 +234,8 @@ perform([{Watching, _, _} = Watch], _, #stream{session = Session, config = Confi
     #{instance := Instance} = Config,
     perform([erlmcp_http_session:watch(Watch, Session, Instance)], #{}, Stream);
 perform([{listen, #{id := Id}}], _, #stream{accept = json} = Stream) ->
-    Refusal = erlmcp_refusal:new(invalid_header, ~"Accept: expected text/event-stream",
-                                 #{status => 406}),
-    {erlmcp_http_response:refuse(Refusal, Id, #{}), Stream};
+    #stream{envelope = #{headers := Headers}} = Stream,
+    {erlmcp_http_response:refuse(erlmcp_http_request:no_stream(Headers), Id, #{}), Stream};
 perform([{listen, Listen}], _, Stream) ->
     listen(Listen, Stream);
 perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stream) ->

@@ -19,7 +19,7 @@ Sources: specification 2026-07-28, "Streamable HTTP / Request Metadata"; the ext
     method := binary() | undefined,
     %% where the body has the name, if a request of this method has one
     source := binary() | none,
-    name := {ok, binary()} | error | undefined
+    name := {ok, binary()} | {error, Said :: binary()} | undefined
 }.
 -doc "A mirrored argument: its header, the keys that lead to it, and its type.".
 -type declaration() :: {Header :: binary(), Path :: [binary(), ...], Type :: binary()}.
@@ -35,9 +35,15 @@ said(Headers) ->
       method => Method,
       source => source(Method),
       name => case Headers of
-                  #{~"mcp-name" := Name} -> decode(Name);
+                  #{~"mcp-name" := Name} -> said_name(Name);
                   #{} -> undefined
               end}.
+
+said_name(Name) ->
+    case decode(Name) of
+        {ok, _} = Decoded -> Decoded;
+        error -> {error, Name}
+    end.
 
 -doc """
 Whether `Mcp-Method` and, for the methods that have a name or URI, `Mcp-Name` say what the body
@@ -53,10 +59,9 @@ check(Method, Params, #{method := Method, source := Field, name := Name}) ->
         %% A body without the field is refused by its method, which can say more.
         #{} -> ok
     end;
-check(_, _, #{method := undefined}) ->
-    mismatch(~"Mcp-Method: the header is missing");
-check(_, _, _) ->
-    mismatch(~"Mcp-Method: the header differs from the body's method").
+check(Method, _, #{method := Said}) ->
+    mismatch([~"Mcp-Method: expected ", erlmcp_schema_text:literal(Method),
+              ~", as the body's method, got ", shown(Said)]).
 
 -doc "The member of a method's `params` that `Mcp-Name` says.".
 -spec source(Method :: binary() | undefined) -> binary() | none.
@@ -70,12 +75,22 @@ source(_) -> none.
 
 check_name({ok, Value}, _, Value) ->
     ok;
-check_name({ok, _}, Field, _) ->
-    mismatch([~"Mcp-Name: the header differs from the body's params.", Field]);
-check_name(error, _, _) ->
-    mismatch(~"Mcp-Name: invalid base64 or characters");
-check_name(undefined, _, _) ->
-    mismatch(~"Mcp-Name: the header is missing").
+check_name({ok, Said}, Field, Value) ->
+    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_schema_text:literal(Said));
+check_name({error, Said}, _, _) ->
+    undecoded(~"Mcp-Name", Said);
+check_name(undefined, Field, Value) ->
+    differs(~"Mcp-Name", Value, [~"the body's params.", Field], shown(undefined)).
+
+differs(Header, Value, Source, Came) ->
+    mismatch([Header, ~": expected ", erlmcp_schema_text:literal(Value), ~", as ", Source,
+              ~", got ", Came]).
+
+undecoded(Header, Said) ->
+    mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Said)]).
+
+shown(undefined) -> ~"no such header";
+shown(Said) -> erlmcp_visible:quoted(Said).
 
 -doc """
 Whether the `Mcp-Param-*` headers of a tool call say what its arguments say. An argument that is
@@ -93,15 +108,20 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
             case decode(Encoded) of
                 {ok, Text} ->
                     case same(Value, Text) of
-                        true -> check_arguments(Arguments, Declared, Headers);
-                        false -> mismatch([Header, ~": the header differs from the argument"])
+                        true ->
+                            check_arguments(Arguments, Declared, Headers);
+                        false ->
+                            differs(Header, Value, argument(Path), erlmcp_schema_text:literal(Text))
                     end;
                 error ->
-                    mismatch([Header, ~": invalid base64 or characters"])
+                    undecoded(Header, Encoded)
             end;
-        {_, _} ->
-            mismatch([Header, ~": the header is missing"])
+        {Value, _} ->
+            differs(Header, Value, argument(Path), shown(undefined))
     end.
+
+argument(Path) ->
+    [~"the argument ", lists:join($., Path)].
 
 -doc "The argument that these keys lead to; `null` is `absent`, too.".
 -spec argument(Path :: [binary(), ...], Arguments :: term()) -> absent | term().

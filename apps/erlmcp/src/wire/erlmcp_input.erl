@@ -229,5 +229,6 @@ fitting([{Name, {form, _}, #{~"action" := Action} = Answer} | Rest], Answers) wh
     Action =:= ~"decline"; Action =:= ~"cancel"
 ->
     fitting(Rest, Answers#{Name := maps:remove(~"content", Answer)});
-fitting([{Name, {form, _}, _} | _], _) ->
-    {error, erlmcp_params:mistyped([~"input ", Name, ~", action"], ~"accept, decline or cancel")}.
+fitting([{Name, {form, _}, Answer} | _], _) ->
+    {error, erlmcp_params:mistyped([~"input ", Name, ~", action"], ~"accept, decline or cancel",
+                                   maps:get(~"action", Answer, undefined))}.

@@ -41,7 +41,7 @@ parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method, ~"id" := Id} = Message) when
 ->
     case Message of
         #{~"params" := Params} when is_map(Params) -> {request, Id, Method, Params};
-        #{~"params" := _} -> {invalid, Id, wrong_params()};
+        #{~"params" := Params} -> {invalid, Id, wrong_params(Params)};
         #{} -> {request, Id, Method, #{}}
     end;
 parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method} = Message) when
@@ -49,7 +49,7 @@ parse(#{~"jsonrpc" := ~"2.0", ~"method" := Method} = Message) when
 ->
     case Message of
         #{~"params" := Params} when is_map(Params) -> {notification, Method, Params};
-        #{~"params" := _} -> {invalid, undefined, wrong_params()};
+        #{~"params" := Params} -> {invalid, undefined, wrong_params(Params)};
         #{} -> {notification, Method, #{}}
     end;
 parse(#{~"jsonrpc" := ~"2.0", ~"id" := Id} = Message) when
@@ -82,8 +82,8 @@ first_id(<<C, Rest/binary>>, Digits, Id) when C >= $0, C =< $9, Digits < ?FIRST_
 first_id(<<$,, _/binary>>, Digits, Id) when Digits > 0 -> {ok, Id, ?BEFORE_ID + Digits};
 first_id(_, _, _) -> unseen.
 
-wrong_params() ->
-    erlmcp_refusal:new(field_type_mismatch, ~"params: expected an object", #{code => -32602}).
+wrong_params(Params) ->
+    erlmcp_params:mistyped(~"params", ~"an object", Params).
 
 not_a_message(Message) ->
     erlmcp_refusal:new(protocol_error, fault(Message), #{code => -32600}).
@@ -91,15 +91,19 @@ not_a_message(Message) ->
 fault([]) ->
     ~"expected a message, got an empty array";
 fault(Message) when not is_map(Message) ->
-    ~"expected a JSON-RPC message object";
+    [~"expected a JSON-RPC message object, got ", erlmcp_schema_text:value(Message)];
 fault(#{~"jsonrpc" := ~"2.0", ~"id" := Id}) when not is_binary(Id), not is_integer(Id) ->
-    ~"id: expected a string or an integer";
-fault(#{~"jsonrpc" := ~"2.0", ~"method" := _}) ->
-    ~"method: expected a string";
-fault(#{~"jsonrpc" := ~"2.0"}) ->
-    ~"expected a method, or an id with either a result or an error";
+    [~"id: expected a string or an integer, got ", erlmcp_schema_text:value(Id)];
+fault(#{~"jsonrpc" := ~"2.0", ~"method" := Method}) when not is_binary(Method) ->
+    [~"method: expected a string, got ", erlmcp_schema_text:value(Method)];
+fault(#{~"jsonrpc" := ~"2.0"} = Message) ->
+    Came = [Name || Name <- [~"method", ~"id", ~"result", ~"error"], is_map_key(Name, Message)],
+    [~"expected a method, or an id with either a result or an error, got ",
+     erlmcp_schema_text:list(Came, ~"and")];
+fault(#{~"jsonrpc" := Version}) ->
+    [~"jsonrpc: expected \"2.0\", got ", erlmcp_schema_text:value(Version)];
 fault(_) ->
-    ~"jsonrpc: expected \"2.0\"".
+    ~"jsonrpc: expected \"2.0\", got nothing".
 
 -doc "A response with a result, whose JSON is given.".
 -spec result(id(), Result :: iodata()) -> iodata().

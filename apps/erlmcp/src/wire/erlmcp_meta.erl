@@ -7,7 +7,7 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 """.
 
 -export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
--export([level/1]).
+-export([level/1, level/2]).
 
 -export_type([meta/0, level/0, known/0]).
 
@@ -49,15 +49,16 @@ validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = M
         {{error, _} = Error, _} ->
             Error;
         {_, _} when Header =/= none, Header =/= Version ->
-            {error, header_mismatch([~"MCP-Protocol-Version: the header says ", printable(Header),
-                                     ~", _meta says ", printable(Version)])};
+            {error, header_mismatch([~"MCP-Protocol-Version: the header says ",
+                                     erlmcp_visible:quoted(Header), ~", _meta says ",
+                                     erlmcp_visible:quoted(Version)])};
         {#{} = Fields, {ok, '2026-07-28' = Revision}} ->
             {ok, Revision, Fields};
         {_, _} ->
             {error, unsupported(Version)}
     end;
-validate(Params, _) ->
-    {error, missing(maps:get(~"_meta", Params, undefined))}.
+validate(Params, Header) ->
+    {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
 -doc "The same for one whose `_meta` may be known.".
 -spec validate(Params :: map(), Header :: binary() | undefined | none, known() | none) ->
@@ -74,7 +75,7 @@ known(#{} = Meta) ->
     end.
 
 fields(#{?INFO := Info}, _) when not is_map(Info) ->
-    {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object")};
+    {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object", Info)};
 fields(Meta, Capabilities) ->
     maybe
         {ok, _} ?= progress_token(Meta),
@@ -83,21 +84,16 @@ fields(Meta, Capabilities) ->
           log_level => Level}
     end.
 
-log_level(#{?LOG_LEVEL := Name}) ->
-    case level(Name) of
-        {ok, _} = Level -> Level;
-        error -> {error, erlmcp_params:mistyped([~"_meta.", ?LOG_LEVEL], ~"a log level")}
-    end;
-log_level(_) ->
-    {ok, undefined}.
+log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
+log_level(_) -> {ok, undefined}.
 
 -doc "The progress token of a `_meta` object: a string or an integer, or `undefined`.".
 -spec progress_token(Meta :: map()) ->
     {ok, binary() | integer() | undefined} | {error, erlmcp_refusal:refusal()}.
 progress_token(#{~"progressToken" := Token}) when is_binary(Token); is_integer(Token) ->
     {ok, Token};
-progress_token(#{~"progressToken" := _}) ->
-    {error, erlmcp_params:mistyped(~"_meta.progressToken", ~"a string or an integer")};
+progress_token(#{~"progressToken" := Token}) ->
+    {error, erlmcp_params:mistyped(~"_meta.progressToken", ~"a string or an integer", Token)};
 progress_token(_) ->
     {ok, undefined}.
 
@@ -113,20 +109,35 @@ level(~"info") -> {ok, 6};
 level(~"debug") -> {ok, 7};
 level(_) -> error.
 
-missing(Meta) when is_map(Meta) ->
-    case [Key || Key <- [?VERSION, ?CAPABILITIES], not is_map_key(Key, Meta)] of
-        [] ->
-            erlmcp_params:mistyped([~"_meta: ", ?VERSION, ~" and ", ?CAPABILITIES],
-                                   ~"a string and an object");
-        Keys ->
-            erlmcp_refusal:new(missing_required_field,
-                               [~"_meta: missing ", lists:join(~" and ", Keys)],
-                               #{code => -32602, status => 400})
-    end;
-missing(undefined) ->
+-doc "The same of a field, or the refusal that names it; `undefined` is one that is not there.".
+-spec level(Field :: iodata(), term()) -> {ok, level()} | {error, erlmcp_refusal:refusal()}.
+level(Field, Name) ->
+    case level(Name) of
+        {ok, _} = Level ->
+            Level;
+        error ->
+            Levels = ~"debug, info, notice, warning, error, critical, alert or emergency",
+            {error, erlmcp_params:mistyped(Field, Levels, Name)}
+    end.
+
+missing(#{?VERSION := Version, ?CAPABILITIES := _}, _) when not is_binary(Version) ->
+    erlmcp_params:mistyped([~"_meta.", ?VERSION], ~"a string", Version);
+missing(#{?VERSION := _, ?CAPABILITIES := Capabilities}, _) ->
+    erlmcp_params:mistyped([~"_meta.", ?CAPABILITIES], ~"an object", Capabilities);
+missing(#{} = Meta, _) ->
+    Keys = [Key || Key <- [?VERSION, ?CAPABILITIES], not is_map_key(Key, Meta)],
+    erlmcp_refusal:new(missing_required_field, [~"_meta: missing ", lists:join(~" and ", Keys)],
+                       #{code => -32602, status => 400});
+missing(undefined, Header) when is_binary(Header) ->
+    %% It may be the header that is wrong: with another one the request is of a session.
+    erlmcp_refusal:new(missing_required_field,
+                       [~"params._meta: missing, and MCP-Protocol-Version says ",
+                        erlmcp_visible:quoted(Header)],
+                       #{code => -32602});
+missing(undefined, _) ->
     erlmcp_params:missing(~"params._meta");
-missing(_) ->
-    erlmcp_params:mistyped(~"params._meta", ~"an object").
+missing(Meta, _) ->
+    erlmcp_params:mistyped(~"params._meta", ~"an object", Meta).
 
 header_mismatch(Message) ->
     erlmcp_refusal:new(invalid_header, Message, #{code => -32020, status => 400}).
@@ -134,12 +145,7 @@ header_mismatch(Message) ->
 unsupported(Version) ->
     Supported = erlmcp_revision:supported(stateless),
     erlmcp_refusal:new(invalid_protocol_version,
-                       [~"unsupported protocol version; supported: ", lists:join(~", ", Supported)],
+                       [~"unsupported protocol version ", erlmcp_visible:quoted(Version),
+                        ~"; supported: ", lists:join(~", ", Supported)],
                        #{code => -32022, status => 400,
                          data => #{~"supported" => Supported, ~"requested" => Version}}).
-
-%% A peer's words in a message for the same peer: short, and visible characters only.
-printable(Value) ->
-    Short = binary:part(Value, 0, min(byte_size(Value), 64)),
-    [$", << <<(case C >= 16#20 andalso C < 16#7f of true -> C; false -> $? end)>>
-            || <<C>> <= Short >>, $"].

@@ -2,14 +2,14 @@
 -moduledoc "Members of parameters, by name and type, and the refusals that name them. Pure.".
 
 -export([string/2, object/2, objects/2, strings/2, cursor/1]).
--export([missing/1, mistyped/2, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
+-export([missing/1, mistyped/3, invalid/2, unfit/2, bad_cursor/0, unreadable/1]).
 
 -doc "A member that must be a string.".
 -spec string(binary(), map()) -> {ok, binary()} | {error, erlmcp_refusal:refusal()}.
 string(Field, Params) ->
     case Params of
         #{Field := Value} when is_binary(Value) -> {ok, Value};
-        #{Field := _} -> {error, mistyped(Field, ~"a string")};
+        #{Field := Value} -> {error, mistyped(Field, ~"a string", Value)};
         #{} -> {error, missing(Field)}
     end.
 
@@ -18,7 +18,7 @@ string(Field, Params) ->
 object(Field, Params) ->
     case Params of
         #{Field := Value} when is_map(Value) -> {ok, Value};
-        #{Field := _} -> {error, mistyped(Field, ~"an object")};
+        #{Field := Value} -> {error, mistyped(Field, ~"an object", Value)};
         #{} -> {ok, #{}}
     end.
 
@@ -27,24 +27,33 @@ object(Field, Params) ->
 objects(Field, Params) ->
     maybe
         {ok, Object} ?= object(Field, Params),
-        true ?= lists:all(fun is_map/1, maps:values(Object))
-            orelse {error, mistyped(Field, ~"an object of objects")},
+        [] ?= [Item || Item := Value <- Object, not is_map(Value)],
         {ok, Object}
+    else
+        [Item | _] ->
+            #{Field := #{Item := Value}} = Params,
+            {error, mistyped([Field, $., Item], ~"an object", Value)};
+        {error, _} = Error ->
+            Error
     end.
 
 -doc "A member that is an array of strings; an empty one where it is absent.".
 -spec strings(binary(), map()) -> {ok, [binary()]} | {error, erlmcp_refusal:refusal()}.
 strings(Field, Params) ->
-    Value = maps:get(Field, Params, []),
-    case is_list(Value) andalso lists:all(fun is_binary/1, Value) of
-        true -> {ok, Value};
-        false -> {error, mistyped(Field, ~"an array of strings")}
+    case maps:get(Field, Params, []) of
+        Values when is_list(Values) ->
+            case lists:dropwhile(fun is_binary/1, Values) of
+                [] -> {ok, Values};
+                [Value | _] -> {error, mistyped([Field, ~": each item"], ~"a string", Value)}
+            end;
+        Value ->
+            {error, mistyped(Field, ~"an array of strings", Value)}
     end.
 
 -doc "The cursor of a list request, if it has one.".
 -spec cursor(map()) -> {ok, binary() | none} | {error, erlmcp_refusal:refusal()}.
 cursor(#{~"cursor" := Cursor}) when is_binary(Cursor) -> {ok, Cursor};
-cursor(#{~"cursor" := _}) -> {error, mistyped(~"cursor", ~"a string")};
+cursor(#{~"cursor" := Value}) -> {error, mistyped(~"cursor", ~"a string", Value)};
 cursor(_) -> {ok, none}.
 
 -doc "The refusal for a member that is not there.".
@@ -52,10 +61,15 @@ cursor(_) -> {ok, none}.
 missing(Field) ->
     erlmcp_refusal:new(missing_required_field, [Field, ~": missing"], #{code => -32602}).
 
--doc "The refusal for a member of the wrong type.".
--spec mistyped(iodata(), Expected :: iodata()) -> erlmcp_refusal:refusal().
-mistyped(Field, Expected) ->
-    erlmcp_refusal:new(field_type_mismatch, [Field, ~": expected ", Expected], #{code => -32602}).
+-doc "The refusal for a member of the wrong type; `undefined` is one that is not there.".
+-spec mistyped(iodata(), Expected :: iodata(), Came :: term()) -> erlmcp_refusal:refusal().
+mistyped(Field, Expected, Came) ->
+    erlmcp_refusal:new(field_type_mismatch,
+                       [Field, ~": expected ", Expected, ~", got ", came(Came)],
+                       #{code => -32602}).
+
+came(undefined) -> ~"nothing";
+came(Value) -> erlmcp_schema_text:value(Value).
 
 -doc "The refusal for a member whose value will not do.".
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
@@ -93,10 +107,18 @@ unreadable({too_many_members, Limit}) ->
     parse_error(~"the message has too many object members", #{limit => Limit});
 unreadable({number_too_long, Limit}) ->
     parse_error(~"a number has too many digits", #{limit => Limit});
-unreadable({duplicate_key, _}) ->
-    parse_error(~"an object has the same key twice", #{});
-unreadable(_) ->
-    parse_error(~"expected JSON in UTF-8", #{}).
+unreadable({duplicate_key, Key}) ->
+    parse_error([~"an object has the key ", erlmcp_schema_text:literal(Key), ~" twice"], #{});
+unreadable(Reason) ->
+    parse_error([~"expected JSON in UTF-8, got ", found(Reason)], #{}).
+
+found({number_out_of_range, Offset}) -> [~"a number out of range", behind(Offset)];
+found({invalid_escape, Offset}) -> [~"an escape that stands for nothing", behind(Offset)];
+found({invalid_byte, Byte, Offset}) -> [~"the byte ", integer_to_binary(Byte), behind(Offset)];
+found(unexpected_end) -> ~"a part of it";
+found(trailing_bytes) -> ~"more behind it".
+
+behind(Offset) -> [~" behind ", erlmcp_schema_text:count(Offset, ~"byte")].
 
 parse_error(Message, Details) ->
     erlmcp_refusal:new(protocol_error, Message, Details#{code => -32700, status => 400}).

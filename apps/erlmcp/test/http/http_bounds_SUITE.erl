@@ -145,7 +145,8 @@ body_that_never_starts_is_408(_) ->
     erlmcp_test_http:stop(Server).
 
 timed_out(Socket) ->
-    #{status := 408, messages := [#{~"error" := #{~"code" := 1069}}]} = response(Socket),
+    #{status := 408, messages := [#{~"error" := Error}]} = response(Socket),
+    #{~"code" := 1069, ~"data" := #{~"limit" := 500}} = Error,
     ok = closed(Socket).
 
 %% A refusal "costs the server almost nothing": a client that is refused early and sends neither

@@ -219,12 +219,6 @@ What the authorization server says in a member of an error: a short text in ASCI
 -spec said(Name :: binary(), #{binary() => term()}) -> binary() | none.
 said(Name, Document) ->
     case Document of
-        #{Name := Text} when is_binary(Text) ->
-            Start = binary:part(Text, 0, min(byte_size(Text), ?SAID_BYTES)),
-            << <<(visible(Byte))>> || <<Byte>> <= Start >>;
-        #{} ->
-            none
+        #{Name := Text} when is_binary(Text) -> erlmcp_visible:part(Text, ?SAID_BYTES);
+        #{} -> none
     end.
-
-visible(Byte) when Byte >= 32, Byte < 127 -> Byte;
-visible(_) -> $?.

@@ -15,7 +15,7 @@ field(Pointer) -> cut(Pointer, 200).
 
 -doc "A value as a sentence names it, with its type, and cut short.".
 -spec value(term()) -> iodata().
-value(V) when is_binary(V) -> [~"the string ", quote(V)];
+value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
 value(V) when is_number(V) -> [~"the number ", cut(iolist_to_binary(json:encode(V)), ?SHOWN)];
 value(V) when is_boolean(V); V =:= null -> atom_to_binary(V);
 value([]) -> ~"an empty array";
@@ -29,10 +29,28 @@ list_size(List) ->
     try length(List) catch error:badarg -> 1 end.
 
 quote(V) ->
+    quote(V, erlmcp_visible:quoted(V)).
+
+quote(V, NoText) ->
     case unicode:characters_to_binary(cut(V, ?SHOWN)) of
-        Text when is_binary(Text) -> json:encode_binary(Text);
-        _ -> ~"of bytes that are not UTF-8"
+        Text when is_binary(Text) ->
+            case is_harmless(Text) of
+                true -> json:encode_binary(Text);
+                false -> json:encode_binary_escape_all(Text)
+            end;
+        _ ->
+            NoText
     end.
+
+%% Without what a terminal takes for a command, or shows as another text than it is: JSON escapes
+%% the first 32 characters alone.
+is_harmless(Text) ->
+    << <<C/utf8>> || <<C/utf8>> <= Text, not is_control(C) >> =:= Text.
+
+is_control(C) ->
+    C >= 16#7f andalso C < 16#a0 orelse C >= 16#200b andalso C =< 16#200f
+        orelse C >= 16#2028 andalso C =< 16#202e orelse C >= 16#2060 andalso C =< 16#206f
+        orelse C =:= 16#feff.
 
 cut(Text, Limit) when byte_size(Text) =< Limit ->
     Text;
@@ -48,7 +66,8 @@ whole(Part) ->
 
 -doc "The same, without the type where it is plain to see.".
 -spec literal(term()) -> iodata().
-literal(V) when is_binary(V); is_number(V) -> tl(value(V));
+literal(V) when is_binary(V) -> quote(V);
+literal(V) when is_number(V) -> tl(value(V));
 literal(V) -> value(V).
 
 -doc "The name of a type, with its article.".
