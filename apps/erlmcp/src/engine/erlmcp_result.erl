@@ -2,8 +2,8 @@
 -moduledoc """
 What a handler returned, as the result or the error that goes on the wire. Pure.
 
-A value that is none of the documented ones is `error({bad_return, Kind, Value})`: the fault is the
-handler's, and its caller treats it like a crash.
+A value that is none of the documented ones is `error({bad_return, Kind, Value, Expected})`: the
+fault is the handler's, and its caller treats it like a crash.
 """.
 
 -export([from/4, object/3, object/4, caching/3, missing_resource/2]).
@@ -31,7 +31,7 @@ tool, resource or prompt that was asked for; `Context` is what its handler was g
 from(_, {refuse, Refusal} = Return, _, _) ->
     case erlmcp_refusal:is_refusal(Refusal) of
         true -> {error, Refusal};
-        false -> error({bad_return, refuse, Return})
+        false -> bad_return(refuse, Return)
     end;
 from(tool, Return, Definition, Context) ->
     complete(tool(Return, Definition, Context), Context);
@@ -135,7 +135,7 @@ tool(Content, Definition, Context) when is_list(Content) ->
 tool(Value, Definition, Context) when is_map(Value) ->
     structured(Value, Definition, Context);
 tool(Return, _, _) ->
-    error({bad_return, tool, Return}).
+    bad_return(tool, Return).
 
 promised(Content, Definition, #{revision := Revision}) ->
     case erlmcp_tool_schema:check_result(Content, Definition, Revision) of
@@ -152,12 +152,14 @@ structured(Value, Definition, #{revision := Revision} = Context) ->
         false -> [{text, Text}]
     end.
 
+content([C | _] = Text, _) when is_integer(C) ->
+    bad_return(content, Text);
 content(Items, #{revision := Revision}) ->
     [item(Item, Revision) || Item <- Items].
 
 item(Text, _) when is_binary(Text) -> erlmcp_content:text(Text);
 item(#{type := _} = Content, Revision) -> erlmcp_content:known(Content, Revision);
-item(Other, _) -> error({bad_return, content, Other}).
+item(Other, _) -> bad_return(content, Other).
 
 prompt(#{messages := Messages} = Prompt, Definition, Context) ->
     Description = maps:get(description, Prompt, maps:get(description, Definition, undefined)),
@@ -168,26 +170,28 @@ prompt(Return, Definition, Context) ->
 
 messages(Text, _) when is_binary(Text) ->
     [#{role => user, content => erlmcp_content:text(Text)}];
+messages([C | _] = Text, _) when is_integer(C) ->
+    bad_return(prompt, Text);
 messages(Messages, #{revision := Revision}) when is_list(Messages) ->
     [message(Message, Revision) || Message <- Messages];
 messages(Return, _) ->
-    error({bad_return, prompt, Return}).
+    bad_return(prompt, Return).
 
 message(#{role := Role, content := Content}, Revision) when Role =:= user; Role =:= assistant ->
     #{role => Role, content => item(Content, Revision)};
 message(Message, _) ->
-    error({bad_return, message, Message}).
+    bad_return(message, Message).
 
 %% At most 100 values go out; how many there are is said.
 completion(Values) when is_list(Values) ->
     completion(#{values => Values});
-completion(#{values := Values} = Completion) ->
+completion(#{values := Values} = Completion) when is_list(Values) ->
     Total = maps:get(total, Completion, length(Values)),
     Sent = lists:sublist(Values, 100),
-    true = lists:all(fun is_binary/1, Sent),
+    lists:all(fun is_binary/1, Sent) orelse bad_return(completion, Values),
     #{values => Sent, total => Total, hasMore => Total > length(Sent)};
 completion(Return) ->
-    error({bad_return, completion, Return}).
+    bad_return(completion, Return).
 
 contents(Text, Uri, Definition, Context) when is_binary(Text) ->
     [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
@@ -198,7 +202,7 @@ contents([], _, _, _) ->
 contents([#{} | _] = Contents, _, _, _) ->
     Contents;
 contents(Return, _, _, _) ->
-    error({bad_return, resource, Return}).
+    bad_return(resource, Return).
 
 mime_type(Definition) ->
     maps:get(mime_type, Definition, undefined).
@@ -210,6 +214,23 @@ beside(Contents, #{ui := _, wire := #{~"_meta" := #{~"ui" := Ui}}}, #{revision :
     Contents#{'_meta' => #{~"ui" => Ui}};
 beside(Contents, _, _) ->
     Contents.
+
+-spec bad_return(atom(), term()) -> no_return().
+bad_return(Kind, Value) ->
+    error({bad_return, Kind, Value, expected(Kind, Value)}).
+
+expected(Kind, [C | _]) when is_integer(C) ->
+    <<(expected(Kind))/binary, "; this is a string, which is a list of characters">>;
+expected(Kind, _) ->
+    expected(Kind).
+
+expected(tool) -> ~"a binary, a list of content, a map, {structured, Value} or {error, Text}";
+expected(content) -> ~"a binary, or content as erlmcp_content makes it";
+expected(prompt) -> ~"a binary, a list of messages, or a map with messages";
+expected(message) -> ~"a map with role, user or assistant, and content";
+expected(completion) -> ~"a list of binaries, or a map with values, which are that";
+expected(resource) -> ~"a binary, {blob, Bytes}, a list of contents or {error, not_found}";
+expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp_refusal:new/2".
 
 %% The handler ran and answered; HTTP did its part.
 failed(Text) ->

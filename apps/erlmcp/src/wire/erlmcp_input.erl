@@ -146,7 +146,8 @@ needs(#{method := ~"sampling/createMessage"}) -> {~"sampling", none};
 needs(#{method := ~"roots/list"}) -> {~"roots", none};
 needs(#{method := ~"elicitation/create", params := #{mode := url}}) -> {~"elicitation", ~"url"};
 needs(#{method := ~"elicitation/create"}) -> {~"elicitation", ~"form"};
-needs(Request) -> error({bad_return, input_request, Request}).
+needs(Request) ->
+    error({bad_return, input_request, Request, ~"a request as erlmcp_input makes it"}).
 
 has({~"elicitation", _}, _, Revision) when Revision < '2025-06-18' ->
     false;

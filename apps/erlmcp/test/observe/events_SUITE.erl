@@ -7,7 +7,7 @@ sockets and in both eras.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([log/2]).
 -export([reports_say_their_server/1, what_is_of_no_server_says_none/1]).
--export([crashes_are_told/1, deaths_are_told/1,
+-export([crashes_are_told/1, wrong_returns_are_told/1, deaths_are_told/1,
          kills_are_told_as_what_they_are/1, deadlines_are_told/1, breakers_are_told/1,
          handlers_are_called_in_order/1, a_crash_of_the_fun_is_survived/1,
          events_over_the_bound_are_counted/1, what_waits_is_told_at_the_end/1,
@@ -26,7 +26,7 @@ suite() ->
 
 all() ->
     [reports_say_their_server, what_is_of_no_server_says_none,
-     crashes_are_told, deaths_are_told, kills_are_told_as_what_they_are,
+     crashes_are_told, wrong_returns_are_told, deaths_are_told, kills_are_told_as_what_they_are,
      deadlines_are_told, breakers_are_told, handlers_are_called_in_order,
      a_crash_of_the_fun_is_survived,
      events_over_the_bound_are_counted, what_waits_is_told_at_the_end,
@@ -105,6 +105,46 @@ crashes_are_told(_) ->
          ok = as_in_the_table(Event)
      end || Options <- eras(Server)],
     stop(Server).
+
+%% What a handler gave that is nothing that it may give: in the log, with what that is.
+wrong_returns_are_told(_) ->
+    ok = logger:add_handler(all_reports, ?MODULE, #{config => {all, self()}}),
+    String = "hello",
+    Gives = fun(Value) -> fun(_, _) -> Value end end,
+    Tool = fun({Name, Value}) -> #{name => Name, handler => Gives(Value)} end,
+    Prompt = #{name => ~"string", handler => Gives(String), arguments => [#{name => ~"a"}],
+               complete => #{a => Gives([String])}},
+    Server = start(#{tools => lists:map(Tool, [{~"string", String}, {~"strings", [~"a", String]},
+                                               {~"error", {error, String}}, {~"number", 7}]),
+                     prompts => [Prompt],
+                     resources => [#{uri => ~"a:b", name => ~"string", handler => Gives(String)}]}),
+    Content = ~"a binary, or content as erlmcp_content makes it",
+    Also = ~"; this is a string, which is a list of characters",
+    [{Params, {bad_return, Kind, Value, Told}} =
+         {Params, wrong_return(call(Server, Method, Params, #{}))}
+     || {Method, Params, Kind, Value, Expected, IsString} <- [
+         {~"tools/call", #{name => ~"string"}, content, String, Content, true},
+         {~"tools/call", #{name => ~"strings"}, content, String, Content, true},
+         {~"tools/call", #{name => ~"error"}, content, String, Content, true},
+         {~"tools/call", #{name => ~"number"}, tool, 7,
+          ~"a binary, a list of content, a map, {structured, Value} or {error, Text}", false},
+         {~"prompts/get", #{name => ~"string"}, prompt, String,
+          ~"a binary, a list of messages, or a map with messages", true},
+         {~"completion/complete", #{ref => #{type => ~"ref/prompt", name => ~"string"},
+                                    argument => #{name => ~"a", value => ~""}},
+          completion, [String], ~"a list of binaries, or a map with values, which are that", false},
+         {~"resources/read", #{uri => ~"a:b"}, resource, String,
+          ~"a binary, {blob, Bytes}, a list of contents or {error, not_found}", true}],
+        Told <- [case IsString of
+                     true -> <<Expected/binary, Also/binary>>;
+                     false -> Expected
+                 end]],
+    ok = logger:remove_handler(all_reports),
+    stop(Server).
+
+wrong_return(#{messages := [#{~"error" := #{~"data" := #{~"incident" := Incident}}}]}) ->
+    {#{what := call_crashed, reason := Reason}, _} = logged(all, Incident),
+    Reason.
 
 %% "Everything else, and an exception, is a fault of the handler: the client gets -32603 with an
 %% `incident` id, and the log has the reason": of a call that ends with what it is linked to, or of
