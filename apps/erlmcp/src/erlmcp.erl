@@ -75,7 +75,10 @@ start_server(Options) ->
         {ok, Pid}
     else
         {error, {shutdown, {failed_to_start_child, {listener, {_, Transport, _}}, Reason}}} ->
-            {error, {listen, Transport, listen_error(Reason)}};
+            case erlmcp_listener:reason(Reason) of
+                {bad_option, _, _} = Wrong -> {error, Wrong};
+                Other -> {error, {listen, Transport, Other}}
+            end;
         {error, {shutdown, {failed_to_start_child, {tls, {_, Transport, _}}, Reason}}} ->
             {error, {listen, Transport, Reason}};
         {error, {shutdown, {failed_to_start_child, {mounted, Prefix}, Reason}}} ->
@@ -87,12 +90,6 @@ start_server(Options) ->
         {error, _} = Error ->
             Error
     end.
-
-%% ranch wraps it in the reasons of its own supervisors.
-listen_error({listen_error, _, Reason}) -> Reason;
-listen_error({shutdown, Reason}) -> listen_error(Reason);
-listen_error({failed_to_start_child, _, Reason}) -> listen_error(Reason);
-listen_error(Reason) -> Reason.
 
 -doc """
 The child specification of a server, for a supervisor of the user's. The options are those of

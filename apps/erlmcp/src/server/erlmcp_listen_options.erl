@@ -87,7 +87,14 @@ expected(output, Output) ->
     ok_or(is_integer(Output) andalso Output > 0, ~"a file descriptor, 1 or more");
 expected(path, <<"/", _/binary>>) -> ok;
 expected(path, _) -> ~"a binary that begins with a slash";
-expected(tls, Tls) -> ok_or(is_list(Tls), ~"a list of options of ssl:listen/2");
+expected(tls, Tls) when length(Tls) >= 0 ->
+    %% Those that are read before ssl has looked at them.
+    case {lists:keyfind(versions, 1, Tls), lists:keyfind(certs_keys, 1, Tls)} of
+        {{_, Versions}, _} when not is_list(Versions) -> {versions, ~"a list of versions"};
+        {_, {_, Pairs}} -> ok_or(are_maps(Pairs), {certs_keys, ~"a list of maps"});
+        {_, _} -> ok
+    end;
+expected(tls, _) -> ~"a list of options of ssl:listen/2";
 expected(authenticate, {process, Fun}) when is_function(Fun, 1) -> ok;
 expected(authenticate, {certificate, Options}) -> erlmcp_certificate:check(Options);
 expected(authenticate, {bearer, Options}) ->
@@ -111,6 +118,9 @@ expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
+
+are_maps([Map | Maps]) -> is_map(Map) andalso are_maps(Maps);
+are_maps(Maps) -> Maps =:= [].
 
 ok_or(true, _) -> ok;
 ok_or(false, Expected) -> Expected.

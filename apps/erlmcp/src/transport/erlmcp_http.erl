@@ -42,7 +42,8 @@ child_specs(Ref, Given, Instance) ->
                               connection_type => supervisor,
                               socket_opts => Socket ++ SocketOptions},
                             erlmcp_http_connection, Protocol),
-    {Bearer ++ Tls, erlmcp_listener:child_spec(Spec, Socket)}.
+    Listener = erlmcp_listener:child_spec(Spec, Socket),
+    {Bearer ++ Tls, erlmcp_tls_listener:naming(SocketOptions, Socket, Listener)}.
 
 bearer(#{authenticate := {bearer, Given}} = Options, Key) ->
     Handle = erlmcp_bearer:new(erlmcp_bearer_options:settings(Given), Key),

@@ -6,7 +6,8 @@ And what its sockets have in common: how many connections wait to be accepted, a
 that does not read is waited for.
 """.
 
--export([child_spec/2, hard_stop/1, start_link/2, socket_options/2, backlog/0, acceptors/0]).
+-export([child_spec/2, hard_stop/1, start_link/2, reason/1]).
+-export([socket_options/2, backlog/0, acceptors/0]).
 -export([start_connection/1]).
 
 %% Milliseconds between two looks at the port, and how many.
@@ -76,6 +77,13 @@ start_connection({Module, Function, Arguments}) ->
 start_link({Module, Function, Arguments}, Address) ->
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
+
+-doc "Why a listener could not listen: ranch wraps it in the reasons of its own supervisors.".
+-spec reason(term()) -> term().
+reason({listen_error, _, Reason}) -> Reason;
+reason({shutdown, Reason}) -> reason(Reason);
+reason({failed_to_start_child, _, Reason}) -> reason(Reason);
+reason(Reason) -> Reason.
 
 %% Whatever is the matter then, ranch says it.
 wait(Address, Left) ->

@@ -11,6 +11,7 @@ are logged, and what was there before stays.
 -behaviour(gen_server).
 
 -export([options/2, has_files/1, new/0, child_spec/3, start_link/3, current/1]).
+-export([naming/3, listen/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 %% Milliseconds between two looks at the files.
@@ -65,6 +66,49 @@ hidden_in(#{password := Password} = Pair) when not is_function(Password) ->
     Pair#{password := fun() -> Password end};
 hidden_in(Pair) ->
     Pair.
+
+-doc """
+The child specification of a listener of TLS, whose error names the option that is wrong: of one
+that it does not know, or of the socket, `ssl:listen/2` says no more than `badarg`. One without TLS
+has no such options.
+""".
+-spec naming([ssl:tls_server_option()], Socket :: [gen_tcp:listen_option()],
+             supervisor:child_spec()) -> supervisor:child_spec().
+naming([], _, Spec) ->
+    Spec;
+naming(Options, Socket, #{start := Start} = Spec) ->
+    Ip = [Option || {ip, _} = Option <- Socket],
+    %% In a fun, since supervisors log what a child that fails was started with.
+    FindWrong = fun() -> [Name || {Name, _} = Option <- Options, not is_taken(Option, Ip)] end,
+    Spec#{start := {?MODULE, listen, [Start, FindWrong]}}.
+
+%% Alone: what it must have beside is told by name.
+is_taken(Option, Ip) ->
+    try ssl:listen(0, [Option | Ip]) of
+        {ok, Socket} ->
+            ok = ssl:close(Socket),
+            true;
+        {error, _} ->
+            true
+    catch
+        exit:badarg -> false
+    end.
+
+-doc false.
+-spec listen({module(), atom(), [term()]}, fun(() -> [Name :: atom()])) ->
+    supervisor:startlink_ret().
+listen({Module, Function, Arguments}, FindWrong) ->
+    Started = apply(Module, Function, Arguments),
+    case is_badarg(Started) andalso FindWrong() of
+        [Name | _] ->
+            Expected = ~"an option of ssl:listen/2, with a value that it takes",
+            {error, {bad_option, {http, tls, Name}, Expected}};
+        _ ->
+            Started
+    end.
+
+is_badarg({error, Reason}) -> erlmcp_listener:reason(Reason) =:= badarg;
+is_badarg(_) -> false.
 
 -doc "Whether the options name files.".
 -spec has_files([ssl:tls_server_option()]) -> boolean().

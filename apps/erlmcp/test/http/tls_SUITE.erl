@@ -12,8 +12,8 @@ runs, and certificates of clients as who asks.
          end_per_testcase/2]).
 -export([versions_and_ciphers/1, no_renegotiation/1, the_users_options_count/1]).
 -export([new_files_are_shown/1, open_connections_stay/1, halves_are_not_shown/1,
-         a_broken_file_is_not_shown/1, files_that_cannot_be_read/1, encrypted_keys/1,
-         several_certificates/1]).
+         a_broken_file_is_not_shown/1, files_that_cannot_be_read/1, options_that_will_not_do/1,
+         encrypted_keys/1, several_certificates/1]).
 -export([subjects_are_principals/1, alternative_names_are_principals/1, funs_name_principals/1,
          strangers_do_not_get_in/1, authorities_change/1, scopes_of_certificates/1]).
 -export([who_comes_back_resumes/1, new_files_end_no_tickets/1, tickets_are_of_a_listener/1,
@@ -28,8 +28,8 @@ all() ->
 groups() ->
     [{defaults, [versions_and_ciphers, no_renegotiation, the_users_options_count]},
      {files, [new_files_are_shown, open_connections_stay, halves_are_not_shown,
-              a_broken_file_is_not_shown, files_that_cannot_be_read, encrypted_keys,
-              several_certificates]},
+              a_broken_file_is_not_shown, files_that_cannot_be_read, options_that_will_not_do,
+              encrypted_keys, several_certificates]},
      {clients, [subjects_are_principals, alternative_names_are_principals, funs_name_principals,
                 strangers_do_not_get_in, authorities_change, scopes_of_certificates]},
      {resumption, [who_comes_back_resumes, new_files_end_no_tickets, tickets_are_of_a_listener,
@@ -285,6 +285,27 @@ files_that_cannot_be_read(Config) ->
          {Other, key_of_another_certificate, [{certfile, Certificate}, {keyfile, Other}]},
          {Empty, no_certificate, [{certfile, Certificate}, {keyfile, Key}, {cacertfile, Empty}]},
          {Empty, no_key, [{certs_keys, [#{certfile => Certificate, keyfile => Empty}]}]}]].
+
+%% The first that will not do is named: by ssl, which tells its value too, or else by erlmcp.
+options_that_will_not_do(Config) ->
+    process_flag(trap_exit, true),
+    Shown = files(made([]), Config),
+    Taken = ~"an option of ssl:listen/2, with a value that it takes",
+    [{Wrong, {error, Told}} =
+         {Wrong, erlmcp:start_server(#{name => ~"test", version => ~"1",
+                                       listen => [{http, #{tls => Shown ++ Wrong}}]})}
+     || {Wrong, Told} <- [
+         {[{nonsense, 1}], {bad_option, {http, tls, nonsense}, Taken}},
+         {[{backlog, 5}, {sndbuf, perhaps}, {depth, 1}],
+          {bad_option, {http, tls, sndbuf}, Taken}},
+         {[{versions, nonsense}], {bad_option, {http, tls, versions}, ~"a list of versions"}},
+         {[{verify, nonsense}], {listen, http, {options, {verify, nonsense}}}},
+         {[{1, 2}], {listen, http, {options, {option_not_a_key_value_tuple, {1, 2}}}}}]],
+    [{error, {bad_option, {http, tls}, ~"a list of options of ssl:listen/2"}} =
+         erlmcp:start_server(#{name => ~"test", version => ~"1",
+                               listen => [{http, #{tls => Wrong}}]})
+     || Wrong <- [none, [{depth, 1} | none]]],
+    ok.
 
 encrypted_keys(Config) ->
     #{cert := Der, key := {Type, Key}} = Made = made([]),
