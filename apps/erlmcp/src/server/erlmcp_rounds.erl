@@ -188,11 +188,14 @@ ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
     receive
         {erlmcp_input, Outcome} -> Outcome
     after Timeout ->
-        no_input()
+        no_input(maps:keys(Requests), Timeout)
     end.
 
-no_input() ->
-    {error, erlmcp_refusal:new(timeout, ~"the client's input did not come in time")}.
+%% The client's doing, and no fault of the server's.
+no_input(Names, Timeout) ->
+    Message = [~"the client did not answer in time the request for ",
+               lists:join(~", ", lists:sort(Names))],
+    {error, erlmcp_refusal:new(timeout, Message, #{limit => Timeout, fault => false})}.
 
 %% Sessions: the requests go out on the call's stream, and the answers come as messages.
 
@@ -201,7 +204,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
     Sent = #{send(Method, Params, none, Owner) => Name
              || Name := #{method := Method, params := Params} <- Requests},
     Timer = erlang:start_timer(Timeout, self(), input),
-    Answers = gather(Sent, #{}, Monitor, Timer),
+    Answers = gather(Sent, #{}, Monitor, {Timer, Timeout}),
     _ = erlang:cancel_timer(Timer),
     true = demonitor(Monitor, [flush]),
     Answers.
@@ -217,16 +220,16 @@ send(Method, Params, Task, Owner) ->
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->
     {ok, Answers};
-gather(Sent, Answers, Monitor, Timer) ->
+gather(Sent, Answers, Monitor, {Timer, Timeout} = Timed) ->
     receive
         {erlmcp_response, Id, {ok, Answer}} when is_map_key(Id, Sent), is_map(Answer) ->
             {Name, Rest} = maps:take(Id, Sent),
-            gather(Rest, Answers#{Name => Answer}, Monitor, Timer);
+            gather(Rest, Answers#{Name => Answer}, Monitor, Timed);
         {erlmcp_response, Id, _} when is_map_key(Id, Sent) ->
             Message = [~"the client did not answer the request for ", maps:get(Id, Sent)],
             {error, erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603})};
         {timeout, Timer, input} ->
-            no_input();
+            no_input(maps:values(Sent), Timeout);
         {'DOWN', Monitor, process, _, _} ->
             exit(shutdown)
     end.

@@ -33,6 +33,7 @@ or a path.
     observed => number(),
     incident => binary(),
     scopes => [binary(), ...],
+    fault => false,
     data => #{binary() => term()}
 }.
 -opaque refusal() :: {name(), row_values(), Message :: binary(), details()}.
@@ -102,7 +103,8 @@ new(Name, Message) ->
 -doc """
 The same with details: `code` and `status` where the MCP revision fixes them, `retry_after_ms`,
 `limit` and `observed` for a bound, `incident` for what the log knows, `scopes` that are needed,
-`data` for members that the specification asks for.
+`fault` for what is no fault of the server's although the table says so, `data` for members that the
+specification asks for.
 """.
 -spec new(name(), iodata(), details()) -> refusal().
 new(Name, Message, Details) ->
@@ -168,9 +170,11 @@ message({_, _, Message, _}) -> Message.
 -doc """
 Whether the server failed, so that it counts against its error budget: a status of 500 or more,
 graver than a warning, or a deadline that passed. A caller's mistakes and limits do not, nor does
-what the server says of itself while it drains or holds a caller off.
+what the server says of itself while it drains or holds a caller off, or that a client did not
+answer.
 """.
 -spec is_fault(refusal()) -> boolean().
+is_fault({_, _, _, #{fault := false}}) -> false;
 is_fault({timeout, _, _, _}) -> true;
 is_fault({_, {_, Status, Severity, delay}, _, _}) -> Status >= 500 andalso Severity =/= warning;
 is_fault(_) -> false.

@@ -402,19 +402,26 @@ delete_ends_the_call(Config) ->
     _ = ended(Pid),
     over(Exchange).
 
-%% What is asked has a time limit of its own.
+%% What is asked has a time limit of its own. Who lets it pass is told of what he did, and "a client
+%% that does not answer" is no fault of the server's (docs/events.md).
 input_in_time_or_1069(Config) ->
-    Server = start(#{input_timeout_ms => 200}),
-    Client = open(Server, transport(Config), ~"2025-11-25", ?ALL),
-    {Exchange, #{~"id" := Id}, Pid} = start_call(Client, 1, ~"several"),
+    #{pid := Server} = Started = start(#{input_timeout_ms => 200}),
+    Client = open(Started, transport(Config), ~"2025-11-25", ?ALL),
+    {Exchange, #{~"id" := Id, ~"method" := Method}, Pid} = start_call(Client, 1, ~"several"),
+    #{Method := Unanswered} = #{~"elicitation/create" => ~"roots, sample",
+                                ~"roots/list" => ~"form, sample",
+                                ~"sampling/createMessage" => ~"form, roots"},
+    Told = <<"the client did not answer in time the request for ", Unanswered/binary>>,
     Late = lists:sort([Other || #{~"id" := Other} <- [next(Exchange), next(Exchange)]]),
     ok = answer(Client, Id, #{}),
     Late = lists:sort([withdrawn(Exchange), withdrawn(Exchange)]),
-    #{~"id" := 1, ~"error" := #{~"code" := 1069}} = next(Exchange),
+    #{~"id" := 1, ~"error" := #{~"code" := 1069, ~"message" := Told,
+                                ~"data" := #{~"limit" := 200}}} = next(Exchange),
     ok = over(Exchange),
     _ = ended(Pid),
     #{~"result" := #{}} = ask(Client, ~"ping", #{}),
-    rounds_client:stop(Server).
+    #{error_budget := #{faults := 0}} = erlmcp:info(Server),
+    rounds_client:stop(Started).
 
 %% The user may take longer than a call; the handler may not, before or after.
 asking_stops_the_deadline(Config) ->
