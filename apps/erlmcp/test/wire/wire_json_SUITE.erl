@@ -180,7 +180,7 @@ limits_hold_early(_Config) ->
     Megabyte = 1 bsl 20,
     Limits = #{message_bytes => 2 * Megabyte},
     [begin
-         {Reductions, Result} = reductions(fun() -> decode(Text, Limits) end),
+         {Reductions, Result} = erlmcp_test_reductions:of_fun(fun() -> decode(Text, Limits) end),
          ?assertEqual({error, Reason}, Result),
          ?assert(Reductions < Most, {Reason, Reductions})
      end || {Text, Reason, Most} <- [
@@ -192,12 +192,6 @@ limits_hold_early(_Config) ->
             {[~"0.", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte},
             {[~"1e", binary:copy(~"1", Megabyte)], {number_too_long, 400}, 2 * Megabyte}
         ]].
-
-reductions(Fun) ->
-    {reductions, Before} = process_info(self(), reductions),
-    Result = Fun(),
-    {reductions, After} = process_info(self(), reductions),
-    {After - Before, Result}.
 
 no_atoms(_Config) ->
     %% Once for what the first call loads.

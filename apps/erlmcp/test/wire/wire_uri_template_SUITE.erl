@@ -356,7 +356,7 @@ long_uris(_Config) ->
 %% A matcher that tries every way takes its time here: 4096 bytes may be cut in five places.
 time_is_linear(_Config) ->
     [begin
-         {Reductions, Result} = reductions(fun() -> match(Template, Uri) end),
+         {Reductions, Result} = erlmcp_test_reductions:of_fun(fun() -> match(Template, Uri) end),
          ?assertEqual(nomatch, Result),
          ?assert(Reductions < 100 * byte_size(Uri), {Template, Reductions})
      end || Template <- [~"{+a}x{+b}x{+c}x{+d}x{+e}y", ~"{a}{b}{c}{d}{e}{+f}y",
@@ -364,12 +364,6 @@ time_is_linear(_Config) ->
                          ~"{+a}%C3{+b}%C3{+c}y", ~"{#a}{?b}y"],
             Uri <- [binary:copy(~"x", 4096), binary:copy(~"x;", 2048), binary:copy(~"%61", 1365),
                     binary:copy(~"%C3", 1365), <<"#", (binary:copy(~"?", 4095))/binary>>]].
-
-reductions(Fun) ->
-    {reductions, Before} = process_info(self(), reductions),
-    Result = Fun(),
-    {reductions, After} = process_info(self(), reductions),
-    {After - Before, Result}.
 
 expanded_matches(_Config) ->
     Templates = [compiled(Text) || Text <- [
