@@ -8,7 +8,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 """.
 
 -export([new/3, new/4, admitted/2, data/2, message/4, receive_timeout/1, end_of_input/1, info/2,
-         busy/1, close/1]).
+         busy/1, rest/1, close/1]).
 
 -export_type([connection/0]).
 
@@ -355,6 +355,11 @@ withdrawn(Withdrawn, Connection) ->
 -spec busy(connection()) -> boolean().
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.
+
+-doc "The calling process hibernates: what it has for the connection's next message is not kept.".
+-spec rest(connection()) -> ok.
+rest(#{instance := Instance}) ->
+    erlmcp_resting:forget(Instance).
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.

@@ -6,7 +6,7 @@ dictionary of the process, since every transport's connection has one, and it is
 but this module's.
 
 A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
-not after one was said again. A connection of HTTP/1.1 that rests knows nothing of it any more.
+not after one was said again. A process that hibernates knows nothing of it any more.
 """.
 
 -export([decode/2, request/4, forget/0]).

@@ -127,12 +127,9 @@ rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
     Timer = erlang:start_timer(Patience - Quiet, self(), idle),
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
-%% What it does not need to go on is not kept: the next head is read anew, and what else is known of
-%% its client is found out with the next requests (`erlmcp bench memory_connection_http`).
-resting(#plain{options = #{erlmcp := #{instance := #{gate := Gate}}}} = Plain) ->
-    ok = erlmcp_connection_reader:forget(),
-    ok = erlmcp_quick_watch:forget(),
-    ok = erlmcp_gate:rest(Gate),
+%% What it does not need to go on is not kept: the next head is read anew.
+resting(#plain{options = #{erlmcp := #{instance := Instance}}} = Plain) ->
+    ok = erlmcp_resting:forget(Instance),
     Plain#plain{head = none}.
 
 woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->

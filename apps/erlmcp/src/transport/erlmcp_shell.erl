@@ -60,8 +60,12 @@ loop(#shell{quiet_ms = Quiet} = Shell) ->
     receive
         Message -> handle(Message, Shell)
     after Quiet ->
-        proc_lib:hibernate(?MODULE, resume, [now_ms(), busy(false, Shell)])
+        proc_lib:hibernate(?MODULE, resume, [now_ms(), resting(busy(false, Shell))])
     end.
+
+resting(#shell{connection = Connection} = Shell) ->
+    ok = erlmcp_connection:rest(Connection),
+    Shell.
 
 busy(Busy, #shell{busy = Busy} = Shell) ->
     Shell;

@@ -1,11 +1,12 @@
 -module(pace_SUITE).
--moduledoc "How long a connection waits for its client before it hibernates.".
+-moduledoc "How long a connection waits for its client before it hibernates, and what it has then.".
 
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
 -export([who_comes_back_soon_is_waited_for/1, who_is_long_away_is_not/1, it_is_never_long/1,
-         connections_of_http_learn_it/1, connections_of_lines_learn_it/1]).
+         connections_of_http_learn_it/1, connections_of_lines_learn_it/1,
+         connections_of_lines_keep_nothing_of_their_requests/1]).
 
 suite() ->
     [{timetrap, {minutes, 3}}].
@@ -15,7 +16,8 @@ all() ->
      {group, connections}].
 
 groups() ->
-    [{connections, [parallel], [connections_of_http_learn_it, connections_of_lines_learn_it]}].
+    [{connections, [parallel], [connections_of_http_learn_it, connections_of_lines_learn_it,
+                                connections_of_lines_keep_nothing_of_their_requests]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -59,10 +61,35 @@ connections_of_lines_learn_it(_) ->
     learns(fun() -> two_eras:call(Client, ~"who", #{}) end),
     stop(Server, Socket).
 
+%% What it has found out of its client, and what it has for its next request, come back with that.
+connections_of_lines_keep_nothing_of_their_requests(_) ->
+    #{pid := Pid} = Server = serve(),
+    {_, Socket} = Client = two_eras:open(~"2026-07-28", Pid),
+    Ask = fun() -> two_eras:call(Client, ~"who", #{}) end,
+    Connection = answers(Ask),
+    [begin
+         Keys = kept(Client),
+         hibernated(Connection),
+         Gone = Keys -- keys(process_info(Connection, dictionary)),
+         [erlmcp_connection_reader, erlmcp_quick_watch, erlmcp_seat] = lists:sort(Gone),
+         {binary, []} = process_info(Connection, binary)
+     end || _ <- [1, 2]],
+    Connection = answers(Ask),
+    stop(Server, Socket).
+
+%% What a connection has while it serves a request.
+kept(Client) ->
+    binary_to_term(base64:decode(two_eras:text(two_eras:call(Client, ~"kept", #{})))).
+
+keys({dictionary, Dictionary}) ->
+    [Key || {Key, _} <- Dictionary, is_atom(Key)].
+
 %% A quick call is answered by the process of its connection.
 serve() ->
+    Kept = fun(_, _) -> base64:encode(term_to_binary(keys({dictionary, get()}))) end,
     Who = fun(_, _) -> list_to_binary(pid_to_list(self())) end,
-    erlmcp_test_http:start(#{tools => [#{name => ~"who", quick => true, handler => Who}],
+    erlmcp_test_http:start(#{tools => [#{name => ~"who", quick => true, handler => Who},
+                                       #{name => ~"kept", quick => true, handler => Kept}],
                              listen => [{http, #{}}, {tcp, #{}}]}).
 
 stop(Server, Socket) ->
