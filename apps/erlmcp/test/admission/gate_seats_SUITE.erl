@@ -12,7 +12,8 @@ back as what has a row of its own, whoever is killed and whenever.
          one_gate_has_a_seat/1, connections_take_their_seats_along/1,
          seated_holders_are_named/1, tickets_leave_their_seats/1,
          who_leaves_meanwhile_has_left/1, tickets_in_seats_are_for_more/1,
-         what_the_dead_had_is_given_back_once/1, what_is_in_seats_is_not_astray/1,
+         what_the_dead_had_is_given_back_once/1, rows_are_taken_away_as_they_were_read/1,
+         what_is_in_seats_is_not_astray/1,
          killed_holders_hold_nothing/1, never_more_than_the_limit/1]).
 
 -import(gate_users, [request/1, entered/1, refused/1, visit/3, processes/1, rounds/2, stop/1,
@@ -26,7 +27,8 @@ all() ->
      who_has_left_says_nothing_of_the_next, numbers_begin_anew, one_gate_has_a_seat,
      connections_take_their_seats_along, seated_holders_are_named, tickets_leave_their_seats,
      who_leaves_meanwhile_has_left, tickets_in_seats_are_for_more,
-     what_the_dead_had_is_given_back_once, what_is_in_seats_is_not_astray,
+     what_the_dead_had_is_given_back_once, rows_are_taken_away_as_they_were_read,
+     what_is_in_seats_is_not_astray,
      killed_holders_hold_nothing, never_more_than_the_limit].
 
 %% Each case runs in a process of its own, which has no seat at first.
@@ -213,6 +215,20 @@ what_the_dead_had_is_given_back_once(_) ->
     ok = erlmcp_gate:leave(Stays),
     0 = erlmcp_gate:held(Gate, in_flight),
     ok = stop([Keeper, Queue]).
+
+%% Between the look at a row and the end of its process that may have had another seat.
+rows_are_taken_away_as_they_were_read(_) ->
+    #{books := #{ledger := Ledger} = Books} = Gate = erlmcp_gate:new(#{in_flight => 2}),
+    ok = erlmcp_gate:leave(enter(Gate)),
+    [Before] = erlmcp_ledger:rows(Ledger),
+    ok = erlmcp_gate:rest(Gate),
+    [] = erlmcp_ledger:rows(Ledger),
+    _ = enter(Gate),
+    [Now] = erlmcp_ledger:rows(Ledger),
+    false = erlmcp_gate_books:leave_as(Before, Books),
+    {[Now], 1} = {erlmcp_ledger:rows(Ledger), erlmcp_gate:held(Gate, in_flight)},
+    true = erlmcp_gate_books:leave_as(Now, Books),
+    {[], 0} = {erlmcp_ledger:rows(Ledger), erlmcp_gate:held(Gate, in_flight)}.
 
 what_is_in_seats_is_not_astray(_) ->
     #{books := Books} = Gate = erlmcp_gate:new(#{in_flight => 4}),

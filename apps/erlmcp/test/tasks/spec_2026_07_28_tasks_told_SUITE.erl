@@ -1,19 +1,21 @@
 -module(spec_2026_07_28_tasks_told_SUITE).
 -moduledoc """
-Who is told of tasks of 2026-07-28, whose they are, and how many there may be, over HTTP and TCP.
-Quotes are of the specification of the extension `io.modelcontextprotocol/tasks`.
+Who is told of tasks of 2026-07-28, whose they are, how many there may be, and what is kept of them,
+over HTTP and TCP. Quotes are of the specification of the extension
+`io.modelcontextprotocol/tasks`.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
--export([tasks_are_bounded/1, results_are_bounded/1, changes_are_told/1,
-         listening_needs_the_extension/1, listening_is_bounded/1, listening_is_by_task/1,
-         tasks_are_their_principals/1, principals_are_bounded/1]).
+-export([tasks_are_bounded/1, results_are_bounded/1, nothing_is_kept_of_the_request/1,
+         changes_are_told/1, listening_needs_the_extension/1, listening_is_bounded/1,
+         listening_is_by_task/1, tasks_are_their_principals/1, principals_are_bounded/1]).
 
--import(modern_tasks, [client/1, client/2, undeclared/1, call/2, waiting/1, update/3,
+-import(modern_tasks, [client/1, client/2, undeclared/1, call/2, call/3, waiting/1, update/3,
                        lacks_the_extension/1, settled/1]).
 -import(rounds_client, [ask/3, listen/4, told/1]).
--import(tasks_client, [transport/1, accept/2, refused/2, finish/2, get/2, id/1, until/3]).
+-import(tasks_client, [transport/1, accept/2, refused/2, running/0, finish/2, get/2, id/1, keeper/2,
+                       until/3]).
 
 -define(REVISION, ~"2026-07-28").
 -define(INVALID, -32602).
@@ -48,6 +50,23 @@ results_are_bounded(Config) ->
     #{~"error" := #{~"code" := 1089, ~"data" := #{~"limit" := 5000}}} =
         until(Client, Run(4000), ~"failed"),
     #{~"status" := ~"completed"} = get(Client, Kept),
+    rounds_client:stop(Server).
+
+%% A long name in it is a part of its bytes, and the task may last for hours.
+nothing_is_kept_of_the_request(Config) ->
+    #{tools := Tools} = tasks_client:definitions(self()),
+    Name = binary:copy(~"n", 100),
+    [Wait] = [Tool#{name := Name} || #{name := ~"wait"} = Tool <- Tools],
+    Server = rounds_client:start(#{tools => [Wait]}),
+    Text = binary:copy(~"a", 100_000),
+    Id = id(call(client(Server, Config), Name, #{arguments => #{text => Text}})),
+    {Pid, _} = running(),
+    Keeper = keeper(Server, Id),
+    _ = sys:get_state(Keeper),
+    true = erlang:garbage_collect(Keeper),
+    {binary, Kept} = process_info(Keeper, binary),
+    [] = [Bytes || {_, Bytes, _} <- Kept, Bytes >= byte_size(Text)],
+    finish(Pid, ~"done"),
     rounds_client:stop(Server).
 
 %% "Each notification carries a complete `DetailedTask` for the current status, identical to what
