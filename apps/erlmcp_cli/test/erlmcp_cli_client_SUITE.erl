@@ -25,7 +25,7 @@ the user on a terminal, what is printed where, and every exit code.
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
--import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
+-import(erlmcp_cli_program, [main/1, run/3, open/2, on_terminal/2, output/2, url/1, one_line/1]).
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
@@ -265,13 +265,6 @@ ended(Port) ->
     after 10000 ->
         ct:fail(still_running)
     end.
-
-%% What a terminal shows is the text of `script`, which gives the program one. A shell between the
-%% two would be ended by Ctrl-C.
-on_terminal(Arguments, Config) ->
-    Command = ["exec" | [[" '", Word, "'"]
-                         || Word <- [proplists:get_value(program, Config) | Arguments]]],
-    open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)]).
 
 typed(Port, []) ->
     {_, Out} = Ended = output(Port, []),
