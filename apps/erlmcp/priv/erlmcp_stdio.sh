@@ -16,18 +16,21 @@
 #                               the node is dead, however it died; the readers are process ids
 #
 # The runtime makes each port's program the leader of a process group: the server's is that of
-# `run`. POSIX only: dash and busybox run it.
+# `run`. POSIX only: dash, bash, busybox, ksh93, mksh, yash and zsh run it.
 set -u
 role=$1
 dir=$2
 shift 2
 
+# Whether "--" has to stand before a group: the kill of a shell that has none of its own may be one
+# that takes "-123" for "-1", which is everybody. Those of dash and busybox do not know it there.
+dashes=''
+if kill -0 -- "$$" 2>/dev/null; then dashes=--; fi
+
 # Waits up to $1 milliseconds for the end of the whole group, and of the server's own if it has one.
-# A group is only killed in one way that all shells know: dash wants "--" after "-s TERM", and
-# busybox does not take it.
 group_ends() {
     left=$(($1 / tick_ms))
-    while kill -0 "-$server" 2>/dev/null || kill -0 "-$own" 2>/dev/null; do
+    while kill -0 $dashes "-$server" 2>/dev/null || kill -0 $dashes "-$own" 2>/dev/null; do
         if [ "$left" -le 0 ]; then return 1; fi
         left=$((left - 1))
         sleep "$tick"
@@ -36,8 +39,8 @@ group_ends() {
 
 # Sends a signal to all of them, to each once.
 group_hears() {
-    kill "-$1" "-$server" 2>/dev/null
-    kill "-$1" "-$own" 2>/dev/null
+    kill "-$1" $dashes "-$server" 2>/dev/null
+    kill "-$1" $dashes "-$own" 2>/dev/null
 }
 
 case $role in
@@ -54,12 +57,13 @@ run)
     # are ignored are inherited.
     trap : HUP INT QUIT TERM USR1 USR2 ALRM
     exec 2>/dev/null
-    (
-        # It may make a group of its own; the guard must know that one too.
-        /bin/sh -c 'echo $PPID' >"$dir/own"
+    # It may make a group of its own; the guard must know that one too. ksh93 has no process for
+    # what stands in parentheses.
+    /bin/sh -c 'dir=$1
+        shift
+        echo $$ >"$dir/own"
         exec >"$dir/out" 2>"$dir/err" || exit 126
-        exec "$@"
-    )
+        exec "$@"' "$0" "$dir" "$@"
     status=$?
     rm -f "$dir/own"
     echo "$status"
@@ -98,8 +102,7 @@ guard)
     if [ ! -e "$dir/server" ]; then sleep 1; fi
     if [ -e "$dir/server" ]; then
         read -r server <"$dir/server"
-        own=none
-        { read -r own <"$dir/own"; } 2>/dev/null
+        { read -r own <"$dir/own"; } 2>/dev/null || own=none
         if ! group_ends "$stop_ms"; then
             group_hears TERM
             group_hears CONT
@@ -112,7 +115,7 @@ guard)
         left=$((left - 1))
         sleep "$tick"
     done
-    for reader; do kill -KILL "-$reader" 2>/dev/null; done
+    for reader in "$@"; do kill -KILL $dashes "-$reader" 2>/dev/null; done
     rm -rf "$dir"
     ;;
 esac

@@ -13,6 +13,7 @@
          a_child_that_closes_its_output/1, a_child_that_ends_after_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
          also_in_a_group_of_its_own/1, its_group_may_have_signals/1,
+         groups_are_none_of_a_programs_options/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
          many_short_messages_arrive/1,
@@ -42,6 +43,7 @@ all() ->
      a_child_that_closes_its_output, a_child_that_ends_after_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
      also_in_a_group_of_its_own, its_group_may_have_signals,
+     groups_are_none_of_a_programs_options,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
      many_short_messages_arrive,
@@ -115,7 +117,7 @@ secrets_are_not_inherited(_) ->
     [true = os:putenv(Name, "x") || Name <- ["RELEASE_COOKIE", "LC_ERLMCP", "ERLMCP_KEY"]],
     Safe = ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"],
     %% Those that a shell sets itself.
-    Shell = ["OLDPWD", "PWD", "SHLVL", "_"],
+    Shell = ["OLDPWD", "PWD", "SHLVL", "_", "_AST_FEATURES"],
     try
         [] = [Name || Name <- inherited(#{}) -- (Safe ++ Shell), not lists:prefix("LC_", Name)],
         [true = lists:member(Name, inherited(#{})) || Name <- ["PATH", "LC_ERLMCP"]],
@@ -285,6 +287,31 @@ its_group_may_have_signals(Config) ->
     {ok, #{}} = ask(Channel, 1, ~"ping", #{}),
     [_] = alive(pids(File)),
     close(Channel).
+
+%% A shell without a kill of its own has a program's. That of procps takes "-TERM -123" for "-1": so
+%% it would end all that there is. This one only says what it is told.
+groups_are_none_of_a_programs_options(Config) ->
+    Folder = folder(Config),
+    Kill = filename:join(Folder, "kill"),
+    ok = file:write_file(Kill, ["#!/bin/sh\necho \"$*\" >>", Folder, "/said\n"]),
+    ok = file:change_mode(Kill, 8#755),
+    Pipes = filename:join(Folder, "pipes"),
+    ok = file:make_dir(Pipes),
+    [ok = file:write_file(filename:join(Pipes, Name), [Pid, $\n])
+     || {Name, Pid} <- [{"server", "99999991"}, {"own", "99999992"}]],
+    Guard = open_port({spawn_executable, os:find_executable("bash")},
+                      [{args, ["-c", "enable -n kill && . \"$0\"",
+                               filename:join(code:priv_dir(erlmcp), "erlmcp_stdio.sh"),
+                               "guard", Pipes, "100", "99999993"]},
+                       {env, [{"PATH", Folder ++ ":" ++ os:getenv("PATH")}]}, exit_status]),
+    true = port_command(Guard, "end\n"),
+    receive {Guard, {exit_status, 0}} -> ok after ?PATIENCE -> error(no_end) end,
+    {ok, Said} = file:read_file(filename:join(Folder, "said")),
+    Groups = [Line || Line <- binary:split(Said, ~"\n", [global, trim]),
+                      match =:= re:run(Line, " -[0-9]+$", [{capture, none}])],
+    [] = [Line || Line <- Groups, match =/= re:run(Line, "^-[A-Z0]+ -- -", [{capture, none}])],
+    [~"-KILL -- -99999991", ~"-KILL -- -99999992", ~"-KILL -- -99999993"] =
+        [Line || <<"-KILL", _/binary>> = Line <- Groups].
 
 the_guard_may_be_killed(Config) ->
     File = filename:join(folder(Config), "pids"),
