@@ -208,8 +208,15 @@ held_over(#{over := full} = Guard) ->
 held_over(#{over := busy} = Guard) ->
     %% What the guard does itself is not among what is kept waiting.
     Bound = over(fun() -> sys:suspend(erlmcp_processor_guard) end, Guard),
-    busy = erlmcp_processor_guard:state(),
-    Bound.
+    case erlmcp_processor_guard:state() of
+        busy ->
+            Bound;
+        ok ->
+            %% The machine had kept a process waiting; the guard has seen that the next one did not
+            %% wait before it was told to stop.
+            ok = sys:resume(erlmcp_processor_guard),
+            held_over(Guard)
+    end.
 
 let_go(#{over := full}) -> ok;
 let_go(#{over := busy}) -> sys:resume(erlmcp_processor_guard).
@@ -220,26 +227,43 @@ await(State, #{module := Module} = Guard) ->
         _ -> receive after 20 -> await(State, Guard) end
     end.
 
-%% One scheduler is left, and a process of high priority has it until the node says that it is busy.
+%% One scheduler is left, and a process of high priority has it until the node says that it is busy;
+%% it lets the others go on now and then, since the guard may wait for one of them.
 kept_busy(Then) ->
     {Pid, Monitor} = spawn_opt(fun() ->
-        block_normal = blocked(),
-        busy = spun(erlang:monotonic_time(millisecond) + 120_000),
+        ok = spun(erlang:monotonic_time(millisecond) + 120_000),
         Then()
     end, [monitor, {priority, high}]),
-    receive {'DOWN', Monitor, process, Pid, normal} -> ok end.
-
-%% The block ends with the process.
-blocked() ->
-    case erlang:system_flag(multi_scheduling, block_normal) of
-        blocked_normal -> block_normal;
-        disabled -> block_normal
-    end.
+    receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason, ok end.
 
 spun(Deadline) ->
+    ok = blocked(),
+    Now = erlang:monotonic_time(millisecond),
+    case spun_until(Now + 2_000) of
+        busy ->
+            ok;
+        ok ->
+            true = Now < Deadline,
+            _ = erlang:system_flag(multi_scheduling, unblock_normal),
+            receive after 10 -> spun(Deadline) end
+    end.
+
+%% The last block ends with the process.
+blocked() ->
+    case erlang:system_flag(multi_scheduling, block_normal) of
+        blocked_normal -> ok;
+        disabled -> ok
+    end.
+
+spun_until(End) ->
     case erlmcp_processor_guard:state() of
-        busy -> busy;
-        ok -> true = erlang:monotonic_time(millisecond) < Deadline, spun(Deadline)
+        busy ->
+            busy;
+        ok ->
+            case erlang:monotonic_time(millisecond) < End of
+                true -> spun_until(End);
+                false -> ok
+            end
     end.
 
 %% The guard has looked with this bound.
