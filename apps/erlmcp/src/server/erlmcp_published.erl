@@ -74,8 +74,13 @@ Publishes a catalog: to stay (`settled`), or as one that will soon be followed b
 """.
 -spec put(settled | changing, erlmcp_catalog:catalog(), erlmcp_instance:instance()) -> ok.
 put(Pace, Catalog, #{key := Key, changing := Table}) ->
-    Form = written(Pace, Catalog, Key),
-    publish(Pace, Form, Key, Table).
+    try
+        publish(Pace, written(Pace, Catalog, Key), Key, Table)
+    after
+        %% Whoever takes away the terms of a server that was killed may have done so before these
+        %% were written. Its tables go first.
+        ets:info(Table, id) =/= undefined orelse ?MODULE:erase(Key)
+    end.
 
 written(settled, Catalog, Key) ->
     case erlmcp_catalog:whole(Catalog) of

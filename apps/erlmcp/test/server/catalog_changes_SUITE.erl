@@ -8,12 +8,13 @@ disturbing anybody.
 -export([changes_are_seen_at_once/1, others_are_not_encoded_again/1,
          removed_tools_end_in_their_own_time/1, changes_disturb_nobody/1,
          refused_changes_change_nothing/1,
-         published_catalogs_survive_their_publisher/1]).
+         published_catalogs_survive_their_publisher/1,
+         what_is_published_after_the_end_goes_too/1]).
 
 -import(erlmcp_test_line, [connect/1, send/2, recv/1, ask_stateless/4, stateless/3, result/1,
                            code/1, echo_tool/0, waiting_tool/1, await_call/0]).
--import(erlmcp_test_servers, [start/1, child/2, await_child/3, down/1, kinds/0, definition/2, key/1,
-                              listed/2, used/3]).
+-import(erlmcp_test_servers, [start/1, child/2, await_child/3, await/1, down/1, terms/1, kinds/0,
+                              definition/2, key/1, listed/2, used/3]).
 
 -define(PATIENCE, 30_000).
 
@@ -22,7 +23,7 @@ disturbing anybody.
 all() ->
     [changes_are_seen_at_once, others_are_not_encoded_again, removed_tools_end_in_their_own_time,
      changes_disturb_nobody, refused_changes_change_nothing,
-     published_catalogs_survive_their_publisher].
+     published_catalogs_survive_their_publisher, what_is_published_after_the_end_goes_too].
 
 %% "Its list has it at once, at the end": the next request finds it, and after its removal does not.
 changes_are_seen_at_once(_) ->
@@ -130,3 +131,59 @@ published_catalogs_survive_their_publisher(_) ->
     ok = erlmcp:add(Server, tool, definition(tool, ~"later")),
     [~"added", ~"later"] = listed(tool, Socket),
     #{~"result" := _} = used(tool, ~"later", Socket).
+
+%% A server is killed while its publisher is about to write a term: whoever takes the server's terms
+%% away has done so when that is written.
+what_is_published_after_the_end_goes_too(_) ->
+    Server = start(#{}),
+    {ok, _, #{key := Key}} = erlmcp_registry:whereis(Server),
+    [Publisher, Shared] = [child(Id, Server) || Id <- [publisher, shared]],
+    Hogs = [spawn_link(fun() -> hog({?MODULE, N}) end) || N <- lists:seq(1, 2)],
+    ok = suspend_in_put(Publisher, Server, 1),
+    [Hog ! {stop, self()} || Hog <- Hogs],
+    [receive {stopped, Hog} -> ok after ?PATIENCE -> ct:fail(stuck) end || Hog <- Hogs],
+    Ended = monitor(process, Shared),
+    true = exit(Server, kill),
+    down(Ended),
+    Ends = monitor(process, Publisher),
+    true = erlang:resume_process(Publisher),
+    down(Ends),
+    await(fun() ->
+        case terms(Key) of
+            [] -> {ok, gone};
+            _ -> again
+        end
+    end).
+
+%% One process of a node writes persistent terms at a time; the others wait for it.
+hog(Name) ->
+    ok = persistent_term:put(Name, 1),
+    true = persistent_term:erase(Name),
+    receive
+        {stop, Test} -> Test ! {stopped, self()}
+    after 0 ->
+        hog(Name)
+    end.
+
+%% Changes the server until its publisher is seen where it waits to write a term.
+suspend_in_put(Publisher, Server, N) ->
+    Tool = definition(tool, integer_to_binary(N)),
+    {_, Adds} = spawn_monitor(fun() -> ok = erlmcp:add(Server, tool, Tool) end),
+    case is_seen_in_put(Publisher, Adds) of
+        true -> ok;
+        false -> suspend_in_put(Publisher, Server, N + 1)
+    end.
+
+is_seen_in_put(Publisher, Adds) ->
+    true = erlang:suspend_process(Publisher),
+    case process_info(Publisher, current_function) of
+        {current_function, {persistent_term, Waits, _}} when Waits =/= erase ->
+            true;
+        _ ->
+            true = erlang:resume_process(Publisher),
+            receive
+                {'DOWN', Adds, process, _, normal} -> false
+            after 1 ->
+                is_seen_in_put(Publisher, Adds)
+            end
+    end.

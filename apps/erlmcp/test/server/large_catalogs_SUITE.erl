@@ -12,6 +12,7 @@ and calls are right after each, over HTTP and TCP, in both eras.
          lists_are_right_after_changes/1, every_change_is_told/1,
          a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
 
+-import(erlmcp_test_servers, [terms/1]).
 -import(rounds_client, [open/3, told/1]).
 
 suite() ->
@@ -108,10 +109,6 @@ a_changing_catalog_ends_as_another(_) ->
             _ -> again
         end
     end).
-
-terms(Key) ->
-    [Name || {Name, _} <- persistent_term:get(), is_tuple(Name),
-             lists:member(Key, tuple_to_list(Name))].
 
 read_on(Instance) ->
     _ = erlmcp_published:catalog(Instance),

@@ -7,7 +7,7 @@ them over TCP, where nothing else is said.
 -import(erlmcp_test_line, [ask_stateless/4, echo_tool/0, result/1]).
 
 -export([start/1, options/1, started/1, stop_all/0]).
--export([child/2, await_child/3, await/1, down/1]).
+-export([child/2, await_child/3, await/1, down/1, terms/1]).
 -export([kinds/0, definition/2, key/1, with/2, listed/2, used/3]).
 -export([http/3, initialize_request/0]).
 
@@ -86,6 +86,12 @@ down(Monitor) ->
     after ?PATIENCE ->
         ct:fail(still_there)
     end.
+
+-doc "The names of the persistent terms of the server with this key.".
+-spec terms(Key :: reference()) -> [tuple()].
+terms(Key) ->
+    [Name || {Name, _} <- persistent_term:get(), is_tuple(Name),
+             lists:member(Key, tuple_to_list(Name))].
 
 -doc "The kinds of definitions that a server has lists of.".
 -spec kinds() -> [kind()].
