@@ -204,8 +204,9 @@ add(Server, Kind, Definition) when
 
 -doc """
 Removes a definition from a running server, by its name, URI or URI template. Calls of it that run
-already end in their own time. What is mounted, the mounted server alone removes. A view that a tool
-shows its results in, and a file of a skill, stay: `{in_use, Kind, Key}` says what needs it.
+already end in their own time. What is mounted, the mounted server alone removes; what a mounted
+server has under this name, and was left out, comes in its place. A view that a tool shows its
+results in, and a file of a skill, stay: `{in_use, Kind, Key}` says what needs it.
 `not_found` is for no such server and for no such definition.
 """.
 -spec remove(server(), erlmcp_definition:kind(), Key :: binary()) ->

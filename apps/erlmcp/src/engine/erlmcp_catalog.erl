@@ -13,7 +13,7 @@ change. Their files are resources that have their contents.
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
 -export([greeting/2, first_page/4, page/5]).
 -export([tool/3, prompt/3, resource/3, resource_template/3, is_resource/2, audience/2]).
--export([skill/2, directory/4, extends/3, result/4]).
+-export([known/3, directory/4, extends/3, result/4]).
 -export([whole/1, split/1, join/2]).
 -export([server_meta/1, keys/1, page_size/1, reply_bytes/1, has_tasks/1, version/1, changed/2]).
 
@@ -196,9 +196,9 @@ without(Kind, Key, #{entries := Entries} = Catalog) ->
 
 -doc """
 The catalog with all that another one offers, under a prefix and as it is now; and what is left out.
-If it has all of the version `Since`, what changed since then is compiled: `erlmcp_mount:mount/6`.
+What it has of that already (`Since`) is not compiled again: `erlmcp_mount:mount/6`.
 """.
--spec mount(erlmcp_mount:prefix(), Since :: non_neg_integer(), Mounted :: catalog(),
+-spec mount(erlmcp_mount:prefix(), Since :: erlmcp_mount:since(), Mounted :: catalog(),
             erlmcp_mount:offers(), catalog()) -> {catalog(), [erlmcp_mount:left_out()]}.
 mount(Prefix, Since, #{entries := Mounted}, Offers, Catalog) ->
     #{entries := Before, extensions := Extensions, settings := Settings} = Catalog,
@@ -308,11 +308,6 @@ is_resource(Uri, #{entries := Entries}) ->
 resource_template(Template, Principal, #{entries := Entries}) ->
     erlmcp_entries:find(resource_template, Template, Principal, Entries).
 
--doc "The skill whose `SKILL.md` has this URI.".
--spec skill(Uri :: binary(), catalog()) -> {ok, erlmcp_definition:definition()} | error.
-skill(Uri, Catalog) ->
-    known(skill, Uri, Catalog).
-
 -doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
                 catalog()) -> {ok, binary()} | error | bad_cursor.
@@ -333,6 +328,9 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
                | erlmcp_result:caching(Milliseconds, public, Revision)],
     erlmcp_result:object(Members, Revision, ServerMeta).
 
+-doc "The definition with this key, whoever may see it.".
+-spec known(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
+    {ok, erlmcp_definition:definition()} | error.
 known(Kind, Key, #{entries := Entries}) ->
     case erlmcp_entries:find(Kind, Key, Entries) of
         {_, Definition} -> {ok, Definition};

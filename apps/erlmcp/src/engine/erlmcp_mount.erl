@@ -16,17 +16,24 @@ prefix, and back again for their handlers. Pure.
 -export([is_prefix/1, uri/2]).
 -export([mount/6, unmount/2]).
 
--export_type([prefix/0, offers/0, left_out/0, mounted/0]).
+-export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
 
 -type prefix() :: binary().
 -doc "Whether the mounted server has a resource with this URI of its own.".
 -type offers() :: fun((Uri :: binary()) -> boolean()).
 -doc "A definition of a mounted server that is not offered, and why.".
 -type left_out() ::
-    {duplicate, erlmcp_definition:kind(), Key :: binary()} | erlmcp_definition:error().
+    {duplicate, erlmcp_definition:kind(), Key :: binary()}
+    | {bad_definition, erlmcp_definition:kind(), Key :: binary(), Field :: atom(),
+       Expected :: binary()}.
 -doc """
-What the entries are with what is mounted, the extensions that it needs, and from which place on
-which lists are now others than before.
+What is mounted already: all that the server had when `erlmcp_entries:next/1` was this, but for what
+was left out. Nothing is mounted since 0.
+""".
+-type since() :: {erlmcp_entries:place(), [left_out()]}.
+-doc """
+What the entries are with what is mounted, the extensions that it needs, from which place on which
+lists are now others than before, and all that is left out.
 """.
 -type mounted() :: #{
     entries := erlmcp_entries:entries(), extensions := erlmcp_extension:extensions(),
@@ -70,27 +77,33 @@ The entries with all that a server offers, under a prefix and as it is now: what
 before and is not offered any more goes, the rest keeps its place. With those that are left out:
 their name is taken, or too long with the prefix. The middleware is around all of them.
 
-If what was mounted before is all that the server had when `erlmcp_entries:next/1` was `Since`, no
-more than what changed since then is compiled, as far as that is known; nothing is mounted since 0.
+No more is compiled than what changed in the server since what is mounted already, as far as that is
+known, and what was left out then and whose name is free now.
 """.
--spec mount(prefix(), Since :: erlmcp_entries:place(), Mounted :: erlmcp_entries:entries(),
-            offers(), [erlmcp_middleware:middleware()], erlmcp_entries:entries()) -> mounted().
-mount(Prefix, Since, Mounted, Offers, Middleware, Before) ->
+-spec mount(prefix(), since(), Mounted :: erlmcp_entries:entries(), offers(),
+            [erlmcp_middleware:middleware()], erlmcp_entries:entries()) -> mounted().
+mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
     end,
     #{left_out := LeftOut} = Next = case changed(Since, Mounted) of
         {ok, Changed} ->
             {Rest, Gone} = gone(Changed, Prefix, Before),
+            {Free, LeftOutStill} =
+                lists:partition(fun(Reason) -> has_room(Reason, Rest) end,
+                                unchanged(LeftOutBefore, Changed, Prefix)),
+            Again = [{Kind, Own, Definition}
+                     || {duplicate, Kind, Key} <- Free, Own <- [own(Prefix, Kind, Key)],
+                        {_, Definition} <- [erlmcp_entries:find(Kind, Own, Mounted)]],
             added([{Kind, Compile(Kind, Definition)}
-                   || {Kind, _, #{handler := _} = Definition} <- Changed],
-                  Prefix, Rest, nothing(Rest, Gone));
+                   || {Kind, _, #{handler := _} = Definition} <- Again ++ Changed],
+                  Prefix, Rest, nothing(Rest, Gone, LeftOutStill));
         all ->
             All = [{Kind, Compile(Kind, Definition)}
                    || Kind <- erlmcp_entries:kinds(),
                       #{handler := _} = Definition <- erlmcp_entries:definitions(Kind, Mounted)],
             #{entries := Entries} = Whole =
-                added(All, Prefix, Before, nothing(unmount(Prefix, Before), #{})),
+                added(All, Prefix, Before, nothing(unmount(Prefix, Before), #{}, [])),
             Whole#{entries := erlmcp_entries:whole(Entries), changed := all}
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
@@ -124,8 +137,21 @@ gone(Changed, Prefix, Before) ->
 from(Kind, Place, Changed) ->
     Changed#{Kind => min(Place, maps:get(Kind, Changed, Place))}.
 
-nothing(Entries, Changed) ->
-    #{entries => Entries, extensions => #{}, changed => Changed, left_out => []}.
+%% What changed is looked at anyway.
+unchanged([], _, _) ->
+    [];
+unchanged(LeftOut, Changed, Prefix) ->
+    Keys = #{{Kind, key(Prefix, Kind, Own)} => [] || {Kind, Own, _} <- Changed},
+    [Reason || Reason <- LeftOut,
+               not is_map_key({element(2, Reason), element(3, Reason)}, Keys)].
+
+has_room({duplicate, Kind, Key}, Entries) -> erlmcp_entries:find(Kind, Key, Entries) =:= error;
+has_room(_, _) -> false.
+
+%% With the last of what is left out first, for now.
+nothing(Entries, Changed, LeftOut) ->
+    #{entries => Entries, extensions => #{}, changed => Changed,
+      left_out => lists:reverse(LeftOut)}.
 
 added(Definitions, Prefix, Before, Nothing) ->
     lists:foldl(
@@ -180,6 +206,11 @@ definition(Prefix, Kind, #{key := Own, handler := Handler} = Definition, Offers)
 
 key(Prefix, Kind, Name) when Kind =:= tool; Kind =:= prompt -> <<Prefix/binary, $_, Name/binary>>;
 key(Prefix, _, Uri) -> uri(Prefix, Uri).
+
+own(Prefix, Kind, Name) when Kind =:= tool; Kind =:= prompt ->
+    binary:part(Name, byte_size(Prefix) + 1, byte_size(Name) - byte_size(Prefix) - 1);
+own(Prefix, _, Uri) ->
+    own_uri(Prefix, Uri).
 
 named(resource, Uri, _, _, #{wire := Wire} = Definition) ->
     Definition#{uri := Uri, wire := Wire#{~"uri" := Uri}};

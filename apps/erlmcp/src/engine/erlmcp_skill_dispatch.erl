@@ -13,7 +13,8 @@ answered from the catalog. (`skills/list` is a list like the others.) Pure.
 skill(Id, Params, Revision, Catalog) ->
     maybe
         {ok, Uri} ?= erlmcp_params:string(~"uri", Params),
-        {ok, #{encoded := Skill}} ?= found(erlmcp_catalog:skill(Uri, Catalog), Uri, ~"skill"),
+        {ok, #{encoded := Skill}} ?= found(erlmcp_catalog:known(skill, Uri, Catalog), Uri,
+                                           ~"skill"),
         known(Id, {~"skill", Skill}, Revision, Catalog)
     end.
 

@@ -76,7 +76,7 @@ mount([], _, _, Mounts, Catalog) ->
 mount([{Prefix, Server} | Given], Modules, Ids, Mounts, Catalog) ->
     maybe
         {ok, Mount, Key, Mounted} ?= found(Server, Modules, Ids),
-        {Next, []} ?= erlmcp_catalog:mount(Prefix, 0, Mounted, offers(Key), Catalog),
+        {Next, []} ?= erlmcp_catalog:mount(Prefix, {0, []}, Mounted, offers(Key), Catalog),
         mount(Given, Modules, started(Mount, Ids), [Mount#{prefix => Prefix} | Mounts], Next)
     else
         {error, Reason} -> {error, {mount, Prefix, Reason}};

@@ -10,7 +10,8 @@ long the catalog is settled; and if there are always some, after `?PACES` of the
 was merged is there twice, and a catalog is not to stay so because something trickles in.
 
 What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
-when it changes, a monitor when it ends, and the registry when it runs again.
+when it changes, a monitor when it ends, and the registry when it runs again. What is left out since
+its name is taken is mounted with the change that makes the name free.
 """.
 
 -behaviour(gen_server).
@@ -82,8 +83,9 @@ changed({ok, Catalog}, #{instance := Instance} = State) ->
 changed({error, _} = Error, State) ->
     {reply, Error, State}.
 
-publish(Catalog, #{instance := Instance, pace := Pace} = State) ->
-    Changed = topics(erlmcp_catalog:changed(erlmcp_published:catalog(Instance), Catalog)),
+publish(Given, #{instance := Instance, pace := Pace} = Before) ->
+    {Differing, Catalog, State} = with_free(erlmcp_published:catalog(Instance), Given, Before),
+    Changed = topics(Differing),
     Next = case Pace of
         quiet ->
             ok = erlmcp_published:put(settled, Catalog, Instance),
@@ -137,8 +139,31 @@ audience(Audiences) ->
 topic(resource_template) -> resource;
 topic(Kind) -> Kind.
 
-%% Mounts. `seen` is the version of the mounted catalog that was compiled into ours, and `known` the
-%% same where all of it is there.
+%% Mounts. `known` is what is compiled into ours of the mounted catalog, by its version, and what of
+%% it is left out; `waits` has the names of that which are taken.
+
+%% The catalog that is to follow another one, with what waits for a name that became free; and by
+%% what they differ.
+with_free(Before, Catalog, #{mounted := Mounted} = State) ->
+    Differing = erlmcp_catalog:changed(Before, Catalog),
+    case [Prefix || Prefix := #{waits := Waits} <- Mounted, is_freed(Waits, Differing, Catalog)] of
+        [] ->
+            {Differing, Catalog, State};
+        [Prefix | _] ->
+            {Next, Known} = case mounted_catalog(Prefix, State) of
+                {ok, Nested} -> compiled(Prefix, Nested, Catalog, State);
+                error -> {Catalog, forgotten(Prefix, State)}
+            end,
+            with_free(Before, Next, Known)
+    end.
+
+is_freed(Waits, _, _) when map_size(Waits) =:= 0 ->
+    false;
+is_freed(Waits, Differing, Catalog) ->
+    lists:any(fun({Kind, Key}) ->
+                  is_map_key({Kind, Key}, Waits)
+                      andalso erlmcp_catalog:known(Kind, Key, Catalog) =:= error
+              end, [{Kind, Key} || Kind := Definitions <- Differing, #{key := Key} <- Definitions]).
 
 attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
     Mount = case erlmcp_registry:watch(Server) of
@@ -150,31 +175,45 @@ attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
     end,
     refresh(Prefix, State#{mounted := Mounted#{Prefix => Mount}}).
 
-refresh(Prefix, #{instance := Instance, mounted := Mounted} = State) ->
+refresh(Prefix, #{instance := Instance} = State) ->
     maybe
-        #{Prefix := #{nested := #{key := Key}} = Mount} ?= Mounted,
-        {ok, Nested} ?= erlmcp_published:find(Key),
-        Version = erlmcp_catalog:version(Nested),
-        true ?= maps:get(seen, Mount, none) =/= Version orelse seen,
-        {Catalog, LeftOut} = erlmcp_catalog:mount(Prefix, maps:get(known, Mount, 0), Nested,
-                                                  erlmcp_mounts:offers(Key),
-                                                  erlmcp_published:catalog(Instance)),
-        _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix,
-                                          reason => Reason}, map_get(key, Instance))
-             || Reason <- LeftOut],
-        %% There may be room for it next time: then all is looked at.
-        Known = case LeftOut of
-            [] -> Version;
-            _ -> 0
-        end,
-        Next = publish(Catalog, State),
-        Next#{mounted := Mounted#{Prefix := Mount#{seen => Version, known => Known}}}
+        {ok, Nested} ?= mounted_catalog(Prefix, State),
+        {Seen, _} = known(Prefix, State),
+        true ?= erlmcp_catalog:version(Nested) =/= Seen orelse seen,
+        {Catalog, Next} = compiled(Prefix, Nested, erlmcp_published:catalog(Instance), State),
+        publish(Catalog, Next)
     else
         seen ->
             State;
-        _ ->
-            publish(erlmcp_catalog:unmount(Prefix, erlmcp_published:catalog(Instance)), State)
+        error ->
+            publish(erlmcp_catalog:unmount(Prefix, erlmcp_published:catalog(Instance)),
+                    forgotten(Prefix, State))
     end.
+
+mounted_catalog(Prefix, #{mounted := Mounted}) ->
+    case Mounted of
+        #{Prefix := #{nested := #{key := Key}}} -> erlmcp_published:find(Key);
+        #{} -> error
+    end.
+
+known(Prefix, #{mounted := Mounted}) ->
+    maps:get(known, map_get(Prefix, Mounted), {0, []}).
+
+forgotten(Prefix, #{mounted := Mounted} = State) ->
+    Forget = fun(Mount) -> maps:without([known, waits], Mount) end,
+    State#{mounted := maps:update_with(Prefix, Forget, Mounted)}.
+
+compiled(Prefix, Nested, Catalog, #{instance := Instance, mounted := Mounted} = State) ->
+    #{Prefix := #{nested := #{key := Key}} = Mount} = Mounted,
+    {_, LeftOutBefore} = Known = known(Prefix, State),
+    {Next, LeftOut} = erlmcp_catalog:mount(Prefix, Known, Nested, erlmcp_mounts:offers(Key),
+                                           Catalog),
+    _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix, reason => Reason},
+                           map_get(key, Instance))
+         || Reason <- LeftOut -- LeftOutBefore],
+    {Next, State#{mounted := Mounted#{Prefix := Mount#{
+        known => {erlmcp_catalog:version(Nested), LeftOut},
+        waits => #{{Kind, Name} => [] || {duplicate, Kind, Name} <- LeftOut}}}}}.
 
 detach(Prefix, #{nested := Nested, monitor := Monitor} = Mount, Instance) ->
     true = demonitor(Monitor, [flush]),
