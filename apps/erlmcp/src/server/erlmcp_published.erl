@@ -12,7 +12,7 @@ has a name to no purpose goes when the catalog is settled. `m:erlmcp_publisher` 
 """.
 
 -export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).
--export([wait/2, tell_waiting/2]).
+-export([wait/2, is_waiting/1, tell_waiting/2]).
 
 %% More levels than there can be: each is several times as large as the one above it.
 -define(LEVELS, 16).
@@ -128,16 +128,23 @@ is_changing(#{key := Key, changing := Table}) ->
     persistent_term:get({?MODULE, Key}, none) =:= {changing, Table}.
 
 -doc """
-Keeps what is to be told later, each topic with its audiences, beside what waits already: also for
-the publisher that follows one which was killed.
+Keeps what is to be told, each topic with its audiences, beside what waits already: also for the
+publisher that follows one which was killed.
 """.
 -spec wait(Changed, erlmcp_instance:instance()) -> ok when
     Changed :: #{Topic :: atom() => #{erlmcp_definition:audience() => []}}.
+wait(Changed, _) when map_size(Changed) =:= 0 ->
+    ok;
 wait(Changed, #{changing := Table}) ->
     Waiting = ets:lookup_element(Table, waiting, 2, #{}),
     Both = maps:merge_with(fun(_, One, Other) -> maps:merge(One, Other) end, Waiting, Changed),
     true = ets:insert(Table, {waiting, Both}),
     ok.
+
+-doc "Whether something waits to be told.".
+-spec is_waiting(erlmcp_instance:instance()) -> boolean().
+is_waiting(#{changing := Table}) ->
+    ets:member(Table, waiting).
 
 -doc "What waits to be told is told by a fun, and then waits no more.".
 -spec tell_waiting(fun((Changed :: map()) -> ok), erlmcp_instance:instance()) -> ok.

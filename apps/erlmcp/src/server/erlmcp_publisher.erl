@@ -54,7 +54,8 @@ await({Prefix, Publisher, _}) ->
 init(#{mounts := Mounts} = Instance) ->
     process_flag(trap_exit, true),
     %% After a crash the last published catalog stands, with what was added since the start.
-    Pace = case erlmcp_published:is_changing(Instance) of
+    Pace = case erlmcp_published:is_changing(Instance)
+                orelse erlmcp_published:is_waiting(Instance) of
         %% There may be something that is still to be told.
         true -> (paced(?PACES))#{at_once := 0};
         false -> quiet
@@ -85,19 +86,19 @@ changed({error, _} = Error, State) ->
 
 publish(Given, #{instance := Instance, pace := Pace} = Before) ->
     {Differing, Catalog, State} = with_free(erlmcp_published:catalog(Instance), Given, Before),
-    Changed = topics(Differing),
+    %% Before it is published: so it is told in any case.
+    ok = erlmcp_published:wait(topics(Differing), Instance),
     Next = case Pace of
         quiet ->
             ok = erlmcp_published:put(settled, Catalog, Instance),
-            ok = tell(Changed, Instance),
+            ok = tell(Instance),
             paced(?PACES);
         #{at_once := 0} ->
-            ok = erlmcp_published:wait(Changed, Instance),
             ok = erlmcp_published:put(changing, Catalog, Instance),
             Pace;
         #{at_once := Left} ->
             ok = erlmcp_published:put(changing, Catalog, Instance),
-            ok = tell(Changed, Instance),
+            ok = tell(Instance),
             Pace#{at_once := Left - 1}
     end,
     lists:foreach(fun({Prefix, Publisher, _}) -> gen_server:cast(Publisher, {refresh, Prefix}) end,
@@ -116,6 +117,9 @@ topics(Changed) ->
     #{Topic => maps:from_keys(Of, [])
       || Topic := Of <- maps:groups_from_list(fun({Topic, _}) -> Topic end,
                                               fun({_, Audience}) -> Audience end, Audiences)}.
+
+tell(Instance) ->
+    erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance).
 
 tell(Changed, Instance) ->
     Subscriptions = erlmcp_instance:subscriptions(Instance),
@@ -239,7 +243,7 @@ handle_info(pace, #{instance := Instance, pace := #{at_once := ?AT_ONCE}} = Stat
     ok = settle(Instance),
     {noreply, State#{pace := quiet}, hibernate};
 handle_info(pace, #{instance := Instance, pace := #{left := Left}} = State) ->
-    ok = erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance),
+    ok = tell(Instance),
     case Left of
         1 ->
             ok = settle(Instance),
@@ -265,7 +269,7 @@ settle(Instance) ->
 
 -doc false.
 terminate(Reason, #{instance := Instance, mounted := Mounted}) ->
-    ok = erlmcp_published:tell_waiting(fun(Changed) -> tell(Changed, Instance) end, Instance),
+    ok = tell(Instance),
     case Reason of
         {Error, Stack} when Error =/= shutdown, is_list(Stack) -> ok;
         _ -> lists:foreach(fun({Prefix, Mount}) -> detach(Prefix, Mount, Instance) end,

@@ -10,7 +10,8 @@ and calls are right after each, over HTTP and TCP, in both eras.
          a_changing_catalog_ends_as_another/1, a_trickle_of_changes_keeps_nothing_twice/1,
          readers_copy_no_folders_of_skills/1,
          lists_are_right_after_changes/1, every_change_is_told/1,
-         a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1]).
+         a_burst_is_told_in_few_words/1, a_burst_is_told_after_a_crash/1,
+         a_change_is_told_after_a_crash/1]).
 
 -import(erlmcp_test_servers, [terms/1]).
 -import(rounds_client, [open/3, told/1]).
@@ -27,7 +28,8 @@ all() ->
 groups() ->
     [{Transport, [], [{group, session}, {group, stateless}]} || Transport <- [http, tcp]]
         ++ [{Era, [], [lists_are_right_after_changes, every_change_is_told,
-                       a_burst_is_told_in_few_words, a_burst_is_told_after_a_crash]}
+                       a_burst_is_told_in_few_words, a_burst_is_told_after_a_crash,
+                       a_change_is_told_after_a_crash]}
             || Era <- [session, stateless]].
 
 init_per_suite(Config) ->
@@ -289,6 +291,17 @@ a_burst_is_told_after_a_crash(Config) ->
     ok = erlmcp:add(Pid, prompt, #{name => ~"last", handler => fun(_, _) -> ~"" end}),
     true = exit(erlmcp_server_sup:publisher(Pid), kill),
     _ = told_until(~"notifications/prompts/list_changed", Stream),
+    rounds_client:stop(Server).
+
+%% So is one change, of which that process has told nobody yet.
+a_change_is_told_after_a_crash(Config) ->
+    Server = #{pid := Pid} = rounds_client:start(#{}),
+    Stream = stream(client(Server, Config), #{toolsListChanged => true}),
+    Publisher = erlmcp_server_sup:publisher(Pid),
+    Adds = erlmcp_test_servers:add_untold((tool(1))#{name := ~"added"}, Publisher, Pid),
+    true = exit(Publisher, kill),
+    {_, ~"notifications/tools/list_changed", _} = told(Stream),
+    erlmcp_test_servers:down(Adds),
     rounds_client:stop(Server).
 
 stream(#{session := _} = Client, _) -> rounds_client:stream(Client);

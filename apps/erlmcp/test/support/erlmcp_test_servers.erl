@@ -7,7 +7,7 @@ them over TCP, where nothing else is said.
 -import(erlmcp_test_line, [ask_stateless/4, echo_tool/0, result/1]).
 
 -export([start/1, options/1, started/1, stop_all/0]).
--export([child/2, await_child/3, await/1, down/1, terms/1]).
+-export([child/2, await_child/3, await/1, down/1, terms/1, add_untold/3]).
 -export([kinds/0, definition/2, key/1, with/2, listed/2, used/3]).
 -export([http/3, initialize_request/0]).
 
@@ -92,6 +92,27 @@ down(Monitor) ->
 terms(Key) ->
     [Name || {Name, _} <- persistent_term:get(), is_tuple(Name),
              lists:member(Key, tuple_to_list(Name))].
+
+-doc """
+Has a tool added to a server, and returns when its publisher has published that and is about to tell
+it, which it never does. Somebody waits to be told. The monitor is that of the process that adds it.
+""".
+-spec add_untold(map(), Publisher :: pid(), Server :: pid()) -> reference().
+add_untold(Tool, Publisher, Server) ->
+    Test = self(),
+    %% Who tells a change asks for each whether he may know of it.
+    Visible = fun(_) ->
+        self() =/= Publisher orelse begin
+            Test ! {tells, Publisher},
+            receive never -> false end
+        end
+    end,
+    {_, Adds} = spawn_monitor(fun() -> erlmcp:add(Server, tool, Tool#{visible => Visible}) end),
+    receive
+        {tells, Publisher} -> Adds
+    after ?PATIENCE ->
+        ct:fail(nothing_to_tell)
+    end.
 
 -doc "The kinds of definitions that a server has lists of.".
 -spec kinds() -> [kind()].
