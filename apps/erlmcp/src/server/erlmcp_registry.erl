@@ -70,7 +70,7 @@ row(Key) ->
 
 -doc """
 The same, and from now on the calling process is sent `{erlmcp_ready, Server}` whenever a server
-with this id is ready.
+with this id or pid is ready: it runs again, or its publisher does.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -81,7 +81,8 @@ watch(Server) ->
 -doc "The server of this instance has published its catalog.".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
-    Ready = ets:select(?MODULE, [{{{pid, '_'}, {'_', Key}, '$1'}, [], ['$1']}]),
+    Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],
+                                               [['$1', '$2']]}])),
     Watchers = ets:select(?MODULE, [{{{watcher, '$1', '$2'}}, [], [{{'$1', '$2'}}]}]),
     _ = [Watcher ! {erlmcp_ready, Server} || {Watcher, Server} <- Watchers,
                                              lists:member(Server, Ready)],

@@ -10,7 +10,7 @@ and that the lists of those that mount them are right after each.
          a_burst_is_in_the_list_at_its_end/1, what_comes_again_is_there_once/1,
          what_was_left_out_comes_when_there_is_room/1, names_of_every_kind_become_free/1,
          names_of_other_mounts_become_free/1, what_waits_for_a_name_may_change/1,
-         what_changes_need_is_declared/1,
+         what_changes_need_is_declared/1, changes_show_though_their_publisher_died/1,
          a_view_may_come_after_its_tool/1, a_view_that_went_is_needed_no_more/1]).
 
 -import(erlmcp_test_line, [serve/1, recv/1, is_quiet/1, code/1]).
@@ -24,7 +24,7 @@ all() ->
      a_burst_is_in_the_list_at_its_end, what_comes_again_is_there_once,
      what_was_left_out_comes_when_there_is_room, names_of_every_kind_become_free,
      names_of_other_mounts_become_free, what_waits_for_a_name_may_change,
-     what_changes_need_is_declared,
+     what_changes_need_is_declared, changes_show_though_their_publisher_died,
      a_view_may_come_after_its_tool, a_view_that_went_is_needed_no_more].
 
 init_per_suite(Config) ->
@@ -325,6 +325,28 @@ a_view_that_went_is_needed_no_more(_) ->
     ok = erlmcp:remove(Inner, resource, ~"ui://view"),
     ok = erlmcp:remove(Outer, resource, ~"data://x"),
     {error, {in_use, tool, ~"own"}} = erlmcp:remove(Outer, resource, ~"ui://own").
+
+%% A publisher that is killed when a change is published, and nobody has heard of it who mounts its
+%% server: by its pid or its id.
+changes_show_though_their_publisher_died(_) ->
+    [begin
+         Mounted = serve(#{id => ?FUNCTION_NAME, tools => tools(Count)}),
+         %% One page: what some may not see comes in between, and no cursor is good after that.
+         Server = serve(#{tools => [], page_size => 1000,
+                          mounts => [{~"pid", Mounted}, {~"id", ?FUNCTION_NAME}]}),
+         _ = open(~"2025-11-25", Mounted),
+         {_, Socket} = Client = open(~"2025-11-25", Server),
+         true = is_quiet(Socket),
+         Publisher = erlmcp_server_sup:publisher(Mounted),
+         Adds = erlmcp_test_servers:add_untold(tool(~"late"), Publisher, Mounted),
+         true = exit(Publisher, kill),
+         erlmcp_test_servers:down(Adds),
+         await(fun() -> [~"pid_late", ~"id_late"] -- all_tools(Client) =:= [] end),
+         %% And what it changes from then on.
+         ok = erlmcp:add(Mounted, tool, tool(~"later")),
+         [] = [~"pid_later", ~"id_later"] -- all_tools(Client),
+         [ok = erlmcp:stop_server(Pid) || Pid <- [Server, Mounted]]
+     end || Count <- [0, 300]].
 
 %% An extension that only a definition which came later needs; and templates are matched.
 what_changes_need_is_declared(_) ->
