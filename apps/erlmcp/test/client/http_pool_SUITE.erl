@@ -124,6 +124,14 @@ taker(Handle, Kind) ->
         receive stop -> ok end
     end).
 
+%% So many who wait for one, in the order in which they came.
+waiting(Count, Handle) ->
+    [begin
+         Taker = taker(Handle, call),
+         await(Handle, #{waiting => Number}),
+         Taker
+     end || Number <- lists:seq(1, Count)].
+
 told(Taker) ->
     receive {Taker, Result} -> Result after ?TIMEOUT -> error(nothing_told) end.
 
@@ -249,8 +257,7 @@ no_connection_is_shared_while_busy(Config) ->
 waiting_is_bounded(Config) ->
     {_, Handle} = start(#{}, #{connections => 1, waiting => 2}, Config),
     Lease = take(Handle),
-    Takers = [taker(Handle, call), taker(Handle, call)],
-    await(Handle, #{waiting => 2}),
+    Takers = waiting(2, Handle),
     {overload, 2} = refusal(Handle, call, ?TIMEOUT),
     reusable(Lease),
     [begin {ok, Taken} = told(Taker), reusable(Taken) end || Taker <- Takers],
@@ -267,11 +274,7 @@ waiting_ends_at_the_deadline(Config) ->
 first_to_wait_is_first_served(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
     Lease = take(Handle),
-    Takers = [begin
-                  Taker = taker(Handle, call),
-                  await(Handle, #{waiting => N}),
-                  Taker
-              end || N <- lists:seq(1, 5)],
+    Takers = waiting(5, Handle),
     _ = lists:foldl(fun(Taker, Held) ->
                         reusable(Held),
                         {ok, Next} = told(Taker),
