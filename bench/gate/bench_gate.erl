@@ -1,67 +1,114 @@
 -module(bench_gate).
 -moduledoc "Prints what enter and leave of `erlmcp_gate` cost; see ../gate.sh.".
 
--export([main/1]).
+-export([main/2]).
 
 %% Visits of a short run, and how many of these there are.
 -define(VISITS, 1000).
 -define(RUNS, 500).
+-define(LONG_MS, 60_000).
 
--doc "The argument is the seconds of a measurement.".
--spec main(number()) -> ok.
-main(Seconds) ->
+-doc "The seconds of a measurement, and what is measured: a name, or `all`.".
+-spec main(number(), string()) -> ok.
+main(Seconds, Wanted) ->
     Schedulers = erlang:system_info(schedulers_online),
-    _ = [alone(Name, Bounds) || Schedulers =:= 1, {Name, Bounds, own} <- cases()],
-    lists:foreach(fun({Name, Bounds, Whose}) ->
-        Visits = together(Bounds, Whose, Schedulers, round(Seconds * 1000)),
+    Cases = [Case || {Name, _, _} = Case <- cases(), Wanted =:= "all" orelse Name =:= Wanted],
+    _ = [alone(Name, Visits) || Schedulers =:= 1, {Name, own, Visits} <- Cases],
+    lists:foreach(fun({Name, Whose, Visits}) ->
+        Count = together(Visits, Whose, Schedulers, round(Seconds * 1000)),
         io:format("~-10s ~3b schedulers ~8.2f million/s~n",
-                  [Name, Schedulers, Visits / Seconds / 1.0e6])
-    end, cases()).
+                  [Name, Schedulers, Count / Seconds / 1.0e6])
+    end, Cases).
 
+%% Whose tenants the processes are, and what makes a visit of one of so many processes.
 cases() ->
     Principal = #{in_flight => 100_000, in_flight_per_principal => 100_000},
-    [{"server", #{in_flight => 100_000}, own},
-     {"principal", Principal, own},
-     {"one", Principal, one},
-     {"rates", Principal#{principal_messages_per_second => 1_000_000_000,
-                          messages_per_second => 1_000_000_000}, own}].
+    [{"server", own, enters(#{in_flight => 100_000})},
+     {"principal", own, enters(Principal)},
+     {"one", one, enters(Principal)},
+     {"rates", own, enters(Principal#{principal_messages_per_second => 1_000_000_000,
+                                      messages_per_second => 1_000_000_000})},
+     {"waits", own, fun waits/1},
+     {"rows", own, fun rows/1}].
 
-alone(Name, Bounds) ->
-    Gate = erlmcp_gate:new(Bounds),
-    Message = message(0),
-    visit(?VISITS, Gate, Message),
+enters(Bounds) ->
+    fun(_) ->
+        Gate = erlmcp_gate:new(Bounds),
+        fun(Flow) ->
+            Message = message(Flow),
+            fun() ->
+                {ok, Ticket} = erlmcp_gate:enter(Gate, Message),
+                ok = erlmcp_gate:leave(Ticket)
+            end
+        end
+    end.
+
+%% Each has a place, and leaves it when it waits for the next one.
+waits(Processes) ->
+    Gate = erlmcp_gate:new(#{in_flight => Processes, queue => 2 * Processes,
+                             queue_ms => ?LONG_MS}),
+    {ok, _} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, _} = erlmcp_gate_queue:start_link(Gate),
+    fun(Flow) ->
+        Message = message(Flow),
+        _ = put(place, placed(Gate, Message)),
+        fun() ->
+            {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+            ok = erlmcp_gate:leave(get(place)),
+            {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
+            put(place, Place)
+        end
+    end.
+
+placed(Gate, Message) ->
+    {ok, Entered} = erlmcp_gate:enter(Gate, Message),
+    {ok, Place} = erlmcp_gate:await(Entered, ?LONG_MS),
+    Place.
+
+rows(_) ->
+    Ledger = erlmcp_ledger:new(),
+    fun(_) ->
+        fun() ->
+            Id = erlang:unique_integer([monotonic, positive]),
+            Id = erlmcp_ledger:write(Id, [], [{1, 1}, {2, 1}, {3, 1}], Ledger),
+            true = erlmcp_ledger:replace(Id, [{4, 1}], Ledger),
+            [_] = ets:take(Ledger, Id)
+        end
+    end.
+
+alone(Name, Visits) ->
+    Visit = (Visits(1))(0),
+    visit(?VISITS, Visit),
     Runs = lists:sort([begin
-                           {Took, ok} = timer:tc(fun() -> visit(?VISITS, Gate, Message) end,
-                                                 nanosecond),
+                           {Took, ok} = timer:tc(fun() -> visit(?VISITS, Visit) end, nanosecond),
                            Took / ?VISITS
                        end || _ <- lists:seq(1, ?RUNS)]),
     io:format("~-10s alone ~6b ns, median ~6b ns~n",
               [Name, round(hd(Runs)), round(lists:nth(?RUNS div 2, Runs))]).
 
-together(Bounds, Whose, Processes, Milliseconds) ->
-    Gate = erlmcp_gate:new(Bounds),
+together(Visits, Whose, Processes, Milliseconds) ->
+    Made = Visits(Processes),
     Until = erlang:monotonic_time(millisecond) + Milliseconds,
-    Pids = [spawn_opt(fun() -> exit({visits, count(0, Until, Gate, message(flow(Whose, Number)))})
-                      end, [monitor]) || Number <- lists:seq(1, Processes)],
+    Pids = [spawn_opt(fun() -> exit({visits, count(0, Until, Made(flow(Whose, Number)))}) end,
+                      [monitor]) || Number <- lists:seq(1, Processes)],
     lists:sum([receive {'DOWN', Monitor, _, _, {visits, Count}} -> Count end
                || {_, Monitor} <- Pids]).
 
 flow(own, Number) -> Number;
 flow(one, _) -> 0.
 
-count(Count, Until, Gate, Message) ->
-    visit(?VISITS, Gate, Message),
+count(Count, Until, Visit) ->
+    visit(?VISITS, Visit),
     case erlang:monotonic_time(millisecond) < Until of
-        true -> count(Count + ?VISITS, Until, Gate, Message);
+        true -> count(Count + ?VISITS, Until, Visit);
         false -> Count + ?VISITS
     end.
 
-visit(0, _, _) ->
+visit(0, _) ->
     ok;
-visit(Times, Gate, Message) ->
-    {ok, Ticket} = erlmcp_gate:enter(Gate, Message),
-    ok = erlmcp_gate:leave(Ticket),
-    visit(Times - 1, Gate, Message).
+visit(Times, Visit) ->
+    _ = Visit(),
+    visit(Times - 1, Visit).
 
 message(Flow) ->
     #{flow => Flow, kind => request, bytes => 100}.
