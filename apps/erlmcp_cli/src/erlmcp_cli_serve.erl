@@ -23,8 +23,7 @@ command() ->
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
-            help => "seconds that SIGTERM or Ctrl-C gives to what runs; 8, on stdio none, unless "
-                    "given"},
+            help => "seconds that SIGTERM gives to what runs; 8, on stdio none, unless given"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"}],
       handler => fun run/1}.

@@ -1,8 +1,7 @@
 -module(erlmcp_cli_SUITE).
 -moduledoc "`bin/erlmcp` as its users meet it: a program with arguments, output and exit status.".
 
--import(erlmcp_cli_program, [erlmcp/2, run/3, output/2, serve/2, serve_on_terminal/2, stop/2,
-                             url/1, one_line/1]).
+-import(erlmcp_cli_program, [erlmcp/2, run/3, serve/2, stop/2, url/1, one_line/1]).
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
@@ -10,8 +9,7 @@
          wrong_use_says_what_is_right/1, unknown_module_exits_1/1, unusable_host_exits_1/1,
          nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
-         a_second_sigterm_does_not/1, sigint_ends_serve/1, ctrl_c_waits_for_answers/1,
-         a_second_ctrl_c_does_not/1,
+         a_second_sigterm_does_not/1, sigint_ends_serve/1,
          tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
          stdio_stdout_is_clean/1, other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
@@ -27,10 +25,9 @@ all() ->
     [version_is_printed, help_names_every_command, wrong_use_exits_2,
      wrong_use_says_what_is_right, unknown_module_exits_1, unusable_host_exits_1,
      nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0,
-     sigterm_waits_for_answers, a_second_sigterm_does_not, sigint_ends_serve,
-     ctrl_c_waits_for_answers, a_second_ctrl_c_does_not, tcp_is_served_too, sse_is_served_too,
-     ipv6_is_served, stdio_is_served, stdio_stdout_is_clean, other_folder_is_kept,
-     {group, served}].
+     sigterm_waits_for_answers, a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too,
+     sse_is_served_too, ipv6_is_served, stdio_is_served, stdio_stdout_is_clean,
+     other_folder_is_kept, {group, served}].
 
 groups() ->
     [{served, [pasted_curl_works, pasted_commands_work, list_shows_what_is_offered,
@@ -130,25 +127,23 @@ sigterm_ends_serve_with_0(Config) ->
     {Server, _, _} = serve(["--port", "0"], Config),
     0 = stop("TERM", Server).
 
-%% "`erlmcp serve` does so when it gets SIGTERM, or Ctrl-C on a terminal"
+%% "`erlmcp serve` does so when it gets SIGTERM"
 sigterm_waits_for_answers(Config) ->
-    {Server, Socket} = slowly(1000, serve(slow_server(), Config)),
+    {Server, Socket} = slowly(1000, Config),
     0 = stop("TERM", Server),
     {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
     #{~"id" := 7, ~"result" := #{}} = json:decode(Line).
 
 a_second_sigterm_does_not(Config) ->
-    {Server, Socket} = slowly(600_000, serve(slow_server(), Config)),
+    {Server, Socket} = slowly(600_000, Config),
     {os_pid, Pid} = erlang:port_info(Server, os_pid),
     "" = os:cmd("kill -TERM " ++ integer_to_list(Pid)),
     until_refused(Socket),
     0 = stop("TERM", Server).
 
-slow_server() ->
-    ["--port", "0", "--tcp", "0", "--drain", "600"].
-
-%% The server has a call that takes so long.
-slowly(Milliseconds, {Server, _, Said}) ->
+%% A server with a call that takes so long.
+slowly(Milliseconds, Config) ->
+    {Server, _, Said} = serve(["--port", "0", "--tcp", "0", "--drain", "600"], Config),
     {match, [Port]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
                              [{capture, all_but_first, list}]),
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, list_to_integer(Port),
@@ -172,20 +167,6 @@ sigint_ends_serve(Config) ->
     {Server, _, _} = serve(["--port", "0"], Config),
     %% 128 + SIGINT
     130 = stop("INT", Server).
-
-ctrl_c_waits_for_answers(Config) ->
-    {Server, Socket} = slowly(1000, serve_on_terminal(slow_server(), Config)),
-    true = port_command(Server, "\3"),
-    {0, _} = output(Server, []),
-    {ok, Line} = gen_tcp:recv(Socket, 0, 10_000),
-    #{~"id" := 7, ~"result" := #{}} = json:decode(Line).
-
-a_second_ctrl_c_does_not(Config) ->
-    {Server, Socket} = slowly(600_000, serve_on_terminal(slow_server(), Config)),
-    true = port_command(Server, "\3"),
-    until_refused(Socket),
-    true = port_command(Server, "\3"),
-    {0, _} = output(Server, []).
 
 tcp_is_served_too(Config) ->
     {Server, _, Said} = serve(["--port", "0", "--tcp", "0"], Config),

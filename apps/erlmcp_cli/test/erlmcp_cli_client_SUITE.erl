@@ -25,7 +25,7 @@ the user on a terminal, what is printed where, and every exit code.
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
--import(erlmcp_cli_program, [main/1, run/3, open/2, on_terminal/2, output/2, url/1, one_line/1]).
+-import(erlmcp_cli_program, [main/1, run/3, open/2, output/2, url/1, one_line/1]).
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
@@ -266,6 +266,13 @@ ended(Port) ->
         ct:fail(still_running)
     end.
 
+%% What a terminal shows is the text of `script`, which gives the program one. A shell between the
+%% two would be ended by Ctrl-C.
+on_terminal(Arguments, Config) ->
+    Command = ["exec" | [[" '", Word, "'"]
+                         || Word <- [proplists:get_value(program, Config) | Arguments]]],
+    open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)]).
+
 typed(Port, []) ->
     {_, Out} = Ended = output(Port, []),
     setelement(2, Ended, unicode:characters_to_list(iolist_to_binary(Out)));
@@ -313,8 +320,9 @@ a_terminal_gets_no_bytes(Config) ->
         typed(on_terminal(["read", url(Config), "test://static-text"], Config), []).
 
 ctrl_c_ends_listen_with_0(Config) ->
-    Port = on_terminal(["listen", url(Config)], Config),
-    {0, _} = typed(Port, [{~"Ctrl-C ends it", ~"\3"}]).
+    %% And Ctrl-\, which kills what does not know it.
+    [{0, _} = typed(on_terminal(["listen", url(Config)], Config), [{~"Ctrl-C ends it", Key}])
+     || Key <- [~"\3", ~"\34"]].
 
 headers_and_tokens_are_sent(Config) ->
     Peer = protected(),

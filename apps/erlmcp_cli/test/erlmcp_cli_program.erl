@@ -9,8 +9,7 @@ the same in this node, which takes a tenth of the time.
 -include_lib("stdlib/include/assert.hrl").
 
 -export([init/1, serve_for_group/2, end_group/1, url/1]).
--export([main/1, erlmcp/2, run/3, open/2, on_terminal/2, output/2, serve/2, serve_on_terminal/2,
-         stop/2, one_line/1]).
+-export([main/1, erlmcp/2, run/3, open/2, output/2, serve/2, stop/2, one_line/1]).
 
 init(Config) ->
     Root = root(proplists:get_value(source, module_info(compile))),
@@ -107,13 +106,6 @@ open(Script, Arguments) ->
     open_port({spawn_executable, "/bin/sh"},
               [{args, ["-c", Script | Arguments]}, binary, exit_status, use_stdio, hide]).
 
-%% What a terminal shows is the text of `script`, which gives the program one. A shell between the
-%% two would be ended by Ctrl-C.
-on_terminal(Arguments, Config) ->
-    Command = ["exec" | [[" '", Word, "'"]
-                         || Word <- [proplists:get_value(program, Config) | Arguments]]],
-    open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)]).
-
 output(Port, Out) ->
     receive
         {Port, {data, Data}} -> output(Port, [Out, Data]);
@@ -126,14 +118,8 @@ output(Port, Out) ->
 serve(Arguments, Config) ->
     Port = open("exec \"$0\" serve everything \"$@\"",
                 [proplists:get_value(program, Config) | Arguments]),
-    served(Port).
-
-serve_on_terminal(Arguments, Config) ->
-    served(on_terminal(["serve", "everything" | Arguments], Config)).
-
-served(Port) ->
     Said = said(Port, <<>>),
-    {match, [Url]} = re:run(Said, "^ *(http://[^ \r\n]+)\r?$",
+    {match, [Url]} = re:run(Said, "^ *(http://[^ \n]+)$",
                             [multiline, {capture, all_but_first, list}]),
     {Port, Url, Said}.
 
