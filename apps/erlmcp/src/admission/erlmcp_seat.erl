@@ -4,7 +4,8 @@ Where a process that enters a gate for one request after the other has the place
 is at, in a word of its own: a row that is written for each, and taken away, costs more
 (`bench/gate.sh`).
 The seat has one row in the ledger, `{Holder, Seat}`, from a request of its process until that
-rests or ends; an idle process has none. A process has a seat at one gate.
+rests or ends; an idle connection of HTTP/1.1 or of lines has none. A process has a seat at one
+gate.
 
 The word has the share of the place, or none, and above it a number that is another one whenever the
 seat is free again. So who leaves names the word as it was, and a ticket that has left says nothing

@@ -136,10 +136,10 @@ task(prompt, _, _, _, _) ->
 
 find(tool, Name, #{principal := Principal}, Catalog) ->
     found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found,
-          [~"unknown tool: ", Name]);
+          [~"unknown tool: ", erlmcp_schema_text:name(Name)]);
 find(prompt, Name, #{principal := Principal}, Catalog) ->
     found(erlmcp_catalog:prompt(Name, Principal, Catalog), prompt_not_found,
-          [~"unknown prompt: ", Name]).
+          [~"unknown prompt: ", erlmcp_schema_text:name(Name)]).
 
 found({ok, _} = Found, _, _) -> Found;
 found(error, Name, Message) ->
@@ -171,8 +171,8 @@ required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
         {[], []} -> ok;
         {[Name | _], _} -> {error, erlmcp_params:missing([~"arguments.", Name])};
         {[], [Name | _]} ->
-            {error, erlmcp_params:mistyped([~"arguments.", Name], ~"a string",
-                                           map_get(Name, Arguments))}
+            {error, erlmcp_params:mistyped([~"arguments.", erlmcp_schema_text:name(Name)],
+                                           ~"a string", map_get(Name, Arguments))}
     end;
 required(_, _, _) ->
     ok.
@@ -232,7 +232,8 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Value} ?= erlmcp_params:string(~"value", Argument),
         {ok, Given} ?= erlmcp_params:object(~"context", Params),
         {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
-        [] ?= [erlmcp_params:mistyped([~"context.arguments.", Known], ~"a string", Other)
+        [] ?= [erlmcp_params:mistyped([~"context.arguments.", erlmcp_schema_text:name(Known)],
+                                      ~"a string", Other)
                || Known := Other <- Resolved, not is_binary(Other)],
         {ok, Target, Definition} ?= reference(Ref, Client, Catalog),
         ok ?= permitted(Definition, Client),

@@ -116,7 +116,8 @@ caching(Milliseconds, Scope, Revision) ->
 -doc "The refusal for a URI that no resource has.".
 -spec missing_resource(Uri :: binary(), erlmcp_revision:revision()) -> erlmcp_refusal:refusal().
 missing_resource(Uri, Revision) ->
-    erlmcp_refusal:new(resource_not_found, [~"no resource has the URI ", Uri],
+    erlmcp_refusal:new(resource_not_found,
+                       [~"no resource has the URI ", erlmcp_schema_text:name(Uri)],
                        #{code => erlmcp_revision:missing_resource_code(Revision),
                          status => 400, data => #{~"uri" => Uri}}).
 

@@ -89,10 +89,11 @@ expected(path, <<"/", _/binary>>) -> ok;
 expected(path, _) -> ~"a binary that begins with a slash";
 expected(tls, Tls) when length(Tls) >= 0 ->
     %% Those that are read before ssl has looked at them.
-    case {lists:keyfind(versions, 1, Tls), lists:keyfind(certs_keys, 1, Tls)} of
-        {{_, Versions}, _} when not is_list(Versions) -> {versions, ~"a list of versions"};
-        {_, {_, Pairs}} -> ok_or(are_maps(Pairs), {certs_keys, ~"a list of maps"});
-        {_, _} -> ok
+    case {[Versions || {versions, Versions} <- Tls, not is_proper(Versions)],
+          [Pairs || {certs_keys, Pairs} <- Tls, not are_maps(Pairs)]} of
+        {[], []} -> ok;
+        {[_ | _], _} -> {versions, ~"a list of versions"};
+        {[], _} -> {certs_keys, ~"a list of maps"}
     end;
 expected(tls, _) -> ~"a list of options of ssl:listen/2";
 expected(authenticate, {process, Fun}) when is_function(Fun, 1) -> ok;
@@ -118,6 +119,9 @@ expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
+
+is_proper(List) when length(List) >= 0 -> true;
+is_proper(_) -> false.
 
 are_maps([Map | Maps]) -> is_map(Map) andalso are_maps(Maps);
 are_maps(Maps) -> Maps =:= [].

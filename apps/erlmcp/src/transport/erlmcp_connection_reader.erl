@@ -6,7 +6,8 @@ dictionary of the process, since every transport's connection has one, and it is
 but this module's.
 
 A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
-not after one was said again. A process that hibernates knows nothing of it any more.
+not after one was said again. A connection of HTTP/1.1 or of lines knows nothing of it any more when
+it rests.
 """.
 
 -export([decode/2, request/4, forget/0]).

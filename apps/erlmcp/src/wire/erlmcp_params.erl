@@ -32,7 +32,7 @@ objects(Field, Params) ->
     else
         [Item | _] ->
             #{Field := #{Item := Value}} = Params,
-            {error, mistyped([Field, $., Item], ~"an object", Value)};
+            {error, mistyped([Field, $., erlmcp_schema_text:name(Item)], ~"an object", Value)};
         {error, _} = Error ->
             Error
     end.

@@ -299,6 +299,8 @@ options_that_will_not_do(Config) ->
          {[{backlog, 5}, {sndbuf, perhaps}, {depth, 1}],
           {bad_option, {http, tls, sndbuf}, Taken}},
          {[{versions, nonsense}], {bad_option, {http, tls, versions}, ~"a list of versions"}},
+         {[{versions, ['tlsv1.3' | 'tlsv1.2']}],
+          {bad_option, {http, tls, versions}, ~"a list of versions"}},
          {[{verify, nonsense}], {listen, http, {options, {verify, nonsense}}}},
          {[{1, 2}], {listen, http, {options, {option_not_a_key_value_tuple, {1, 2}}}}}]],
     [{error, {bad_option, {http, tls}, ~"a list of options of ssl:listen/2"}} =

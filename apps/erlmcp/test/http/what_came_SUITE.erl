@@ -8,7 +8,8 @@ refuses on its sockets. What came is cut, and shown so that it does nothing to w
          end_per_testcase/2]).
 -export([headers_are_told/1, mirrored_headers_are_told/1, methods_and_paths_are_told/1,
          members_are_told/1, members_of_sessions_are_told/1, messages_are_told/1,
-         bytes_are_told/1, hostile_headers_are_shown/1, hostile_members_are_shown/1]).
+         bytes_are_told/1, hostile_headers_are_shown/1, hostile_members_are_shown/1,
+         hostile_names_are_shown/1]).
 
 -import(erlmcp_test_http, [connect/1, write/2, close/1, response/1, call/4, post/3, message/3,
                            initialize/2]).
@@ -19,7 +20,7 @@ suite() ->
 all() ->
     [headers_are_told, mirrored_headers_are_told, methods_and_paths_are_told, members_are_told,
      members_of_sessions_are_told, messages_are_told, bytes_are_told, hostile_headers_are_shown,
-     hostile_members_are_shown].
+     hostile_members_are_shown, hostile_names_are_shown].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -234,6 +235,29 @@ hostile_members_are_shown(Config) ->
          {<<16#9b/utf8, "2J">>, ~B'"\u009B2J"'},
          {<<"a", 16#202e/utf8, "b">>, ~B'"a\u202Eb"'},
          {binary:copy(~"ö", 3000), <<$", (binary:copy(~"ö", 30))/binary, "...\"">>}]].
+
+%% Names are told as they are, but for those that are too long or do something.
+hostile_names_are_shown(Config) ->
+    Session = #{session => initialize(server(Config), ~"2025-11-25")},
+    Named = fun(Name) ->
+        [{~"tools/call", #{name => Name}, ~"unknown tool: ", ~""},
+         {~"prompts/get", #{name => Name}, ~"unknown prompt: ", ~""},
+         {~"prompts/get", #{name => ~"asks", arguments => #{a => ~"", Name => 1}},
+          ~"arguments.", ~": expected a string, got the number 1"},
+         {~"resources/read", #{uri => Name}, ~"no resource has the URI ", ~""},
+         {~"completion/complete", #{ref => #{type => ~"ref/prompt", name => ~"asks"},
+                                    argument => #{name => ~"a", value => ~""},
+                                    context => #{arguments => #{Name => 1}}},
+          ~"context.arguments.", ~": expected a string, got the number 1"}]
+    end,
+    [{Method, Told} = {Method, element(3, refused(call(server(Config), Method, Params, Session)))}
+     || {Hostile, Shown} <- [
+            {~"größe", ~"größe"},
+            {~"a\nb", ~B'"a\nb"'},
+            {<<"a", 16#202e/utf8, 16#61c/utf8, 16#e0041/utf8>>, ~B'"a\u202E\u061C\uDB40\uDC41"'},
+            {binary:copy(~"n", 100_000), <<(binary:copy(~"n", 200))/binary, "...">>}],
+        {Method, Params, Before, Behind} <- Named(Hostile),
+        Told <- [<<Before/binary, Shown/binary, Behind/binary>>]].
 
 headers() ->
     [{~"content-type", ~"application/json"}, {~"accept", ~"application/json, text/event-stream"}].

@@ -206,11 +206,10 @@ kills_are_told_as_what_they_are(_) ->
                   end) | Tools]}),
     Told = <<"the call was killed: it passed its memory bound of 4000000 bytes, "
              "or a process killed it">>,
-    [{Tool, Told} = {Tool, Message}
+    [#{messages := [#{~"error" := #{~"code" := 1089, ~"message" := Told}}]} =
+         call(Server, ~"tools/call", #{name => Tool}, Options)
      || Tool <- [~"kills itself", ~"ends with one that is killed", ~"hog"],
-        Options <- eras(Server),
-        #{messages := [#{~"error" := #{~"code" := 1089, ~"message" := Message}}]} <-
-            [call(Server, ~"tools/call", #{name => Tool}, Options)]],
+        Options <- eras(Server)],
     stop(Server).
 
 %% "A server counts its answers, and those of them that are its own faults: ... and deadlines that

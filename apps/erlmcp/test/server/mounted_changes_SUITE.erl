@@ -9,8 +9,9 @@ and that the lists of those that mount them are right after each.
 -export([a_change_costs_no_more_among_many/1, lists_follow_at_every_depth/1,
          a_burst_is_in_the_list_at_its_end/1, what_comes_again_is_there_once/1,
          what_was_left_out_comes_when_there_is_room/1, names_of_every_kind_become_free/1,
-         names_of_other_mounts_become_free/1, what_waits_for_a_name_may_change/1,
-         what_changes_need_is_declared/1, changes_show_though_their_publisher_died/1,
+         names_of_other_mounts_become_free/1, one_end_frees_names_for_several/1,
+         what_waits_for_a_name_may_change/1, what_changes_need_is_declared/1,
+         changes_show_though_their_publisher_died/1,
          a_view_may_come_after_its_tool/1, a_view_that_went_is_needed_no_more/1]).
 
 -import(erlmcp_test_line, [serve/1, recv/1, is_quiet/1, code/1]).
@@ -23,8 +24,9 @@ all() ->
     [a_change_costs_no_more_among_many, lists_follow_at_every_depth,
      a_burst_is_in_the_list_at_its_end, what_comes_again_is_there_once,
      what_was_left_out_comes_when_there_is_room, names_of_every_kind_become_free,
-     names_of_other_mounts_become_free, what_waits_for_a_name_may_change,
-     what_changes_need_is_declared, changes_show_though_their_publisher_died,
+     names_of_other_mounts_become_free, one_end_frees_names_for_several,
+     what_waits_for_a_name_may_change, what_changes_need_is_declared,
+     changes_show_though_their_publisher_died,
      a_view_may_come_after_its_tool, a_view_that_went_is_needed_no_more].
 
 init_per_suite(Config) ->
@@ -273,6 +275,18 @@ names_of_other_mounts_become_free(_) ->
      end || Frees <- [fun(First) -> ok = erlmcp:remove(First, tool, ~"b_c") end,
                       fun(First) -> ok = erlmcp:stop_server(First) end,
                       fun(First) -> true = exit(First, kill) end]].
+
+one_end_frees_names_for_several(_) ->
+    [First, Second, Third] = [serve(#{tools => []}) || _ <- [1, 2, 3]],
+    Server = serve(#{tools => [], mounts => [{~"a", First}, {~"a_b", Second}, {~"a_c", Third}]}),
+    Client = open(~"2026-07-28", Server),
+    [ok = erlmcp:add(Mounted, tool, says(tool, Name, Text))
+     || {Mounted, Name, Text} <- [{First, ~"b_x", ~"first"}, {First, ~"c_x", ~"first"},
+                                  {Second, ~"x", ~"second"}, {Third, ~"x", ~"third"}]],
+    [~"first" = text(call(Client, Name, #{})) || Name <- [~"a_b_x", ~"a_c_x"]],
+    ok = erlmcp:stop_server(First),
+    await(fun() -> length(listed(Client, tool)) =:= 2 end),
+    [~"second", ~"third"] = [text(call(Client, Name, #{})) || Name <- [~"a_b_x", ~"a_c_x"]].
 
 %% It comes as it is then; and not if it is gone then.
 what_waits_for_a_name_may_change(_) ->

@@ -3,15 +3,33 @@
 The sentences of errors: which field, what was expected, what came. Pure.
 """.
 
--export([field/1, value/1, literal/1, type/1, list/2, count/2]).
+-export([field/1, name/1, value/1, literal/1, type/1, list/2, count/2]).
 -export([reason/1]).
 
 -define(SHOWN, 60).
+-define(SHOWN_OF_NAME, 200).
 
 -doc "What a sentence calls the value at a JSON pointer.".
 -spec field(binary()) -> binary().
 field(~"") -> ~"The value";
-field(Pointer) -> cut(Pointer, 200).
+field(Pointer) -> iolist_to_binary(name(Pointer)).
+
+-doc """
+A name that may be a peer's as a sentence shows it: as it is, but for what is too long; and in
+quotes, by its numbers, what may disturb who reads it.
+""".
+-spec name(binary()) -> iodata().
+name(Name) ->
+    Shown = cut(Name, ?SHOWN_OF_NAME),
+    case unicode:characters_to_binary(Shown) of
+        Text when is_binary(Text) ->
+            case is_harmless(Text) andalso << <<C>> || <<C>> <= Text, C < $\s >> =:= ~"" of
+                true -> Text;
+                false -> json:encode_binary_escape_all(Text)
+            end;
+        _ ->
+            erlmcp_visible:quoted(Name)
+    end.
 
 -doc "A value as a sentence names it, with its type, and cut short.".
 -spec value(term()) -> iodata().
@@ -50,7 +68,8 @@ is_harmless(Text) ->
 is_control(C) ->
     C >= 16#7f andalso C < 16#a0 orelse C >= 16#200b andalso C =< 16#200f
         orelse C >= 16#2028 andalso C =< 16#202e orelse C >= 16#2060 andalso C =< 16#206f
-        orelse C =:= 16#feff.
+        orelse C =:= 16#ad orelse C =:= 16#61c orelse C =:= 16#180e orelse C =:= 16#feff
+        orelse C >= 16#fff9 andalso C =< 16#fffb orelse C >= 16#e0000 andalso C =< 16#e007f.
 
 cut(Text, Limit) when byte_size(Text) =< Limit ->
     Text;
