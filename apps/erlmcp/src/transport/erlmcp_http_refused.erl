@@ -9,11 +9,18 @@ the refusal, on its head, and the connection ends after the first.
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -doc false.
-init(StreamId, #{headers := #{~"origin" := Origin}} = Request,
-     #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
-    {Commands, State} = init(StreamId, Request, Options#{erlmcp_identity := Asked#{pages := #{}}}),
+init(StreamId, #{method := ~"HEAD"} = Request, Options) ->
+    {Commands, State} = refused(StreamId, Request, Options),
+    {erlmcp_http_response:without_body(Commands), State};
+init(StreamId, Request, Options) ->
+    refused(StreamId, Request, Options).
+
+refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
+        #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
+    Unshared = Options#{erlmcp_identity := Asked#{pages := #{}}},
+    {Commands, State} = refused(StreamId, Request, Unshared),
     {erlmcp_http_response:with(map_get(Origin, Pages), Commands), State};
-init(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
+refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
     %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
     Told = erlmcp_http_door:told(Refusal, Headers),

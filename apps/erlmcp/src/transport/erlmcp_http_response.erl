@@ -6,7 +6,7 @@ Events. Pure, but for the date.
 
 -export([answer/5, refuse/1, refuse/3, respond/3, ended/1]).
 -export([stream/1, event/1, comment/0]).
--export([with/2]).
+-export([with/2, without_body/1]).
 
 -type headers() :: #{binary() => iodata()}.
 
@@ -91,6 +91,22 @@ with_headers(Extra, {response, Status, Headers, Body}) ->
 with_headers(Extra, {headers, Status, Headers}) ->
     {headers, Status, maps:merge(Headers, Extra)};
 with_headers(_, Command) ->
+    Command.
+
+-doc """
+An answer to HEAD, which has no body (RFC 9110, section 9.3.2). If it says a length, that has to be
+the one of the answer to GET (section 8.6). What is made with a body is a refusal, whose message
+names the method: it says none.
+""".
+-spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
+without_body(Commands) ->
+    [bodiless(Command) || Command <- Commands].
+
+bodiless({response, _, _, <<>>} = Response) ->
+    Response;
+bodiless({response, Status, Headers, _}) ->
+    {response, Status, maps:remove(~"content-length", Headers), <<>>};
+bodiless(Command) ->
     Command.
 
 stream_headers() ->

@@ -1,7 +1,7 @@
 -module(erlmcp_http_unread).
 -moduledoc """
 What the client of an HTTP response has not read yet, bounded: the stream handler before those that
-answer. It hands what they say to cowboy in pieces.
+answer. It hands what they say to cowboy in pieces, and to HEAD without its body.
 
 On HTTP/1.1 a piece that the client does not take in `send_timeout_ms` is the end of its connection.
 On HTTP/2 cowboy keeps what a client's window has no room for, and without a bound. So it is given
@@ -23,7 +23,8 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 
 -record(unread, {
     next :: term(),
-    version :: cowboy:http_version(),
+    %% that of the request, or that it is answered with a head alone
+    version :: cowboy:http_version() | head,
     key :: reference(),
     limits :: erlmcp_options:limits(),
     %% whether cowboy keeps something that the client's window has no room for
@@ -37,8 +38,12 @@ The handlers behind it see `{alarm, _, on}` while something waits, whether here 
 }).
 
 -doc false.
-init(StreamId, #{version := Version} = Request, #{erlmcp := #{instance := Instance}} = Options) ->
+init(StreamId, Request, #{erlmcp := #{instance := Instance}} = Options) ->
     #{key := Key, limits := Limits} = Instance,
+    Version = case Request of
+        #{method := ~"HEAD"} -> head;
+        #{version := Known} -> Known
+    end,
     {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
     said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
 
@@ -93,6 +98,8 @@ early_error(StreamId, Reason, Request, Response, Options) ->
     cowboy_stream:early_error(StreamId, Reason, Request, Response, Options).
 
 %% What the next handler says. Most of it is little, and nothing waits.
+said(Commands, _, #unread{version = head} = Unread) ->
+    {erlmcp_http_response:without_body(Commands), Unread};
 said(Commands, _, #unread{version = Version} = Unread) when Version =/= 'HTTP/2' ->
     %% A piece waits for the socket, and there is no other stream that would wait with it. What is
     %% not the last has another behind it, soon: a comment at least.
