@@ -207,7 +207,7 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
 
 -doc false.
 handle_cast({adopt, Call, What, Waiting, Reads, Marks}, State) ->
-    case has_answered(Call, Marks) of
+    case erlmcp_session_call:has_ended(Call, Marks) of
         true -> {noreply, State};
         false -> {noreply, adopted(Call, What, {Waiting, Reads, Marks}, State)}
     end;
@@ -233,17 +233,6 @@ handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
 handle_cast(close, State) ->
     {stop, normal, State}.
 
-%% Most calls are over when they are heard of. One that has reported nothing leaves nothing to do.
-has_answered(Call, Marks) ->
-    case erlmcp_session_call:has_given_back(Marks) of
-        true ->
-            receive {'EXIT', Call, normal} -> true
-            after 0 -> false
-            end;
-        false ->
-            false
-    end.
-
 adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
     #state{calls = Calls, streams = Streams, places = Known} = State,
     State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
@@ -251,6 +240,13 @@ adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
                 streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}.
 
 -doc false.
+handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
+    #state{id = Id, instance = Instance} = State,
+    case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
+        given -> {noreply, called(Call, Late, State)};
+        %% It has answered, or was answered for.
+        already -> {noreply, State}
+    end;
 handle_info({{erlmcp_call, Call, _}, Message}, State) ->
     {noreply, called(Call, Message, State)};
 handle_info({'EXIT', Call, Reason}, State) ->
@@ -337,7 +333,7 @@ settle(Call, Left, State) ->
             State#state{calls = Left};
         Ended ->
             {Own, Others} = maps:take(Call, Places),
-            ok = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
+            _ = erlmcp_session_call:give_back(Own, length(Ended), Id, Instance),
             State#state{calls = Left, places = Others}
     end.
 

@@ -8,7 +8,7 @@ session.
 What is marked of a call is in one place for its process, those of its handler, and its session's.
 """.
 
--export([take/3, run/4, mark_reported/1, give_back/4, has_given_back/1]).
+-export([take/3, run/4, mark_reported/1, give_back/4, has_ended/2]).
 
 -export_type([session/0, marks/0]).
 
@@ -55,8 +55,9 @@ run(#{pid := Session} = Known, {_, Ids, _, _} = Entry, {Pid, Tag} = Waiting, Run
                     erlmcp_call_report:to_owner(Owner, {answer, Status, Bytes});
                 0 ->
                     #{id := Id, instance := Instance} = Known,
-                    ok = give_back(Marks, length(Ids), Id, Instance),
-                    Pid ! {Tag, {answer, Status, Bytes}},
+                    %% Where the session has, it has answered too.
+                    _ = give_back(Marks, length(Ids), Id, Instance) =:= given andalso
+                        (Pid ! {Tag, {answer, Status, Bytes}}),
                     ok
             end;
         ended ->
@@ -71,16 +72,30 @@ mark_reported(Marks) ->
 
 -doc """
 Gives back the places of a call. One that has just answered may be cancelled, or late, before the
-session hears of its end: one of the two does it.
+session hears of its end: one of the two does it, and that is the one who answers.
 """.
--spec give_back(marks(), Count :: non_neg_integer(), binary(), erlmcp_instance:instance()) -> ok.
+-spec give_back(marks(), Count :: non_neg_integer(), binary(), erlmcp_instance:instance()) ->
+    given | already.
 give_back(Marks, Count, Id, Instance) ->
     case atomics:exchange(Marks, ?GIVEN_BACK, 1) of
-        0 -> erlmcp_instance:count_calls(Id, -Count, Instance);
-        1 -> ok
+        0 ->
+            ok = erlmcp_instance:count_calls(Id, -Count, Instance),
+            given;
+        1 ->
+            already
     end.
 
--doc "Whether that was done. A call that does it itself has reported nothing, nor will.".
--spec has_given_back(marks()) -> boolean().
-has_given_back(Marks) ->
-    atomics:get(Marks, ?GIVEN_BACK) =:= 1.
+-doc """
+Whether a call that has just been adopted is over, for the session's process: most are when they are
+heard of. One that has answered itself has reported nothing, and leaves nothing to do.
+""".
+-spec has_ended(Call :: pid(), marks()) -> boolean().
+has_ended(Call, Marks) ->
+    case atomics:get(Marks, ?GIVEN_BACK) of
+        1 ->
+            receive {'EXIT', Call, normal} -> true
+            after 0 -> false
+            end;
+        0 ->
+            false
+    end.
