@@ -2,7 +2,8 @@
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
 the guards of the node's memory and of its processor time do, and who watches quick calls. The
-tables of the node's servers, of who is told of events and of who is in a quick call are its own.
+tables of the node's servers, of who is told of events, of what waits for the log and of who is in a
+quick call are its own.
 """.
 
 -behaviour(supervisor).
@@ -18,6 +19,7 @@ start_link() ->
 -doc false.
 init([]) ->
     ok = erlmcp_event:open(),
+    ok = erlmcp_incident:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_quick_watch:open(),
     {ok, {#{strategy => one_for_one},

@@ -207,7 +207,13 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
 
 %% The operator is told that it was, and the log why.
 incident(Told, Why, #{key := Key}) ->
-    Incident = erlmcp_incident:log(maps:merge(Told, Why), Key),
+    told(erlmcp_incident:log(maps:merge(Told, Why), Key), Told, Key).
+
+%% The same in the owner's process, on which more waits than this call.
+owners_incident(Told, Why, #{key := Key}) ->
+    told(erlmcp_incident:log_apart(maps:merge(Told, Why), Key), Told, Key).
+
+told(Incident, Told, Key) ->
     ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
     Incident.
 
@@ -248,8 +254,8 @@ leave(_) -> ok.
                (Milliseconds :: non_neg_integer(), task, subject(),
                 erlmcp_instance:of_calls()) -> {reply, error, erlmcp_refusal:refusal()}.
 timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
-    Incident = incident(#{what => call_timed_out, method => Method, target => Target},
-                        #{limit => Milliseconds}, Instance),
+    Incident = owners_incident(#{what => call_timed_out, method => Method, target => Target},
+                               #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
     answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
@@ -277,8 +283,8 @@ why(Reason, Subject, Instance) ->
 
 %% What it was linked to ended it, or the runtime: it could not say so itself.
 dead(Reason, {_, Method, Target}, Instance) ->
-    incident(#{what => call_died, method => Method, target => Target}, #{reason => Reason},
-             Instance).
+    owners_incident(#{what => call_died, method => Method, target => Target},
+                    #{reason => Reason}, Instance).
 
 -doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
 -spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.
