@@ -316,7 +316,7 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
         false -> {quick_call_died, erlmcp_refusal:new(internal_error, ~"the call was ended")}
     end,
     ok = erlmcp_quick:unmark(Mark, for_good, {Whose, Why}),
-    Incident = erlmcp_incident:log(#{what => What, method => Method, target => Target}, Key),
+    Incident = erlmcp_incident:log_apart(#{what => What, method => Method, target => Target}, Key),
     ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
                                             target => Target}),
     true = exit(Pid, kill),

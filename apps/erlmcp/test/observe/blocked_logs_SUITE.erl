@@ -7,7 +7,7 @@ late or died is answered all the same, and so is what its connection, session or
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([init_per_testcase/2, end_per_testcase/2]).
 -export([log/2]).
--export([lines_are_answered/1, sessions_are_answered/1, tasks_end/1,
+-export([lines_are_answered/1, sessions_are_answered/1, tasks_end/1, quick_calls_are_ended/1,
          reports_that_wait_are_bounded/1]).
 
 -import(erlmcp_test_http, [start/1, stop/1, call/4, initialize/2]).
@@ -22,7 +22,8 @@ suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [lines_are_answered, sessions_are_answered, tasks_end, reports_that_wait_are_bounded].
+    [lines_are_answered, sessions_are_answered, tasks_end, quick_calls_are_ended,
+     reports_that_wait_are_bounded].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -93,6 +94,22 @@ failure(Server, Id, Options) ->
         #{~"status" := ~"working"} -> receive after 20 -> failure(Server, Id, Options) end
     end.
 
+%% One process of the node watches them all.
+quick_calls_are_ended(_) ->
+    Names = [~"spins", ~"spins too"],
+    Server = serve(#{tools => [#{name => Name, quick => true, handler => fun(_, _) -> spin() end}
+                               || Name <- Names]}),
+    [begin
+         Socket = connect(Server),
+         ok = send(Socket, stateless(1, ~"tools/call", #{~"name" => Name})),
+         {error, closed} = gen_tcp:recv(Socket, 0, 30_000)
+     end || Name <- Names],
+    [receive {blocked, Pid, #{what := quick_call_late, target := Name}} -> let_go(Pid) end
+     || Name <- Names].
+
+spin() ->
+    spin().
+
 %% "At most 1,000 of their reports wait, on a node; what is over that is left out, and the next of
 %% them says how many were, as `dropped`."
 reports_that_wait_are_bounded(_) ->
@@ -100,12 +117,12 @@ reports_that_wait_are_bounded(_) ->
     Told = lists:append([late(Socket) || _ <- lists:seq(1, ?WAITING div ?AT_ONCE + 1)]),
     Blocked = [blocked(call_timed_out, Incident) || Incident <- lists:sublist(Told, ?WAITING)],
     ok = lists:foreach(fun let_go/1, Blocked),
-    [Next | _] = late(Socket),
-    {Pid, #{dropped := ?AT_ONCE}} = blocked_with(Next),
-    Pid ! {?MODULE, go},
-    %% All that there is was told.
-    ?AT_ONCE = length(lists:nthtail(?WAITING, Told)),
-    [] = [Incident || Incident <- lists:nthtail(?WAITING, Told), has_come(Incident)],
+    %% These log side by side: the first of their processes says it, whichever that is.
+    [?AT_ONCE] = [Dropped || Incident <- late(Socket),
+                             {_, #{dropped := Dropped}} <- [blocked_with(Incident)]],
+    LeftOut = lists:nthtail(?WAITING, Told),
+    ?AT_ONCE = length(LeftOut),
+    [] = [Incident || Incident <- LeftOut, has_come(Incident)],
     ok = close(Socket).
 
 %% The incidents of calls that are late together, in the order of their answers.
