@@ -135,15 +135,16 @@ task(prompt, _, _, _, _) ->
     {ok, none}.
 
 find(tool, Name, #{principal := Principal}, Catalog) ->
-    found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found,
-          [~"unknown tool: ", erlmcp_schema_text:name(Name)]);
+    found(erlmcp_catalog:tool(Name, Principal, Catalog), tool_not_found, ~"unknown tool: ", Name);
 find(prompt, Name, #{principal := Principal}, Catalog) ->
-    found(erlmcp_catalog:prompt(Name, Principal, Catalog), prompt_not_found,
-          [~"unknown prompt: ", erlmcp_schema_text:name(Name)]).
+    found(erlmcp_catalog:prompt(Name, Principal, Catalog), prompt_not_found, ~"unknown prompt: ",
+          Name).
 
-found({ok, _} = Found, _, _) -> Found;
-found(error, Name, Message) ->
-    {error, erlmcp_refusal:new(Name, Message, #{code => -32602, status => 400})}.
+found({ok, _} = Found, _, _, _) ->
+    Found;
+found(error, Refused, Unknown, Name) ->
+    {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_schema_text:name(Name)],
+                               #{code => -32602, status => 400})}.
 
 %% Whoever sees it knows that it is there; to use it he must have been given its scopes.
 permitted(Definition, #{scopes := Scopes}) ->
