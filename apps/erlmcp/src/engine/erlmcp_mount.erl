@@ -148,7 +148,7 @@ unchanged(LeftOut, Changed, Prefix) ->
 has_room({duplicate, Kind, Key}, Entries) -> erlmcp_entries:find(Kind, Key, Entries) =:= error;
 has_room(_, _) -> false.
 
-%% With the last of what is left out first, for now.
+%% The last of what is left out stands first until all of it is known.
 nothing(Entries, Changed, LeftOut) ->
     #{entries => Entries, extensions => #{}, changed => Changed,
       left_out => lists:reverse(LeftOut)}.

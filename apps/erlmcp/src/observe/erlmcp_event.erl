@@ -26,18 +26,12 @@ other fields are those of `table/0`.
 -type handler() :: fun((event()) -> term()).
 -type name() :: atom().
 
-%% Events that wait for the fun of a server.
--define(MAX_WAITING, 1000).
-
-%% Of the counters.
--define(WAITING, 1).
--define(DROPPED, 2).
-
 -record(state, {
     key :: reference(),
     server :: term(),
     handler :: handler(),
-    counters :: atomics:atomics_ref()
+    %% events that wait for the fun
+    backlog :: erlmcp_backlog:backlog()
 }).
 
 -doc "Every event, its fields beside those that all have, and when it is told.".
@@ -78,7 +72,7 @@ start_link(Key, Server, Handler) ->
 -spec emit(Key :: reference(), name(), #{atom() => term()}) -> ok.
 emit(Key, Name, Fields) ->
     try ets:lookup(?MODULE, Key) of
-        [{_, Pid, Counters}] -> send(Pid, Counters, event(Name, Fields));
+        [{_, Pid, Backlog}] -> send(Pid, Backlog, event(Name, Fields));
         [] -> ok
     catch
         %% The application has stopped before the server.
@@ -90,9 +84,9 @@ emit(Key, Name, Fields) ->
 broadcast(Name, Fields) ->
     Event = event(Name, Fields),
     lists:foreach(
-        fun({_, Pid, Counters} = Row) ->
+        fun({_, Pid, Backlog} = Row) ->
             case is_process_alive(Pid) of
-                true -> send(Pid, Counters, Event);
+                true -> send(Pid, Backlog, Event);
                 %% One that was killed could not take its row with it.
                 false -> ets:delete_object(?MODULE, Row)
             end
@@ -101,23 +95,17 @@ broadcast(Name, Fields) ->
 event(Name, Fields) ->
     Fields#{event => Name, at => erlang:system_time(millisecond)}.
 
-send(Pid, Counters, Event) ->
-    case atomics:add_get(Counters, ?WAITING, 1) of
-        Waiting when Waiting > ?MAX_WAITING ->
-            ok = atomics:sub(Counters, ?WAITING, 1),
-            atomics:add(Counters, ?DROPPED, 1);
-        _ ->
-            Pid ! {?MODULE, Event},
-            ok
-    end.
+send(Pid, Backlog, Event) ->
+    _ = erlmcp_backlog:enter(Backlog) andalso (Pid ! {?MODULE, Event}),
+    ok.
 
 -doc false.
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
-    %% New ones: what waited for a process that ended is gone with it.
-    Counters = atomics:new(2, []),
-    true = ets:insert(?MODULE, {Key, self(), Counters}),
-    {ok, #state{key = Key, server = Server, handler = Handler, counters = Counters}}.
+    %% A new one: what waited for a process that ended is gone with it.
+    Backlog = erlmcp_backlog:new(),
+    true = ets:insert(?MODULE, {Key, self(), Backlog}),
+    {ok, #state{key = Key, server = Server, handler = Handler, backlog = Backlog}}.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -134,12 +122,9 @@ handle_info({?MODULE, Event}, State) ->
 handle_info(_, State) ->
     {noreply, State}.
 
-told(Event, #state{server = Server, handler = Handler, counters = Counters}) ->
-    ok = atomics:sub(Counters, ?WAITING, 1),
-    Whole = case atomics:exchange(Counters, ?DROPPED, 0) of
-        0 -> Event#{server => Server};
-        Dropped -> Event#{server => Server, dropped => Dropped}
-    end,
+told(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
+    ok = erlmcp_backlog:leave(Backlog),
+    Whole = erlmcp_backlog:with_dropped(Event#{server => Server}, Backlog),
     try
         _ = Handler(Whole),
         ok

@@ -10,19 +10,11 @@ many were, as `dropped`.
 
 -export([open/0, log/1, log/2, log_apart/2]).
 
-%% Reports that wait for the handlers of the log. OTP's give up a report after five seconds where
-%% what they write to is not read, and others when they like: it is this that bounds them.
--define(MAX_WAITING, 1000).
-
-%% Of the counters.
--define(WAITING, 1).
--define(DROPPED, 2).
-
 -doc "Makes the table of what waits; it belongs to the calling process.".
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
-    true = ets:insert(?MODULE, {counters, atomics:new(2, [])}),
+    true = ets:insert(?MODULE, {backlog, erlmcp_backlog:new()}),
     ok.
 
 -doc "Logs a report of an error, and gives the id that finds it.".
@@ -47,34 +39,23 @@ log_apart(Report, Key) ->
     Id.
 
 apart(Report, Key) ->
-    try ets:lookup_element(?MODULE, counters, 2) of
-        Counters -> apart(Report, Key, Counters)
+    try ets:lookup_element(?MODULE, backlog, 2) of
+        Backlog ->
+            _ = erlmcp_backlog:enter(Backlog)
+                andalso spawn(fun() -> waiting(Report, Key, Backlog) end),
+            ok
     catch
         %% The application has stopped before the server.
         error:badarg -> erlmcp_log:report(error, Report, Key)
     end.
 
-apart(Report, Key, Counters) ->
-    case atomics:add_get(Counters, ?WAITING, 1) of
-        Waiting when Waiting > ?MAX_WAITING ->
-            ok = atomics:sub(Counters, ?WAITING, 1),
-            atomics:add(Counters, ?DROPPED, 1);
-        _ ->
-            _ = spawn(fun() -> waiting(Report, Key, Counters) end),
-            ok
-    end.
-
-waiting(Report, Key, Counters) ->
+%% OTP's handlers give up a report after five seconds where what they write to is not read, and
+%% others when they like: it is the backlog that bounds them.
+waiting(Report, Key, Backlog) ->
     try
-        ok = erlmcp_log:report(error, with_dropped(Report, Counters), Key)
+        ok = erlmcp_log:report(error, erlmcp_backlog:with_dropped(Report, Backlog), Key)
     after
-        ok = atomics:sub(Counters, ?WAITING, 1)
-    end.
-
-with_dropped(Report, Counters) ->
-    case atomics:exchange(Counters, ?DROPPED, 0) of
-        0 -> Report;
-        Dropped -> Report#{dropped => Dropped}
+        ok = erlmcp_backlog:leave(Backlog)
     end.
 
 id() ->
