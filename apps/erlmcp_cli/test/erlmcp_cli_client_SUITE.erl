@@ -11,7 +11,8 @@ the user on a terminal, what is printed where, and every exit code.
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([every_transport_in_both_eras/1, a_program_that_is_none_exits_3/1,
-         a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1]).
+         a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1,
+         a_program_gets_what_is_named/1]).
 -export([arguments_are_typed_by_the_schema/1, arguments_come_from_stdin/1,
          options_may_stand_between/1, a_resource_is_read_exactly/1, a_resource_goes_to_a_file/1,
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
@@ -29,7 +30,7 @@ the user on a terminal, what is printed where, and every exit code.
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
-     a_program_that_ends_says_why, a_program_does_not_get_the_token,
+     a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
      only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
      the_page_has_every_exit_code].
 
@@ -99,10 +100,35 @@ a_program_that_ends_says_why(_) ->
 
 a_program_does_not_get_the_token(_) ->
     true = os:putenv("ERLMCP_TOKEN", "secret"),
-    {3, "", Why} = main(["list", "--stdio", "sh -c 'echo token: $ERLMCP_TOKEN >&2; "
-                                            "sleep 0.3; exit 3'"]),
-    true = os:unsetenv("ERLMCP_TOKEN"),
-    {match, _} = re:run(Why, "^server: token:\n").
+    ?assertEqual("token: other:", program_sees([])),
+    true = os:unsetenv("ERLMCP_TOKEN").
+
+%% Somebody else's program has no business with its user's keys, unless they are named.
+a_program_gets_what_is_named(_) ->
+    true = os:putenv("ERLMCP_OTHER", "key"),
+    ?assertEqual("token: other:", program_sees([])),
+    ?assertEqual("token: other: key", program_sees(["--env", "ERLMCP_OTHER"])),
+    ?assertEqual("token: a=b other: c",
+                 program_sees(["--env", "ERLMCP_TOKEN=a=b", "--env", "ERLMCP_OTHER=c"])),
+    true = os:unsetenv("ERLMCP_OTHER"),
+    [begin
+         {2, "", Why} = main(["list" | Words]),
+         ?assertMatch({match, _}, re:run(Why, Expected), Why)
+     end || {Words, Expected} <- [
+         {["--stdio", "sh", "--env", "ERLMCP_OTHER"],
+          "--env ERLMCP_OTHER: there is no such variable here"},
+         {["--stdio", "sh", "--env", "=x"], "--env =x: NAME or NAME=VALUE was expected"},
+         {["http://127.0.0.1:1/mcp", "--env", "PATH"], "--env: only a program of --stdio has that"},
+         {["--tcp", "127.0.0.1:1", "--env", "PATH"],
+          "--env: only a program of --stdio has that"}]].
+
+%% What a program that ends at once has of two variables.
+program_sees(Options) ->
+    {3, "", Why} = main(["list", "--stdio",
+                         "sh -c 'echo token: $ERLMCP_TOKEN other: $ERLMCP_OTHER >&2; sleep 0.3; "
+                         "exit 3'" | Options]),
+    {match, [Line]} = re:run(Why, "^server: (.*)\n", [{capture, all_but_first, list}]),
+    string:trim(Line).
 
 arguments_are_typed_by_the_schema(Config) ->
     {0, "-0.5\n", ""} = main(["call", url(Config), "add", "a=1", "b=-1.5"]),
