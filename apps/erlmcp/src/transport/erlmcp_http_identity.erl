@@ -257,6 +257,9 @@ data(StreamId, IsFin, Data, #shared{with = With, state = State}) ->
 -doc false.
 info(StreamId, Message, #entered{next = Next, extra = Extra}) ->
     passed(cowboy_stream:info(StreamId, Message, Next), Extra);
+%% Cowboy's answer to a body that it cannot read.
+info(_, {response, 400, _, _} = Response, #waiting{} = Waiting) ->
+    {[Response], Waiting};
 info(StreamId, Message, #waiting{for = Wait, options = Options} = Waiting) ->
     #{erlmcp_identity := #{auth := Auth}} = Options,
     case erlmcp_http_auth:told(Auth, Message, Wait) of
@@ -281,5 +284,9 @@ terminate(StreamId, Reason, #shared{state = State}) ->
     terminate(StreamId, Reason, State).
 
 -doc false.
+early_error(_, _, _, {response, 505, Headers, Body}, _) ->
+    %% Cowboy takes all that stands behind the path for a version, of a request line of four words
+    %% too. "Recipients of an invalid request-line SHOULD respond with [...] a 400" (RFC 9112, 3).
+    {response, 400, Headers, Body};
 early_error(_, _, _, Response, _) ->
     Response.

@@ -50,6 +50,8 @@ headers_are_told(Config) ->
          {~"content-type", ~"text/plain; charset=utf-8",
           {415, 1024, <<"Content-Type: expected application/json, "
                         "got \"text/plain; charset=utf-8\"">>}},
+         {~"content-type", none,
+          {415, 1024, ~"Content-Type: expected application/json, got no such header"}},
          {~"content-type", ~"json",
           {415, 1024, ~B'Content-Type: expected application/json, got "json"'}},
          {~"content-encoding", ~"gzip",
