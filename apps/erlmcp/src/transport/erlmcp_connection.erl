@@ -174,7 +174,8 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
 handle(Json, Admitted, Connection) ->
     #{instance := Instance, envelope := Envelope, session := Session} = Connection,
     Catalog = erlmcp_published:catalog(Instance),
-    {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
+    Known = erlmcp_connection_reader:known(Json),
+    {Effects, Next} = erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session),
     ok = erlmcp_answers:known(Effects, Instance),
     effects(erlmcp_entrance:effects(Effects, Admitted), [],
             opened(Session, Connection#{session := Next})).
