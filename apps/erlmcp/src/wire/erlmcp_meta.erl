@@ -7,7 +7,7 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 """.
 
 -export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
--export([level/1, level/2]).
+-export([level/1, level/2, levels/0]).
 
 -export_type([meta/0, level/0, known/0]).
 
@@ -133,9 +133,12 @@ level(Field, Name) ->
         {ok, _} = Level ->
             Level;
         error ->
-            Levels = ~"debug, info, notice, warning, error, critical, alert or emergency",
-            {error, erlmcp_params:mistyped(Field, Levels, Name)}
+            {error, erlmcp_params:mistyped(Field, levels(), Name)}
     end.
+
+-doc "Returns the names of all levels, for a sentence.".
+-spec levels() -> binary().
+levels() -> ~"debug, info, notice, warning, error, critical, alert or emergency".
 
 missing(#{?VERSION := Version, ?CAPABILITIES := _}, _) when not is_binary(Version) ->
     erlmcp_params:mistyped([~"_meta.", ?VERSION], ~"a string", Version);
