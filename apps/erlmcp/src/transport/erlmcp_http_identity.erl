@@ -191,10 +191,11 @@ answered({ok, Identity}, StreamId, #waiting{request = Request, options = Options
     end,
     replay(StreamId, lists:reverse(Kept), Entered);
 answered({error, #{refusal := Refusal} = Failure}, StreamId, Waiting) ->
-    #waiting{request = Request, options = Options, kept = Kept} = Waiting,
+    #waiting{request = #{headers := Headers} = Request, options = Options, kept = Kept} = Waiting,
     #{erlmcp_identity := #{auth := Auth, scopes := Scopes} = Asked} = Options,
     Known = (known(Request, Asked))#{scope => Scopes},
-    Refused = refuse(Refusal, erlmcp_http_auth:headers(Auth, Failure, Known), StreamId, Request,
+    Told = erlmcp_http_door:told(Refusal, Headers),
+    Refused = refuse(Told, erlmcp_http_auth:headers(Auth, Failure, Known), StreamId, Request,
                      Options),
     replay(StreamId, lists:reverse(Kept), Refused).
 

@@ -22,6 +22,9 @@ Pure.
   token is refused), `optional` or `required`.
 - `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
   minutes (`false`).
+- `dpop_proofs`, `dpop_proofs_per_key`: how many proofs may be in use, all together (100,000) and of
+  one key (10,000). A proof is in use until it is too old to be taken. A key may have fewer as those
+  of other keys fill the table, in proportion to the room that they leave.
 - `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
 - `tls`: options of TLS with them.
 """.
@@ -32,6 +35,8 @@ Pure.
     principal => fun((Claims :: #{binary() => term()}) -> erlmcp_auth:principal()),
     dpop => off | optional | required,
     dpop_nonce => boolean(),
+    dpop_proofs => pos_integer(),
+    dpop_proofs_per_key => pos_integer(),
     wait_ms => pos_integer(),
     tls => [ssl:tls_client_option()]
 }.
@@ -84,6 +89,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
     principal := default | fun((map()) -> erlmcp_auth:principal()),
     dpop := off | optional | required,
     dpop_nonce := boolean(),
+    dpop_proofs := pos_integer(),
+    dpop_proofs_per_key := pos_integer(),
     wait_ms := pos_integer(),
     tls := [ssl:tls_client_option()],
     blind := fun((binary()) -> binary()),
@@ -92,6 +99,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
 }.
 
 -define(WAIT_MS, 10_000).
+-define(PROOFS, 100_000).
+-define(PROOFS_PER_KEY, 10_000).
 -define(LEEWAY_S, 60).
 -define(CACHE_S, 30).
 -define(MOST_S, 300).
@@ -144,6 +153,8 @@ option(dpop, Value) ->
     lists:member(Value, [off, optional, required]) orelse ~"off, optional or required";
 option(dpop_nonce, Value) ->
     is_boolean(Value) orelse ~"true or false";
+option(Name, Value) when Name =:= dpop_proofs; Name =:= dpop_proofs_per_key ->
+    is_integer(Value) andalso Value > 0 orelse ~"a number of proofs, at least 1";
 option(wait_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
 option(tls, Value) ->
@@ -273,6 +284,8 @@ settings(#{tokens := Tokens} = Options) ->
       principal => maps:get(principal, Options, default),
       dpop => maps:get(dpop, Options, off),
       dpop_nonce => maps:get(dpop_nonce, Options, false),
+      dpop_proofs => maps:get(dpop_proofs, Options, ?PROOFS),
+      dpop_proofs_per_key => maps:get(dpop_proofs_per_key, Options, ?PROOFS_PER_KEY),
       wait_ms => maps:get(wait_ms, Options, ?WAIT_MS),
       tls => maps:get(tls, Options, []),
       blind => Blind,
