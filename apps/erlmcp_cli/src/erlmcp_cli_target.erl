@@ -117,7 +117,8 @@ target(#{url := Url} = Parsed, Options) ->
     end.
 
 without_http(Parsed) ->
-    case [Name || Name <- [header, token, cacert, login, client_id], is_map_key(Name, Parsed)] of
+    case [Name || Name <- [header, token, cacert, login, client_id, allow_host],
+                  is_map_key(Name, Parsed)] of
         [] -> ok;
         [Name | _] ->
             {error, ["--", string:replace(atom_to_list(Name), "_", "-"), ": only a URL has that"]}

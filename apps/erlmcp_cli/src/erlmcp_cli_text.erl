@@ -4,7 +4,7 @@ What a server answered, as text for a person. Pure. Control characters in it are
 to the terminal.
 """.
 
--export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2]).
+-export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
 -export([json/1, visible/1, one_line/1]).
 
 -doc "Tables of what a server offers: what it says of itself, and its lists by their field names.".
@@ -131,6 +131,9 @@ failure(Server, {unauthorized, {browser, none}}) ->
     [Server, ": not authorized: the login of before has ended; --login begins another"];
 failure(Server, {unauthorized, timeout}) ->
     [Server, ": not authorized: the login was not finished in time"];
+failure(Server, {unauthorized, {host_not_allowed, Host, Why}}) ->
+    [Server, ": not authorized: ", leads_to(Host, Why), "; --allow-host ", one_line(Host),
+     " allows it"];
 failure(Server, {unauthorized, Why}) ->
     [Server, ": not authorized: ", why(Why)];
 failure(_, {input, _, Why}) when is_binary(Why) ->
@@ -141,6 +144,14 @@ failure(Server, {bad_option, Option, Expected}) ->
     [Server, io_lib:format(": ~0tp: ~ts was expected", [Option, Expected])];
 failure(Server, Reason) ->
     [Server, ": ", one_line(erlmcp_client:format_error(Reason))].
+
+-doc "Where a login leads, and why that is not simply followed.".
+-spec leads_to(Host :: binary(), erlmcp_oauth_hosts:why()) -> unicode:chardata().
+leads_to(Host, {other_origin, Issuer}) ->
+    ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
+leads_to(Host, {inner_address, Address}) ->
+    ["the login leads to ", one_line(Host), " at ", Address,
+     ", which is in a network of your own or on this machine, where the server is not"].
 
 why(Why) when is_binary(Why) -> one_line(Why);
 why(Why) -> one_line(unicode:characters_to_binary(io_lib:format("~0tp", [Why]))).

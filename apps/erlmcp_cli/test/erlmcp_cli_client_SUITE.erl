@@ -23,6 +23,7 @@ the user on a terminal, what is printed where, and every exit code.
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
+         a_login_asks_where_it_is_led/1, a_login_without_a_terminal_is_led_nowhere/1,
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
@@ -49,7 +50,8 @@ groups() ->
                a_form_can_be_left, a_terminal_shows_a_bar, a_terminal_gets_no_bytes,
                ctrl_c_ends_listen_with_0]},
      {protected, [headers_and_tokens_are_sent, without_a_token_exits_5,
-                  a_login_serves_later_commands]}].
+                  a_login_serves_later_commands, a_login_asks_where_it_is_led,
+                  a_login_without_a_terminal_is_led_nowhere]}].
 
 init_per_suite(Config) ->
     erlmcp_cli_program:init(Config).
@@ -373,17 +375,10 @@ without_a_token_exits_5(_) ->
 a_login_serves_later_commands(Config) ->
     Peer = protected(),
     Url = binary_to_list(oauth_peer:url(Peer)),
-    Home = filename:join(proplists:get_value(priv_dir, Config), "home"),
-    Bin = filename:join(Home, "bin"),
-    ok = filelib:ensure_path(Bin),
-    %% A browser whose user agrees.
-    Browser = filename:join(Bin, "wslview"),
-    ok = file:write_file(Browser, "#!/bin/sh\nexec curl -sS --noproxy '*' -L \"$1\"\n"),
-    ok = file:change_mode(Browser, 8#755),
+    Home = home("home", Config),
     Run = fun(Words) ->
-        run("/usr/bin/env", ["-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "XDG_STATE_HOME=" ++ Home,
-                             "PATH=" ++ Bin ++ ":" ++ os:getenv("PATH"),
-                             proplists:get_value(program, Config), "list", Url | Words], Config)
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
     end,
     {5, "", _} = Run([]),
     %% This browser may be through before it is said that it has the login.
@@ -400,6 +395,76 @@ a_login_serves_later_commands(Config) ->
     one_line(Ended),
     [_] = oauth_peer:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
+    oauth_peer:stop(Peer).
+
+%% A folder of a user's whose browser agrees.
+home(Name, Config) ->
+    Home = filename:join(proplists:get_value(priv_dir, Config), Name),
+    Browser = filename:join([Home, "bin", "wslview"]),
+    ok = filelib:ensure_dir(Browser),
+    ok = file:write_file(Browser, "#!/bin/sh\nexec curl -sS --noproxy '*' -L \"$1\"\n"),
+    ok = file:change_mode(Browser, 8#755),
+    Home.
+
+environment(Home) ->
+    ["-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "XDG_STATE_HOME=" ++ Home,
+     "PATH=" ++ filename:join(Home, "bin") ++ ":" ++ os:getenv("PATH")].
+
+%% A token endpoint of another origin than the issuer's, as some authorization servers have one.
+led_elsewhere() ->
+    Peer = protected(),
+    Other = oauth_peer:start(),
+    oauth_peer:change(Other, ~"/token", fun(_) ->
+        oauth_peer:json(200, oauth_peer:token_answer(Peer))
+    end),
+    oauth_peer:metadata(Peer, #{~"token_endpoint" => oauth_peer:url(Other, ~"/token")}),
+    {Peer, Other}.
+
+a_login_asks_where_it_is_led(Config) ->
+    {Peer, Other} = led_elsewhere(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Home = home("led", Config),
+    Program = proplists:get_value(program, Config),
+    List = fun(Words) ->
+        Command = ["exec", [[" '", Word, "'"]
+                            || Word <- ["/usr/bin/env" | environment(Home)]
+                                           ++ [Program, "list", Url | Words]]],
+        open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)])
+    end,
+    First = List(["--login"]),
+    {match, _} = re:run(said(First, ~"Allow it? [y/N] ", <<>>),
+                        "the login of http://localhost:[0-9]+ leads to another host, "
+                        "localhost\r\n  http://localhost:[0-9]+/token\r\n"),
+    true = port_command(First, ~"\n"),
+    {5, _} = typed(First, []),
+    [] = oauth_peer:asked(Other),
+    [] = oauth_peer:asked(Peer, ~"/authorize"),
+    {0, _} = typed(List(["--login"]), [{~"Allow it? [y/N] ", ~"y\n"}]),
+    [~"/token"] = oauth_peer:asked(Other),
+    %% What was said is known to the next one.
+    oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
+    {5, Again} = typed(List(["--login"]), []),
+    nomatch = re:run(Again, "Allow it"),
+    oauth_peer:stop(Other),
+    oauth_peer:stop(Peer).
+
+a_login_without_a_terminal_is_led_nowhere(Config) ->
+    {Peer, Other} = led_elsewhere(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Home = home("unattended", Config),
+    Run = fun(Words) ->
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
+    end,
+    {5, "", Why} = Run(["--login"]),
+    one_line(Why),
+    {match, _} = re:run(Why, "another host, localhost; --allow-host localhost allows it\n$"),
+    [] = oauth_peer:asked(Other),
+    {0, _, _} = Run(["--login", "--allow-host", "LOCALHOST"]),
+    [~"/token"] = oauth_peer:asked(Other),
+    {2, "", Alone} = Run(["--allow-host", "localhost"]),
+    one_line(Alone),
+    oauth_peer:stop(Other),
     oauth_peer:stop(Peer).
 
 mode(File) ->

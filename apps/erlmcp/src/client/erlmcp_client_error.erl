@@ -63,9 +63,15 @@ sentence(stopped) ->
 
 why(Text) when is_binary(Text) -> Text;
 why({http, _, _, _} = Refusal) -> sentence(Refusal);
+why({host_not_allowed, Host, Why}) ->
+    ["the login leads to the host ", Host, outside(Why), "; `allow_hosts` allows it"];
 why(Posix) when is_atom(Posix) ->
     case inet:format_error(Posix) of
         "unknown POSIX error" ++ _ -> atom_to_list(Posix);
         Text -> Text
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
+
+outside({other_origin, Issuer}) -> [", which is not of the origin of its issuer ", Issuer];
+outside({inner_address, Address}) ->
+    [" (", Address, "), which lies further inside than the MCP server"].
