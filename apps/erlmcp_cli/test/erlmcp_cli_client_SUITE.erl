@@ -24,6 +24,8 @@ the user on a terminal, what is printed where, and every exit code.
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
          a_login_asks_where_it_is_led/1, a_login_without_a_terminal_is_led_nowhere/1,
+         the_reason_of_a_server_is_shown/1, a_reason_is_json_with_json/1,
+         a_reason_cannot_control_the_terminal/1,
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
@@ -51,7 +53,8 @@ groups() ->
                ctrl_c_ends_listen_with_0]},
      {protected, [headers_and_tokens_are_sent, without_a_token_exits_5,
                   a_login_serves_later_commands, a_login_asks_where_it_is_led,
-                  a_login_without_a_terminal_is_led_nowhere]}].
+                  a_login_without_a_terminal_is_led_nowhere, the_reason_of_a_server_is_shown,
+                  a_reason_is_json_with_json, a_reason_cannot_control_the_terminal]}].
 
 init_per_suite(Config) ->
     erlmcp_cli_program:init(Config).
@@ -395,6 +398,82 @@ a_login_serves_later_commands(Config) ->
     one_line(Ended),
     [_] = oauth_peer:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
+    oauth_peer:stop(Peer).
+
+%% A listener that takes tokens, and what its server says to those that it does not take.
+guarded(Fun) ->
+    Token = fun(Secret, More) -> maps:merge(#{token => Secret, principal => Secret}, More) end,
+    Knows = fun(~"t-other", _) -> {error, ~"the token is for another server"};
+               (_, _) -> unknown
+            end,
+    Bearer = #{authorization_servers => [~"https://as.example"],
+               tokens => [{static, [Token(~"t-read", #{scopes => [~"files:read"]}),
+                                    Token(~"t-old", #{expires_at => 1})]},
+                          {verify, Knows}]},
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"guarded", version => ~"1",
+        tools => [#{name => ~"write", scopes => [~"files:write"], handler => fun(_, _) -> ~"" end}],
+        listen => [{http, #{scopes => [~"files:read"], authenticate => {bearer, Bearer}}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    try
+        Fun(binary_to_list(Url))
+    after
+        erlmcp:stop_server(Server)
+    end.
+
+the_reason_of_a_server_is_shown(_) ->
+    guarded(fun(Url) ->
+        [?assertEqual({5, "", Url ++ ": HTTP " ++ Said ++ "\n"},
+                      main(Words ++ ["--era", Era]), {Words, Era})
+         || Era <- ["stateless", "2025-11-25"],
+            {Words, Said} <- [
+                {["list", Url],
+                 "401: not authorized: an access token is needed; scope: files:read; --login or "
+                 "--token may help"},
+                {["list", Url, "--token", "t-old"],
+                 "401: not authorized: invalid_token: the token has expired; scope: files:read; "
+                 "--login or --token may help"},
+                {["list", Url, "--token", "t-other"],
+                 "401: not authorized: invalid_token: the token is for another server; scope: "
+                 "files:read; --login or --token may help"},
+                {["call", Url, "write", "{}", "--token", "t-read"],
+                 "403: not authorized: insufficient_scope: this needs more than what the token was "
+                 "given for; this needs the scopes files:write; scope: files:read files:write; "
+                 "--login or another --token may get it"}]]
+    end).
+
+a_reason_is_json_with_json(_) ->
+    guarded(fun(Url) ->
+        {5, Out, Why} = main(["call", Url, "write", "{}", "--token", "t-read", "--json"]),
+        one_line(Why),
+        #{~"error" := #{~"status" := 403, ~"error" := ~"insufficient_scope",
+                        ~"error_description" := <<"this needs more", _/binary>>,
+                        ~"scope" := ~"files:read files:write",
+                        ~"resource_metadata" := <<"http://127.0.0.1:", _/binary>>,
+                        ~"rpc" := #{~"code" := 1014, ~"message" := <<"this needs", _/binary>>,
+                                    ~"data" := #{~"name" := ~"authz_forbidden"}}}} =
+            json:decode(unicode:characters_to_binary(Out))
+    end).
+
+a_reason_cannot_control_the_terminal(_) ->
+    Peer = oauth_peer:start(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Evil = ~"a\e]0;x\x07\x{9b}31m\x7f\r\nb",
+    [begin
+         oauth_peer:change(Peer, ~"/mcp",
+                           {401, Headers#{~"content-type" => ~"application/json"},
+                            json:encode(Body)}),
+         {5, _, Why} = main(["list", Url, "--era", "stateless" | Words]),
+         one_line(Why),
+         {Why, []} = {Why, [C || C <- Why, C < 16#20 andalso C =/= $\n
+                                               orelse C >= 16#7f andalso C < 16#a0]},
+         {match, _} = re:run(Why, "not authorized: .*a.*b", [unicode])
+     end || Words <- [[], ["--json"]],
+            {Headers, Body} <- [
+                {#{~"www-authenticate" => <<"Bearer error=\"a", 16#9b, "31m", 9, "b\"">>}, #{}},
+                {#{}, #{jsonrpc => ~"2.0", id => null, error => #{code => -32001,
+                                                                  message => Evil}}},
+                {#{}, #{error => ~"a", error_description => Evil}}]],
     oauth_peer:stop(Peer).
 
 %% A folder of a user's whose browser agrees.
