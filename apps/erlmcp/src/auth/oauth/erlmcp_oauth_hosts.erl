@@ -14,7 +14,7 @@ name that means another address a moment later leads nowhere else.
 
 -export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
 
--doc "Where a login may lead; `any` where the user has named every URL.".
+-doc "Where a login may lead.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := allow(),
@@ -52,7 +52,10 @@ new(ServerUrl, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
     #{named => [Origin || Url <- Named, {ok, Origin} <- [erlmcp_oauth_url:origin(Url)]],
       allow => Allow, consents => Table, learned => Learned}.
 
--doc "Returns the addresses that a URL may be called at, or the error of its name or its host.".
+-doc """
+Returns the addresses that a URL may be called at, or the error of its name or its host. With `any`
+the user has named the URL.
+""".
 -spec addresses(Url :: binary(), hosts() | any) ->
     {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
 addresses(Url, Hosts) ->

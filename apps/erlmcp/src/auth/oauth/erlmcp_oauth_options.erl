@@ -78,8 +78,7 @@ How a token is come by.
 -define(DEFAULTS, #{
     grant => authorization_code, client_name => ~"erlmcp", scope => ~"", dpop => false,
     store => {erlmcp_token_store_ets, #{}}, allow_hosts => [], tls => [],
-    login_timeout => 300_000,
-    algorithm => ~"ES256"
+    login_timeout => 300_000, algorithm => ~"ES256"
 }).
 
 -doc "Checks the options. An error says which one is not what was expected, and never its value.".
