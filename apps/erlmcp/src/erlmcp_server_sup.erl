@@ -12,7 +12,7 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 
 %% Milliseconds between two sweeps of the tasks. An expired one is not found before either.
 -define(TASKS, 10_000).
-%% Of the sessions, at least and at most; otherwise a part of their idle time.
+%% Of the sessions, at least and at most; otherwise a part of the time that one may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
 -define(PART, 4).
@@ -118,8 +118,7 @@ init(Given) ->
           [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
-           sweeper(session_keeper, idle_sweep_ms(Limits), fun erlmcp_instance:delete_idle/1,
-                   Instance),
+           sweeper(session_keeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
            #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
              type => supervisor},
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
@@ -131,8 +130,8 @@ sweeper(Id, Milliseconds, Sweep, Instance) ->
     #{id => Id, start => {erlmcp_sweeper, start_link, [Milliseconds, Sweep, Instance]}}.
 
 %% A session that is over is not found; when it is swept, another has its place.
-idle_sweep_ms(#{session_idle_ms := Idle}) ->
-    min(?MOST, max(?LEAST, Idle div ?PART)).
+session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->
+    min(?MOST, max(?LEAST, min(Idle, Unused) div ?PART)).
 
 %% After the listeners: they end before them.
 sse_sessions(Listen, Instance) ->

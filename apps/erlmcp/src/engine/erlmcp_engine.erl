@@ -83,8 +83,10 @@ is the id of the task that the call runs as.
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
     keys := erlmcp_seal:key_ring(),
-    %% its place at the server's gate, which the shell that performs the effect has for it
+    %% its place at the server's gate, and for whom the bounds of one are, which the shell that
+    %% performs the effect has for it
     ticket => term(),
+    flow => erlmcp_gate:flow(),
     %% the call is to become a task, or what one goes on with that became one in the middle
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())

@@ -66,7 +66,8 @@ measured() ->
      {unread_bytes, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
      {call_heap_bytes, share(16, 128 * ?MIB), ~"1/16 of the memory, 128 MiB at most"},
      {cache_bytes, share(16, 64 * ?MIB), ~"1/16 of the memory, 64 MiB at most"},
-     {task_bytes, share(8, 256 * ?MIB), ~"1/8 of the memory, 256 MiB at most"}].
+     {task_bytes, share(8, 256 * ?MIB), ~"1/8 of the memory, 256 MiB at most"},
+     {task_bytes_per_principal, share(32, 64 * ?MIB), ~"1/32 of the memory, 64 MiB at most"}].
 
 connections(Facts) ->
     lists:min([?MOST | maps:values(carried(Facts))]).

@@ -5,21 +5,23 @@ the tables of its open sessions, of who watches what, of who mounts it, of the r
 keeps, and of its tasks; and what is counted for its error budget. A value that is handed to each of
 them; nothing here has a name that a second server on the node could collide with.
 
-The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed}`; its
-process is started when it is needed first, and until then there is `none`, and `Missed` has a bit
-for each list that changed meanwhile. `LastUsed` is brought up to date once in a hundredth of
-`session_idle_ms`, and a session ends so much later. A session of HTTP+SSE has `{sse, Id}` for its
-id, so that neither kind is found as the other; it keeps its state itself, and its row counts the
-messages that it has not taken yet.
+The row of an HTTP session is `{SessionId, Pid, Session, LastUsed, RunningCalls, Missed, Flow}`;
+its process is started when it is needed first, and until then there is `none`, and `Missed` has a
+bit for each list that changed meanwhile. `LastUsed` is `{unused, Opened}` until a request names the
+session (`m:erlmcp_unused_sessions`), and then brought up to date once in a hundredth of
+`session_idle_ms`; a session ends so much later. `Flow` is the tenant that the session is counted
+for (`m:erlmcp_counts`). A session of HTTP+SSE has `{sse, Id}` for its id, so that neither kind is
+found as the other; it keeps its state itself, and its row counts the messages that it has not taken
+yet.
 """.
 
 %% Every request of a session looks it up.
--compile({inline, [put_session/4, count_sessions/1, is_there/4, lasting/1, now_ms/0]}).
+-compile({inline, [count_sessions/1, is_there/4, lasting/1, now_ms/0]}).
 
 -export([new/4, of_calls/1]).
--export([put_session/4, add_session/4, find_session/3, has_session/2, update_session/3]).
+-export([add_session/5, find_session/3, has_session/2, update_session/3, put_process/3]).
 -export([delete_session/2, take_session/2, attend_session/2, session/2, missed/3]).
--export([delete_idle/1, delete_unattended/2]).
+-export([oldest_unused/2, end_unused/2, overdue/1, delete_idle/1, delete_unattended/1]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, idle_in/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
@@ -36,7 +38,8 @@ messages that it has not taken yet.
 -type instance() :: #{
     key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
-    sessions := ets:table(), subscriptions := ets:table(), supervisors := ets:table(),
+    sessions := ets:table(), session_counts := ets:table(), unused_sessions := ets:table(),
+    subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), changing := ets:table(), cache := ets:table(),
     tasks := erlmcp_tasks:tables(),
     zones := erlmcp_zones:zones(),
@@ -75,50 +78,100 @@ new(Key, Limits, Mounts, TaskStore) ->
       sessions => ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
                                             %% Its size is asked for whenever a session is opened.
                                             {decentralized_counters, false}]),
+      session_counts => erlmcp_counts:new(), unused_sessions => erlmcp_unused_sessions:new(),
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
       changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
-      tasks => erlmcp_tasks:open(TaskStore, Limits), zones => erlmcp_zones:new()},
+      tasks => erlmcp_tasks:open(TaskStore, Limits),
+      zones => erlmcp_zones:new()},
     Instance#{of_calls => of_calls(Instance)}.
 
 gate(Limits) ->
     erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).
 
--doc "Makes a session known, with its process if it has one.".
--spec put_session(session_id(), pid() | none, session(), instance()) -> ok.
-put_session(Id, Pid, Session, #{sessions := Sessions}) ->
-    true = ets:insert(Sessions, {Id, Pid, Session, now_ms(), 0, 0}),
-    ok.
+-doc """
+Adds the row of a new session, with its process if it has one. Gives the number of open sessions;
+`full` if its tenant has as many as it may have.
+""".
+-spec add_session(session_id(), pid() | none, session(), erlmcp_gate:flow(), instance()) ->
+    {ok, pos_integer()} | {full, Observed :: pos_integer()}.
+add_session(Id, Pid, Session, Flow, #{sessions := Sessions, limits := Limits} = Instance) ->
+    #{session_counts := Counts, unused_sessions := Unused} = Instance,
+    #{sessions_per_principal := Max} = Limits,
+    case erlmcp_counts:take({flow, Flow}, 1, Max, Counts) of
+        ok ->
+            Opened = erlang:monotonic_time(microsecond),
+            Kept = kept(Flow, Session),
+            true = ets:insert(Sessions, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
+            %% After its row, so that who finds it there finds the row, too.
+            ok = erlmcp_unused_sessions:add({Opened, Id, Kept}, Unused),
+            {ok, count_sessions(Instance)};
+        {full, _} = Full ->
+            Full
+    end.
 
--doc "The same of a new one. Gives the number of open sessions.".
--spec add_session(session_id(), pid() | none, session(), instance()) -> pos_integer().
-add_session(Id, Pid, Session, Instance) ->
-    ok = put_session(Id, Pid, Session, Instance),
-    count_sessions(Instance).
+%% A principal is its own tenant. The session has a copy of it that keeps no request.
+kept({anonymous, _} = Flow, _) -> Flow;
+kept(_, #{principal := Principal}) -> Principal.
 
 -doc "A principal's session of this id; finding it counts as using it.".
 -spec find_session(session_id(), erlmcp_auth:principal(), instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
 find_session(Id, Principal, #{sessions := Sessions, limits := Limits} = Instance) ->
-    maybe
-        [{_, Pid, #{principal := Principal} = Session, Used, _, _}] ?= ets:lookup(Sessions, Id),
-        #{session_idle_ms := Idle} = Limits,
-        Now = now_ms(),
-        true ?= is_there(Pid, Id, Now - Used < lasting(Idle), Instance),
-        _ = Now - Used > Idle div ?PART andalso ets:update_element(Sessions, Id, {4, Now}),
-        {ok, Pid, Session}
-    else
-        _ -> error
+    case ets:lookup(Sessions, Id) of
+        [{_, Pid, #{principal := Principal} = Session, Used, _, _, _}] when is_integer(Used) ->
+            #{session_idle_ms := Idle} = Limits,
+            Now = now_ms(),
+            case is_there(Pid, Id, Now - Used < lasting(Idle), Instance) of
+                true ->
+                    _ = Now - Used > Idle div ?PART
+                        andalso ets:update_element(Sessions, Id, {4, Now}),
+                    {ok, Pid, Session};
+                false ->
+                    error
+            end;
+        [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Flow}] ->
+            case first_use({Opened, Id, Flow}, Instance) of
+                %% By this process, or by another just now; or it ended.
+                used -> find_session(Id, Principal, Instance);
+                over -> error
+            end;
+        _ ->
+            error
     end.
+
+first_use({Opened, Id, _} = Unused, #{sessions := Sessions} = Instance) ->
+    case Opened =< unused_since(Instance) of
+        true ->
+            over;
+        false ->
+            Row = {Id, '$1', '$2', {unused, Opened}, '$3', '$4', '$5'},
+            Used = {{const, Id}, '$1', '$2', now_ms(), '$3', '$4', '$5'},
+            _ = ets:select_replace(Sessions, [{Row, [], [{Used}]}]),
+            ok = forget_unused(Unused, Instance),
+            used
+    end.
+
+forget_unused(Unused, #{unused_sessions := Table}) ->
+    erlmcp_unused_sessions:delete(Unused, Table).
+
+%% What was opened by then, and is unused still, is over.
+unused_since(#{limits := #{unused_session_ms := Unused, session_idle_ms := Idle}}) ->
+    erlang:monotonic_time(microsecond) - 1_000 * min(Unused, Idle).
 
 %% One without a process is over when its time is, whether its row is gone or not.
 is_there(none, _, IsLasting, _) ->
     IsLasting;
-is_there(Pid, Id, _, #{sessions := Sessions}) ->
+is_there(Pid, Id, _, Instance) ->
     %% A session that was killed could not take its row with it.
-    is_process_alive(Pid) orelse not ets:delete(Sessions, Id).
+    is_process_alive(Pid) orelse delete_session(Id, Instance) =/= ok.
+
+-doc "Gives a session its process; `false` if it has ended.".
+-spec put_process(session_id(), pid(), instance()) -> boolean().
+put_process(Id, Pid, #{sessions := Sessions}) ->
+    ets:update_element(Sessions, Id, {2, Pid}).
 
 -doc """
 Makes the calling process that of a session which has none; what changed before is in the number
@@ -127,7 +180,7 @@ before it looks for subscribers; who calls this is a subscriber already, and so 
 """.
 -spec attend_session(binary(), instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend_session(Id, #{sessions := Sessions}) ->
-    Row = {Id, none, '$1', '$2', '$3', '$4'},
+    Row = {Id, none, '$1', '$2', '$3', '$4', '$5'},
     case ets:select_replace(Sessions, [{Row, [], [{setelement(2, Row, self())}]}]) of
         1 -> {ok, ets:lookup_element(Sessions, Id, 6, 0)};
         0 -> error
@@ -137,7 +190,7 @@ attend_session(Id, #{sessions := Sessions}) ->
 -spec session(binary(), instance()) -> {ok, pid() | none, erlmcp_engine:session()} | error.
 session(Id, #{sessions := Sessions}) ->
     case ets:lookup(Sessions, Id) of
-        [{_, Pid, Session, _, _, _}] -> {ok, Pid, Session};
+        [{_, Pid, Session, _, _, _, _}] -> {ok, Pid, Session};
         [] -> error
     end.
 
@@ -146,7 +199,7 @@ session(Id, #{sessions := Sessions}) ->
 missed(List, all, #{sessions := Sessions}) ->
     note('$0', List, Sessions);
 missed(List, Audience, #{sessions := Sessions}) ->
-    Unattended = ets:select(Sessions, [{{'$1', none, #{principal => '$2'}, '_', '_', '_'}, [],
+    Unattended = ets:select(Sessions, [{{'$1', none, #{principal => '$2'}, '_', '_', '_', '_'}, [],
                                         [{{'$1', '$2'}}]}]),
     lists:foreach(fun(Id) -> note(Id, List, Sessions) end,
                   [Id || {Id, Principal} <- Unattended,
@@ -154,26 +207,68 @@ missed(List, Audience, #{sessions := Sessions}) ->
 
 note(Id, List, Sessions) ->
     Bit = erlmcp_subscriptions:bit(List),
-    _ = ets:select_replace(Sessions, [{{Id, none, '$1', '$2', '$3', '$4'},
+    _ = ets:select_replace(Sessions, [{{Id, none, '$1', '$2', '$3', '$4', '$5'},
                                        [{'=:=', {'band', '$4', Bit}, 0}],
-                                       [{{Id, none, '$1', '$2', '$3', {'bor', '$4', Bit}}}]}]),
+                                       [{{Id, none, '$1', '$2', '$3', {'bor', '$4', Bit},
+                                          '$5'}}]}]),
     ok.
+
+-doc "The oldest session, of all or of a tenant, that was not used since it was opened.".
+-spec oldest_unused(all | {of_flow, erlmcp_gate:flow()}, instance()) ->
+    {ok, erlmcp_unused_sessions:unused()} | none.
+oldest_unused(Of, #{unused_sessions := Unused}) ->
+    erlmcp_unused_sessions:oldest(Of, Unused).
+
+-doc "Ends a session, unless it was used meanwhile: the process that it had.".
+-spec end_unused(erlmcp_unused_sessions:unused(), instance()) -> {ended, pid() | none} | used.
+end_unused({Opened, Id, _} = Unused, #{sessions := Sessions} = Instance) ->
+    Pid = ets:lookup_element(Sessions, Id, 2, none),
+    Ended = ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Unused, Instance),
+    ok = forget_unused(Unused, Instance),
+    case Ended of
+        true -> {ended, Pid};
+        false -> used
+    end.
+
+%% Deletes a row if it is still so. One of those that try it gives its place back.
+ends(Row, Guards, {_, _, Flow}, #{sessions := Sessions, session_counts := Counts}) ->
+    case ets:select_delete(Sessions, [{Row, Guards, [true]}]) of
+        1 ->
+            ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
+            true;
+        0 ->
+            false
+    end.
+
+-doc "The sessions that were not used for `unused_session_ms` since they were opened.".
+-spec overdue(instance()) -> [erlmcp_unused_sessions:unused()].
+overdue(#{sessions := Sessions, unused_sessions := Unused} = Instance) ->
+    Since = unused_since(Instance),
+    %% Also of those whose opener was killed before it had noted them as unused.
+    ok = erlmcp_unused_sessions:forget(Since, Unused),
+    ets:select(Sessions, [{{'$1', '_', '_', {unused, '$2'}, '_', '_', '$3'},
+                           [{'=<', '$2', Since}], [{{'$2', '$1', '$3'}}]}]).
 
 -doc "Deletes the sessions without a process that were not used for `session_idle_ms`.".
 -spec delete_idle(instance()) -> ok.
-delete_idle(#{limits := #{session_idle_ms := Idle}} = Instance) ->
-    delete_unattended(Idle, Instance).
+delete_idle(#{sessions := Sessions, limits := #{session_idle_ms := Idle}} = Instance) ->
+    Last = now_ms() - lasting(Idle),
+    %% A time that is still `{unused, _}` is none, and after every number.
+    IsIdle = [{'=<', '$1', Last}],
+    Over = ets:select(Sessions, [{{'$2', none, '_', '$1', '_', '_', '$3'}, IsIdle,
+                                  [{{'$1', '$2', '$3'}}]}]),
+    lists:foreach(fun({_, Id, _} = Session) ->
+        ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Session, Instance)
+    end, Over).
 
--doc """
-Deletes the sessions without a process that were not used for so many milliseconds; `0` is all of
-them.
-""".
--spec delete_unattended(Milliseconds :: non_neg_integer(), instance()) -> ok.
-delete_unattended(Milliseconds, #{sessions := Sessions}) ->
-    Last = now_ms() - lasting(Milliseconds),
-    _ = ets:select_delete(Sessions, [{{'_', none, '_', '$1', '_', '_'}, [{'=<', '$1', Last}],
-                                      [true]}]),
-    ok.
+-doc "Deletes the sessions without a process.".
+-spec delete_unattended(instance()) -> ok.
+delete_unattended(#{sessions := Sessions} = Instance) ->
+    Unattended = ets:select(Sessions, [{{'$1', none, '_', '$2', '_', '_', '$3'}, [],
+                                        [{{'$2', '$1', '$3'}}]}]),
+    lists:foreach(fun({_, Id, _} = Session) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Session, Instance)
+    end, Unattended).
 
 -doc "Whether there is a session of this id.".
 -spec has_session(session_id(), instance()) -> boolean().
@@ -213,16 +308,20 @@ count_calls(Id, Count, #{sessions := Sessions}) ->
 
 -doc "Forgets a session.".
 -spec delete_session(session_id(), instance()) -> ok.
-delete_session(Id, #{sessions := Sessions}) ->
-    true = ets:delete(Sessions, Id),
+delete_session(Id, Instance) ->
+    _ = take_session(Id, Instance),
     ok.
 
 -doc "Forgets a session, and says which process it has.".
 -spec take_session(session_id(), instance()) -> pid() | none.
-take_session(Id, #{sessions := Sessions}) ->
+take_session(Id, #{sessions := Sessions, session_counts := Counts} = Instance) ->
     case ets:take(Sessions, Id) of
-        [Row] -> element(2, Row);
-        [] -> none
+        [{_, Pid, _, Used, _, _, Flow}] ->
+            ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
+            _ = [ok = forget_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
+            Pid;
+        [] ->
+            none
     end.
 
 -doc "The number of open sessions.".
@@ -233,7 +332,7 @@ count_sessions(#{sessions := Sessions}) ->
 -doc "The processes of the open sessions of Streamable HTTP.".
 -spec session_pids(instance()) -> [pid()].
 session_pids(#{sessions := Sessions}) ->
-    ets:select(Sessions, [{{'$1', '$2', '_', '_', '_', '_'},
+    ets:select(Sessions, [{{'$1', '$2', '_', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
 -doc "Milliseconds until a session was unused for the idle time; all of it for one that is gone.".

@@ -7,21 +7,23 @@ connections (`m:erlmcp_streams`). Requests do not pass through it, nor do the an
 say nothing before.
 
 It ends on DELETE, and when the session was unused for `session_idle_ms`; a session without a
-process is ended then by an `m:erlmcp_sweeper`.
+process is ended then by an `m:erlmcp_sweeper`. One that its client never used after `initialize`
+ends after `unused_session_ms`, and before that when a new one needs its place: so a flood of
+`initialize` ends its own sessions, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
 """.
 
 -behaviour(gen_server).
 
--export([open/2, reserve/4, delete/2, close/1, subscribe/2, unsubscribe/2]).
+-export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([adopt/4, cancel/2, response/3]).
 -export([start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% Every session is opened by it.
--compile({inline, [reserve/4]}).
+-compile({inline, [reserve/5]}).
 
 -record(state, {
     id :: binary(),
@@ -38,30 +40,78 @@ Source: specification 2025-11-25, "Transports / Session Management".
     missed = #{} :: #{erlmcp_engine:topic() => binary()}
 }).
 
--doc "Opens a session and gives its id, or refuses it: there are as many as there may be.".
--spec open(erlmcp_engine:session(), erlmcp_instance:instance()) ->
+-doc """
+Opens a session of a tenant and gives its id, or refuses it: there are as many in use as there may
+be.
+""".
+-spec open(erlmcp_engine:session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
-open(Session, Instance) ->
+open(Session, Flow, Instance) ->
     Id = erlmcp_session_id:new(),
-    case reserve(Id, none, Session, Instance) of
+    case reserve(Id, none, Session, Flow, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
     end.
 
--doc "Takes a place for a session: a row, with its process or the one that starts that, or none.".
+-doc """
+Takes a place for a session: a row, with its process or the one that starts that, or none. Where
+there is no place, the oldest session that was never used gives its own: one of the same tenant
+where that has as many as one may have, and of whichever where there are too many together.
+""".
 -spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),
-              erlmcp_instance:instance()) -> ok | {error, erlmcp_refusal:refusal()}.
-reserve(Id, Pid, Session, #{limits := #{sessions := Max}} = Instance) ->
+              erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+    ok | {error, erlmcp_refusal:refusal()}.
+reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
-    case erlmcp_instance:add_session(Id, Pid, Session, Instance) of
-        Count when Count > Max ->
-            ok = erlmcp_instance:delete_session(Id, Instance),
-            {error, erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many open sessions",
-                                       #{limit => Max, observed => Count,
-                                         retry_after_ms => 1000})};
-        _ ->
-            ok
+    case erlmcp_instance:add_session(Id, Pid, Session, Flow, Instance) of
+        {ok, Count} when Count > Max ->
+            case make_room(all, Instance) of
+                {ended, Other} when Other =/= Id -> ok;
+                %% It was itself the only one that is not in use.
+                _ -> {error, too_many(~"too many open sessions", Max, Count)}
+            end;
+        {ok, _} ->
+            ok;
+        {full, Observed} ->
+            case make_room({of_flow, Flow}, Instance) of
+                {ended, _} -> reserve(Id, Pid, Session, Flow, Instance);
+                none -> {error, too_many_of(Flow, Observed, Instance)}
+            end
     end.
+
+too_many_of(Flow, Observed, #{limits := #{sessions_per_principal := Max}}) ->
+    Whose = case Flow of
+        {anonymous, _} -> ~"too many open sessions from this address";
+        _ -> ~"too many open sessions of this principal"
+    end,
+    too_many(Whose, Max, Observed).
+
+too_many(Message, Max, Observed) ->
+    erlmcp_refusal:new(concurrent_limit_exceeded, Message,
+                       #{limit => Max, observed => Observed, retry_after_ms => 1000}).
+
+make_room(Of, Instance) ->
+    maybe
+        {ok, {_, Id, _} = Unused} ?= erlmcp_instance:oldest_unused(Of, Instance),
+        case end_unused(Unused, Instance) of
+            ended -> {ended, Id};
+            used -> make_room(Of, Instance)
+        end
+    end.
+
+end_unused(Unused, Instance) ->
+    case erlmcp_instance:end_unused(Unused, Instance) of
+        {ended, none} -> ended;
+        {ended, Pid} -> ok = close(Pid), ended;
+        used -> used
+    end.
+
+-doc "Ends the sessions that are over: without a process and idle, or never used for too long.".
+-spec sweep(erlmcp_instance:instance()) -> ok.
+sweep(Instance) ->
+    lists:foreach(fun(Unused) -> end_unused(Unused, Instance) end,
+                  erlmcp_instance:overdue(Instance)),
+    erlmcp_instance:delete_idle(Instance).
 
 -doc "Ends a session: it is gone for every request after this, also before its process has ended.".
 -spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.

@@ -25,7 +25,9 @@ session it was made in.
 """.
 -type owner() :: {principal, term()} | {session, pid()}.
 -doc """
-The record of a task. Times are milliseconds, `created` and `updated` in system time. `requests` are
+The record of a task. `principal` is who may see it, and `flow` whom it is counted for: the same, or
+of anonymous clients where they come from. Times are milliseconds, `created` and `updated` in system
+time. `requests` are
 those that wait for answers, as JSON, by keys that the task uses once; `result` is encoded, `bytes`
 what it takes, and `is_error` whether it says that the tool failed.
 """.
@@ -33,6 +35,7 @@ what it takes, and `is_error` whether it says that the tool failed.
     id := id(),
     version := pos_integer(),
     principal := term(),
+    flow := erlmcp_gate:flow(),
     owner := owner(),
     node := node(),
     status := status(),
@@ -55,13 +58,17 @@ Opens the store. Called by the supervisor of the server, as often as it starts; 
 calling process ends with it. `Options` are those of the option `task_store`.
 """.
 -callback open(Options :: map(), erlmcp_options:limits()) -> State :: term().
--doc "Keeps a new task; there are limits of them (`tasks`, `tasks_per_principal`).".
+-doc """
+Keeps a new task; there are limits of them (`tasks`, and `tasks_per_principal` of those with one
+`flow`).
+""".
 -callback put(task(), State :: term()) -> ok | {error, {full, Limit :: pos_integer()}}.
 -doc "The task of this id.".
 -callback get(id(), State :: term()) -> {ok, task()} | error.
 -doc """
 Puts a task in the place of the version before its own. `changed`: that is not the stored one any
-more, or there is none. `full`: its result is more than there is room for (`task_bytes`).
+more, or there is none. `full`: its result is more than there is room for (`task_bytes`, and
+`task_bytes_per_principal` for one `flow`).
 """.
 -callback update(task(), State :: term()) -> ok | {error, changed | {full, Limit :: pos_integer()}}.
 -doc "So many tasks of an owner at most, the oldest first, and whether there are more.".

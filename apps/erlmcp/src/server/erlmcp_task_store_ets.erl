@@ -8,59 +8,53 @@ node. Three tables: the tasks by id, an index by expiry and by owner, and what i
 
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
 
+-type bounds() :: {InAll :: pos_integer(), OfOne :: pos_integer()}.
 -record(store, {
     tasks :: ets:table(),
     %% ordered: {{expires, At, Id}} and {{owner, Name, Created, Id}}
     index :: ets:table(),
-    %% {tasks, Count}, {bytes, Count} and {{principal, Principal}, Count}
+    %% of `tasks`, `{tasks, Flow}`, `bytes` and `{bytes, Flow}`
     counts :: ets:table(),
-    max :: {Tasks :: pos_integer(), OfOnePrincipal :: pos_integer(), Bytes :: pos_integer()}
+    max :: {Tasks :: bounds(), Bytes :: bounds()}
 }).
 
 -doc false.
 open(Options, Limits) when map_size(Options) =:= 0 ->
-    #{tasks := Max, tasks_per_principal := MaxOfOne, task_bytes := MaxBytes} = Limits,
+    #{tasks := Max, tasks_per_principal := MaxOfOne, task_bytes := MaxBytes,
+      task_bytes_per_principal := MaxBytesOfOne} = Limits,
     Concurrent = [public, {read_concurrency, true}, {write_concurrency, auto}],
-    Counts = ets:new(erlmcp_task_counts, [public, {write_concurrency, auto}]),
-    true = ets:insert(Counts, [{tasks, 0}, {bytes, 0}]),
     #store{tasks = ets:new(erlmcp_tasks, Concurrent),
            index = ets:new(erlmcp_task_index, [ordered_set | Concurrent]),
-           counts = Counts, max = {Max, MaxOfOne, MaxBytes}}.
+           counts = erlmcp_counts:new(), max = {{Max, MaxOfOne}, {MaxBytes, MaxBytesOfOne}}}.
 
 -doc false.
-put(#{id := Id, version := Version, principal := Principal} = Task,
-    #store{tasks = Tasks, index = Index, max = {Max, MaxOfOne, _}} = Store) ->
+put(#{id := Id, version := Version, flow := Flow} = Task,
+    #store{tasks = Tasks, index = Index, max = {Max, _}} = Store) ->
     maybe
-        ok ?= take(tasks, 1, Max, Store),
-        ok ?= take_or_give_back({principal, Principal}, MaxOfOne, Store),
+        ok ?= take(tasks, Flow, 1, Max, Store),
         true = ets:insert_new(Tasks, {Id, Version, Task}),
         true = ets:insert(Index, [{Key} || Key <- keys(Task)]),
         ok
     end.
 
-take_or_give_back(Key, Max, Store) ->
-    case take(Key, 1, Max, Store) of
+%% The bound of one first: it is the nearer one.
+take(What, Flow, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
+    case erlmcp_counts:take({What, Flow}, Amount, MaxOfOne, Counts) of
         ok ->
-            ok;
-        {error, _} = Full ->
-            ok = give_back(tasks, 1, Store),
-            Full
+            case erlmcp_counts:take(What, Amount, Max, Counts) of
+                ok ->
+                    ok;
+                {full, _} ->
+                    ok = erlmcp_counts:give_back({What, Flow}, Amount, Counts),
+                    {error, {full, Max}}
+            end;
+        {full, _} ->
+            {error, {full, MaxOfOne}}
     end.
 
-take(Key, Count, Max, #store{counts = Counts} = Store) ->
-    case ets:update_counter(Counts, Key, {2, Count}, {Key, 0}) of
-        Taken when Taken > Max, Count > 0 ->
-            ok = give_back(Key, Count, Store),
-            {error, {full, Max}};
-        _ ->
-            ok
-    end.
-
-%% The row of a principal without tasks goes.
-give_back(Key, Count, #store{counts = Counts}) ->
-    _ = ets:update_counter(Counts, Key, {2, -Count}, {Key, 0}),
-    _ = is_tuple(Key) andalso ets:delete_object(Counts, {Key, 0}),
-    ok.
+give_back(What, Flow, Amount, #store{counts = Counts}) ->
+    ok = erlmcp_counts:give_back({What, Flow}, Amount, Counts),
+    erlmcp_counts:give_back(What, Amount, Counts).
 
 keys(#{id := Id, owner := Owner, created := Created} = Task) ->
     [{expires, expiry(Task), Id}, {owner, name(Owner), Created, Id}].
@@ -84,17 +78,17 @@ get(Id, #store{tasks = Tasks}) ->
 
 -doc false.
 update(#{id := Id, version := Version, bytes := Bytes} = Task,
-       #store{tasks = Tasks, max = {_, _, Max}} = Store) ->
+       #store{tasks = Tasks, max = {_, Max}} = Store) ->
     maybe
-        [{_, Before, #{bytes := Old}}] ?= ets:lookup(Tasks, Id),
+        [{_, Before, #{bytes := Old, flow := Flow}}] ?= ets:lookup(Tasks, Id),
         true ?= Before + 1 =:= Version,
-        ok ?= take(bytes, Bytes - Old, Max, Store),
+        ok ?= take(bytes, Flow, Bytes - Old, Max, Store),
         Replace = [{{Id, Before, '_'}, [], [{const, {Id, Version, Task}}]}],
         case ets:select_replace(Tasks, Replace) of
             1 ->
                 ok;
             0 ->
-                ok = give_back(bytes, Bytes - Old, Store),
+                ok = give_back(bytes, Flow, Bytes - Old, Store),
                 {error, changed}
         end
     else
@@ -124,11 +118,10 @@ list_after({owner, Name, _, _} = Key, Left, Found, #store{index = Index} = Store
 -doc false.
 delete(Id, #store{tasks = Tasks, index = Index} = Store) ->
     case ets:take(Tasks, Id) of
-        [{_, _, #{principal := Principal, bytes := Bytes} = Task}] ->
+        [{_, _, #{flow := Flow, bytes := Bytes} = Task}] ->
             lists:foreach(fun(Key) -> ets:delete(Index, Key) end, keys(Task)),
-            ok = give_back(tasks, 1, Store),
-            ok = give_back({principal, Principal}, 1, Store),
-            give_back(bytes, Bytes, Store);
+            ok = give_back(tasks, Flow, 1, Store),
+            give_back(bytes, Flow, Bytes, Store);
         [] ->
             ok
     end.

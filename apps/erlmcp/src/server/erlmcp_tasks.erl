@@ -33,15 +33,16 @@ returns.
 """.
 -spec start(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-start(#{task := #{ttl := Ttl}} = Call, #{principal := Principal} = Context, Instance) ->
+start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} = Context,
+      Instance) ->
     #{limits := #{task_ttl_ms := Max}} = Instance,
     Id = erlmcp_base64url:encode(crypto:strong_rand_bytes(24)),
     Now = erlang:system_time(millisecond),
     Session = session(Context, Instance),
-    Task = #{id => Id, version => 1, principal => Principal, owner => owner(Context),
-             node => node(), status => working, created => Now, updated => Now,
-             ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
-    Rest = maps:without([task, ticket], Call),
+    Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
+             owner => owner(Context), node => node(), status => working,
+             created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
+    Rest = maps:without([task, ticket, flow], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),

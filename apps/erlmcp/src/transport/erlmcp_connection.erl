@@ -172,12 +172,12 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
     end.
 
 handle(Json, Admitted, Connection) ->
-    #{instance := Instance, envelope := Envelope, session := Session} = Connection,
+    #{instance := Instance, envelope := Envelope, session := Session, flow := Flow} = Connection,
     Catalog = erlmcp_published:catalog(Instance),
     Known = erlmcp_connection_reader:known(Json),
     {Effects, Next} = erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session),
     ok = erlmcp_answers:known(Effects, Instance),
-    effects(erlmcp_entrance:effects(Effects, Admitted), [],
+    effects(erlmcp_entrance:effects(Effects, Admitted, Flow), [],
             opened(Session, Connection#{session := Next})).
 
 %% A session hears of changes of the lists from its beginning.

@@ -9,7 +9,7 @@ like others: those that may not enter are refused in its answer.
 """.
 
 -export([connect/3, leave/1]).
--export([flow/2, enter/4, enter_unread/3, effects/2, forgo/1]).
+-export([flow/2, enter/4, enter_unread/3, effects/3, forgo/1]).
 
 -export_type([flow/0, admitted/0]).
 
@@ -120,34 +120,35 @@ id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-The engine's effects of what was admitted. A call has its place with it; what is answered already
-leaves. A batch is answered with what of it was refused, too.
+The engine's effects of what was admitted. A call has its place with it, and whose it is; what is
+answered already leaves. A batch is answered with what of it was refused, too.
 """.
--spec effects([erlmcp_engine:effect(), ...], admitted()) -> [erlmcp_engine:effect(), ...].
-effects(Effects, {batch, Tickets, Refused}) ->
+-spec effects([erlmcp_engine:effect(), ...], admitted(), flow()) -> [erlmcp_engine:effect(), ...].
+effects(Effects, {batch, Tickets, Refused}, Flow) ->
     {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
-    Silent ++ [answer(Answer, Tickets, [{reply, 200, Error} || Error <- Refused])];
-effects([{call, Call}], Ticket) ->
-    [{call, Call#{ticket => Ticket}}];
-effects(Effects, Ticket) ->
+    Silent ++ [answer(Answer, Tickets, [{reply, 200, Error} || Error <- Refused], Flow)];
+effects([{call, Call}], Ticket, Flow) ->
+    [{call, Call#{ticket => Ticket, flow => Flow}}];
+effects(Effects, Ticket, _) ->
     ok = erlmcp_gate:leave(Ticket),
     Effects.
 
-answer({batch, Items}, Tickets, Refused) ->
-    {Given, Left} = lists:mapfoldl(fun item/2, Tickets, Items),
+answer({batch, Items}, Tickets, Refused, Flow) ->
+    {Given, Left} = lists:mapfoldl(fun(Item, Unused) -> item(Item, Flow, Unused) end, Tickets,
+                                   Items),
     ok = leave([Ticket || {_, Ticket} <- Left]),
     {batch, Given ++ Refused};
-answer(Answer, Tickets, Refused) ->
+answer(Answer, Tickets, Refused, _) ->
     ok = leave([Ticket || {_, Ticket} <- Tickets]),
     case {Answer, Refused} of
         {accepted, [_ | _]} -> {batch, Refused};
         _ -> Answer
     end.
 
-item({call, #{id := Id} = Call}, Tickets) ->
+item({call, #{id := Id} = Call}, Flow, Tickets) ->
     {value, {_, Ticket}, Left} = lists:keytake(Id, 1, Tickets),
-    {{call, Call#{ticket => Ticket}}, Left};
-item(Item, Tickets) ->
+    {{call, Call#{ticket => Ticket, flow => Flow}}, Left};
+item(Item, _, Tickets) ->
     {Item, Tickets}.
 
 -doc "Leaves what was admitted and comes to nothing.".

@@ -9,7 +9,7 @@ Redelivery".
 """.
 
 -export([get/4, delete/3, gone/0]).
--export([of_message/4, opened/2, start/4, watch/3]).
+-export([of_message/4, open/3, start/4, watch/3]).
 
 -export_type([session/0]).
 
@@ -73,13 +73,15 @@ of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
         session -> find(Id, Principal, Instance)
     end.
 
--doc "The headers of the answer to a message after which this session is open, if there is one.".
--spec opened(erlmcp_engine:session() | none, erlmcp_instance:instance()) ->
+-doc """
+Opens the session of a tenant that a message asks for, if it does: the headers of its answer.
+""".
+-spec open(erlmcp_engine:session() | none, erlmcp_entrance:flow(), erlmcp_instance:instance()) ->
     {ok, #{binary() => binary()}} | {error, erlmcp_refusal:refusal()}.
-opened(none, _) ->
+open(none, _, _) ->
     {ok, #{}};
-opened(Session, Instance) ->
-    case erlmcp_session:open(Session, Instance) of
+open(Session, Flow, Instance) ->
+    case erlmcp_session:open(Session, Flow, Instance) of
         {ok, Id} -> {ok, #{~"mcp-session-id" => Id}};
         {error, _} = Error -> Error
     end.

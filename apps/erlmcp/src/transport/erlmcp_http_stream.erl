@@ -152,7 +152,7 @@ told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) -
             Catalog = erlmcp_published:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
             ok = erlmcp_answers:known(Effects, Instance),
-            perform(erlmcp_entrance:effects(Effects, Admitted), #{}, Stream);
+            perform(erlmcp_entrance:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
     end.
@@ -192,15 +192,15 @@ refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
     end;
 refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
 
-handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
+handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
     Catalog = erlmcp_published:catalog(Instance),
     case erlmcp_http_session:of_message(Json, Named, Envelope, Instance) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
             ok = erlmcp_answers:known(Effects, Instance),
-            Left = erlmcp_entrance:effects(Effects, Admitted),
-            case erlmcp_http_session:opened(Session, Instance) of
+            Left = erlmcp_entrance:effects(Effects, Admitted, Flow),
+            case erlmcp_http_session:open(Session, Flow, Instance) of
                 {ok, Headers} -> perform(Left, Headers, Stream);
                 {error, Refusal} -> {erlmcp_http_response:refuse(Refusal, id(Json), #{}), Stream}
             end;
@@ -212,7 +212,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named} = Stream) ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             ok = erlmcp_answers:known(Effects, Instance),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
-            perform(erlmcp_entrance:effects(Effects, Admitted), #{},
+            perform(erlmcp_entrance:effects(Effects, Admitted, Flow), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.
 

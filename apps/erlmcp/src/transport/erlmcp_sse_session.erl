@@ -43,7 +43,8 @@ time, and calls `written/1`. It is linked to the session, whose exit signal is t
 open(Stream, Principal, Address, Instance) ->
     Id = erlmcp_session_id:new(),
     maybe
-        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Instance),
+        Flow = erlmcp_entrance:flow(Principal, Address),
+        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Flow, Instance),
         {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
         {ok, Pid, Id}
     end.
@@ -51,8 +52,13 @@ open(Stream, Principal, Address, Instance) ->
 start(Id, Stream, Who, Instance) ->
     Supervisor = erlmcp_instance:supervisor(sse_sessions, Instance),
     try
-        {ok, Pid} = supervisor:start_child(Supervisor, [Id, Stream, Who]),
-        {ok, Pid}
+        case supervisor:start_child(Supervisor, [Id, Stream, Who]) of
+            {ok, Pid} when is_pid(Pid) ->
+                {ok, Pid};
+            %% Another took its place already.
+            {ok, undefined} ->
+                {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
+        end
     catch
         %% The sessions of a server begin after its listeners, and end before them.
         exit:_ ->
@@ -111,10 +117,15 @@ init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, {Principal, Address
     process_flag(trap_exit, true),
     ok = erlmcp_heap:bound_connection(Limits),
     true = link(Pid),
-    ok = erlmcp_instance:put_session({sse, Id}, self(), #{principal => Principal}, Instance),
-    wait_to_keep_alive(Limits),
-    {ok, #state{id = Id, instance = Instance, stream = Stream,
-                connection = erlmcp_connection:new(events, Instance, Principal, Address)}}.
+    case erlmcp_instance:put_process({sse, Id}, self(), Instance) of
+        true ->
+            wait_to_keep_alive(Limits),
+            {ok, #state{id = Id, instance = Instance, stream = Stream,
+                        connection = erlmcp_connection:new(events, Instance, Principal, Address)}};
+        false ->
+            true = unlink(Pid),
+            ignore
+    end.
 
 -doc false.
 handle_call(_, _, State) ->
@@ -126,6 +137,8 @@ handle_cast({message, {Json, Bytes}, Identity, {Pid, Tag}}, State) ->
     ok = erlmcp_instance:count_calls({sse, Id}, -1, Instance),
     Pid ! {Tag, taken},
     said(erlmcp_connection:message(Json, Bytes, Identity, Connection), State);
+handle_cast(close, State) ->
+    {stop, normal, State};
 handle_cast(written, #state{writing = Timer} = State) ->
     _ = erlang:cancel_timer(Timer),
     {noreply, write_next(State#state{writing = undefined})}.

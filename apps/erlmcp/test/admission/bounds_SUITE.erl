@@ -87,6 +87,8 @@ elsewhere() ->
     Tasks = spec_2026_07_28_tasks_SUITE,
     Told = spec_2026_07_28_tasks_told_SUITE,
     #{sessions => {spec_2025_11_25_transports_SUITE, sessions_are_bounded},
+      sessions_per_principal => {floods_SUITE, sessions_in_use_of_one_address_are_bounded},
+      unused_session_ms => {floods_SUITE, unused_sessions_end},
       subscriptions => {spec_2026_07_28_subscriptions_SUITE, subscriptions_are_bounded},
       session_idle_ms => {spec_2025_11_25_transports_SUITE, unused_session_expires},
       stored_events => {Rest, kept_events_are_bounded_in_number},
@@ -109,6 +111,7 @@ elsewhere() ->
       tasks => {Told, tasks_are_bounded},
       tasks_per_principal => {Told, principals_are_bounded},
       task_bytes => {Told, results_are_bounded},
+      task_bytes_per_principal => {floods_SUITE, results_of_one_take_no_others_room},
       task_ttl_ms => {Tasks, expired_is_gone},
       task_timeout_ms => {Tasks, deadline_is_failed},
       authenticate_timeout_ms =>

@@ -123,7 +123,8 @@ a_machine_is_measured(_) ->
               memory => 16 * 1024 * ?MIB},
     %% What is least of: 65,280 descriptors, as many ports, 262,144 processes, 65,536 of memory.
     #{connections := 65_280, message_bytes := 4_194_304, unread_bytes := 16_777_216,
-      call_heap_bytes := 134_217_728, cache_bytes := 67_108_864, task_bytes := 268_435_456} =
+      call_heap_bytes := 134_217_728, cache_bytes := 67_108_864, task_bytes := 268_435_456,
+      task_bytes_per_principal := 67_108_864} =
         erlmcp_envelope:limits(measured, Facts),
     Connections = fun(Changed) ->
         map_get(connections, erlmcp_envelope:limits(measured, maps:merge(Facts, Changed)))
@@ -141,7 +142,8 @@ a_small_machine_is_measured_small(_) ->
     Facts = #{descriptors => 1024, ports => 65_536, processes => 262_144, schedulers => 1,
               memory => 16 * 1024 * ?MIB, group_memory => 256 * ?MIB},
     #{connections := 768, message_bytes := ?MIB, unread_bytes := 4_194_304,
-      call_heap_bytes := 16_777_216, cache_bytes := 16_777_216, task_bytes := 33_554_432} =
+      call_heap_bytes := 16_777_216, cache_bytes := 16_777_216, task_bytes := 33_554_432,
+      task_bytes_per_principal := 8_388_608} =
         erlmcp_envelope:limits(measured, Facts).
 
 a_silent_machine_has_the_defaults(_) ->

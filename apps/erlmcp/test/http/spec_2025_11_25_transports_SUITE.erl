@@ -282,11 +282,11 @@ sessions(#{pid := Pid}) ->
 
 unused_session_expires(_) ->
     Server = start(#{session_idle_ms => 50, sessions => 1}),
-    #{headers := #{~"mcp-session-id" := Id}} = initialize(Server, ~"2025-11-25", #{}),
+    Session = initialize(Server, ~"2025-11-25"),
     [] = sessions(Server),
     %% There is room for another one when it has.
     ok = next_opens(Server),
-    gone(Server, {Id, ~"2025-11-25"}),
+    gone(Server, Session),
     erlmcp_test_http:stop(Server).
 
 next_opens(Server) ->

@@ -244,7 +244,11 @@ sessions_on_tcp_are_no_http_sessions(_) ->
     Server = start(#{listen => [{http, #{}}, {tcp, #{}}], limits => #{sessions => 1}}),
     [#{url := Url}, _] = erlmcp:listeners(Server),
     [initialize(connect(Server), ~"2025-11-25") || _ <- [1, 2]],
-    {200, _, #{~"result" := #{}}} = http(Url, [], initialize_request()),
+    {200, Opened, #{~"result" := #{}}} = http(Url, [], initialize_request()),
+    %% It is in use: one that is not makes room for the next.
+    Id = proplists:get_value("mcp-session-id", Opened),
+    {200, _, #{~"result" := #{}}} =
+        http(Url, [{"mcp-session-id", Id}], erlmcp_test_line:request(2, ~"ping", #{})),
     {429, Headers, #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 1}}}} =
         http(Url, [], initialize_request()),
     true = is_list(proplists:get_value("retry-after", Headers)),

@@ -106,14 +106,16 @@ streamed(Server, Session) ->
     Ended.
 
 server(Sessions) ->
-    #{pid := Pid} = Server = erlmcp_test_http:start(#{limits => #{sessions => Sessions}}),
+    Limits = #{sessions => Sessions, sessions_per_principal => Sessions},
+    #{pid := Pid} = Server = erlmcp_test_http:start(#{limits => Limits}),
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
     {Server, Instance}.
 
 opened(Instance) ->
     {ok, Id} = erlmcp_session:open(#{revision => '2025-11-25', principal => anonymous,
                                      client_info => undefined, client_capabilities => #{},
-                                     log_level => 6, initialized => true}, Instance),
+                                     log_level => 6, initialized => true},
+                                   {anonymous, {127, 0, 0, 1}}, Instance),
     Id.
 
 %% Neither a row nor a process, when those that were told have ended.

@@ -216,10 +216,14 @@ ended(Pid) ->
 
 %% The client.
 
--doc "A connection, in passive mode; over TLS if the server has that.".
+-doc """
+A connection, in passive mode; over TLS if the server has that. With `from` among what is known of
+the server it comes from that address of the loopback.
+""".
 -spec connect(server()) -> socket().
 connect(#{port := Port} = Server) ->
-    Options = [binary, {active, false}, {nodelay, true}],
+    From = [{ip, Ip} || #{from := Ip} <- [Server]],
+    Options = [binary, {active, false}, {nodelay, true} | From],
     {ok, Socket} = case Server of
         #{url := <<"https:", _/binary>>} ->
             ssl:connect({127, 0, 0, 1}, Port, [{verify, verify_none} | Options], ?TIMEOUT);

@@ -5,11 +5,13 @@ What every store of tasks must hold, whatever it keeps them in: a group for each
 
 -export([suite/0, all/0, groups/0, init_per_group/2, end_per_group/2]).
 -export([what_is_put_is_got/1, put_is_bounded/1, principals_are_bounded/1,
-         a_change_follows_its_version/1, of_racing_changes_one_is_made/1, results_are_bounded/1,
-         lists_are_their_owners/1, lists_have_pages/1, deleted_is_gone/1, expired_is_gone/1,
+         the_anonymous_are_bounded_apart/1, a_change_follows_its_version/1,
+         of_racing_changes_one_is_made/1, results_are_bounded/1, lists_are_their_owners/1,
+         lists_have_pages/1, deleted_is_gone/1, expired_is_gone/1,
          sweep_forgets_the_expired/1]).
 
--define(LIMITS, #{tasks => 10, tasks_per_principal => 6, task_bytes => 1000}).
+-define(LIMITS, #{tasks => 10, tasks_per_principal => 6, task_bytes => 1000,
+                  task_bytes_per_principal => 700}).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -34,7 +36,8 @@ task(Id) ->
     task(Id, anonymous).
 
 task(Id, Principal) ->
-    #{id => Id, version => 1, principal => Principal, owner => {principal, Principal},
+    #{id => Id, version => 1, principal => Principal, flow => Principal,
+      owner => {principal, Principal},
       node => node(), status => working, created => erlang:system_time(millisecond),
       updated => erlang:system_time(millisecond), ttl => 60_000, requests => #{}, bytes => 0}.
 
@@ -71,6 +74,20 @@ principals_are_bounded(Config) ->
     ok = erlmcp_task_store:delete(Id, Store),
     ok = erlmcp_task_store:put(task(~"more", ~"one"), Store).
 
+%% The anonymous are told apart by where they come from. Who may see a task does not change by it.
+the_anonymous_are_bounded_apart(Config) ->
+    Store = open(Config),
+    From = fun(Network, N) ->
+        Id = <<Network, N>>,
+        erlmcp_task_store:put((task(Id))#{flow := {anonymous, {127, 0, 0, Network}}}, Store)
+    end,
+    [ok = From(1, N) || N <- lists:seq(1, 6)],
+    {error, {full, 6}} = From(1, 7),
+    [ok = From(2, N) || N <- lists:seq(1, 4)],
+    {error, {full, 10}} = From(2, 5),
+    {Listed, false} = erlmcp_task_store:list({principal, anonymous}, first, 100, Store),
+    10 = length(Listed).
+
 a_change_follows_its_version(Config) ->
     Store = open(Config),
     Task = task(~"a"),
@@ -100,14 +117,17 @@ of_racing_changes_one_is_made(Config) ->
 results_are_bounded(Config) ->
     Store = open(Config),
     [A, B | _] = fill(Store, ~"one", 3),
-    ok = erlmcp_task_store:update(A#{version := 2, bytes := 1000}, Store),
-    {error, {full, 1000}} = erlmcp_task_store:update(B#{version := 2, bytes := 1}, Store),
+    [C | _] = fill(Store, ~"two", 1),
+    ok = erlmcp_task_store:update(A#{version := 2, bytes := 700}, Store),
+    {error, {full, 700}} = erlmcp_task_store:update(B#{version := 2, bytes := 1}, Store),
+    {error, {full, 1000}} = erlmcp_task_store:update(C#{version := 2, bytes := 301}, Store),
+    ok = erlmcp_task_store:update(C#{version := 2, bytes := 300}, Store),
     %% It is as it was, and can still end without.
     #{id := Id} = B,
     {ok, B} = erlmcp_task_store:get(Id, Store),
     ok = erlmcp_task_store:update(B#{version := 2, status := failed}, Store),
     ok = erlmcp_task_store:delete(maps:get(id, A), Store),
-    ok = erlmcp_task_store:update(B#{version := 3, bytes := 1000}, Store).
+    ok = erlmcp_task_store:update(B#{version := 3, bytes := 700}, Store).
 
 lists_are_their_owners(Config) ->
     Store = open(Config),
@@ -171,4 +191,5 @@ sweep_forgets_the_expired(Config) ->
     %% Their places and bytes are free.
     Tasks = fill(Store, anonymous, 3),
     [Last | _] = Tasks,
-    ok = erlmcp_task_store:update(Last#{version := 2, bytes := 700}, Store).
+    {error, {full, 700}} = erlmcp_task_store:update(Last#{version := 2, bytes := 401}, Store),
+    ok = erlmcp_task_store:update(Last#{version := 2, bytes := 400}, Store).

@@ -78,7 +78,9 @@ served(Component, Workers, Do) ->
     end,
     {ok, Server} = erlmcp:start_server(#{
         id => ?SERVER, handler => erlmcp_bench_fixture,
-        limits => #{sessions => ?CONNECTIONS * 10, queue_ms => ?LONG_MS},
+        %% All are of one client here.
+        limits => #{sessions => ?CONNECTIONS * 10, sessions_per_principal => ?CONNECTIONS * 10,
+                    queue_ms => ?LONG_MS},
         workers => #{bench => #{size => Size, queue => Workers,
                                 start => fun() -> {ok, scarce} end}}}),
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
@@ -92,8 +94,12 @@ work(registry, _, Instance) ->
     %% A session's process waits most of the time, and so does this one. To ask whether a process
     %% lives that has much to do is to wait for it.
     Owner = spawn_link(fun() -> receive stop -> ok end end),
-    Put = fun(Id) -> erlmcp_instance:put_session(Id, Owner, Session, Instance) end,
-    ok = lists:foreach(Put, tuple_to_list(Ids)),
+    Put = fun(Id) ->
+        {ok, _} = erlmcp_instance:add_session(Id, Owner, Session, flow(), Instance),
+        ok
+    end,
+    %% They are in use.
+    ok = lists:foreach(fun(Id) -> ok = Put(Id), ok = look_up(Id) end, tuple_to_list(Ids)),
     #{prepare => fun(Number) -> {Number, {erlmcp_session_id:new(), erlmcp_session_id:new()}} end,
       operation => fun({Count, Own}) ->
           ok = look_up(element(1 + Count rem ?CONNECTIONS, Ids)),
@@ -192,8 +198,11 @@ written(0, {Goes, Comes}, Put, Instance) ->
 written(_, Own, _, _) ->
     Own.
 
+flow() ->
+    erlmcp_entrance:flow(anonymous, {127, 0, 0, 1}).
+
 lived(Session, Instance) ->
-    {ok, Id} = erlmcp_session:open(Session, Instance),
+    {ok, Id} = erlmcp_session:open(Session, flow(), Instance),
     {ok, none, Session} = erlmcp_instance:find_session(Id, anonymous, Instance),
     ok = erlmcp_instance:update_session(Id, Session#{log_level := 4}, Instance),
     %% As DELETE ends it.
