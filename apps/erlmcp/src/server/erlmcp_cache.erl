@@ -134,6 +134,8 @@ outcome({input_required, _}, _, _) ->
     abandon;
 outcome({input_required, _, _}, _, _) ->
     abandon;
+outcome({input_required, _, _, _}, _, _) ->
+    abandon;
 outcome(Return, Keepable, Context) ->
     case Keepable(Return, Context) of
         true -> keep;

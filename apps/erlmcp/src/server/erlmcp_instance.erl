@@ -41,7 +41,7 @@ yet.
     sessions := ets:table(), session_counts := ets:table(), unused_sessions := ets:table(),
     subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), changing := ets:table(), cache := ets:table(),
-    tasks := erlmcp_tasks:tables(),
+    tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
     zones := erlmcp_zones:zones(),
     of_calls := of_calls()
 }.
@@ -50,7 +50,7 @@ yet.
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    zones := erlmcp_zones:zones(), atom() => term()
+    used_states := erlmcp_used_states:used(), zones := erlmcp_zones:zones(), atom() => term()
 }.
 
 -doc "What calls know of an instance.".
@@ -59,9 +59,10 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, zones], Instance),
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, zones], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
+                                used_states, used_states_per_principal,
                                 rate_retry_ms, queue_retry_ms,
                                 reply_bytes, unread_bytes, unread_messages], Limits)}.
 
@@ -85,7 +86,7 @@ new(Key, Limits, Mounts, TaskStore) ->
       changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
       cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits),
-      zones => erlmcp_zones:new()},
+      used_states => erlmcp_used_states:new(), zones => erlmcp_zones:new()},
     Instance#{of_calls => of_calls(Instance)}.
 
 gate(Limits) ->

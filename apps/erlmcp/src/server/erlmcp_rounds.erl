@@ -6,8 +6,9 @@ client is of:
 
 - A stateless client is sent a result that asks for input, and sends the request again with the
   answers. What was asked and the handler's state travel with it, sealed: bound to the request, its
-  arguments and its principal, and good for `input_timeout_ms`. Answers that come without that are
-  taken for what the handler asks for first, so that none reaches it unchecked.
+  arguments and its principal, and good for `input_timeout_ms`, or for once in that time if the
+  handler says so (`m:erlmcp_used_states`). Answers that come without that are taken for what the
+  handler asks for first, so that none reaches it unchecked.
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
@@ -37,7 +38,7 @@ run(#{input := #{state := _} = Input} = Call, Given, Owner, Instance) ->
     Context = reporting(Given, Owner, Instance),
     maybe
         ok ?= timed(Call, Context, Instance, fun(_) -> arguments(Call, Context) end),
-        {ok, Brought} ?= brought(Input, Call),
+        {ok, Brought} ?= brought(Input, Call, Instance),
         round(?ROUNDS, Call#{input := #{responses => #{}}}, maps:merge(Context, Brought), Instance)
     end;
 run(Call, Given, Owner, Instance) ->
@@ -89,6 +90,15 @@ returned({input_required, #{} = Requests, State}, Left, #{kind := Kind} = Call, 
     map_size(Requests) > 0, Kind =/= completion
 ->
     input(Left, Requests, {state, State}, Call, Context, Instance);
+returned({input_required, #{} = Requests, State, #{once := Once} = Options}, Left,
+         #{kind := Kind} = Call, Context, Instance) when
+    map_size(Requests) > 0, Kind =/= completion, is_boolean(Once), map_size(Options) =:= 1
+->
+    Kept = case Once of
+        true -> {once, crypto:strong_rand_bytes(12), State};
+        false -> {state, State}
+    end,
+    input(Left, Requests, Kept, Call, Context, Instance);
 returned({task, Continue}, _, #{task := #{starts := on_return}} = Call, Context, Instance) when
     is_function(Continue, 1)
 ->
@@ -145,6 +155,7 @@ responses(Requests, #{input := #{responses := Unasked}} = Call,
     end.
 
 with_state({state, State}, Context) -> Context#{state => State};
+with_state({once, _, State}, Context) -> Context#{state => State};
 with_state(none, Context) -> maps:remove(state, Context).
 
 %% Stateless: the state goes out sealed and comes back with the answers.
@@ -160,13 +171,15 @@ sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
     erlmcp_seal:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys).
 
 %% What a client brought back, for the handler.
-brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
+brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Instance) ->
     maybe
         {ok, Plain} ?= erlmcp_seal:open(Sealed, bound(Call), Keys),
         %% Ours: nobody else has the key.
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
         {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        %% At last: a client may mend what is wrong with its answers.
+        ok ?= used(State, Expires, Call, Instance),
         {ok, with_state(State, #{input => Answers})}
     else
         {error, _} = Error ->
@@ -174,6 +187,23 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call) ->
         _ ->
             {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
     end.
+
+used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states := Used}) ->
+    #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
+    case erlmcp_used_states:use({Expires, Id}, Flow, {Max, MaxOfOne}, Used) of
+        ok ->
+            ok;
+        again ->
+            Again = ~"good for once, and used before: make the request anew, without it",
+            {error, erlmcp_params:invalid(~"requestState", Again)};
+        {full, Limit, Observed} ->
+            Full = ~"too many states that are good for once were used",
+            {error, erlmcp_refusal:new(concurrent_limit_exceeded, Full,
+                                       #{limit => Limit, observed => Observed,
+                                         retry_after_ms => 1000})}
+    end;
+used(_, _, _, _) ->
+    ok.
 
 %% What a state is good for: this request, with these arguments, of this client.
 bound(#{arguments := Arguments, context := Context}) ->

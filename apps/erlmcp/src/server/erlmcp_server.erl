@@ -35,8 +35,9 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 -callback skills() -> [erlmcp_skill:source()].
 -doc """
 Runs the tool of this name. It returns text, a list of contents (`m:erlmcp_content`), a map or
-`{structured, Value}`, `{error, Text | Contents}`, or `{input_required, Requests, State}`
-(`m:erlmcp_input`). As of every callback that is asked for a result, `{ok, Result}` is `Result`.
+`{structured, Value}`, `{error, Text | Contents}`, or `{input_required, Requests, State}` and its
+other forms (`m:erlmcp_input`). As of every callback that is asked for a result, `{ok, Result}` is
+`Result`.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
 -doc """

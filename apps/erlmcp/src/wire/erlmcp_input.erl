@@ -5,7 +5,9 @@ the user (elicitation), a completion by the client's model (sampling), the clien
 
 A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`, where
 `Requests` is a map of names of its own to requests made here, and is called again with the answers
-in `maps:get(input, Context)` and its state in `maps:get(state, Context)`:
+in `maps:get(input, Context)` and its state in `maps:get(state, Context)`. With
+`{input_required, Requests, State, #{once => true}}` a stateless client cannot bring that state a
+second time (`docs/input.md`).
 
 ```erlang
 handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->

@@ -84,6 +84,7 @@ connections() ->
 %% Those that have a suite of their own; times are in it, since they end what was accepted.
 elsewhere() ->
     Rest = spec_2025_11_25_resumability_SUITE,
+    Rounds = spec_2026_07_28_mrtr_SUITE,
     Tasks = spec_2026_07_28_tasks_SUITE,
     Told = spec_2026_07_28_tasks_told_SUITE,
     #{sessions => {spec_2025_11_25_transports_SUITE, sessions_are_bounded},
@@ -112,6 +113,8 @@ elsewhere() ->
       tasks_per_principal => {Told, principals_are_bounded},
       task_bytes => {Told, results_are_bounded},
       task_bytes_per_principal => {floods_SUITE, results_of_one_take_no_others_room},
+      used_states => {Rounds, used_states_are_bounded},
+      used_states_per_principal => {Rounds, used_states_of_one_are_bounded},
       task_ttl_ms => {Tasks, expired_is_gone},
       task_timeout_ms => {Tasks, deadline_is_failed},
       authenticate_timeout_ms =>

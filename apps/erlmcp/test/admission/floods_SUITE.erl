@@ -214,7 +214,8 @@ defaults_leave_room_for_others(_) ->
     [true = map_get(OfOne, Limits) * Parts =< map_get(All, Limits)
      || {OfOne, All, Parts} <- [{sessions_per_principal, sessions, 10},
                                 {tasks_per_principal, tasks, 10},
-                                {task_bytes_per_principal, task_bytes, 4}]],
+                                {task_bytes_per_principal, task_bytes, 4},
+                                {used_states_per_principal, used_states, 10}]],
     ok.
 
 %% Clients.

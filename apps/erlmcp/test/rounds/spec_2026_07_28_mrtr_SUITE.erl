@@ -11,6 +11,9 @@
          other_requests_are_not_affected/1]).
 -export([state_tells_nothing/1, changed_state_is_refused/1, state_is_of_its_request/1,
          state_expires/1, keys_rotate/1, keys_are_shared/1, own_keys_are_not_shared/1]).
+-export([state_is_good_for_once/1, of_racing_retries_one_goes_on/1, other_options_are_refused/1,
+         used_states_are_bounded/1, used_states_of_one_are_bounded/1,
+         expired_states_make_room/1]).
 -export([extra_responses_are_ignored/1, missing_responses_are_asked_again/1,
          malformed_input_is_refused/1, undeclared_capabilities_are_named/1,
          declared_capabilities_are_enough/1, sampling_with_tools_needs_its_capability/1,
@@ -68,6 +71,8 @@ definitions(Test) ->
         end}
     end,
     #{tools => [Tool(~"greet", fun greet/2), Tool(~"other", fun greet/2),
+                Tool(~"once", once(#{once => true})), Tool(~"often", once(#{once => false})),
+                Tool(~"twice", once(#{twice => true})), Tool(~"both", once(#{once => yes})),
                 Tool(~"count", fun count/2), Tool(~"stateless", fun stateless/2),
                 Tool(~"fill", fun fill/2),
                 Tool(~"echo", fun(#{~"text" := Text}, _) -> Text end)
@@ -88,6 +93,14 @@ greet(_, #{state := ?SECRET, input := #{~"who" := #{~"action" := ~"accept", ~"co
     <<"Hello, ", (maps:get(~"name", C))/binary>>;
 greet(_, _) ->
     {input_required, #{~"who" => who()}, ?SECRET}.
+
+once(Options) ->
+    fun(Arguments, Context) ->
+        case greet(Arguments, Context) of
+            {input_required, Requests, State} -> {input_required, Requests, State, Options};
+            Greeting -> Greeting
+        end
+    end.
 
 stateless(_, #{input := #{~"who" := #{~"content" := #{~"name" := Name}}}}) -> Name;
 stateless(_, _) -> {input_required, #{~"who" => who()}}.
@@ -273,6 +286,94 @@ other_requests_are_not_affected(Config) ->
     _ = first_round(Client, ~"other"),
     [0, 0, 0, 0] = [map_size(Given) || {_, Given} <- rounds()],
     hello(retry(Client, named(~"greet"), State)).
+
+%% A state may come again, unless its handler says that it may not. What is wrong with the answers
+%% can be mended before.
+state_is_good_for_once(Config) ->
+    Client = client(Config),
+    State = first_round(Client, ~"once"),
+    #{~"error" := #{~"code" := ?INVALID}} =
+        ask(Client, ~"tools/call", (named(~"once"))#{
+            requestState => State,
+            inputResponses => #{who => #{action => accept, content => #{name => 7}}}}),
+    hello(retry(Client, named(~"once"), State)),
+    Again = retry(client(Config), named(~"once"), State),
+    _ = refused(Again),
+    #{~"error" := #{~"message" := Message}} = Again,
+    ~"requestState: good for once, and used before: make the request anew, without it" = Message,
+    %% Another state of the same request is another.
+    hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
+    Often = first_round(Client, ~"often"),
+    [hello(retry(Client, named(~"often"), Often)) || _ <- [1, 2]],
+    %% Its handler ran for none of those that were refused.
+    7 = length(rounds()).
+
+of_racing_retries_one_goes_on(Config) ->
+    State = first_round(client(Config), ~"once"),
+    Test = self(),
+    Racers = [spawn_link(fun() ->
+        Client = client(Config),
+        Test ! {ready, self()},
+        receive go -> ok end,
+        Test ! {self(), retry(Client, named(~"once"), State)},
+        receive over -> ok end
+    end) || _ <- lists:seq(1, 10)],
+    [receive {ready, Racer} -> ok end || Racer <- Racers],
+    [Racer ! go || Racer <- Racers],
+    Answers = [receive {Racer, Answer} -> Answer end || Racer <- Racers],
+    [Racer ! over || Racer <- Racers],
+    {[Greeting], Others} = lists:partition(fun(Answer) -> is_map_key(~"result", Answer) end,
+                                           Answers),
+    ok = hello(Greeting),
+    [_ = refused(Other) || Other <- Others],
+    ok.
+
+other_options_are_refused(Config) ->
+    Client = client(Config),
+    [#{~"error" := #{~"code" := -32603}} = ask(Client, ~"tools/call", named(Name))
+     || Name <- [~"twice", ~"both"]].
+
+used_states_are_bounded(Config) ->
+    Server = rounds_client:start((definitions(self()))#{limits => #{used_states => 2}}),
+    full(client(Server, Config), 2),
+    rounds_client:stop(Server).
+
+used_states_of_one_are_bounded(Config) ->
+    Limits = #{used_states_per_principal => 2},
+    Server = rounds_client:start((definitions(self()))#{limits => Limits}),
+    full(client(Server, Config), 2),
+    case proplists:get_value(transport, Config) of
+        http ->
+            Other = client(Server#{from => {127, 0, 1, 1}}, Config),
+            hello(retry(Other, named(~"once"), first_round(Other, ~"once")));
+        _ ->
+            ok
+    end,
+    rounds_client:stop(Server).
+
+%% Bounded refusal: at the limit and one more. What is good for once only is refused.
+full(Client, Max) ->
+    [hello(retry(Client, named(~"once"), first_round(Client, ~"once")))
+     || _ <- lists:seq(1, Max)],
+    State = first_round(Client, ~"once"),
+    #{~"error" := #{~"code" := 1060, ~"data" := Data}} = retry(Client, named(~"once"), State),
+    Observed = Max + 1,
+    #{~"limit" := Max, ~"observed" := Observed, ~"retryAfterMs" := 1000} = Data,
+    hello(retry(Client, named(~"often"), first_round(Client, ~"often"))).
+
+expired_states_make_room(Config) ->
+    Limits = #{used_states => 1, input_timeout_ms => 500},
+    Server = rounds_client:start((definitions(self()))#{limits => Limits}),
+    Client = client(Server, Config),
+    hello(retry(Client, named(~"once"), first_round(Client, ~"once"))),
+    ok = has_room(Client),
+    rounds_client:stop(Server).
+
+has_room(Client) ->
+    case retry(Client, named(~"once"), first_round(Client, ~"once")) of
+        #{~"result" := _} = Greeting -> hello(Greeting);
+        #{~"error" := #{~"code" := 1060}} -> has_room(Client)
+    end.
 
 %% "this field is an opaque string meaningful only to the server"; it is encrypted.
 state_tells_nothing(Config) ->

@@ -1,0 +1,68 @@
+-module(erlmcp_used_states).
+-moduledoc """
+The states that a client brought back, of those that are good for once: a table of a server, in
+which each stays until the state has expired. It has a bound, and each tenant one of its own. What
+is not in a full table could come again, and so it is refused.
+""".
+
+-export([new/0, use/4]).
+
+-export_type([used/0]).
+
+-opaque used() :: {States :: ets:table(), Counts :: ets:table()}.
+
+-doc "Makes an empty table. It belongs to the calling process.".
+-spec new() -> used().
+new() ->
+    %% {{Expires, Id}, Flow}
+    {ets:new(erlmcp_used_states, [public, ordered_set, {write_concurrency, true}]),
+     erlmcp_counts:new()}.
+
+-doc """
+Notes that a state was used, which expires at a system time in milliseconds; `again` if it was used
+before. `Max` are the bounds of all and of one tenant.
+""".
+-spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:flow(),
+          Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
+    ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
+    ok = forget_expired(erlang:system_time(millisecond), Used),
+    %% The bound of one first: it is the nearer one.
+    case ets:member(States, State) orelse erlmcp_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
+        true ->
+            again;
+        {full, Observed} ->
+            {full, MaxOfOne, Observed};
+        ok ->
+            case erlmcp_counts:take(all, 1, Max, Counts) of
+                ok ->
+                    noted(State, Flow, Used);
+                {full, Observed} ->
+                    ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
+                    {full, Max, Observed}
+            end
+    end.
+
+%% Of those that bring a state at once, one does it first.
+noted(State, Flow, {States, _} = Used) ->
+    case ets:insert_new(States, {State, Flow}) of
+        true ->
+            ok;
+        false ->
+            ok = give_back(Flow, Used),
+            again
+    end.
+
+give_back(Flow, {_, Counts}) ->
+    ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
+    erlmcp_counts:give_back(all, 1, Counts).
+
+%% Each goes once, and so this costs each that comes as much as one that goes.
+forget_expired(Now, {States, _} = Used) ->
+    case ets:first(States) of
+        {Expires, _} = State when Expires =< Now ->
+            _ = [ok = give_back(Flow, Used) || {_, Flow} <- ets:take(States, State)],
+            forget_expired(Now, Used);
+        _ ->
+            ok
+    end.
