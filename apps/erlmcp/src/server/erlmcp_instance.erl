@@ -21,7 +21,7 @@ yet.
 -export([new/4, of_calls/1]).
 -export([add_session/5, find_session/3, has_session/2, update_session/3, put_process/3]).
 -export([delete_session/2, take_session/2, attend_session/2, session/2, missed/3]).
--export([oldest_unused/2, end_unused/2, overdue/1, delete_idle/1, delete_unattended/1]).
+-export([oldest_unused/2, end_unused/2, end_overdue/1, delete_idle/1, delete_unattended/1]).
 -export([take_calls/4, count_calls/3, count_sessions/1, session_pids/1, idle_in/2]).
 -export([subscriptions/1]).
 -export([task_store/1]).
@@ -135,28 +135,23 @@ find_session(Id, Principal, #{sessions := Sessions, limits := Limits} = Instance
             end;
         [{_, _, #{principal := Principal}, {unused, Opened}, _, _, Flow}] ->
             case first_use({Opened, Id, Flow}, Instance) of
-                %% By this process, or by another just now; or it ended.
-                used -> find_session(Id, Principal, Instance);
-                over -> error
+                true -> find_session(Id, Principal, Instance);
+                false -> error
             end;
         _ ->
             error
     end.
 
+%% From then on it is not given up for another. One that is being given up has ended.
 first_use({Opened, Id, _} = Unused, #{sessions := Sessions} = Instance) ->
-    case Opened =< unused_since(Instance) of
-        true ->
-            over;
-        false ->
-            Row = {Id, '$1', '$2', {unused, Opened}, '$3', '$4', '$5'},
-            Used = {{const, Id}, '$1', '$2', now_ms(), '$3', '$4', '$5'},
-            _ = ets:select_replace(Sessions, [{Row, [], [{Used}]}]),
-            ok = forget_unused(Unused, Instance),
-            used
+    Opened > unused_since(Instance) andalso begin
+        _ = is_unused(Unused, Instance),
+        ets:update_element(Sessions, Id, {4, now_ms()})
     end.
 
-forget_unused(Unused, #{unused_sessions := Table}) ->
-    erlmcp_unused_sessions:delete(Unused, Table).
+%% Takes it out of the index. Of those that do it at once it is true for one.
+is_unused(Unused, #{unused_sessions := Table}) ->
+    erlmcp_unused_sessions:take(Unused, Table).
 
 %% What was opened by then, and is unused still, is over.
 unused_since(#{limits := #{unused_session_ms := Unused, session_idle_ms := Idle}}) ->
@@ -222,53 +217,54 @@ oldest_unused(Of, #{unused_sessions := Unused}) ->
 
 -doc "Ends a session, unless it was used meanwhile: the process that it had.".
 -spec end_unused(erlmcp_unused_sessions:unused(), instance()) -> {ended, pid() | none} | used.
-end_unused({Opened, Id, _} = Unused, #{sessions := Sessions} = Instance) ->
-    Pid = ets:lookup_element(Sessions, Id, 2, none),
-    Ended = ends({Id, '_', '_', {unused, Opened}, '_', '_', '_'}, [], Unused, Instance),
-    ok = forget_unused(Unused, Instance),
-    case Ended of
-        true -> {ended, Pid};
-        false -> used
+end_unused({_, Id, _} = Unused, Instance) ->
+    case is_unused(Unused, Instance) andalso taken(Id, Instance) of
+        {ok, Pid} -> {ended, Pid};
+        _ -> used
     end.
+
+-doc "Ends the sessions that were not used for `unused_session_ms`: the processes that they had.".
+-spec end_overdue(instance()) -> [pid()].
+end_overdue(#{sessions := Sessions, unused_sessions := Unused} = Instance) ->
+    Since = unused_since(Instance),
+    %% By their rows: the process that opened one may have been killed before the index had it.
+    ok = erlmcp_unused_sessions:forget(Since, Unused),
+    IsOver = [{'=<', '$1', Since}],
+    Over = ets:select(Sessions, [{{'$2', '$3', '_', {unused, '$1'}, '_', '_', '$4'}, IsOver,
+                                  [{{'$2', '$3', '$4'}}]}]),
+    [Pid || {Id, Pid, Flow} <- Over,
+            ends({Id, '_', '_', {unused, '$1'}, '_', '_', '_'}, IsOver, Flow, Instance),
+            is_pid(Pid)].
 
 %% Deletes a row if it is still so. One of those that try it gives its place back.
-ends(Row, Guards, {_, _, Flow}, #{sessions := Sessions, session_counts := Counts}) ->
+ends(Row, Guards, Flow, #{sessions := Sessions} = Instance) ->
     case ets:select_delete(Sessions, [{Row, Guards, [true]}]) of
-        1 ->
-            ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
-            true;
-        0 ->
-            false
+        1 -> give_back(Flow, Instance) =:= ok;
+        0 -> false
     end.
 
--doc "The sessions that were not used for `unused_session_ms` since they were opened.".
--spec overdue(instance()) -> [erlmcp_unused_sessions:unused()].
-overdue(#{sessions := Sessions, unused_sessions := Unused} = Instance) ->
-    Since = unused_since(Instance),
-    %% Also of those whose opener was killed before it had noted them as unused.
-    ok = erlmcp_unused_sessions:forget(Since, Unused),
-    ets:select(Sessions, [{{'$1', '_', '_', {unused, '$2'}, '_', '_', '$3'},
-                           [{'=<', '$2', Since}], [{{'$2', '$1', '$3'}}]}]).
+give_back(Flow, #{session_counts := Counts}) ->
+    erlmcp_counts:give_back({flow, Flow}, 1, Counts).
 
 -doc "Deletes the sessions without a process that were not used for `session_idle_ms`.".
 -spec delete_idle(instance()) -> ok.
 delete_idle(#{sessions := Sessions, limits := #{session_idle_ms := Idle}} = Instance) ->
     Last = now_ms() - lasting(Idle),
-    %% A time that is still `{unused, _}` is none, and after every number.
+    %% What is still `{unused, _}` is greater than every number.
     IsIdle = [{'=<', '$1', Last}],
     Over = ets:select(Sessions, [{{'$2', none, '_', '$1', '_', '_', '$3'}, IsIdle,
-                                  [{{'$1', '$2', '$3'}}]}]),
-    lists:foreach(fun({_, Id, _} = Session) ->
-        ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Session, Instance)
+                                  [{{'$2', '$3'}}]}]),
+    lists:foreach(fun({Id, Flow}) ->
+        ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance)
     end, Over).
 
 -doc "Deletes the sessions without a process.".
 -spec delete_unattended(instance()) -> ok.
 delete_unattended(#{sessions := Sessions} = Instance) ->
-    Unattended = ets:select(Sessions, [{{'$1', none, '_', '$2', '_', '_', '$3'}, [],
-                                        [{{'$2', '$1', '$3'}}]}]),
-    lists:foreach(fun({_, Id, _} = Session) ->
-        ends({Id, none, '_', '_', '_', '_', '_'}, [], Session, Instance)
+    Unattended = ets:select(Sessions, [{{'$1', none, '_', '_', '_', '_', '$2'}, [],
+                                        [{{'$1', '$2'}}]}]),
+    lists:foreach(fun({Id, Flow}) ->
+        ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
     end, Unattended).
 
 -doc "Whether there is a session of this id.".
@@ -310,19 +306,25 @@ count_calls(Id, Count, #{sessions := Sessions}) ->
 -doc "Forgets a session.".
 -spec delete_session(session_id(), instance()) -> ok.
 delete_session(Id, Instance) ->
-    _ = take_session(Id, Instance),
+    _ = taken(Id, Instance),
     ok.
 
 -doc "Forgets a session, and says which process it has.".
 -spec take_session(session_id(), instance()) -> pid() | none.
-take_session(Id, #{sessions := Sessions, session_counts := Counts} = Instance) ->
+take_session(Id, Instance) ->
+    case taken(Id, Instance) of
+        {ok, Pid} -> Pid;
+        gone -> none
+    end.
+
+taken(Id, #{sessions := Sessions} = Instance) ->
     case ets:take(Sessions, Id) of
         [{_, Pid, _, Used, _, _, Flow}] ->
-            ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
-            _ = [ok = forget_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
-            Pid;
+            ok = give_back(Flow, Instance),
+            _ = [is_unused({Opened, Id, Flow}, Instance) || {unused, Opened} <- [Used]],
+            {ok, Pid};
         [] ->
-            none
+            gone
     end.
 
 -doc "The number of open sessions.".

@@ -93,24 +93,19 @@ too_many(Message, Max, Observed) ->
 make_room(Of, Instance) ->
     maybe
         {ok, {_, Id, _} = Unused} ?= erlmcp_instance:oldest_unused(Of, Instance),
-        case end_unused(Unused, Instance) of
-            ended -> {ended, Id};
-            used -> make_room(Of, Instance)
+        case erlmcp_instance:end_unused(Unused, Instance) of
+            {ended, Pid} ->
+                _ = Pid =:= none orelse close(Pid),
+                {ended, Id};
+            used ->
+                make_room(Of, Instance)
         end
-    end.
-
-end_unused(Unused, Instance) ->
-    case erlmcp_instance:end_unused(Unused, Instance) of
-        {ended, none} -> ended;
-        {ended, Pid} -> ok = close(Pid), ended;
-        used -> used
     end.
 
 -doc "Ends the sessions that are over: without a process and idle, or never used for too long.".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
-    lists:foreach(fun(Unused) -> end_unused(Unused, Instance) end,
-                  erlmcp_instance:overdue(Instance)),
+    lists:foreach(fun close/1, erlmcp_instance:end_overdue(Instance)),
     erlmcp_instance:delete_idle(Instance).
 
 -doc "Ends a session: it is gone for every request after this, also before its process has ended.".

@@ -1,11 +1,10 @@
 -module(erlmcp_unused_sessions).
 -moduledoc """
 An index of the sessions that their clients have not used since `initialize`, in the order in which
-they were opened: the oldest of all, and the oldest of a tenant, are found without a search. It
-names sessions that may be in use or over meanwhile; the row of a session decides.
+they were opened: the oldest of all, and the oldest of a tenant, are found without a search.
 """.
 
--export([new/0, add/2, delete/2, oldest/2, forget/2]).
+-export([new/0, add/2, take/2, oldest/2, forget/2]).
 
 -export_type([unused/0]).
 
@@ -24,15 +23,19 @@ new() ->
 -doc "Adds a session.".
 -spec add(unused(), ets:table()) -> ok.
 add({Opened, Id, Flow}, Table) ->
-    true = ets:insert(Table, [{{Opened, Id}, Flow}, {{Flow, Opened, Id}}]),
+    %% One by one: both at once would lock the whole table.
+    true = ets:insert(Table, {{Flow, Opened, Id}}),
+    true = ets:insert(Table, {{Opened, Id}, Flow}),
     ok.
 
--doc "Takes a session away; one that is not there is away already.".
--spec delete(unused(), ets:table()) -> ok.
-delete({Opened, Id, Flow}, Table) ->
-    true = ets:delete(Table, {Opened, Id}),
+-doc """
+Takes a session away, because it is used now, or to end it. Of all that take the same one this is
+`true` once.
+""".
+-spec take(unused(), ets:table()) -> boolean().
+take({Opened, Id, Flow}, Table) ->
     true = ets:delete(Table, {Flow, Opened, Id}),
-    ok.
+    ets:take(Table, {Opened, Id}) =/= [].
 
 -doc "The session that was opened first, of all or of a tenant.".
 -spec oldest(all | {of_flow, erlmcp_gate:flow()}, ets:table()) -> {ok, unused()} | none.
