@@ -182,11 +182,12 @@ attend_session(Id, #{sessions := Sessions}) ->
         0 -> error
     end.
 
--doc "A session, whoever's it is, and its process if it has one.".
--spec session(binary(), instance()) -> {ok, pid() | none, erlmcp_engine:session()} | error.
+-doc "A session, whoever's it is, its process if it has one, and whom it is counted for.".
+-spec session(binary(), instance()) ->
+    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:flow()} | error.
 session(Id, #{sessions := Sessions}) ->
     case ets:lookup(Sessions, Id) of
-        [{_, Pid, Session, _, _, _, _}] -> {ok, Pid, Session};
+        [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
         [] -> error
     end.
 

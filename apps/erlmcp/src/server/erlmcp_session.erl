@@ -19,7 +19,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 -export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
 -export([adopt/4, cancel/2, response/3]).
--export([start_link/3]).
+-export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
 %% Every session is opened by it.
@@ -29,6 +29,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     principal :: erlmcp_auth:principal(),
+    flow :: erlmcp_gate:flow(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_streams:streams(),
     %% of each running call, who gives its places back
@@ -196,18 +197,18 @@ cancel(none, _) -> ok;
 cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 
 -doc false.
--spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session()) ->
-    gen_server:start_ret().
-start_link(Instance, Id, Session) ->
+-spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
+                 erlmcp_gate:flow()) -> gen_server:start_ret().
+start_link(Instance, Id, Session, Flow) ->
     %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
-    gen_server:start_link(?MODULE, {Instance, Id, Session},
+    gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},
                           [{hibernate_after, 1000}, {spawn_opt, [{fullsweep_after, 0}]}]).
 
 -doc false.
-init({Instance, Id, #{revision := Revision, principal := Principal}}) ->
+init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
-    State = #state{id = Id, instance = Instance, principal = Principal,
+    State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_streams:new(Revision, Key, Limits)},
     %% Before it is the session's: what changes from then on is told to it alone.
@@ -242,8 +243,10 @@ handle_call({subscribe, Uri}, _, #state{topics = Topics, instance = Instance} = 
                                                ~"too many subscriptions in this session",
                                                #{limit => Max, observed => Max + 1})}, State};
         false ->
-            ok = watch([{uri, Uri}], State),
-            {reply, ok, State#state{topics = [{uri, Uri} | Topics]}}
+            case watch([{uri, Uri}], State) of
+                ok -> {reply, ok, State#state{topics = [{uri, Uri} | Topics]}};
+                {error, _} = Refused -> {reply, Refused, State}
+            end
     end;
 handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = State) ->
     ok = erlmcp_subscriptions:remove([{uri, Uri}], owner(), session, table(State)),
@@ -421,8 +424,13 @@ last_adopted(State) ->
         State
     end.
 
-watch(Topics, #state{principal = Principal} = State) ->
-    erlmcp_subscriptions:add(Topics, owner(), session, Principal, table(State)).
+watch(Topics, #state{principal = Principal, flow = Flow, instance = Instance} = State) ->
+    #{limits := #{subscriptions_per_principal := Max}} = Instance,
+    case erlmcp_subscriptions:add_counted(Topics, owner(), session, {Principal, Flow}, Max,
+                                          table(State)) of
+        ok -> ok;
+        {full, Observed} -> {error, erlmcp_subscriptions:refusal(Max, Observed)}
+    end.
 
 unwatch(#state{topics = Topics} = State) ->
     erlmcp_subscriptions:remove(Topics, owner(), session, table(State)).

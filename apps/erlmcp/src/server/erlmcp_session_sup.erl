@@ -18,14 +18,14 @@ start_link(Instance) ->
 -spec process(Id :: binary(), erlmcp_instance:instance()) -> {ok, pid()} | ended.
 process(Id, Instance) ->
     case erlmcp_instance:session(Id, Instance) of
-        {ok, none, Session} -> start(Id, Session, Instance);
-        {ok, Pid, _} -> {ok, Pid};
+        {ok, none, Session, Flow} -> start(Id, Session, Flow, Instance);
+        {ok, Pid, _, _} -> {ok, Pid};
         error -> ended
     end.
 
-start(Id, Session, Instance) ->
+start(Id, Session, Flow, Instance) ->
     Supervisor = erlmcp_instance:supervisor(sessions, Instance),
-    try supervisor:start_child(Supervisor, [Id, Session]) of
+    try supervisor:start_child(Supervisor, [Id, Session, Flow]) of
         {ok, Pid} when is_pid(Pid) -> {ok, Pid};
         %% Somebody else was first, or has just ended the session.
         {ok, undefined} -> process(Id, Instance)

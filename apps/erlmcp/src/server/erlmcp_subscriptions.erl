@@ -13,9 +13,13 @@ thing changed: it will look after it was told, and sees what it is then. So what
 does not read has as many messages as it watches things, however often they change. What is said of
 a task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as
 the specification lets it: clients look at tasks.
+
+Resources and tasks, which clients name, are counted for their tenant, in the same table: as
+`{{flow, Flow}, Count}` (`m:erlmcp_counts`). Each row says what it is counted for, so that the rows
+of a process that was killed are given back too.
 """.
 
--export([new/0, add/5, remove/4, remove_task/2, session/2]).
+-export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).
 -export([publish/3, publish/4, pass_on/3, received/1, encoded/2, sweep/1, close/1]).
 -export([bit/1, changed/1]).
 
@@ -58,9 +62,41 @@ changed(Bits) ->
 -spec add([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), erlmcp_auth:principal(),
           ets:table()) -> ok.
 add(Topics, Owner, Subscription, Principal, Table) ->
-    true = ets:insert(Table, [{{Key, Owner, Subscription}, pending(Key), Principal}
+    true = ets:insert(Table, [{{Key, Owner, Subscription}, pending(Key), Principal, none}
                               || Key <- keys(Topics, Subscription)]),
     ok.
+
+-doc """
+The same for topics that a client names, which count for its tenant; lists do not. `full` if that
+would have more than `Max` of them then.
+""".
+-spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
+                  {erlmcp_auth:principal(), erlmcp_gate:flow()}, Max :: pos_integer(),
+                  ets:table()) -> ok | {full, Observed :: pos_integer()}.
+add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
+    {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),
+    case Named =:= [] orelse erlmcp_counts:take({flow, Flow}, length(Named), Max, Table) of
+        {full, _} = Full ->
+            Full;
+        _ ->
+            ok = add(Lists, Owner, Subscription, Principal, Table),
+            true = ets:insert(Table, [{{Topic, Owner, Subscription}, pending(Topic), Principal,
+                                       {flow, Flow}} || Topic <- Named]),
+            ok
+    end.
+
+-doc "What a client is told whose tenant watches `Max` resources and tasks already.".
+-spec refusal(Max :: pos_integer(), Observed :: pos_integer()) -> erlmcp_refusal:refusal().
+refusal(Max, Observed) ->
+    erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",
+                       #{limit => Max, observed => Observed, retry_after_ms => 1000}).
+
+%% Of those that delete a row, one gives back what it was counted for.
+delete(Key, Table) ->
+    case ets:take(Table, Key) of
+        [{_, _, _, {flow, _} = Counted}] -> erlmcp_counts:give_back(Counted, 1, Table);
+        _ -> ok
+    end.
 
 pending(lists) -> counters:new(map_size(?LISTS), []);
 pending(_) -> counters:new(1, []).
@@ -76,13 +112,13 @@ keys(Topics, _) ->
 -doc "Removes a subscriber from topics.".
 -spec remove([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(), ets:table()) -> ok.
 remove(Topics, Owner, Subscription, Table) ->
-    lists:foreach(fun(Key) -> ets:delete(Table, {Key, Owner, Subscription}) end,
+    lists:foreach(fun(Key) -> delete({Key, Owner, Subscription}, Table) end,
                   keys(Topics, Subscription)).
 
 -doc "Removes the session that is told of this task.".
 -spec remove_task(Id :: binary(), ets:table()) -> ok.
 remove_task(Id, Table) ->
-    true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_'}),
+    true = ets:match_delete(Table, {{{task, '_', Id}, '_', session}, '_', '_', '_'}),
     ok.
 
 -doc "Tells the subscribers of a topic, if they are of its audience, that it changed.".
@@ -114,10 +150,10 @@ subscribers(Topic, Audience, Table) ->
     end.
 
 rows(Key, Counter, all, Table) ->
-    ets:select(Table, [{{{Key, '_', '_'}, '$1', '_'}, [],
+    ets:select(Table, [{{{Key, '_', '_'}, '$1', '_', '_'}, [],
                         [{{{element, 1, '$_'}, '$1', Counter}}]}]);
 rows(Key, Counter, Audience, Table) ->
-    Match = [{{{Key, '_', '_'}, '$1', '$2'}, [],
+    Match = [{{{Key, '_', '_'}, '$1', '$2', '_'}, [],
               [{{'$2', {{{element, 1, '$_'}, '$1', Counter}}}}]}],
     [Row || {Principal, Row} <- ets:select(Table, Match),
             erlmcp_definition:sees(Principal, Audience)].
@@ -136,7 +172,7 @@ pass_on(Topic, Notification, Table) ->
 -spec session(pid(), ets:table()) -> erlmcp_call:owner() | none.
 session(Pid, Table) ->
     %% It is one from its beginning.
-    case ets:select(Table, [{{{lists, {Pid, '$1'}, session}, '_', '_'}, [], ['$1']}]) of
+    case ets:select(Table, [{{{lists, {Pid, '$1'}, session}, '_', '_', '_'}, [], ['$1']}]) of
         [Tag] -> {Pid, Tag};
         [] -> none
     end.
@@ -149,7 +185,7 @@ tell({{_, {Pid, Tag}, Subscription} = Key, Pending, Counter}, Topic, Encoded, Ta
             ok;
         false ->
             %% One that was killed could not take its rows with it.
-            is_process_alive(Pid) orelse ets:delete(Table, Key),
+            is_process_alive(Pid) orelse delete(Key, Table),
             ok
     end.
 
@@ -162,16 +198,17 @@ answers the request that opened it.
 """.
 -spec close(ets:table()) -> ok.
 close(Table) ->
-    Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_', '_'}, [], [{{'$1', '$2'}}]}])),
+    Open = lists:usort(ets:select(Table, [{{{'_', '$1', '$2'}, '_', '_', '_'}, [],
+                                           [{{'$1', '$2'}}]}])),
     lists:foreach(fun({{Pid, Tag}, Subscription}) -> Pid ! {Tag, {closing, Subscription}} end,
                   Open).
 
 -doc "Removes the rows of subscribers that were killed, and could not do it themselves.".
 -spec sweep(ets:table()) -> ok.
 sweep(Table) ->
-    Keys = ets:select(Table, [{{'$1', '_', '_'}, [], ['$1']}]),
+    Keys = ets:select(Table, [{{'$1', '_', '_', '_'}, [], ['$1']}]),
     lists:foreach(fun({_, {Pid, _}, _} = Key) ->
-                      is_process_alive(Pid) orelse ets:delete(Table, Key)
+                      is_process_alive(Pid) orelse delete(Key, Table)
                   end, Keys).
 
 -doc "An event is about to be written: what changes from now on is told again.".

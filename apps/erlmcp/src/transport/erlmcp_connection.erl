@@ -182,15 +182,20 @@ handle(Json, Admitted, Connection) ->
 
 %% A session hears of changes of the lists from its beginning.
 opened(none, #{session := #{}} = Connection) ->
-    watch(session, [tool, prompt, resource], none, Connection);
+    {ok, Opened} = watch(session, [tool, prompt, resource], none, Connection),
+    Opened;
 opened(_, Connection) ->
     Connection.
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
-    #{envelope := #{principal := Principal}} = Connection,
-    ok = erlmcp_subscriptions:add(Topics, owner(), Subscription, Principal,
-                                  erlmcp_instance:subscriptions(Instance)),
-    Connection#{watched := Watched#{Subscription => {Topics, Closed}}}.
+    #{envelope := #{principal := Principal}, flow := Flow} = Connection,
+    #{limits := #{subscriptions_per_principal := Max}} = Instance,
+    {Before, _} = maps:get(Subscription, Watched, {[], none}),
+    case erlmcp_subscriptions:add_counted(Topics, owner(), Subscription, {Principal, Flow}, Max,
+                                          erlmcp_instance:subscriptions(Instance)) of
+        ok -> {ok, Connection#{watched := Watched#{Subscription => {Topics ++ Before, Closed}}}};
+        {full, Observed} -> erlmcp_subscriptions:refusal(Max, Observed)
+    end.
 
 unwatch(Subscription, Topics, #{instance := Instance}) ->
     erlmcp_subscriptions:remove(Topics, owner(), Subscription,
@@ -263,14 +268,14 @@ has_had_turn(Since) ->
 
 subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
     #{session := {Topics, Closed}} = Watched,
-    case {lists:member(Topic, Topics), over_limit(1, Connection)} of
-        {true, _} ->
-            {erlmcp_reply:result(Id, ~"{}"), Connection};
-        {false, false} ->
-            {erlmcp_reply:result(Id, ~"{}"),
-             watch(session, [Topic | Topics], Closed, Connection)};
-        {false, Refusal} ->
-            {erlmcp_reply:refuse(Id, Refusal, Revision), Connection}
+    maybe
+        false ?= lists:member(Topic, Topics),
+        ok ?= within_limit(1, Connection),
+        {ok, Watching} ?= watch(session, [Topic], Closed, Connection),
+        {erlmcp_reply:result(Id, ~"{}"), Watching}
+    else
+        true -> {erlmcp_reply:result(Id, ~"{}"), Connection};
+        Refusal -> {erlmcp_reply:refuse(Id, Refusal, Revision), Connection}
     end.
 
 unsubscribe(Id, Topic, #{watched := Watched} = Connection) ->
@@ -291,26 +296,29 @@ batched(Item, Connection) ->
 
 listen(#{id := Id, topics := Topics, acknowledged := Acknowledged, closed := Closed},
        #{watched := Watched} = Connection) ->
-    case over_limit(max(1, length(Topics)), Connection) of
-        _ when is_map_key(Id, Watched) ->
+    maybe
+        false ?= is_map_key(Id, Watched),
+        ok ?= within_limit(max(1, length(Topics)), Connection),
+        {ok, Watching} ?= watch(Id, Topics, Closed, Connection),
+        {{reply, 200, Acknowledged}, Watching}
+    else
+        true ->
             Message = ~"id: a subscription with this id is open",
-            Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
-            {erlmcp_reply:refuse(Id, Refusal), Connection};
-        false ->
-            {{reply, 200, Acknowledged}, watch(Id, Topics, Closed, Connection)};
+            Open = erlmcp_refusal:new(protocol_error, Message, #{code => -32600}),
+            {erlmcp_reply:refuse(Id, Open), Connection};
         Refusal ->
             {erlmcp_reply:refuse(Id, Refusal), Connection}
     end.
 
 %% The three lists of a session do not count; a subscription to nothing counts as one.
-over_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
+within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions := Max}}}) ->
     Lists = case Watched of
         #{session := _} -> 3;
         #{} -> 0
     end,
     case lists:sum([max(1, length(Topics)) || _ := {Topics, _} <- Watched]) + More - Lists of
         Count when Count =< Max ->
-            false;
+            ok;
         Count ->
             erlmcp_refusal:new(concurrent_limit_exceeded,
                                ~"too many subscriptions on this connection",

@@ -276,9 +276,9 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
 
 %% The request stays open as a stream until its client or the server ends it.
 listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
-       #stream{owner = Owner, principal = Principal, config = Config} = Stream) ->
+       #stream{owner = Owner, principal = Principal, flow = Flow, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_http_listen:open(Listen, Owner, Principal, Instance) of
+    case erlmcp_http_listen:open(Listen, Owner, {Principal, Flow}, Instance) of
         {ok, First} ->
             expire(Stream),
             start_stream(First, lasting(Stream#stream{call = {listen, Id, Topics, Closed}}));

@@ -91,6 +91,8 @@ elsewhere() ->
       sessions_per_principal => {floods_SUITE, sessions_in_use_of_one_address_are_bounded},
       unused_session_ms => {floods_SUITE, unused_sessions_end},
       subscriptions => {spec_2026_07_28_subscriptions_SUITE, subscriptions_are_bounded},
+      subscriptions_per_principal =>
+          {spec_2026_07_28_subscriptions_SUITE, subscriptions_of_one_are_bounded},
       session_idle_ms => {spec_2025_11_25_transports_SUITE, unused_session_expires},
       stored_events => {Rest, kept_events_are_bounded_in_number},
       stored_bytes => {Rest, kept_events_are_bounded_in_bytes},

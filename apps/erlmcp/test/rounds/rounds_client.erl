@@ -308,7 +308,7 @@ told(Exchange) ->
 subscribers(#{pid := Pid}) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
     [{Topic, Owner}
-     || {{Topic, {Owner, _}, _}, _, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
+     || {{Topic, {Owner, _}, _}, _, _, _} <- ets:tab2list(erlmcp_instance:subscriptions(Instance))].
 
 -doc """
 Awaits that nobody is subscribed any more. Nothing tells when a server has seen that its client is

@@ -10,7 +10,8 @@
          subscriptions_are_told_apart/1, requests_are_served_beside/1]).
 -export([cancelled_is_not_told/1, closed_is_forgotten/1, id_is_used_once_at_a_time/1,
          stop_ends_gracefully/1, stop_sends_cancelled/1, stop_is_told_however_busy/1]).
--export([wrong_filters_are_refused/1, subscriptions_are_bounded/1, uris_are_bounded/1,
+-export([wrong_filters_are_refused/1, subscriptions_are_bounded/1,
+         subscriptions_of_one_are_bounded/1, uris_are_bounded/1,
          json_alone_is_no_stream/1, sessions_have_other_ways/1, who_does_not_read_delays_nobody/1,
          a_burst_of_changes_is_told/1]).
 -export([many_streams_of_a_connection/1, reset_of_a_stream_is_forgotten/1]).
@@ -395,6 +396,33 @@ subscriptions_are_bounded(Config) ->
             ok = cancel(Client, 1),
             listen(Client, 2, #{resourceSubscriptions => uris(4, 6)})
     end,
+    rounds_client:stop(Server).
+
+%% Of one client, whichever way it comes: by connections and streams of its own, and by a session.
+subscriptions_of_one_are_bounded(Config) ->
+    Server = start(#{subscriptions_per_principal => 5}),
+    Open = fun() -> open(Server, transport(Config), ?REVISION) end,
+    First = Open(),
+    _ = listen(First, 1, #{resourceSubscriptions => uris(1, 3), toolsListChanged => true}),
+    [Owner | _] = [Pid || {{uri, _}, Pid} <- subscribers(Server)],
+    Over = #{notifications => #{resourceSubscriptions => uris(1, 3)}},
+    #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 5, ~"observed" := 6}}} =
+        ask(Open(), 2, ~"subscriptions/listen", Over),
+    %% A URI that is named twice is one; lists are none.
+    _ = listen(Open(), 3, #{resourceSubscriptions => uris(1, 1) ++ uris(1, 1),
+                            promptsListChanged => true}),
+    Session = rounds_client:open(Server, transport(Config), ~"2025-11-25"),
+    Watch = fun(N) -> ask(Session, N, ~"resources/subscribe", #{uri => hd(uris(N, N))}) end,
+    [#{~"result" := _}, #{~"result" := _}] = [Watch(5), Watch(5)],
+    #{~"error" := #{~"code" := 1060, ~"data" := #{~"limit" := 5, ~"observed" := 6}}} = Watch(6),
+    %% What is over makes room, and what was killed when a change is told.
+    #{~"result" := _} = ask(Session, 7, ~"resources/unsubscribe", #{uri => hd(uris(5, 5))}),
+    #{~"result" := _} = Watch(6),
+    exit(Owner, kill),
+    _ = erlmcp_test_http:ended(Owner),
+    [ok = erlmcp:resource_updated(maps:get(pid, Server), Uri) || Uri <- uris(1, 3)],
+    _ = listen(Open(), 4, #{resourceSubscriptions => uris(11, 13)}),
+    #{~"error" := #{~"code" := 1060}} = ask(Open(), 5, ~"subscriptions/listen", Over),
     rounds_client:stop(Server).
 
 uris_are_bounded(Config) ->
