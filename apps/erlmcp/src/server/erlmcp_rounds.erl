@@ -202,7 +202,9 @@ used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states :=
                                        #{limit => Limit, observed => Observed,
                                          retry_after_ms => 1000})}
     end;
-used(_, _, _, _) ->
+used({state, _}, _, _, _) ->
+    ok;
+used(none, _, _, _) ->
     ok.
 
 %% What a state is good for: this request, with these arguments, of this client.

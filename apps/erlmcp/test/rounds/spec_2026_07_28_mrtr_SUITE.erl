@@ -11,8 +11,8 @@
          other_requests_are_not_affected/1]).
 -export([state_tells_nothing/1, changed_state_is_refused/1, state_is_of_its_request/1,
          state_expires/1, keys_rotate/1, keys_are_shared/1, own_keys_are_not_shared/1]).
--export([state_is_good_for_once/1, of_racing_retries_one_goes_on/1, other_options_are_refused/1,
-         used_states_are_bounded/1, used_states_of_one_are_bounded/1,
+-export([state_is_good_for_once/1, a_task_uses_a_state_once/1, of_racing_retries_one_goes_on/1,
+         other_options_are_refused/1, used_states_are_bounded/1, used_states_of_one_are_bounded/1,
          expired_states_make_room/1]).
 -export([extra_responses_are_ignored/1, missing_responses_are_asked_again/1,
          malformed_input_is_refused/1, undeclared_capabilities_are_named/1,
@@ -72,6 +72,7 @@ definitions(Test) ->
     end,
     #{tools => [Tool(~"greet", fun greet/2), Tool(~"other", fun greet/2),
                 Tool(~"once", once(#{once => true})), Tool(~"often", once(#{once => false})),
+                (Tool(~"later", once(#{once => true})))#{task => optional},
                 Tool(~"twice", once(#{twice => true})), Tool(~"both", once(#{once => yes})),
                 Tool(~"count", fun count/2), Tool(~"stateless", fun stateless/2),
                 Tool(~"fill", fun fill/2),
@@ -307,6 +308,17 @@ state_is_good_for_once(Config) ->
     [hello(retry(Client, named(~"often"), Often)) || _ <- [1, 2]],
     %% Its handler ran for none of those that were refused.
     7 = length(rounds()).
+
+%% A call that becomes a task may bring a state, too.
+a_task_uses_a_state_once(Config) ->
+    Client = client(Config),
+    State = first_round(Client, ~"later"),
+    Extensions = #{extensions => #{~"io.modelcontextprotocol/tasks" => #{}}},
+    Tasks = with_capabilities(maps:merge(?ALL, Extensions), Client),
+    Task = fun() -> tasks_client:id(retry(Tasks, named(~"later"), State)) end,
+    #{~"result" := #{~"content" := [#{~"text" := ~"Hello, Joe"}]}} =
+        tasks_client:until(Tasks, Task(), ~"completed"),
+    #{~"error" := #{~"code" := ?INVALID}} = tasks_client:until(Tasks, Task(), ~"failed").
 
 of_racing_retries_one_goes_on(Config) ->
     State = first_round(client(Config), ~"once"),

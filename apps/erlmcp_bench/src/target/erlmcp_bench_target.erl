@@ -13,7 +13,8 @@ with `call/4`.
                     host := inet:ip_address()}.
 
 -type options() :: #{
-    %% Of `erlmcp:start_server/1`; without them the fixture on a free HTTP and TCP port.
+    %% Of `erlmcp:start_server/1`; without them the fixture on a free HTTP and TCP port. One address
+    %% may have all sessions of it, unless its limits say otherwise.
     server => map(),
     %% Of the emulator, as `erl` takes them.
     flags => [string()],
@@ -45,9 +46,17 @@ start(Options) ->
         OsPid = list_to_integer(peer:call(Peer, os, getpid, [], ?CALL_MS)),
         ok = break(maps:get(mutant, Options, none), Peer),
         ok ?= prepare(Options, Peer),
-        {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [Server], ?CALL_MS),
+        {ok, Listeners} ?= peer:call(Peer, erlmcp_bench_host, start, [for_one_address(Server)],
+                                     ?CALL_MS),
         {ok, #{peer => Peer, os_pid => OsPid, listeners => Listeners, host => Host}}
     end.
+
+%% All clients of the instruments come from one address: it may have all sessions that there are.
+for_one_address(Server) ->
+    #{sessions := Default} = #{Name => Value || {Name, Value, _} <- erlmcp_options:limits()},
+    Limits = maps:get(limits, Server, #{}),
+    OfOne = #{sessions_per_principal => maps:get(sessions, Limits, Default)},
+    Server#{limits => maps:merge(OfOne, Limits)}.
 
 break(none, _) -> ok;
 break(Mutant, Peer) -> peer:call(Peer, erlmcp_bench_mutant, install, [Mutant], ?CALL_MS).

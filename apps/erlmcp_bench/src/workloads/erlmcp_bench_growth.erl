@@ -45,9 +45,8 @@ measured(#{id := Id, grows := What, base := Base} = Workload, Options) ->
 server(What, Count) ->
     Most = 10_000,
     #{handler => erlmcp_bench_fixture, listen => [{http, #{port => 0}}],
-      %% All comes from one address here.
-      limits => #{connections => Most, sessions_per_principal => Most, in_flight => Most,
-                  queue => Most, queue_per_principal => Most, queue_ms => 60_000},
+      limits => #{connections => Most, in_flight => Most, queue => Most,
+                  queue_per_principal => Most, queue_ms => 60_000},
       tools => [tool(Number) || What =:= tools, Number <- lists:seq(1, Count)]}.
 
 tool(Number) ->

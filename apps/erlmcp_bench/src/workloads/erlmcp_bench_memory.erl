@@ -56,10 +56,10 @@ server(Transport, Wanted, Options) ->
         http1 -> http
     end,
     Most = Wanted + 1_000,
-    %% An idle connection is to be there until it was looked at. All come from one address.
-    Limits = #{connections => Most, sessions => Most, sessions_per_principal => Most,
-               in_flight => Most, queue => Most, queue_per_principal => Most,
-               receive_timeout_ms => 600_000, call_timeout_ms => 600_000},
+    %% An idle connection is to be there until it was looked at.
+    Limits = #{connections => Most, sessions => Most, in_flight => Most, queue => Most,
+               queue_per_principal => Most, receive_timeout_ms => 600_000,
+               call_timeout_ms => 600_000},
     erlmcp_bench_run:server(#{limits => Limits, listen => [{Listener, #{port => 0}}]}, Options).
 
 era(#{holds := session}) -> session;
