@@ -247,17 +247,23 @@ ends(Row, Guards, Flow, #{sessions := Sessions} = Instance) ->
 give_back(Flow, #{session_counts := Counts}) ->
     erlmcp_counts:give_back({flow, Flow}, 1, Counts).
 
--doc "Deletes the sessions without a process that were not used for `session_idle_ms`.".
+-doc """
+Deletes the sessions that were not used for `session_idle_ms` and have no process, or one that was
+killed.
+""".
 -spec delete_idle(instance()) -> ok.
 delete_idle(#{sessions := Sessions, limits := #{session_idle_ms := Idle}} = Instance) ->
     Last = now_ms() - lasting(Idle),
     %% What is still `{unused, _}` is greater than every number.
     IsIdle = [{'=<', '$1', Last}],
-    Over = ets:select(Sessions, [{{'$2', none, '_', '$1', '_', '_', '$3'}, IsIdle,
-                                  [{{'$2', '$3'}}]}]),
-    lists:foreach(fun({Id, Flow}) ->
-        ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance)
-    end, Over).
+    Idling = ets:select(Sessions, [{{'$2', '$3', '_', '$1', '_', '_', '$4'}, IsIdle,
+                                    [{{'$2', '$3', '$4'}}]}]),
+    lists:foreach(
+        fun({Id, none, Flow}) ->
+                ends({Id, none, '_', '$1', '_', '_', '_'}, IsIdle, Flow, Instance);
+           ({Id, Pid, _}) ->
+                is_process_alive(Pid) orelse delete_session(Id, Instance)
+        end, Idling).
 
 -doc "Deletes the sessions without a process.".
 -spec delete_unattended(instance()) -> ok.

@@ -8,8 +8,8 @@ one takes its own places, and no other client loses a session, or finds no place
 -export([one_address_takes_no_others_places/1, sessions_in_use_of_one_address_are_bounded/1,
          a_principal_has_sessions_of_its_own/1, many_addresses_shut_out_nobody/1,
          sessions_in_use_are_not_given_up/1, the_oldest_unused_goes_first/1,
-         unused_sessions_end/1, each_use_is_one/1, streams_of_http_sse_are_bounded/1,
-         streams_of_http_sse_that_say_nothing_end/1,
+         unused_sessions_end/1, killed_sessions_make_room/1, each_use_is_one/1,
+         streams_of_http_sse_are_bounded/1, streams_of_http_sse_that_say_nothing_end/1,
          tasks_of_one_address_take_no_others_places/1, results_of_one_take_no_others_room/1,
          defaults_leave_room_for_others/1]).
 
@@ -31,8 +31,8 @@ groups() ->
     [{sessions, [one_address_takes_no_others_places, sessions_in_use_of_one_address_are_bounded,
                  a_principal_has_sessions_of_its_own, many_addresses_shut_out_nobody,
                  sessions_in_use_are_not_given_up, the_oldest_unused_goes_first,
-                 unused_sessions_end, each_use_is_one, streams_of_http_sse_are_bounded,
-                 streams_of_http_sse_that_say_nothing_end]},
+                 unused_sessions_end, killed_sessions_make_room, each_use_is_one,
+                 streams_of_http_sse_are_bounded, streams_of_http_sse_that_say_nothing_end]},
      {tasks, [tasks_of_one_address_take_no_others_places, results_of_one_take_no_others_room]}].
 
 init_per_suite(Config) ->
@@ -141,7 +141,21 @@ unused_sessions_end(_) ->
     200 = asked(Server, Used),
     stop(Server).
 
-%% "after initialization": a request, a notification, and the stream of the session.
+%% One whose process was killed could not take its row with it, and its client may never come back.
+killed_sessions_make_room(_) ->
+    Server = start(#{limits => #{session_idle_ms => 200}}),
+    {Stream, {200, _}} = get_stream(Server, initialize(Server, ?REVISION)),
+    exit(erlmcp_test_http:session_process(), kill),
+    ok = erlmcp_test_servers:await(fun() ->
+        case erlmcp:info(pid(Server)) of
+            #{sessions := 0} -> {ok, ok};
+            #{sessions := 1} -> again
+        end
+    end),
+    ok = close(Stream),
+    stop(Server).
+
+%% A request, a notification, and the stream of the session.
 each_use_is_one(_) ->
     Server = start(#{limits => #{sessions => 3}}),
     [A, B, C] = [opened(Server) || _ <- [1, 2, 3]],
