@@ -69,26 +69,34 @@ page_in_a_browser_calls_nothing(Config) ->
     {Relay, Port} = relay(port(server())),
     Page = page(Port),
     Profile = filename:join(proplists:get_value(priv_dir, Config), "profile"),
-    ok = filelib:ensure_path(Profile),
-    Window = open_port({spawn_executable, Browser},
-                       [{args, ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-                                "--no-first-run", "--disable-background-networking",
-                                "--disable-component-update", "--disable-sync",
-                                "--user-data-dir=" ++ Profile,
-                                "http://localhost:" ++ integer_to_list(Page)]},
-                        binary, stderr_to_stdout, exit_status]),
-    {Sent, Answered} = receive
-        {Relay, What} -> What
-    after 60_000 ->
-        error({no_request_came, said(Window)})
-    end,
-    settled(Page),
-    ok = leave(Window),
+    Window = open(Browser, Profile, Page),
+    {Sent, Answered} =
+        try
+            receive
+                {Relay, PassedOn} -> settled(Page), PassedOn
+            after ?PATIENCE ->
+                error(connection_goes_on)
+            end
+        after
+            ct:log("~ts", [leave(Window)]),
+            _ = file:del_dir_r(Profile)
+        end,
     <<"POST / HTTP/1.1\r\n", _/binary>> = Sent,
     [_, Body] = binary:split(Sent, ~"\r\n\r\n"),
     true = iolist_to_binary(body()) =:= Body,
     [Answer] = binary:split(Answered, ~"\n", [global, trim]),
     -32700 = code(json:decode(Answer)).
+
+%% What it keeps, it keeps there.
+open(Browser, Profile, Page) ->
+    ok = filelib:ensure_path(Profile),
+    open_port({spawn_executable, Browser},
+              [{args, ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+                       "--no-first-run", "--disable-background-networking",
+                       "--disable-component-update", "--disable-sync",
+                       "--user-data-dir=" ++ Profile,
+                       "http://localhost:" ++ integer_to_list(Page)]},
+               {env, [{"HOME", Profile}]}, binary, stderr_to_stdout, exit_status]).
 
 %% It is installed first, where it is not.
 chromium() ->
@@ -174,14 +182,13 @@ passed_on(Page, Server, Sent, Answered) ->
             passed_on(Page, Server, Sent, Answered)
     end.
 
-%% Chromium ends its own processes when it is asked to end.
+%% Chromium ends its own processes when it is asked to end. Gives what it has said.
 leave(Window) ->
-    {os_pid, Pid} = erlang:port_info(Window, os_pid),
-    _ = os:cmd("kill " ++ integer_to_list(Pid)),
-    _ = said(Window),
-    ok.
-
-said(Window) -> said(Window, []).
+    case erlang:port_info(Window, os_pid) of
+        {os_pid, Pid} -> os:cmd("kill " ++ integer_to_list(Pid));
+        undefined -> ended
+    end,
+    said(Window, []).
 
 said(Window, Said) ->
     receive
