@@ -1,21 +1,30 @@
 #!/bin/sh
 # Both directions: the official clients against the everything server, over HTTP, stdio and
 # HTTP+SSE, and erlmcp's client against it and the servers of the official SDKs. Its lists have
-# several pages. Then a login at a real authorization server. Needs scripts/env.sh.
+# several pages. Then a login at a real authorization server, the hosts that need no account, and
+# h2spec. Needs scripts/env.sh.
 #
-#   scripts/interop.sh [clients | servers | login]    one of them only
+#   scripts/interop.sh [clients | servers | login | hosts | h2spec]    one of them only
 set -eu
 cd "$(dirname -- "$0")/.."
-run='
+part=${1:-all}
+program="'$PWD/bin/erlmcp' serve everything --stdio"
 status=0
-command="$1 serve everything --stdio --page-size 7"
-case $2 in clients | both)
-    test/interop/run.sh "$ERLMCP_URL" "$command" "sse+$ERLMCP_SSE_URL" || status=1 ;;
+
+# paged COMMAND, whole COMMAND: while the everything server is up, with lists in pages or in one.
+paged() { scripts/with_server.sh --page-size 7 sh -c "$1" - "$program --page-size 7"; }
+whole() { scripts/with_server.sh sh -c "$1" - "$program"; }
+
+case $part in all | clients)
+    paged 'exec test/interop/run.sh "$ERLMCP_URL" "$1" "sse+$ERLMCP_SSE_URL"' || status=1 ;;
 esac
-case $2 in servers | both)
-    test/interop/servers.sh "http=$ERLMCP_URL" "sse=$ERLMCP_SSE_URL" "stdio=$command" || status=1 ;;
+case $part in all | servers)
+    paged 'exec test/interop/servers.sh "http=$ERLMCP_URL" "sse=$ERLMCP_SSE_URL" "stdio=$1"' ||
+        status=1 ;;
 esac
-case $2 in both) test/interop/login.sh || status=1 ;; esac
-exit "$status"'
-[ "${1:-both}" != login ] || exec test/interop/login.sh
-exec scripts/with_server.sh --page-size 7 sh -c "$run" - "'$PWD/bin/erlmcp'" "${1:-both}"
+case $part in all | login) test/interop/login.sh || status=1 ;; esac
+case $part in all | hosts)
+    whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$1"' || status=1 ;;
+esac
+case $part in all | h2spec) whole 'exec scripts/h2spec.sh "$ERLMCP_URL"' || status=1 ;; esac
+exit "$status"

@@ -1,16 +1,20 @@
 #!/bin/sh
 # Installs the official MCP programs that erlmcp is tried against and prints their folder.
 #
-#   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | oidc | conformance ...]
+#   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | oidc | conformance |
+#                     frameworks | bridges ...]
 #
 # They come, once, from the registries that this machine's npm, pip, go and cargo are set up for, at
 # the versions locked under test/interop and test/conformance, into the user's cache folder. What is
-# there already is used as it is: then nothing is asked of any network. The default is all of them.
+# there already is used as it is: then nothing is asked of any network. The default is all of them
+# but the last two, which `make test` does not run.
 #
 #   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
 #   FOLDER/typescript/node_modules      @modelcontextprotocol/client, server, server-everything
 #   FOLDER/conformance/node_modules     @modelcontextprotocol/conformance
 #   FOLDER/oidc/node_modules            oidc-provider
+#   FOLDER/frameworks/bin/python        frameworks that agents are written in, mcp-proxy
+#   FOLDER/bridges/node_modules         the Inspector, mcp-remote, supergateway
 #   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
 #   FOLDER/go/client, server            test/interop/go, built with github.com/.../go-sdk
 #   FOLDER/rust/client, server          test/interop/rust, built with the crate rmcp
@@ -34,6 +38,8 @@ refuse() {
 fits() {
     case $1 in
         python?) made_with=$(readlink -f "$(command -v "$python")") || made_with='' ;;
+        frameworks | bridges) made_with=$(cd "$root/test/interop/hosts" &&
+            cat package-lock.json requirements.txt | sha256sum)$(command -v "$python") ;;
         # These are built of our own source too.
         go | rust) made_with=$(cd "$root/test/interop/$1" &&
             find . -type f ! -path './target/*' | LC_ALL=C sort | xargs cat | sha256sum) ;;
@@ -45,7 +51,8 @@ fits() {
         node) [ -x "$folder/bin/node" ] ;;
         go | rust) [ -x "$folder/$1/server" ] && [ "$made" = "$made_with" ] ;;
         # A Python that is gone, or is another one now, takes its environments with it.
-        python?) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
+        bridges) [ "$made" = "$made_with" ] ;;
+        python? | frameworks) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
     esac
 }
 
@@ -61,7 +68,7 @@ npm_ci() {
         >"$folder/$1.log" 2>&1 || failed "$1" 'npm could not install the packages of' "$2"
 }
 
-# pip_install PART
+# pip_install PART REQUIREMENTS
 pip_install() {
     command -v "$python" >/dev/null 2>&1 ||
         refuse "$1 needs Python 3.10 or later, and there is no $python here (ERLMCP_PYTHON)."
@@ -70,7 +77,7 @@ pip_install() {
     rm -rf "${folder:?}/$1"
     "$python" -m venv "$folder/$1" >"$folder/$1.log" 2>&1 ||
         failed "$1" "$python has no working venv module (Debian: python3-venv); wanted for" "$1"
-    list=test/interop/python/requirements-$1.txt
+    list=$2
     "$folder/$1/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
         --retries 3 --timeout 30 -r "$root/$list" \
         >"$folder/$1.log" 2>&1 || failed "$1" 'pip could not install the packages of' "$list"
@@ -135,21 +142,24 @@ build() {
         typescript) npm_ci typescript test/interop/typescript ;;
         oidc) npm_ci oidc test/interop/oidc ;;
         conformance) npm_ci conformance test/conformance ;;
-        python?) pip_install "$1" ;;
+        python?) pip_install "$1" "test/interop/python/requirements-$1.txt" ;;
+        frameworks) pip_install "$1" test/interop/hosts/requirements.txt ;;
+        bridges) npm_ci bridges test/interop/hosts ;;
         go) go_build ;;
         rust) cargo_build ;;
     esac
     echo "$made_with" >"$folder/$1.complete"
 }
 
+# What `make test` runs.
 all='node typescript python2 python1 go rust oidc conformance'
 [ $# -gt 0 ] || set -- $all
 for part in "$@"; do
     case $part in
         # Programs of Node come with the Node that runs them.
-        typescript | oidc | conformance) parts="${parts:-} node $part" ;;
-        node | python1 | python2 | go | rust) parts="${parts:-} $part" ;;
-        *) refuse "$part is none of: $all" ;;
+        typescript | oidc | conformance | bridges) parts="${parts:-} node $part" ;;
+        node | python1 | python2 | frameworks | go | rust) parts="${parts:-} $part" ;;
+        *) refuse "$part is none of: $all frameworks bridges" ;;
     esac
 done
 

@@ -16,7 +16,10 @@
 #                               the node is dead, however it died; the readers are process ids
 #
 # The runtime makes each port's program the leader of a process group: the server's is that of
-# `run`. POSIX only: dash, bash, busybox, ksh93, mksh, yash and zsh run it.
+# `run`. On Linux, where there is a perl to ask for it, `run` is also a child subreaper (prctl(2)):
+# the system makes it the parent of every process of the server whose own parent has ended, in
+# whatever group or session that is. It then stays until it has no child any more. POSIX only: dash,
+# bash, busybox, ksh93, mksh, yash and zsh run it.
 set -u
 role=$1
 dir=$2
@@ -37,10 +40,47 @@ group_ends() {
     done
 }
 
-# Sends a signal to all of them, to each once.
+# Sends a signal to both groups and to the strays, to each process once.
 group_hears() {
+    for pid in $(strays); do kill -s "$1" "$pid" 2>/dev/null; done
     kill "-$1" $dashes "-$server" 2>/dev/null
     kill "-$1" $dashes "-$own" 2>/dev/null
+}
+
+# The processes below `run` that are in neither group.
+strays() {
+    for pid in $(descendants "$server"); do
+        { read -r stat <"/proc/$pid/stat"; } 2>/dev/null || continue
+        # After the name, which may have anything in it: state, parent, group.
+        set -- ${stat##*) }
+        case $3 in "$server" | "$own") ;; *) echo "$pid" ;; esac
+    done
+}
+
+# The processes below process $1, as far as the system lists them. A subshell, since each level has
+# variables of its own.
+descendants() (
+    for list in /proc/"$1"/task/*/children; do
+        children=''
+        # The list has no newline at its end, so read fails.
+        { read -r children <"$list"; } 2>/dev/null
+        for child in $children; do
+            echo "$child"
+            descendants "$child"
+        done
+    done
+)
+
+# Kills what is below `run` before `run` itself, whose children would then be another's. What is
+# forked meanwhile is found by the next look.
+all_are_killed() {
+    looks=50
+    while [ "$looks" -gt 0 ] && below=$(descendants "$server") && [ -n "$below" ]; do
+        for pid in $below; do kill -s KILL "$pid" 2>/dev/null; done
+        looks=$((looks - 1))
+        sleep "$tick"
+    done
+    group_hears KILL
 }
 
 case $role in
@@ -50,7 +90,22 @@ make)
     echo made 2>/dev/null
     read -r taken || rm -rf "$dir"
     ;;
-run)
+run | adopt)
+    children=/proc/$$/task/$$/children
+    if [ "$role" = run ] && [ -e "$children" ] && [ -x /usr/bin/perl ] && [ -z "${PERL5OPT:-}" ]
+    then
+        # The number of prctl. What it sets is kept over exec.
+        case $(uname -m) in
+            x86_64) prctl=157 ;;
+            aarch64 | riscv64 | loongarch64) prctl=167 ;;
+            ppc64le) prctl=171 ;;
+            s390x) prctl=172 ;;
+            *) prctl='' ;;
+        esac
+        [ -z "$prctl" ] || exec /usr/bin/perl -e '
+            syscall 0 + shift, 36, 1, 0, 0, 0;
+            exec { $ARGV[0] } @ARGV' "$prctl" /bin/sh "$0" adopt "$dir" "$@"
+    fi
     # Before anything can go wrong the guard must know whom to end; it may look at any moment.
     { echo $$ >"$dir/new" && mv "$dir/new" "$dir/server"; } 2>/dev/null || exit 126
     # What ends the server has to leave us to say so. It has its own signals again: only those that
@@ -67,7 +122,12 @@ run)
     status=$?
     rm -f "$dir/own"
     echo "$status"
-    exec cat >/dev/null
+    [ "$role" = adopt ] || exec cat >/dev/null
+    cat >/dev/null
+    # The guard waits for the end of this process, and so of all that the server has left behind.
+    while left='' && { read -r left <"$children" || [ -n "$left" ]; }; do
+        sleep 0.1 || sleep 1
+    done
     ;;
 read)
     # What one read gives is a record, even if it is short; dd says how many there were, after
@@ -106,7 +166,7 @@ guard)
         if ! group_ends "$stop_ms"; then
             group_hears TERM
             group_hears CONT
-            group_ends "$stop_ms" || group_hears KILL
+            group_ends "$stop_ms" || all_are_killed
         fi
     fi
     # What a dead server has said still arrives; what others of its pipes hold open is left.

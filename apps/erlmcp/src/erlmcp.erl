@@ -297,15 +297,30 @@ Reports the progress of a call from its handler, if the client asked for it. `Pr
 unit and must grow from report to report; one that does not is not sent. `total` is in the same
 unit. Where the client reads more slowly than the handler speaks it waits, as `log/3` does: see
 `unread_messages` in the limits. Source: specification, "Progress".
+
+## Errors
+
+This function and those after it raise `{bad_argument, Name, Expected}` for an argument that is
+wrong; `context` is the first of them.
+
+## Examples
+
+```erlang
+1> catch erlmcp:progress(#{}, 1, #{}).
+{'EXIT', {{bad_argument, context, ~"the map that a handler is given as its second argument"}, _}}
+```
 """.
 -spec progress(erlmcp_engine:context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.
+progress(#{owner := _} = Context, Progress, Details) when is_number(Progress), is_map(Details) ->
+    erlmcp_call_report:progress(Context, Progress, Details);
 progress(Context, Progress, Details) ->
-    erlmcp_call_report:progress(Context, Progress, Details).
+    Wrong = [{progress, ~"a number"} || not is_number(Progress)] ++ [{details, ~"a map"}],
+    error(wrong(Context, Wrong), [Context, Progress, Details]).
 
 -doc """
 Sends the client a log message from a handler, if its level is one that the client wants. `Data` is
-any value that `json:encode/1` takes. Source: specification, "Logging".
+any value that `erlmcp_json:encode/1` takes. Source: specification, "Logging".
 """.
 -spec log(erlmcp_engine:context(), level(), Data :: term()) -> ok.
 log(Context, Level, Data) ->
@@ -313,8 +328,17 @@ log(Context, Level, Data) ->
 
 -doc "The same with the name of what logs: a part of the server.".
 -spec log(erlmcp_engine:context(), level(), Data :: term(), #{logger => binary()}) -> ok.
+log(#{owner := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
+    Name = atom_to_binary(Level),
+    case erlmcp_meta:level(Name) of
+        {ok, _} ->
+            erlmcp_call_report:log(Context, Name, Data, Details);
+        error ->
+            error({bad_argument, level, erlmcp_meta:levels()}, [Context, Level, Data, Details])
+    end;
 log(Context, Level, Data, Details) ->
-    erlmcp_call_report:log(Context, atom_to_binary(Level), Data, Details).
+    Wrong = [{level, erlmcp_meta:levels()} || not is_atom(Level)] ++ [{details, ~"a map"}],
+    error(wrong(Context, Wrong), [Context, Level, Data, Details]).
 
 -doc """
 Tells the client, from the handler that asked for it, that what the user went to the URL for is
@@ -322,8 +346,10 @@ done; `Id` is that of `erlmcp_input:elicit_url/3`. The client's answer says only
 agreed to go. 2025-11-25 alone has this; clients of other revisions are sent nothing.
 """.
 -spec elicitation_complete(erlmcp_engine:context(), Id :: binary()) -> ok.
-elicitation_complete(Context, Id) when is_binary(Id) ->
-    erlmcp_call_report:elicitation_complete(Context, Id).
+elicitation_complete(#{owner := _} = Context, Id) when is_binary(Id) ->
+    erlmcp_call_report:elicitation_complete(Context, Id);
+elicitation_complete(Context, Id) ->
+    error(wrong(Context, [{id, ~"a binary"}]), [Context, Id]).
 
 -doc """
 Whether the client of a call has an extension, such as `io.modelcontextprotocol/ui` (MCP Apps): for
@@ -331,7 +357,9 @@ that one, whether it shows the views that there are.
 """.
 -spec client_has(erlmcp_engine:context(), Extension :: binary()) -> boolean().
 client_has(#{client_capabilities := Capabilities}, Extension) ->
-    erlmcp_extension:client_has(Extension, Capabilities).
+    erlmcp_extension:client_has(Extension, Capabilities);
+client_has(Context, Extension) ->
+    error(wrong(Context, []), [Context, Extension]).
 
 -doc """
 Ends the HTTP connection that a call's client waits on, from its handler, so that a long call need
@@ -342,5 +370,13 @@ revision is 2025-11-25, and the transport Streamable HTTP.
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
+close_connection(#{owner := _} = Context) ->
+    erlmcp_call_report:close_connection(Context);
 close_connection(Context) ->
-    erlmcp_call_report:close_connection(Context).
+    error(wrong(Context, []), [Context]).
+
+%% Which argument is wrong: the context before all others.
+wrong(#{owner := _}, [{Name, Expected} | _]) ->
+    {bad_argument, Name, Expected};
+wrong(_, _) ->
+    {bad_argument, context, ~"the map that a handler is given as its second argument"}.

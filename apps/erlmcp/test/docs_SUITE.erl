@@ -339,7 +339,8 @@ a_right_page_is_run(Config) ->
         < {"structuredContent": {"roots": [], "round": 2}}
         ```
         ```mcp 2024-11-05
-        > initialize {"protocolVersion": "2024-11-05", "capabilities": {}}
+        > initialize {"protocolVersion": "2024-11-05", "capabilities": {},
+                      "clientInfo": {"name": "page", "version": "1"}}
         < {"protocolVersion": "2024-11-05"}
         > ping
         < {}

@@ -2,10 +2,10 @@
 -moduledoc """
 What a server asks of the user in the middle of a call: forms are asked for on the terminal, a URL
 is shown and opened if the user says so. Without a terminal both are declined. What the user has not
-confirmed is not sent.
+confirmed is not sent. Where a login leads against the rules is asked about in the same way.
 """.
 
--export([inputs/1]).
+-export([inputs/1, allows/1]).
 
 -doc "The option `inputs` of the client.".
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client_inputs:inputs().
@@ -99,6 +99,15 @@ asked(Params, Fun) ->
             erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ", Message]),
             decline
     end.
+
+-doc "Returns `true` if the user allows a login to lead to a host; without a terminal nobody does.".
+-spec allows(erlmcp_oauth_hosts:question()) -> boolean().
+allows(#{host := Host, url := Url, why := Why}) ->
+    erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
+        ok = io:put_chars(standard_error, [erlmcp_cli_text:leads_to(Host, Why), "\n  ",
+                                           erlmcp_cli_text:one_line(Url), $\n]),
+        yes(~"Allow it? [y/N] ", false) =:= true
+    end).
 
 yes(Question, Default) ->
     case erlmcp_cli_terminal:ask(Question) of

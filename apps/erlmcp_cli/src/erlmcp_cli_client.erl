@@ -31,7 +31,7 @@ started(Wanted, Command) ->
             Wanted, Options#{inputs => erlmcp_cli_ask:inputs(Wanted),
                              tasks => is_map_key(tasks, Wanted)}),
         {ok, Client} ?= erlmcp_cli_sup:start_client(Target),
-        outcome(with_logs(Wanted, Client, Command), Wanted)
+        outcome(with_logs(Wanted, Client, Command), Wanted#{used_login => login(Options)})
     else
         {error, Reason} when is_tuple(Reason) -> outcome({error, Reason}, Wanted);
         {error, Sentence} -> outcome({usage, Sentence}, Wanted)
@@ -75,6 +75,11 @@ show_logs(Reference, Timeout) ->
         ok
     end.
 
+%% As `erlmcp_cli_login` has it.
+login(#{auth := #{browser := none}}) -> before;
+login(#{auth := _}) -> now;
+login(_) -> none.
+
 outcome({usage, Sentence}, _) ->
     ok = erlmcp_cli_terminal:clear(),
     erlmcp_cli:complain(Sentence),
@@ -82,10 +87,17 @@ outcome({usage, Sentence}, _) ->
 outcome({error, Reason}, Parsed) ->
     ok = erlmcp_cli_terminal:clear(),
     ok = erlmcp_cli_stderr:show_last(),
-    erlmcp_cli:complain(erlmcp_cli_text:failure(erlmcp_cli_target:name(Parsed), Reason)),
+    complain(erlmcp_client_refusal:read(Reason), Reason, Parsed),
     erlmcp_cli_exit:outcome(Reason);
 outcome(Outcome, _) ->
     Outcome.
+
+complain(none, Reason, Parsed) ->
+    erlmcp_cli:complain(erlmcp_cli_text:failure(erlmcp_cli_target:name(Parsed), Reason));
+complain({ok, Refusal}, _, Parsed) ->
+    _ = is_map_key(json, Parsed) andalso print_json(erlmcp_cli_text:refused_json(Refusal)),
+    erlmcp_cli:complain(erlmcp_cli_text:refused(erlmcp_cli_target:name(Parsed), Refusal,
+                                                maps:get(used_login, Parsed, none))).
 
 -doc "The options of a call: progress and log messages are shown where somebody wants to see them.".
 -spec call_options(erlmcp_cli_target:parsed()) -> map().

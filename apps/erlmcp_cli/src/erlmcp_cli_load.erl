@@ -19,6 +19,9 @@ where() ->
     [option(url, "an MCP endpoint, http:// or https://; or --stdio or --tcp"),
      option(stdio, "start this program for each connection, and speak on its stdin and stdout; no "
                    "shell reads it"),
+     (option(env, {"[--env <name>[=<value>]]",
+                   ["a variable of the environment for the program of --stdio: this value, or the "
+                    "one that it has here; may stand again"]}))#{action => append},
      option(tcp, "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
      (option(protocol, {"[--protocol <protocol>]", ["http1 (the default) or http2"]}))
          #{type => {atom, [http1, http2]}},
@@ -73,11 +76,12 @@ counted(Name, Least, Help) ->
 run(Parsed) ->
     maybe
         {ok, Target} ?= target(Parsed),
+        {ok, Environment} ?= environment(Parsed),
         {ok, Headers} ?= headers(Parsed),
         ok ?= erlmcp_cli_target:check_roots(Parsed),
         ok ?= one_loop(Parsed),
         {ok, _} = application:ensure_all_started(erlmcp_cli),
-        measured(plan(Target, Headers, Parsed), Parsed)
+        measured(plan(Target, Headers, Environment, Parsed), Parsed)
     else
         {error, Sentence} ->
             erlmcp_cli:complain(Sentence),
@@ -103,6 +107,18 @@ program(Command) ->
         {ok, {stdio, Words, _}} -> {ok, {stdio, Words}};
         {error, _} = Error -> Error
     end.
+
+%% A program's, as `erlmcp list` and the like give it.
+environment(#{stdio := Command} = Parsed) ->
+    Given = maps:with([env], Parsed),
+    case erlmcp_cli_target:target(Given#{stdio => Command, timeout => 1}, #{}) of
+        {ok, {stdio, _, #{env := Env}}} -> {ok, erlmcp_stdio_environment:changes(safe, Env)};
+        {error, _} = Error -> Error
+    end;
+environment(#{env := _}) ->
+    {error, "--env: only a program of --stdio has that"};
+environment(_) ->
+    {ok, []}.
 
 headers(#{url := _} = Parsed) ->
     case erlmcp_cli_target:target((maps:with([url, header, token], Parsed))#{timeout => 1}, #{}) of
@@ -132,7 +148,7 @@ one_loop(Parsed) ->
         _ -> {error, "--arrivals and --in-flight are of an open loop, which --rate asks for"}
     end.
 
-plan(Target, Headers, #{connections := Connections, payload := Payload} = Parsed) ->
+plan(Target, Headers, Environment, #{connections := Connections, payload := Payload} = Parsed) ->
     Loop = case Parsed of
         #{rate := Rate} -> {open, Rate, maps:get(arrivals, Parsed, poisson)};
         #{} -> {closed, maps:get(window, Parsed, 1)}
@@ -140,8 +156,8 @@ plan(Target, Headers, #{connections := Connections, payload := Payload} = Parsed
     Given = [{protocol, protocol}, {source, sources}, {server_pid, server_os_pid},
              {sessions, sessions_per_connection}, {in_flight, in_flight}],
     maps:merge(
-        #{target => Target, headers => Headers, era => era(Parsed), connections => Connections,
-          payload_bytes => Payload, loop => Loop,
+        #{target => Target, headers => Headers, environment => Environment,
+          era => era(Parsed), connections => Connections, payload_bytes => Payload, loop => Loop,
           requests => requests(Parsed),
           tls => [{cacertfile, File} || #{cacert := File} <- [Parsed]],
           duration_ms => milliseconds(duration, Parsed),

@@ -1,7 +1,9 @@
 -module(erlmcp_cli_login).
 -moduledoc """
 Logins: `--login` sends the user to the browser where the server wants that, and keeps the tokens in
-a folder of the user's alone; what was kept for a URL serves the commands that come after.
+a folder of the user's alone; what was kept for a URL serves the commands that come after. A host
+that the login leads to against the rules (`m:erlmcp_oauth_hosts`) is asked about on the terminal;
+what the user said for a URL is kept, too.
 """.
 
 -export([arguments/0, options/1]).
@@ -15,7 +17,11 @@ arguments() ->
     [#{name => login, long => "-login", type => boolean,
        help => "log in with the browser where the server wants that; later commands use it"},
      #{name => client_id, long => "-client-id", required => false,
-       help => {"[--client-id <id>]", ["with --login: of a client that is registered already"]}}].
+       help => {"[--client-id <id>]", ["with --login: of a client that is registered already"]}},
+     #{name => allow_host, long => "-allow-host", required => false, action => append,
+       help => {"[--allow-host <host>]",
+                ["with --login: a host that the login may lead to without a question; may stand "
+                 "again"]}}].
 
 -doc "The options of a client that is to log in, or has.".
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
@@ -23,8 +29,10 @@ options(#{login := true, token := _}) ->
     {error, "--login and --token: one of them was expected"};
 options(#{login := true, url := Url} = Parsed) ->
     Given = given(Parsed),
+    Server = unicode:characters_to_binary(Url),
     maybe
-        ok ?= remember(unicode:characters_to_binary(Url), Given),
+        {ok, Known} ?= consents(Server),
+        ok ?= remember(Server, Given, maps:merge(Known, consented(Parsed))),
         Say = fun(Login) ->
                   erlmcp_cli_terminal:say(["Open this to log in: ",
                                            erlmcp_cli_text:one_line(Login)])
@@ -36,11 +44,14 @@ options(#{login := true, url := Url} = Parsed) ->
                    end
                end,
         {ok, #{timeout => ?LOGIN_MS,
-               auth => Given#{store => store(), login_timeout => ?LOGIN_MS, browser => Open,
+               auth => Given#{store => store(), allow_hosts => allow(Server, Given),
+                              login_timeout => ?LOGIN_MS, browser => Open,
                               loopback => #{say => Say}}}}
     end;
 options(#{client_id := _}) ->
     {error, "--client-id: only --login has that"};
+options(#{allow_host := _}) ->
+    {error, "--allow-host: only --login has that"};
 options(#{url := Url} = Parsed) ->
     Own = is_map_key(token, Parsed) orelse os:getenv("ERLMCP_TOKEN", "") =/= "",
     case Own orelse not filelib:is_dir(folder()) of
@@ -53,13 +64,45 @@ options(_) ->
 given(#{client_id := Id}) -> #{client_id => unicode:characters_to_binary(Id)};
 given(_) -> #{}.
 
-%% Tokens belong to a client, and who comes without `--client-id` later means the same one.
-remember(Url, Given) ->
+%% A host that is named on the command line is allowed at whatever address it has.
+consented(#{allow_host := Hosts}) ->
+    #{string:lowercase(unicode:characters_to_binary(string:trim(Host, both, "[]"))) =>
+          ~"inner_address" || Host <- Hosts};
+consented(_) ->
+    #{}.
+
+consents(Url) ->
     {Module, Options} = store(),
     maybe
         {ok, Store} ?= opened(Module:open(Options)),
-        opened(Module:put({login, Url}, #{atom_to_binary(Name) => Value || Name := Value <- Given},
-                          Store))
+        {ok, Remembered} ?= opened(Module:get({login, Url}, Store)),
+        {ok, maps:get(~"hosts", Remembered, #{})}
+    else
+        none -> {ok, #{}};
+        {error, _} = Error -> Error
+    end.
+
+%% Tokens belong to a client, and who comes without `--client-id` later means the same one.
+remember(Url, Given, Consents) ->
+    {Module, Options} = store(),
+    Value = #{atom_to_binary(Name) => Part || Name := Part <- Given},
+    maybe
+        {ok, Store} ?= opened(Module:open(Options)),
+        opened(Module:put({login, Url}, Value#{~"hosts" => Consents}, Store))
+    end.
+
+%% What was answered is not asked again, in later commands neither. Who allows a host of another
+%% origin has not said that it may lie inside.
+allow(Url, Given) ->
+    fun(#{host := Host, why := {Kind, _}} = Question) ->
+        Why = atom_to_binary(Kind),
+        case consents(Url) of
+            {ok, #{Host := ~"inner_address"}} -> true;
+            {ok, #{Host := Why}} -> true;
+            {ok, Known} -> erlmcp_cli_ask:allows(Question)
+                               andalso remember(Url, Given, Known#{Host => Why}) =:= ok;
+            {error, _} -> false
+        end
     end.
 
 kept(Url) ->
@@ -71,7 +114,8 @@ kept(Url) ->
         {ok, Settings} = erlmcp_oauth_options:check(Given#{store => store()}),
         {ok, Kept} ?= opened(erlmcp_oauth_kept:open(store(), Url, Settings)),
         {ok, _, _} ?= erlmcp_oauth_kept:tokens(Kept),
-        {ok, #{auth => Given#{store => store(), browser => none}}}
+        {ok, #{auth => Given#{store => store(), allow_hosts => allow(Url, Given),
+                              browser => none}}}
     else
         none -> {ok, #{}};
         {error, _} = Error -> Error

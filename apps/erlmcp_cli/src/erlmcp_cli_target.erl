@@ -35,6 +35,10 @@ is_whole(_) -> false.
 options() ->
     [option(stdio, "-stdio", "start this program, with its arguments, and speak on its stdin and "
                              "stdout; no shell reads it"),
+     (option(env, "-env", {"[--env <name>[=<value>]]",
+                           ["a variable of the environment for the program of --stdio: this value, "
+                            "or the one that it has here; may stand again"]}))
+         #{action => append},
      option(tcp, "-tcp", "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
      (option(era, "-era", {"[--era <era>]",
                            ["auto (the default), stateless, session or a revision, such as "
@@ -80,11 +84,9 @@ target(#{stdio := Command} = Parsed, Options) ->
     maybe
         ok ?= without_http(Parsed),
         {ok, [_ | _] = Words} ?= erlmcp_cli_words:split(Command),
-        %% Its user's programs run as in a shell, but for the token: that is for URLs, and a program
-        %% that was downloaded need not have it.
+        {ok, Env} ?= environment(maps:get(env, Parsed, [])),
         {ok, {stdio, [unicode:characters_to_binary(Word) || Word <- Words],
-              (common(Parsed, Options))#{inherit => all,
-                                         env => #{~"ERLMCP_TOKEN" => false}}}}
+              (common(Parsed, Options))#{env => Env}}}
     else
         {ok, []} -> {error, "--stdio: a program was expected"};
         {error, unfinished} -> {error, ["--stdio ", Command, ": a quote has no end"]};
@@ -93,6 +95,7 @@ target(#{stdio := Command} = Parsed, Options) ->
 target(#{tcp := Address} = Parsed, Options) ->
     maybe
         ok ?= without_http(Parsed),
+        ok ?= without_program(Parsed),
         {ok, Host, Port} ?= host_and_port(Address),
         {ok, {tcp, Host, Port, common(Parsed, Options)}}
     else
@@ -101,6 +104,7 @@ target(#{tcp := Address} = Parsed, Options) ->
     end;
 target(#{url := Url} = Parsed, Options) ->
     maybe
+        ok ?= without_program(Parsed),
         ok ?= check_url(Url),
         {ok, Headers} ?= headers(maps:get(header, Parsed, [])),
         Common = common(Parsed, Options),
@@ -113,10 +117,33 @@ target(#{url := Url} = Parsed, Options) ->
     end.
 
 without_http(Parsed) ->
-    case [Name || Name <- [header, token, cacert, login, client_id], is_map_key(Name, Parsed)] of
+    case [Name || Name <- [header, token, cacert, login, client_id, allow_host],
+                  is_map_key(Name, Parsed)] of
         [] -> ok;
         [Name | _] ->
             {error, ["--", string:replace(atom_to_list(Name), "_", "-"), ": only a URL has that"]}
+    end.
+
+without_program(#{env := _}) -> {error, "--env: only a program of --stdio has that"};
+without_program(_) -> ok.
+
+%% A program that was downloaded need not have what its user's environment has: keys and tokens.
+environment(Words) ->
+    environment(Words, #{}).
+
+environment([], Env) ->
+    {ok, Env};
+environment([Word | Words], Env) ->
+    case string:split(Word, "=") of
+        ["" | _] ->
+            {error, ["--env ", Word, ": NAME or NAME=VALUE was expected"]};
+        [Name, Value] ->
+            environment(Words, Env#{Name => Value});
+        [Name] ->
+            case os:getenv(Name) of
+                false -> {error, ["--env ", Name, ": there is no such variable here"]};
+                Value -> environment(Words, Env#{Name => Value})
+            end
     end.
 
 -doc "Whether the file of `--cacert` has roots; without them no server could be reached.".

@@ -4,7 +4,8 @@ What a server answered, as text for a person. Pure. Control characters in it are
 to the terminal.
 """.
 
--export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2]).
+-export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
+-export([refused/3, refused_json/1]).
 -export([json/1, visible/1, one_line/1]).
 
 -doc "Tables of what a server offers: what it says of itself, and its lists by their field names.".
@@ -114,9 +115,7 @@ log(Params) ->
 -spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
     unicode:chardata().
 failure(_, {rpc, Error}) ->
-    ["error ", code(Error), refusal(Error), ": ", message(Error), incident(Error)];
-failure(Server, {http, Status, _, _}) when Status =:= 401; Status =:= 403 ->
-    [Server, ": HTTP ", integer_to_list(Status), ": not authorized; --login or --token may help"];
+    ["error ", code(Error), refusal(Error), ": ", message(Error), scopes(Error), incident(Error)];
 failure(Server, {http, Status, _, _}) ->
     [Server, ": HTTP ", integer_to_list(Status), " without an MCP error; is it an MCP endpoint?"];
 failure(Server, {connect, Reason}) ->
@@ -125,12 +124,11 @@ failure(Server, {timeout, _}) ->
     [Server, ": no answer in time; --timeout waits longer"];
 failure(Server, timeout) ->
     [Server, ": not reached in time; --timeout waits longer"];
-failure(Server, {unauthorized, {http, _, _, _} = Refused}) ->
-    failure(Server, Refused);
-failure(Server, {unauthorized, {browser, none}}) ->
-    [Server, ": not authorized: the login of before has ended; --login begins another"];
 failure(Server, {unauthorized, timeout}) ->
     [Server, ": not authorized: the login was not finished in time"];
+failure(Server, {unauthorized, {host_not_allowed, Host, Why}}) ->
+    [Server, ": not authorized: ", leads_to(Host, Why), "; --allow-host ", one_line(Host),
+     " allows it"];
 failure(Server, {unauthorized, Why}) ->
     [Server, ": not authorized: ", why(Why)];
 failure(_, {input, _, Why}) when is_binary(Why) ->
@@ -142,6 +140,37 @@ failure(Server, {bad_option, Option, Expected}) ->
 failure(Server, Reason) ->
     [Server, ": ", one_line(erlmcp_client:format_error(Reason))].
 
+-doc """
+One sentence about a request that a server refused for want of authorization: what the server says,
+and what may help. `Login` is the one that was used: of `before`, of `now`, or none.
+""".
+-spec refused(Server :: unicode:chardata(), erlmcp_client_refusal:refusal(),
+              Login :: none | before | now) -> unicode:chardata().
+refused(Server, #{status := Status} = Refusal, Login) ->
+    Words = unicode:characters_to_binary(erlmcp_client_refusal:words(Refusal)),
+    [Server, ": HTTP ", integer_to_list(Status), ": not authorized",
+     [[": ", one_line(Words)] || Words =/= ~""], remedy(Refusal, Login)].
+
+remedy(_, now) -> "";
+remedy(#{status := 401}, before) -> "; the login of before has ended; --login begins another";
+remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token may get it";
+remedy(_, _) -> "; --login or --token may help".
+
+-doc "The same for machines, with the names of RFC 6750; `rpc` is the server's JSON-RPC error.".
+-spec refused_json(erlmcp_client_refusal:refusal()) -> json:encode_value().
+refused_json(Refusal) ->
+    Scope = #{scope => iolist_to_binary(lists:join($\s, Scopes))
+              || #{scopes := Scopes} <- [Refusal]},
+    #{error => maps:merge(maps:remove(scopes, Refusal), Scope)}.
+
+-doc "Where a login leads, and why that is not simply followed.".
+-spec leads_to(Host :: binary(), erlmcp_oauth_hosts:why()) -> unicode:chardata().
+leads_to(Host, {other_origin, Issuer}) ->
+    ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
+leads_to(Host, {inner_address, Address}) ->
+    ["the login leads to ", one_line(Host), " at ", Address,
+     ", which is in a network of your own or on this machine, where the server is not"].
+
 why(Why) when is_binary(Why) -> one_line(Why);
 why(Why) -> one_line(unicode:characters_to_binary(io_lib:format("~0tp", [Why]))).
 
@@ -151,6 +180,10 @@ code(#{code := Code}) -> integer_to_list(Code).
 
 refusal(#{data := #{~"name" := Name}}) when is_binary(Name) -> [" (", one_line(Name), ")"];
 refusal(_) -> [].
+
+scopes(#{data := #{~"scopes" := [_ | _] = Scopes}}) ->
+    [" (scope: ", lists:join($\s, [one_line(Scope) || Scope <- Scopes, is_binary(Scope)]), ")"];
+scopes(_) -> [].
 
 incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].

@@ -11,7 +11,8 @@ the user on a terminal, what is printed where, and every exit code.
 -export([all/0, suite/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([every_transport_in_both_eras/1, a_program_that_is_none_exits_3/1,
-         a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1]).
+         a_program_that_ends_says_why/1, a_program_does_not_get_the_token/1,
+         a_program_gets_what_is_named/1]).
 -export([arguments_are_typed_by_the_schema/1, arguments_come_from_stdin/1,
          options_may_stand_between/1, a_resource_is_read_exactly/1, a_resource_goes_to_a_file/1,
          a_prompt_has_its_arguments/1, values_are_completed/1, a_ping_takes_the_time/1,
@@ -22,6 +23,9 @@ the user on a terminal, what is printed where, and every exit code.
 -export([a_form_is_asked_on_the_terminal/1, a_form_can_be_left/1, a_terminal_shows_a_bar/1,
          a_terminal_gets_no_bytes/1, ctrl_c_ends_listen_with_0/1]).
 -export([headers_and_tokens_are_sent/1, without_a_token_exits_5/1, a_login_serves_later_commands/1,
+         a_login_asks_where_it_is_led/1, a_login_without_a_terminal_is_led_nowhere/1,
+         the_reason_of_a_server_is_shown/1, a_reason_is_json_with_json/1,
+         a_reason_cannot_control_the_terminal/1,
          only_known_roots_are_trusted/1, certificates_signed_by_themselves_are_told/1]).
 -export([the_page_shows_what_happens/1, the_page_has_every_exit_code/1]).
 
@@ -29,7 +33,7 @@ the user on a terminal, what is printed where, and every exit code.
 
 all() ->
     [{group, served}, {group, protected}, a_program_that_is_none_exits_3,
-     a_program_that_ends_says_why, a_program_does_not_get_the_token,
+     a_program_that_ends_says_why, a_program_does_not_get_the_token, a_program_gets_what_is_named,
      only_known_roots_are_trusted, certificates_signed_by_themselves_are_told,
      the_page_has_every_exit_code].
 
@@ -48,7 +52,9 @@ groups() ->
                a_form_can_be_left, a_terminal_shows_a_bar, a_terminal_gets_no_bytes,
                ctrl_c_ends_listen_with_0]},
      {protected, [headers_and_tokens_are_sent, without_a_token_exits_5,
-                  a_login_serves_later_commands]}].
+                  a_login_serves_later_commands, a_login_asks_where_it_is_led,
+                  a_login_without_a_terminal_is_led_nowhere, the_reason_of_a_server_is_shown,
+                  a_reason_is_json_with_json, a_reason_cannot_control_the_terminal]}].
 
 init_per_suite(Config) ->
     erlmcp_cli_program:init(Config).
@@ -99,10 +105,35 @@ a_program_that_ends_says_why(_) ->
 
 a_program_does_not_get_the_token(_) ->
     true = os:putenv("ERLMCP_TOKEN", "secret"),
-    {3, "", Why} = main(["list", "--stdio", "sh -c 'echo token: $ERLMCP_TOKEN >&2; "
-                                            "sleep 0.3; exit 3'"]),
-    true = os:unsetenv("ERLMCP_TOKEN"),
-    {match, _} = re:run(Why, "^server: token:\n").
+    ?assertEqual("token: other:", program_sees([])),
+    true = os:unsetenv("ERLMCP_TOKEN").
+
+%% Somebody else's program has no business with its user's keys, unless they are named.
+a_program_gets_what_is_named(_) ->
+    true = os:putenv("ERLMCP_OTHER", "key"),
+    ?assertEqual("token: other:", program_sees([])),
+    ?assertEqual("token: other: key", program_sees(["--env", "ERLMCP_OTHER"])),
+    ?assertEqual("token: a=b other: c",
+                 program_sees(["--env", "ERLMCP_TOKEN=a=b", "--env", "ERLMCP_OTHER=c"])),
+    true = os:unsetenv("ERLMCP_OTHER"),
+    [begin
+         {2, "", Why} = main(["list" | Words]),
+         ?assertMatch({match, _}, re:run(Why, Expected), Why)
+     end || {Words, Expected} <- [
+         {["--stdio", "sh", "--env", "ERLMCP_OTHER"],
+          "--env ERLMCP_OTHER: there is no such variable here"},
+         {["--stdio", "sh", "--env", "=x"], "--env =x: NAME or NAME=VALUE was expected"},
+         {["http://127.0.0.1:1/mcp", "--env", "PATH"], "--env: only a program of --stdio has that"},
+         {["--tcp", "127.0.0.1:1", "--env", "PATH"],
+          "--env: only a program of --stdio has that"}]].
+
+%% What a program that ends at once has of two variables.
+program_sees(Options) ->
+    {3, "", Why} = main(["list", "--stdio",
+                         "sh -c 'echo token: $ERLMCP_TOKEN other: $ERLMCP_OTHER >&2; sleep 0.3; "
+                         "exit 3'" | Options]),
+    {match, [Line]} = re:run(Why, "^server: (.*)\n", [{capture, all_but_first, list}]),
+    string:trim(Line).
 
 arguments_are_typed_by_the_schema(Config) ->
     {0, "-0.5\n", ""} = main(["call", url(Config), "add", "a=1", "b=-1.5"]),
@@ -347,17 +378,10 @@ without_a_token_exits_5(_) ->
 a_login_serves_later_commands(Config) ->
     Peer = protected(),
     Url = binary_to_list(oauth_peer:url(Peer)),
-    Home = filename:join(proplists:get_value(priv_dir, Config), "home"),
-    Bin = filename:join(Home, "bin"),
-    ok = filelib:ensure_path(Bin),
-    %% A browser whose user agrees.
-    Browser = filename:join(Bin, "wslview"),
-    ok = file:write_file(Browser, "#!/bin/sh\nexec curl -sS --noproxy '*' -L \"$1\"\n"),
-    ok = file:change_mode(Browser, 8#755),
+    Home = home("home", Config),
     Run = fun(Words) ->
-        run("/usr/bin/env", ["-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "XDG_STATE_HOME=" ++ Home,
-                             "PATH=" ++ Bin ++ ":" ++ os:getenv("PATH"),
-                             proplists:get_value(program, Config), "list", Url | Words], Config)
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
     end,
     {5, "", _} = Run([]),
     %% This browser may be through before it is said that it has the login.
@@ -374,6 +398,152 @@ a_login_serves_later_commands(Config) ->
     one_line(Ended),
     [_] = oauth_peer:asked(Peer, ~"/authorize"),
     {match, _} = re:run(Ended, "--login begins another"),
+    oauth_peer:stop(Peer).
+
+%% A listener that takes tokens, and what its server says to those that it does not take.
+guarded(Fun) ->
+    Token = fun(Secret, More) -> maps:merge(#{token => Secret, principal => Secret}, More) end,
+    Knows = fun(~"t-other", _) -> {error, ~"the token is for another server"};
+               (_, _) -> unknown
+            end,
+    Bearer = #{authorization_servers => [~"https://as.example"],
+               tokens => [{static, [Token(~"t-read", #{scopes => [~"files:read"]}),
+                                    Token(~"t-old", #{expires_at => 1})]},
+                          {verify, Knows}]},
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"guarded", version => ~"1",
+        tools => [#{name => ~"write", scopes => [~"files:write"], handler => fun(_, _) -> ~"" end}],
+        listen => [{http, #{scopes => [~"files:read"], authenticate => {bearer, Bearer}}}]}),
+    [#{url := Url}] = erlmcp:listeners(Server),
+    try
+        Fun(binary_to_list(Url))
+    after
+        erlmcp:stop_server(Server)
+    end.
+
+the_reason_of_a_server_is_shown(_) ->
+    guarded(fun(Url) ->
+        [?assertEqual({5, "", Url ++ ": HTTP " ++ Said ++ "\n"},
+                      main(Words ++ ["--era", Era]), {Words, Era})
+         || Era <- ["stateless", "2025-11-25"],
+            {Words, Said} <- [
+                {["list", Url],
+                 "401: not authorized: an access token is needed; scope: files:read; --login or "
+                 "--token may help"},
+                {["list", Url, "--token", "t-old"],
+                 "401: not authorized: invalid_token: the token has expired; scope: files:read; "
+                 "--login or --token may help"},
+                {["list", Url, "--token", "t-other"],
+                 "401: not authorized: invalid_token: the token is for another server; scope: "
+                 "files:read; --login or --token may help"},
+                {["call", Url, "write", "{}", "--token", "t-read"],
+                 "403: not authorized: insufficient_scope: this needs more than what the token was "
+                 "given for; this needs the scopes files:write; scope: files:read files:write; "
+                 "--login or another --token may get it"}]]
+    end).
+
+a_reason_is_json_with_json(_) ->
+    guarded(fun(Url) ->
+        {5, Out, Why} = main(["call", Url, "write", "{}", "--token", "t-read", "--json"]),
+        one_line(Why),
+        #{~"error" := #{~"status" := 403, ~"error" := ~"insufficient_scope",
+                        ~"error_description" := <<"this needs more", _/binary>>,
+                        ~"scope" := ~"files:read files:write",
+                        ~"resource_metadata" := <<"http://127.0.0.1:", _/binary>>,
+                        ~"rpc" := #{~"code" := 1014, ~"message" := <<"this needs", _/binary>>,
+                                    ~"data" := #{~"name" := ~"authz_forbidden"}}}} =
+            json:decode(unicode:characters_to_binary(Out))
+    end).
+
+a_reason_cannot_control_the_terminal(_) ->
+    Peer = oauth_peer:start(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Evil = ~"a\e]0;x\x07\x{9b}31m\x7f\r\nb",
+    [begin
+         oauth_peer:change(Peer, ~"/mcp",
+                           {401, Headers#{~"content-type" => ~"application/json"},
+                            json:encode(Body)}),
+         {5, _, Why} = main(["list", Url, "--era", "stateless" | Words]),
+         one_line(Why),
+         {Why, []} = {Why, [C || C <- Why, C < 16#20 andalso C =/= $\n
+                                               orelse C >= 16#7f andalso C < 16#a0]},
+         {match, _} = re:run(Why, "not authorized: .*a.*b", [unicode])
+     end || Words <- [[], ["--json"]],
+            {Headers, Body} <- [
+                {#{~"www-authenticate" => <<"Bearer error=\"a", 16#9b, "31m", 9, "b\"">>}, #{}},
+                {#{}, #{jsonrpc => ~"2.0", id => null, error => #{code => -32001,
+                                                                  message => Evil}}},
+                {#{}, #{error => ~"a", error_description => Evil}}]],
+    oauth_peer:stop(Peer).
+
+%% A folder of a user's whose browser agrees.
+home(Name, Config) ->
+    Home = filename:join(proplists:get_value(priv_dir, Config), Name),
+    Browser = filename:join([Home, "bin", "wslview"]),
+    ok = filelib:ensure_dir(Browser),
+    ok = file:write_file(Browser, "#!/bin/sh\nexec curl -sS --noproxy '*' -L \"$1\"\n"),
+    ok = file:change_mode(Browser, 8#755),
+    Home.
+
+environment(Home) ->
+    ["-u", "DISPLAY", "-u", "WAYLAND_DISPLAY", "XDG_STATE_HOME=" ++ Home,
+     "PATH=" ++ filename:join(Home, "bin") ++ ":" ++ os:getenv("PATH")].
+
+%% A token endpoint of another origin than the issuer's, as some authorization servers have one.
+led_elsewhere() ->
+    Peer = protected(),
+    Other = oauth_peer:start(),
+    oauth_peer:change(Other, ~"/token", fun(_) ->
+        oauth_peer:json(200, oauth_peer:token_answer(Peer))
+    end),
+    oauth_peer:metadata(Peer, #{~"token_endpoint" => oauth_peer:url(Other, ~"/token")}),
+    {Peer, Other}.
+
+a_login_asks_where_it_is_led(Config) ->
+    {Peer, Other} = led_elsewhere(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Home = home("led", Config),
+    Program = proplists:get_value(program, Config),
+    List = fun(Words) ->
+        Command = ["exec", [[" '", Word, "'"]
+                            || Word <- ["/usr/bin/env" | environment(Home)]
+                                           ++ [Program, "list", Url | Words]]],
+        open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)])
+    end,
+    First = List(["--login"]),
+    {match, _} = re:run(said(First, ~"Allow it? [y/N] ", <<>>),
+                        "the login of http://localhost:[0-9]+ leads to another host, "
+                        "localhost\r\n  http://localhost:[0-9]+/token\r\n"),
+    true = port_command(First, ~"\n"),
+    {5, _} = typed(First, []),
+    [] = oauth_peer:asked(Other),
+    [] = oauth_peer:asked(Peer, ~"/authorize"),
+    {0, _} = typed(List(["--login"]), [{~"Allow it? [y/N] ", ~"y\n"}]),
+    [~"/token"] = oauth_peer:asked(Other),
+    %% What was said is known to the next one.
+    oauth_peer:change(Peer, ~"/mcp", {401, #{}, ~""}),
+    {5, Again} = typed(List(["--login"]), []),
+    nomatch = re:run(Again, "Allow it"),
+    oauth_peer:stop(Other),
+    oauth_peer:stop(Peer).
+
+a_login_without_a_terminal_is_led_nowhere(Config) ->
+    {Peer, Other} = led_elsewhere(),
+    Url = binary_to_list(oauth_peer:url(Peer)),
+    Home = home("unattended", Config),
+    Run = fun(Words) ->
+        run("/usr/bin/env", environment(Home) ++ [proplists:get_value(program, Config), "list", Url
+                                                  | Words], Config)
+    end,
+    {5, "", Why} = Run(["--login"]),
+    one_line(Why),
+    {match, _} = re:run(Why, "another host, localhost; --allow-host localhost allows it\n$"),
+    [] = oauth_peer:asked(Other),
+    {0, _, _} = Run(["--login", "--allow-host", "LOCALHOST"]),
+    [~"/token"] = oauth_peer:asked(Other),
+    {2, "", Alone} = Run(["--allow-host", "localhost"]),
+    one_line(Alone),
+    oauth_peer:stop(Other),
     oauth_peer:stop(Peer).
 
 mode(File) ->

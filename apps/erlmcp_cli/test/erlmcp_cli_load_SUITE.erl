@@ -5,7 +5,8 @@
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([examples/1, a_table_says_what_came_of_it/1, open_loops_say_how_late_they_were/1,
-         mixes_are_asked/1, eras_and_transports/1, programs_are_measured/1, results_are_files/1,
+         mixes_are_asked/1, eras_and_transports/1, programs_are_measured/1,
+         programs_get_what_is_named/1, results_are_files/1,
          what_is_refused_is_told/1, wrong_answers_exit_1/1, no_server_exits_1/1,
          wrong_use_exits_2/1]).
 
@@ -14,7 +15,8 @@ suite() ->
 
 all() ->
     [examples, a_table_says_what_came_of_it, open_loops_say_how_late_they_were, mixes_are_asked,
-     eras_and_transports, programs_are_measured, results_are_files, what_is_refused_is_told,
+     eras_and_transports, programs_are_measured, programs_get_what_is_named,
+     results_are_files, what_is_refused_is_told,
      wrong_answers_exit_1, no_server_exits_1, wrong_use_exits_2].
 
 init_per_suite(Config) ->
@@ -79,6 +81,18 @@ programs_are_measured(_) ->
     Program = "sed -u 's/.*\"id\":\\([0-9]*\\).*/{\"jsonrpc\":\"2.0\",\"id\":\\1,\"result\":{}}/'",
     {0, Out, ""} = main(["load", "--stdio", Program, "--mix", "ping" | short()]),
     shows(Out, ["^sed .*, stateless, 1 of 1 connections", "^answered +[1-9]"]).
+
+%% The variable is the id of its answers, which are wrong without it.
+programs_get_what_is_named(_) ->
+    true = os:putenv("ERLMCP_OTHER", "result"),
+    Program = "sh -c 'exec sed -u '\"'\"'s/.*\"id\":\\([0-9]*\\).*/"
+              "{\"jsonrpc\":\"2.0\",\"id\":\\1,\"'\"'\"$ERLMCP_OTHER\"'\"'\":{}}/'\"'\"",
+    Words = ["load", "--stdio", Program, "--mix", "ping" | short()],
+    {0, _, ""} = main(Words ++ ["--env", "ERLMCP_OTHER"]),
+    {1, _, _} = main(Words),
+    {2, "", Why} = main(["load", "--tcp", "127.0.0.1:1", "--env", "ERLMCP_OTHER"]),
+    true = os:unsetenv("ERLMCP_OTHER"),
+    shows(Why, ["--env: only a program of --stdio has that"]).
 
 results_are_files(Config) ->
     Folder = filename:join(proplists:get_value(priv_dir, Config), "load_results"),

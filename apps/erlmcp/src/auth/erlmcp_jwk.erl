@@ -3,16 +3,20 @@
 Public keys as JSON (JWK), and which algorithm of signatures each serves. Pure.
 
 What comes from outside is read member by member: a key has only those of its kind, and keys of
-secrets (`oct`), too short or too long ones, and those that are for something else are none.
+secrets (`oct`), too short or too long ones, and those that are for something else are none. A
+secret is a key only where its owner gives it as one (`secret/1`), and then for nothing but `HS256`
+and its like, which no public key serves: so nobody signs with what everybody knows.
 
 Sources: RFC 7517, RFC 7518, RFC 8037; RFC 7638 for the thumbprint; RFC 8725, sections 3.1 to 3.5.
 """.
 
--export([algorithms/0, fits/2, set/1, public/1, candidates/3, verifies/3, thumbprint/1]).
+-export([algorithms/0, secret_algorithms/0, fits/2, set/1, public/1, problem/1]).
+-export([secret/1, secret_problem/2]).
+-export([candidates/3, verifies/3, thumbprint/1]).
 
 -export_type([key/0]).
 
--doc "A public key; `alg` and `kid` where its JWK has them.".
+-doc "A public key, or a secret; `alg` and `kid` where its JWK has them.".
 -type key() :: #{map := #{binary() => binary()}, jose := jose_jwk:key(), alg => binary(),
                  kid => binary()}.
 
@@ -31,12 +35,18 @@ algorithms() ->
     [~"RS256", ~"RS384", ~"RS512", ~"PS256", ~"PS384", ~"PS512", ~"ES256", ~"ES384", ~"ES512",
      ~"EdDSA"].
 
+-doc "The algorithms of JWS that have a secret, which signs and verifies.".
+-spec secret_algorithms() -> [binary()].
+secret_algorithms() ->
+    [~"HS256", ~"HS384", ~"HS512"].
+
 -doc "Whether an algorithm takes a key with these public members.".
 -spec fits(Algorithm :: binary(), #{binary() => term()}) -> boolean().
 fits(~"ES256", #{~"kty" := ~"EC", ~"crv" := ~"P-256"}) -> true;
 fits(~"ES384", #{~"kty" := ~"EC", ~"crv" := ~"P-384"}) -> true;
 fits(~"ES512", #{~"kty" := ~"EC", ~"crv" := ~"P-521"}) -> true;
 fits(~"EdDSA", #{~"kty" := ~"OKP", ~"crv" := ~"Ed25519"}) -> true;
+fits(Algorithm, #{~"kty" := ~"oct"}) -> lists:member(Algorithm, secret_algorithms());
 fits(<<Kind:2/binary, _/binary>> = Algorithm, #{~"kty" := ~"RSA", ~"n" := Modulus})
         when Kind =:= ~"RS"; Kind =:= ~"PS" ->
     lists:member(Algorithm, algorithms()) andalso
@@ -119,6 +129,118 @@ key(Members, Jwk) ->
     else
         false -> error
     end.
+
+-doc "A secret as a key; `secret_problem/2` says before whether it is one.".
+-spec secret(binary()) -> key().
+secret(Secret) ->
+    #{map => #{~"kty" => ~"oct"}, jose => jose_jwk:from_oct(Secret)}.
+
+-doc """
+Says what is wrong with a secret for these algorithms, without a byte of it, or `none`. It has at
+least the bytes of the algorithm's hash (RFC 7518, section 3.2), and is no public key, which
+everybody has.
+""".
+-spec secret_problem(Secret :: term(), Algorithms :: [binary()]) -> none | binary().
+secret_problem(Secret, Algorithms) when is_binary(Secret) ->
+    {Bytes, Algorithm} = lists:max([{hash_bytes(Algorithm), Algorithm} || Algorithm <- Algorithms]),
+    case is_written_key(Secret) of
+        true ->
+            ~"a secret that is known to nobody else; the text of a key or of a certificate came";
+        false when byte_size(Secret) < Bytes ->
+            text("a secret of at least ~b bytes for ~ts; ~b came",
+                 [Bytes, Algorithm, byte_size(Secret)]);
+        false ->
+            none
+    end;
+secret_problem(_, _) ->
+    ~"a secret as a binary, or a fun that gives {ok, Secret}".
+
+hash_bytes(~"HS256") -> 32;
+hash_bytes(~"HS384") -> 48;
+hash_bytes(~"HS512") -> 64.
+
+%% In PEM or DER, as a JWK (set), or as SSH has it.
+is_written_key(Text) ->
+    binary:match(Text, [~"-----BEGIN ", ~"\"kty\"", ~"ssh-rsa ", ~"ecdsa-sha2-"]) =/= nomatch
+        orelse lists:any(fun(Type) -> is_der(Type, Text) end,
+                         ['SubjectPublicKeyInfo', 'RSAPublicKey', 'Certificate']).
+
+is_der(Type, Bytes) ->
+    try
+        _ = public_key:der_decode(Type, Bytes),
+        true
+    catch
+        error:_ -> false
+    end.
+
+-doc """
+Says what is wrong with a JWK that is no key for signatures: the member, what was expected and what
+came.
+""".
+-spec problem(term()) -> binary().
+problem(#{~"use" := Use}) when Use =/= ~"sig" -> came("use", "sig", Use);
+problem(#{~"key_ops" := Operations} = Jwk) ->
+    case is_list(Operations) andalso lists:member(~"verify", Operations) of
+        true -> problem(maps:remove(~"key_ops", Jwk));
+        false -> came("key_ops", "a list with verify", Operations)
+    end;
+problem(#{~"kty" := ~"RSA"} = Jwk) ->
+    case {size_of(~"n", Jwk), size_of(~"e", Jwk)} of
+        {none, _} -> came("n", "a number in base64url", maps:get(~"n", Jwk, none));
+        {_, Bytes} when Bytes =:= none; Bytes > ?EXPONENT_BYTES ->
+            came("e", "a number of at most 4 bytes in base64url", maps:get(~"e", Jwk, none));
+        _ ->
+            {ok, Modulus} = decoded(maps:get(~"n", Jwk)),
+            case bit_size(number(Modulus)) of
+                Bits when Bits < ?RSA_BITS; Bits > ?MOST_RSA_BITS ->
+                    text("n: expected a number of ~b to ~b bits; ~b came",
+                         [?RSA_BITS, ?MOST_RSA_BITS, Bits]);
+                _ ->
+                    label_problem(Jwk)
+            end
+    end;
+problem(#{~"kty" := ~"EC", ~"crv" := Curve} = Jwk) ->
+    case coordinate(Curve) of
+        none -> came("crv", "P-256, P-384 or P-521", Curve);
+        Bytes -> bytes_problem([~"x", ~"y"], Bytes, Jwk)
+    end;
+problem(#{~"kty" := ~"OKP", ~"crv" := ~"Ed25519"} = Jwk) ->
+    bytes_problem([~"x"], 32, Jwk);
+problem(#{~"kty" := ~"OKP"} = Jwk) -> came("crv", "Ed25519", maps:get(~"crv", Jwk, none));
+problem(#{~"kty" := ~"EC"}) -> came("crv", "P-256, P-384 or P-521", none);
+problem(#{~"kty" := ~"oct"}) ->
+    ~"kty: oct is a secret, which is given as {secret, Secret}";
+problem(#{~"kty" := Type}) -> came("kty", "RSA, EC or OKP", Type);
+problem(#{kty := _}) -> ~"kty: expected names and values that are binaries";
+problem(#{}) -> came("kty", "RSA, EC or OKP", none);
+problem(_) -> ~"expected a map with kty and the members of its kind".
+
+bytes_problem([], _, Jwk) ->
+    label_problem(Jwk);
+bytes_problem([Name | Names], Bytes, Jwk) ->
+    case size_of(Name, Jwk) of
+        Bytes -> bytes_problem(Names, Bytes, Jwk);
+        none -> text("~ts: expected ~b bytes in base64url; none came", [Name, Bytes]);
+        Other -> text("~ts: expected ~b bytes in base64url; ~b came", [Name, Bytes, Other])
+    end.
+
+label_problem(Jwk) ->
+    text("alg and kid: expected texts of at most ~b bytes; others came: ~ts",
+         [?ID_BYTES, lists:join(", ", [Name || Name <- [~"alg", ~"kid"], is_map_key(Name, Jwk)])]).
+
+size_of(Name, Jwk) ->
+    case decoded(maps:get(Name, Jwk, none)) of
+        {ok, Bytes} -> byte_size(Bytes);
+        error -> none
+    end.
+
+came(Name, Expected, none) -> text("~ts: expected ~ts; it is missing", [Name, Expected]);
+came(Name, Expected, Came) when is_binary(Came) ->
+    text("~ts: expected ~ts; ~ts came", [Name, Expected, erlmcp_visible:quoted(Came)]);
+came(Name, Expected, _) -> text("~ts: expected ~ts; no text came", [Name, Expected]).
+
+text(Format, Arguments) ->
+    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
 The keys that a signature with this algorithm may be of: those of the id, if the header has one, or

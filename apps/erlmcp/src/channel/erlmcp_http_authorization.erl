@@ -45,6 +45,9 @@ refused(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGE
 refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
     case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
         retry -> retry;
+        %% Nobody went for a token: the server's own words say more.
+        {error, {forbidden, _}} -> refused;
+        {error, {browser, none}} -> refused;
         {error, Why} -> {error, reason(Why)}
     end.
 

@@ -62,10 +62,26 @@ sentence(stopped) ->
     "the client does not run".
 
 why(Text) when is_binary(Text) -> Text;
-why({http, _, _, _} = Refusal) -> sentence(Refusal);
+why({http, _, _, _} = Response) -> [sentence(Response), said(Response)];
+why({insufficient_scope, _} = Why) -> said({unauthorized, Why});
+why({host_not_allowed, Host, Why}) ->
+    ["the login leads to the host ", Host, outside(Why), "; `allow_hosts` allows it"];
 why(Posix) when is_atom(Posix) ->
     case inet:format_error(Posix) of
         "unknown POSIX error" ++ _ -> atom_to_list(Posix);
         Text -> Text
     end;
 why(Term) -> io_lib:format("~0tp", [Term]).
+
+said(Reason) ->
+    maybe
+        {ok, Refusal} ?= erlmcp_client_refusal:read(Reason),
+        [_ | _] = Words ?= erlmcp_client_refusal:words(Refusal),
+        [[": " || element(1, Reason) =:= http], Words]
+    else
+        _ -> ""
+    end.
+
+outside({other_origin, Issuer}) -> [", which is not of the origin of its issuer ", Issuer];
+outside({inner_address, Address}) ->
+    [" (", Address, "), which lies further inside than the MCP server"].

@@ -152,7 +152,7 @@ undeclared(Method) ->
 
 filled(Content, Schema) ->
     %% As it will be on the wire: atoms are strings there.
-    Given = json:decode(iolist_to_binary(json:encode(Content))),
+    Given = json:decode(iolist_to_binary(erlmcp_json:encode(Content))),
     Full = maps:merge(defaults(Schema), Given),
     case erlmcp_schema:compile(Schema, #{formats => assert}) of
         {ok, Compiled} ->

@@ -178,7 +178,7 @@ is_text(Value) ->
     is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value.
 
 is_json_object(Value) ->
-    try is_map(Value) andalso json:encode(Value) of
+    try is_map(Value) andalso erlmcp_json:encode(Value) of
         false -> false;
         _ -> true
     catch

@@ -56,7 +56,7 @@ headers(Method, Params, Revision, Extra) ->
 mirrored(_, []) -> [];
 mirrored(#{~"arguments" := Arguments}, Declared) ->
     %% As they will be in the body: atoms are strings there.
-    Sent = json:decode(iolist_to_binary(json:encode(Arguments))),
+    Sent = json:decode(iolist_to_binary(erlmcp_json:encode(Arguments))),
     erlmcp_request_header:arguments(Sent, Declared);
 mirrored(_, _) -> [].
 
@@ -85,7 +85,7 @@ response(Id, Answer, Revision) ->
         {error, Code, Message} ->
             #{jsonrpc => ~"2.0", id => Id, error => #{code => Code, message => Message}}
     end,
-    {json:encode(Body), erlmcp_request_header:version(Revision)}.
+    {erlmcp_json:encode(Body), erlmcp_request_header:version(Revision)}.
 
 -doc "The parameters of `initialize`.".
 -spec initialize(erlmcp_revision:revision(), identity()) -> map().

@@ -69,7 +69,7 @@ new(Identity, Sources, Settings, Metaschemas) ->
     Empty = #{identity => Implementation,
               instructions => maps:get(instructions, Identity, undefined),
               settings => Settings,
-              server_meta => iolist_to_binary(json:encode(ServerInfo)),
+              server_meta => iolist_to_binary(erlmcp_json:encode(ServerInfo)),
               entries => erlmcp_entries:new(),
               directories => #{},
               extensions => #{},

@@ -276,7 +276,7 @@ wire(Kind, Source, Fields) ->
 wire(tool, Source, [], Wire) ->
     Schema = maps:get(~"inputSchema", Wire, #{}),
     case maps:get(~"type", Schema, ~"object") of
-        ~"object" -> {ok, Wire#{~"inputSchema" => Schema#{~"type" => ~"object"}}};
+        ~"object" -> {ok, Wire#{~"inputSchema" => with_properties(Schema#{~"type" => ~"object"})}};
         _ ->
             bad(tool, Source, input_schema, ~"""
                 a schema of type object, or {fields, Map} if these are the names of members
@@ -293,6 +293,12 @@ wire(Kind, Source, [{Key, Name, Value} | Sent], Wire) ->
         {error, Expected} -> bad(Kind, Source, Name, Expected)
     end.
 
+%% Some hosts read the properties of every tool's arguments.
+with_properties(#{~"type" := _} = Schema) when map_size(Schema) =:= 1 ->
+    Schema#{~"properties" => #{}};
+with_properties(Schema) ->
+    Schema.
+
 plain(Name, Value) when Name =:= input_schema; Name =:= output_schema ->
     maybe
         {error, Reason} ?= erlmcp_schema_shorthand:expand(Value),
@@ -303,9 +309,12 @@ plain(_, Value) ->
 
 json(Value) ->
     try
-        {ok, json:decode(iolist_to_binary(json:encode(Value)))}
+        {ok, json:decode(iolist_to_binary(erlmcp_json:encode(Value)))}
     catch
-        error:_ -> {error, ~"a value that JSON can say, in UTF-8"}
+        error:{unsupported_struct, Name, Expected} ->
+            {error, <<Expected/binary, "; the struct ", Name/binary, " is none">>};
+        error:_ ->
+            {error, ~"a value that JSON can say, in UTF-8"}
     end.
 
 -doc "The definition as a client of a revision is shown it.".

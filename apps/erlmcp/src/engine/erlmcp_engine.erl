@@ -25,6 +25,8 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     %% already
     header_era => erlmcp_revision:era(),
     said => erlmcp_header:said(),
+    %% what the message's `_meta` comes to, where somebody knows it
+    meta => erlmcp_meta:known() | none,
     principal := erlmcp_auth:principal(),
     scopes => erlmcp_scope:scopes(),
     claims => map(),
@@ -127,7 +129,7 @@ handle(Json, Envelope, Catalog, Session) ->
 message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
     case era(Method, Params, Envelope) of
         stateless ->
-            {[request({Id, Method, Params, none}, Envelope, Catalog)], Session};
+            {[request({Id, Method, Params, known(Envelope)}, Envelope, Catalog)], Session};
         session ->
             {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
@@ -224,6 +226,9 @@ asking(Envelope, Known) ->
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
 
+known(#{meta := Known}) -> Known;
+known(_) -> none.
+
 said(#{said := Said}) -> Said;
 said(#{headers := none}) -> none;
 said(#{headers := Headers}) -> erlmcp_header:said(Headers).
@@ -280,34 +285,34 @@ session(Id, Method, Params, Envelope, Catalog, #{revision := Revision} = Session
     end.
 
 initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(Version) ->
-    Capabilities = maps:get(~"capabilities", Params, #{}),
-    Info = maps:get(~"clientInfo", Params, undefined),
-    if
-        not is_map(Capabilities) ->
-            {error, erlmcp_params:mistyped(~"capabilities", ~"an object", Capabilities)};
-        Info =/= undefined, not is_map(Info) ->
-            {error, erlmcp_params:mistyped(~"clientInfo", ~"an object", Info)};
-        true ->
-            %% Kept as long as the session: bounded, and apart from the message it came in.
-            case term_to_binary({Info, Capabilities}) of
-                Kept when byte_size(Kept) > ?MAX_KEPT ->
-                    {error, erlmcp_refusal:new(invalid_params,
-                                               ~"clientInfo and capabilities: too large",
-                                               #{code => -32602, limit => ?MAX_KEPT,
-                                                 observed => byte_size(Kept)})};
-                Kept ->
-                    {OwnInfo, OwnCapabilities} = binary_to_term(Kept),
-                    %% Often a part of a header: what is kept of it keeps no request.
-                    OwnPrincipal = binary_to_term(term_to_binary(Principal)),
-                    {ok, #{principal => OwnPrincipal, scopes => all, revision => negotiate(Version),
-                           client_info => OwnInfo, client_capabilities => OwnCapabilities,
-                           log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
-            end
+    Revision = negotiate(Version),
+    Identity = maps:get(~"clientInfo", Params, undefined),
+    Capabilities = maps:get(~"capabilities", Params, undefined),
+    maybe
+        ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
+        ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
+        {ok, {OwnIdentity, OwnCapabilities}} ?= kept({Identity, Capabilities}),
+        %% Often a part of a header: what is kept of it keeps no request.
+        OwnPrincipal = binary_to_term(term_to_binary(Principal)),
+        {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
+               client_info => OwnIdentity, client_capabilities => OwnCapabilities,
+               log_level => ?DEFAULT_LOG_LEVEL, initialized => false}}
     end;
 initialize(#{~"protocolVersion" := Version}, _) ->
     {error, erlmcp_params:mistyped(~"protocolVersion", ~"a string", Version)};
 initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
+
+%% As long as the session: bounded, and apart from the message it came in.
+kept(Declared) ->
+    case term_to_binary(Declared) of
+        Kept when byte_size(Kept) > ?MAX_KEPT ->
+            {error, erlmcp_refusal:new(invalid_params, ~"clientInfo and capabilities: too large",
+                                       #{code => -32602, limit => ?MAX_KEPT,
+                                         observed => byte_size(Kept)})};
+        Kept ->
+            {ok, binary_to_term(Kept)}
+    end.
 
 -doc "Messages that one JSON-RPC batch may have.".
 -spec max_batch() -> pos_integer().

@@ -257,6 +257,8 @@ returned(tool, {task, Continue}, Inward, Prefix, Offers) when is_function(Contin
     {task, fun(Context) ->
         returned(tool, Continue(Inward(Context)), Inward, Prefix, Offers)
     end};
+returned(Kind, {ok, Return}, _, Prefix, Offers) ->
+    {ok, outward(Kind, Return, Prefix, Offers)};
 returned(Kind, Return, _, Prefix, Offers) ->
     outward(Kind, Return, Prefix, Offers).
 
@@ -268,8 +270,13 @@ outward(prompt, #{messages := Messages} = Return, Prefix, Offers) ->
     Return#{messages := outward(prompt, Messages, Prefix, Offers)};
 outward(prompt, Messages, Prefix, Offers) when is_list(Messages) ->
     [message(Message, Prefix, Offers) || Message <- Messages];
-outward(Kind, Contents, Prefix, Offers) when is_list(Contents), Kind =/= tool ->
+outward(_, [#{} | _] = Contents, Prefix, Offers) ->
     [located(Item, Prefix, Offers) || Item <- Contents];
+outward(Kind, #{} = Map, Prefix, Offers) when Kind =/= tool ->
+    case erlmcp_content:is_contents(Map) of
+        true -> located(Map, Prefix, Offers);
+        false -> Map
+    end;
 outward(_, Return, _, _) ->
     Return.
 

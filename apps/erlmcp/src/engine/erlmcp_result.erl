@@ -23,31 +23,37 @@ fault is the handler's, and its caller treats it like a crash.
 
 -doc """
 The result of a handler, encoded, or the refusal that its answer amounts to. `Definition` is the
-tool, resource or prompt that was asked for; `Context` is what its handler was given.
+tool, resource or prompt that was asked for; `Context` is what its handler was given. `{ok, Result}`
+is the same as `Result`.
 """.
 -spec from(erlmcp_definition:kind() | completion, Return :: term(), Definition :: map(),
            context()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
-from(_, {refuse, Refusal} = Return, _, _) ->
+from(Kind, {ok, Return}, Definition, Context) ->
+    returned(Kind, Return, Definition, Context);
+from(Kind, Return, Definition, Context) ->
+    returned(Kind, Return, Definition, Context).
+
+returned(_, {refuse, Refusal} = Return, _, _) ->
     case erlmcp_refusal:is_refusal(Refusal) of
         true -> {error, Refusal};
         false -> bad_return(refuse, Return)
     end;
-from(tool, Return, Definition, Context) ->
+returned(tool, Return, Definition, Context) ->
     complete(tool(Return, Definition, Context), Context);
-from(completion, {error, Text}, _, _) when is_binary(Text) ->
+returned(completion, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
-from(completion, Return, _, Context) ->
+returned(completion, Return, _, Context) ->
     complete([{~"completion", completion(Return)}], Context);
-from(prompt, {error, Text}, _, _) when is_binary(Text) ->
+returned(prompt, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
-from(prompt, Return, Definition, Context) ->
+returned(prompt, Return, Definition, Context) ->
     complete(prompt(Return, Definition, Context), Context);
-from(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
+returned(_, {error, not_found}, _, #{uri := Uri, revision := Revision}) ->
     {error, missing_resource(Uri, Revision)};
-from(_, {error, Text}, _, _) when is_binary(Text) ->
+returned(_, {error, Text}, _, _) when is_binary(Text) ->
     {error, failed(Text)};
-from(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) ->
+returned(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) ->
     Contents = contents(Return, Uri, Definition, Context),
     Scope = maps:get(cache_scope, Definition, private),
     Caching = caching(maps:get(ttl_ms, Definition, 0), Scope, Revision),
@@ -102,7 +108,7 @@ type(complete) -> ~"{\"resultType\":\"complete\",\"_meta\":";
 type(task) -> ~"{\"resultType\":\"task\",\"_meta\":".
 
 value({encoded, Json}) -> Json;
-value(Value) -> json:encode(Value).
+value(Value) -> erlmcp_json:encode(Value).
 
 -doc "The members that say how long a client may keep a result, and for whom; none for a session.".
 -spec caching(Milliseconds :: non_neg_integer(), public | private, erlmcp_revision:revision()) ->
@@ -146,12 +152,16 @@ promised(Content, Definition, #{revision := Revision}) ->
 
 %% Sent as text too, for the clients that read nothing else.
 structured(Value, Definition, #{revision := Revision} = Context) ->
-    Text = iolist_to_binary(json:encode(Value)),
+    Text = iolist_to_binary(erlmcp_json:encode(Value)),
     ok = promised(Text, Definition, Context),
-    case erlmcp_revision:structured(Value, Revision) of
-        true -> [{text, Text}, {~"structuredContent", Value}];
+    case erlmcp_revision:structured(shown(Value, Text), Revision) of
+        true -> [{text, Text}, {~"structuredContent", {encoded, Text}}];
         false -> [{text, Text}]
     end.
+
+%% Elixir's dates are maps, and strings in JSON.
+shown(#{'__struct__' := _}, Text) -> Text;
+shown(Value, _) -> Value.
 
 content([C | _] = Text, _) when is_integer(C) ->
     bad_return(content, Text);
@@ -198,10 +208,32 @@ contents(Text, Uri, Definition, Context) when is_binary(Text) ->
     [beside(erlmcp_content:text_contents(Uri, mime_type(Definition), Text), Definition, Context)];
 contents({blob, Bytes}, Uri, Definition, Context) when is_binary(Bytes) ->
     [beside(erlmcp_content:blob_contents(Uri, mime_type(Definition), Bytes), Definition, Context)];
+contents({blob, [_ | _] = Iodata} = Return, Uri, Definition, Context) ->
+    try iolist_to_binary(Iodata) of
+        Bytes -> contents({blob, Bytes}, Uri, Definition, Context)
+    catch
+        error:badarg -> bad_return(resource, Return)
+    end;
 contents([], _, _, _) ->
     [];
 contents([#{} | _] = Contents, _, _, _) ->
     Contents;
+contents([_ | _] = Chardata, Uri, Definition, Context) ->
+    try unicode:characters_to_binary(Chardata) of
+        Text when is_binary(Text) -> contents(Text, Uri, Definition, Context);
+        _ -> bad_return(resource, Chardata)
+    catch
+        error:badarg -> bad_return(resource, Chardata)
+    end;
+contents(#{} = Map, Uri, Definition, Context) ->
+    case erlmcp_content:is_contents(Map) of
+        true ->
+            [Map];
+        false ->
+            Text = iolist_to_binary(erlmcp_json:encode(Map)),
+            contents(Text, Uri, maps:merge(#{mime_type => ~"application/json"}, Definition),
+                     Context)
+    end;
 contents(Return, _, _, _) ->
     bad_return(resource, Return).
 
@@ -230,7 +262,8 @@ expected(content) -> ~"a binary, or content as erlmcp_content makes it";
 expected(prompt) -> ~"a binary, a list of messages, or a map with messages";
 expected(message) -> ~"a map with role, user or assistant, and content";
 expected(completion) -> ~"a list of binaries, or a map with values, which are that";
-expected(resource) -> ~"a binary, {blob, Bytes}, a list of contents or {error, not_found}";
+expected(resource) ->
+    ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
 expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp_refusal:new/2".
 
 %% The handler ran and answered; HTTP did its part.

@@ -22,7 +22,7 @@ input schema, so that such a tool has nothing to pay, and one of its output if i
 -spec compile(Wire :: #{binary() => term()}, metaschemas()) ->
     {ok, validators()} | {error, input_schema | output_schema, Why :: binary()}.
 compile(#{~"inputSchema" := Input} = Wire, Metaschemas) when
-    map_size(Input) =:= 1, map_get(~"type", Input) =:= ~"object"
+    Input =:= #{~"type" => ~"object", ~"properties" => #{}}
 ->
     output(Wire, Metaschemas);
 compile(#{~"inputSchema" := Input} = Wire, Metaschemas) ->

@@ -315,7 +315,9 @@ option(keys, [_ | _] = Keys) when length(Keys) > 0 ->
     end;
 option(keys, _) -> {expected, ~"a list of 32-byte binaries"};
 option(icons, Icons) ->
-    try length(Icons) >= 0 andalso lists:all(fun is_map/1, Icons) andalso json:encode(Icons) of
+    try length(Icons) >= 0 andalso lists:all(fun is_map/1, Icons)
+        andalso erlmcp_json:encode(Icons)
+    of
         false -> {expected, ~"a list of maps that are JSON"};
         _ -> ok
     catch

@@ -36,12 +36,12 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 -doc """
 Runs the tool of this name. It returns text, a list of contents (`m:erlmcp_content`), a map or
 `{structured, Value}`, `{error, Text | Contents}`, or `{input_required, Requests, State}`
-(`m:erlmcp_input`).
+(`m:erlmcp_input`). As of every callback that is asked for a result, `{ok, Result}` is `Result`.
 """.
 -callback call_tool(Name :: binary(), Arguments :: map(), erlmcp_engine:context()) -> term().
 -doc """
 Reads the resource of this URI; `Variables` are its template's, empty for a plain one. It returns
-text, `{blob, Bytes}`, a list of contents (`erlmcp_content:text_contents/3`),
+text, `{blob, Bytes}`, a map as JSON, contents (`erlmcp_content:text_contents/3`) or a list of them,
 `{error, not_found | Text}`, or what asks for input.
 """.
 -callback read_resource(Uri :: binary(), Variables :: map(), erlmcp_engine:context()) -> term().

@@ -38,7 +38,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 }.
 
 %% Every message passes here.
--compile({inline, [input/2, read/3, has_room/2, session/2, resumed/1]}).
+-compile({inline, [input/2, read/3, has_room/2, session/2, handled/3, resumed/1]}).
 
 %% Microseconds that a quick call takes.
 -define(QUICK, 50).
@@ -224,8 +224,7 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
       calls := Calls} = Connection,
     maybe
         true ?= erlmcp_entrance:is_open(Instance),
-        {[{call, _}], _} ?=
-            erlmcp_engine:handle(Json, Envelope, erlmcp_published:catalog(Instance), Session),
+        {[{call, _}], _} ?= handled(Json, Session, Connection),
         ok ?= erlmcp_calls:check_id(Id, Calls),
         ok ?= erlmcp_connection_queue:check_id(Id, Queue),
         Request = #{id => Id, era => erlmcp_engine:era(Json, Envelope), line => Line},
@@ -261,12 +260,16 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
 refused(Id, Refusal, Connection) ->
     {framed(erlmcp_message:error(Id, Refusal), Connection), Connection}.
 
-handle(Json, Admitted, #{instance := Instance, envelope := Envelope} = Connection) ->
-    Catalog = erlmcp_published:catalog(Instance),
+handle(Json, Admitted, #{instance := Instance} = Connection) ->
     Before = session(Json, Connection),
-    {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, Before),
+    {Effects, Session} = handled(Json, Before, Connection),
     ok = erlmcp_answers:known(Effects, Instance),
     effects(erlmcp_entrance:effects(Effects, Admitted), [], opened(Before, Session, Connection)).
+
+handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
+    Known = erlmcp_connection_reader:known(Json),
+    Catalog = erlmcp_published:catalog(Instance),
+    erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
 %% Another `initialize` opens a session anew, as if there were none: clients that share a
 %% connection behind a bridge each send theirs.

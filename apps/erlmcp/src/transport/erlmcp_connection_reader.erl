@@ -10,7 +10,7 @@ not after one was said again. A connection of HTTP/1.1 or of lines knows nothing
 it rests.
 """.
 
--export([decode/2, request/4, forget/0]).
+-export([decode/2, known/1, request/4, forget/0]).
 
 -define(KEPT, ?MODULE).
 %% Times that a connection learns.
@@ -43,6 +43,23 @@ learn(Times, {Before, Valid}, Bytes) ->
         {ok, Known} -> {Times, Known, erlmcp_meta:known(erlmcp_json:object(Known))};
         none -> {Times, Before, Valid}
     end.
+
+-doc """
+Returns what the `_meta` of a decoded message comes to, if this process's connection knows it.
+""".
+-spec known(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
+known(#{~"params" := #{~"_meta" := Meta}}) ->
+    case get(?KEPT) of
+        {_, Known, Valid} ->
+            case erlmcp_json:is_known(Meta, Known) of
+                true -> Valid;
+                false -> none
+            end;
+        undefined ->
+            none
+    end;
+known(_) ->
+    none.
 
 -doc """
 A stateless request whose head has told its method, and whose text goes on behind its id as that

@@ -96,6 +96,9 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       max_reset_stream_rate => ?GIVEN_UP,
       %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
       max_stream_buffer_size => 1,
+      %% A client may have a window of a few octets, and gives the next ones for those alone. What
+      %% cowboy keeps back for a larger window would never be sent.
+      stream_window_data_threshold => 1,
       %% The streams read the bodies that are worth reading.
       max_skip_body_length => 0,
       %% All of them are ours; none carries bytes from a client.

@@ -7,9 +7,13 @@ it is one write, and over TLS one record.
 
 Cowboy asks a transport for the names of its messages whenever it is about to wait for one: that is
 when its writes are made. What waits is bounded, and belongs to the process.
+
+Cowboy answers every PING and every SETTINGS of a client, and counts them as frames alone, of which
+a busy proxy sends many. So their answers are counted here: over their rate the connection ends with
+GOAWAY, ENHANCE_YOUR_CALM.
 """.
 
--export([init/6, write/1, waits_since/0]).
+-export([init/6, max_answers/0, write/1, waits_since/0]).
 -export([name/0, messages/0, peername/1, sockname/1, setopts/2, send/2, sendfile/4, shutdown/2]).
 
 %% Writes, and bytes of them, that wait for others.
@@ -17,6 +21,15 @@ when its writes are made. What waits is bounded, and belongs to the process.
 -define(BYTES, 16_384).
 %% Bytes that are read at once, at least and at most.
 -define(BUFFER, {16_384, 131_072}).
+
+%% Answers to PING and SETTINGS in so many milliseconds: far more than a client sends that measures
+%% its connection.
+-define(MAX_ANSWERS, {10_000, 10_000}).
+%% The highest number of a stream: which streams were read is for cowboy to say.
+-define(ANY_STREAM, 16#7fffffff).
+
+-define(SETTINGS, 4).
+-define(PING, 6).
 
 -record(writes, {
     socket :: erlmcp_http_socket:socket(),
@@ -27,6 +40,9 @@ when its writes are made. What waits is bounded, and belongs to the process.
     bytes = 0 :: non_neg_integer(),
     %% reductions of the process when the first of them began to wait
     since = 0 :: non_neg_integer(),
+    %% answers to PING and SETTINGS, in the period that ends then
+    answers = 0 :: non_neg_integer(),
+    period_end = erlang:monotonic_time(millisecond) :: integer(),
     %% whether cowboy has said all, and waits for nothing but the end
     lingers = false :: boolean()
 }).
@@ -48,6 +64,14 @@ with_known(#{stream_handlers := [erlmcp_http_unread | Handlers]} = Options) ->
              dynamic_buffer => ?BUFFER};
 with_known(Options) ->
     Options.
+
+-doc """
+Returns how many PING and SETTINGS a client may send in how many milliseconds. One more ends its
+connection.
+""".
+-spec max_answers() -> {pos_integer(), Milliseconds :: pos_integer()}.
+max_answers() ->
+    ?MAX_ANSWERS.
 
 -doc "Writes what is not cowboy's.".
 -spec write(iodata()) -> ok.
@@ -96,8 +120,25 @@ settle({error, Reason}, #writes{socket = Socket}) ->
 
 -doc false.
 -spec send(erlmcp_http_socket:socket(), iodata()) -> ok | {error, term()}.
+send(_, <<_:24, Type, 1, 0:32, _/binary>> = Answer) when Type =:= ?SETTINGS; Type =:= ?PING ->
+    answered(Answer, kept());
 send(_, Data) ->
-    #writes{waiting = Waiting, count = Count, bytes = Bytes} = Writes = begun(kept()),
+    waits(Data, kept()).
+
+answered(Answer, #writes{answers = Answers, period_end = End} = Writes) ->
+    {Max, Period} = ?MAX_ANSWERS,
+    case erlang:monotonic_time(millisecond) of
+        Now when Now >= End ->
+            waits(Answer, Writes#writes{answers = 1, period_end = Now + Period});
+        _ when Answers < Max ->
+            waits(Answer, Writes#writes{answers = Answers + 1});
+        _ ->
+            _ = waits(cow_http2:goaway(?ANY_STREAM, enhance_your_calm, ~"PING, SETTINGS"), Writes),
+            {error, enhance_your_calm}
+    end.
+
+waits(Data, Kept) ->
+    #writes{waiting = Waiting, count = Count, bytes = Bytes} = Writes = begun(Kept),
     More = Writes#writes{waiting = [Data | Waiting], count = Count + 1,
                          bytes = Bytes + iolist_size(Data)},
     case Data of

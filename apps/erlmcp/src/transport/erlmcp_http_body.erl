@@ -4,7 +4,7 @@ The body of an HTTP request as it arrives, bounded in size and in time: a value 
 stream keeps until the body is there. Its owner is sent `{Tag, receive_timeout}` when it is late.
 """.
 
--export([read/3, refuse/5, closing/1, data/3, late/1]).
+-export([read/3, refuse/5, closing/1, data/3, late/1, broken/1]).
 
 -export_type([body/0, progress/0]).
 
@@ -128,4 +128,15 @@ late(#body{kept = forgotten}) ->
 late(#body{version = Version, most = Most}) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{status => 408, limit => Most}),
+    erlmcp_http_response:refuse(Refusal, undefined, closing(Version)).
+
+-doc """
+Answers a request whose body cannot be read: its chunks are not framed as RFC 9112, section 7.1, has
+it.
+""".
+-spec broken(body()) -> cowboy_stream:commands().
+broken(#body{version = Version} = Body) ->
+    ok = cancel_timer(Body),
+    Refusal = erlmcp_refusal:new(protocol_error, ~"expected a body in chunks, got a wrong one",
+                                 #{status => 400}),
     erlmcp_http_response:refuse(Refusal, undefined, closing(Version)).

@@ -191,10 +191,11 @@ answered({ok, Identity}, StreamId, #waiting{request = Request, options = Options
     end,
     replay(StreamId, lists:reverse(Kept), Entered);
 answered({error, #{refusal := Refusal} = Failure}, StreamId, Waiting) ->
-    #waiting{request = Request, options = Options, kept = Kept} = Waiting,
+    #waiting{request = #{headers := Headers} = Request, options = Options, kept = Kept} = Waiting,
     #{erlmcp_identity := #{auth := Auth, scopes := Scopes} = Asked} = Options,
     Known = (known(Request, Asked))#{scope => Scopes},
-    Refused = refuse(Refusal, erlmcp_http_auth:headers(Auth, Failure, Known), StreamId, Request,
+    Told = erlmcp_http_door:told(Refusal, Headers),
+    Refused = refuse(Told, erlmcp_http_auth:headers(Auth, Failure, Known), StreamId, Request,
                      Options),
     replay(StreamId, lists:reverse(Kept), Refused).
 
@@ -257,6 +258,9 @@ data(StreamId, IsFin, Data, #shared{with = With, state = State}) ->
 -doc false.
 info(StreamId, Message, #entered{next = Next, extra = Extra}) ->
     passed(cowboy_stream:info(StreamId, Message, Next), Extra);
+%% Cowboy's answer to a body that it cannot read.
+info(_, {response, 400, _, _} = Response, #waiting{} = Waiting) ->
+    {[Response], Waiting};
 info(StreamId, Message, #waiting{for = Wait, options = Options} = Waiting) ->
     #{erlmcp_identity := #{auth := Auth}} = Options,
     case erlmcp_http_auth:told(Auth, Message, Wait) of
@@ -281,5 +285,9 @@ terminate(StreamId, Reason, #shared{state = State}) ->
     terminate(StreamId, Reason, State).
 
 -doc false.
+early_error(_, _, _, {response, 505, Headers, Body}, _) ->
+    %% Cowboy takes all that stands behind the path for a version, of a request line of four words
+    %% too. "Recipients of an invalid request-line SHOULD respond with [...] a 400" (RFC 9112, 3).
+    {response, 400, Headers, Body};
 early_error(_, _, _, Response, _) ->
     Response.

@@ -68,7 +68,7 @@ url(Endpoint, Metadata) ->
 -doc "The answer to a request for it.".
 -spec respond(Method :: binary(), Endpoint :: binary(), metadata()) -> cowboy_stream:commands().
 respond(Method, Endpoint, Metadata) when Method =:= ~"GET"; Method =:= ~"HEAD" ->
-    Body = json:encode(document(Endpoint, Metadata)),
+    Body = erlmcp_json:encode(document(Endpoint, Metadata)),
     Headers = (shared())#{~"content-type" => ~"application/json",
                           ~"content-length" => integer_to_binary(iolist_size(Body)),
                           ~"cache-control" => ~"public, max-age=300"},

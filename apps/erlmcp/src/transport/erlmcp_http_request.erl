@@ -5,7 +5,7 @@ types, announced length. `erlmcp_http_identity` has looked at where it comes fro
 
 Real clients are not all as strict as the specification. What is harmless is accepted: a missing
 `Accept` or one with wildcards counts as both media types; one that names `application/json` alone
-gets JSON, and its calls no notifications; a missing `Content-Type` counts as JSON.
+gets JSON, and its calls no notifications.
 """.
 
 -export([check/3, check_stream/1, check_message/2, no_stream/1]).
@@ -111,7 +111,8 @@ content_type(#{~"content-type" := Type}) ->
         error:_ -> wrong_type(Type)
     end;
 content_type(_) ->
-    ok.
+    refuse(invalid_content_type, ~"Content-Type: expected application/json, got no such header",
+           415).
 
 wrong_type(Type) ->
     refuse(invalid_content_type, [~"Content-Type: expected application/json, got ",

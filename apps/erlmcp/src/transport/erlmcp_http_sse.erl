@@ -152,6 +152,9 @@ info(_, untaken, #sse_message{} = Message) ->
     {erlmcp_http_response:refuse(Refusal), Message};
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_http_body:late(Body), Message#sse_message{body = none}};
+%% Cowboy's answer to a body that it cannot read.
+info(_, {response, 400, _, _}, #sse_message{body = Body} = Message) when Body =/= none ->
+    {erlmcp_http_body:broken(Body), Message#sse_message{body = none}};
 info(_, _, #sse_message{} = Message) ->
     {[], Message};
 info(StreamId, Message, Other) ->

@@ -345,6 +345,9 @@ info(_, keep_alive, #stream{streaming = true} = Stream) ->
     {erlmcp_http_response:comment(), Stream};
 info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:late(Body), Stream#stream{body = none}};
+%% Cowboy's answer to a body that it cannot read.
+info(_, {response, 400, _, _}, #stream{body = Body} = Stream) when Body =/= none ->
+    {erlmcp_http_body:broken(Body), Stream#stream{body = none}};
 info(_, _, Stream) ->
     {[], Stream}.
 

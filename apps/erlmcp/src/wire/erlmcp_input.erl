@@ -177,8 +177,8 @@ merge({Name, Part}, _, Required) ->
 -doc "Requests as the `inputRequests` of a stateless result.".
 -spec encode(requests()) -> iodata().
 encode(Requests) ->
-    json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
-                  || Name := #{params := Params} = Request <- Requests}).
+    erlmcp_json:encode(#{Name => Request#{params := maps:remove(elicitationId, Params)}
+                         || Name := #{params := Params} = Request <- Requests}).
 
 -doc """
 What has to be kept of requests until they are answered. A schema that is none is the handler's

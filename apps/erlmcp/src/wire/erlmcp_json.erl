@@ -9,7 +9,7 @@ A decoded string of more than 64 bytes is a part of the message it came in, and 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
 """.
 
--export([decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
+-export([encode/1, decode/2, decode/3, params/4, known/1, object/1, is_known/2]).
 
 -export_type([limits/0, json_term/0, decode_error/0, known/0]).
 
@@ -47,6 +47,39 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 %% and what stands in it so far, the last first.
 -type open() ::
     {Depth :: non_neg_integer(), Left :: non_neg_integer(), Inside :: list()}.
+
+-doc """
+Returns a term as JSON, as `json:encode/1` does, with two words for Elixir: `nil` is `null`, and a
+date or a time (`m:erlmcp_elixir`) is a string of ISO 8601. Another struct is refused by its name:
+its members are its module's own, and were shown to clients by accident.
+
+## Errors
+
+`{unsupported_struct, Name, Expected}`; `{unsupported_type, Term}` and others of `json:encode/1`.
+
+## Examples
+
+```erlang
+1> iolist_to_binary(erlmcp_json:encode(#{name => nil})).
+~B'{"name":null}'
+2> catch erlmcp_json:encode(#{'__struct__' => 'Elixir.Shop.User', password => ~"..."}).
+{'EXIT', {{unsupported_struct, ~"Shop.User", _}, _}}
+```
+""".
+-spec encode(term()) -> iodata().
+encode(Term) ->
+    json:encode(Term, fun encoded/2).
+
+encoded(nil, _) ->
+    ~"null";
+encoded(#{'__struct__' := Module} = Struct, _) when is_atom(Module) ->
+    case erlmcp_elixir:iso8601(Struct) of
+        {ok, Text} -> json:encode_binary(Text);
+        error -> error({unsupported_struct, erlmcp_elixir:name(Module),
+                        ~"a map with the members that clients may see"})
+    end;
+encoded(Term, Encode) ->
+    json:encode_value(Term, Encode).
 
 -doc """
 The JSON value that `Binary` holds; whitespace may stand around it.

@@ -140,13 +140,13 @@ notification(Method, Params) when map_size(Params) =:= 0 ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method), $}];
 notification(Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"method\":", json:encode(Method),
-     ~",\"params\":", json:encode(Params), $}].
+     ~",\"params\":", erlmcp_json:encode(Params), $}].
 
 -doc "A request of the server's, for the revisions that have them.".
 -spec request(id(), Method :: binary(), Params :: map()) -> iodata().
 request(Id, Method, Params) ->
     [~"{\"jsonrpc\":\"2.0\",\"id\":", json:encode(Id), ~",\"method\":", json:encode(Method),
-     ~",\"params\":", json:encode(Params), $}].
+     ~",\"params\":", erlmcp_json:encode(Params), $}].
 
 -doc "Encoded responses as one JSON-RPC batch.".
 -spec batch([iodata(), ...]) -> iodata().

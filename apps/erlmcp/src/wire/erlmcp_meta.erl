@@ -7,7 +7,7 @@ Source: specification 2026-07-28, "Base protocol / General fields / _meta".
 """.
 
 -export([is_modern/1, validate/2, validate/3, known/1, progress_token/1]).
--export([level/1, level/2]).
+-export([level/1, level/2, levels/0]).
 
 -export_type([meta/0, level/0, known/0]).
 
@@ -36,7 +36,8 @@ The protocol fields of a stateless request. `Header` is the `MCP-Protocol-Versio
 `undefined` where HTTP had none, `none` where the transport has no headers.
 
 Checked in this order: header there (-32020), required fields there and well-typed (-32602), header
-equal to the body (-32020), version supported (-32022).
+equal to the body (-32020), version supported (-32022), what the client declares of itself as the
+version's schema has it (-32602).
 """.
 -spec validate(Params :: map(), Header :: binary() | undefined | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
@@ -53,17 +54,24 @@ validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = M
                                      erlmcp_visible:quoted(Header), ~", _meta says ",
                                      erlmcp_visible:quoted(Version)])};
         {#{} = Fields, {ok, '2026-07-28' = Revision}} ->
-            {ok, Revision, Fields};
+            case declared(Fields, Revision) of
+                ok -> {ok, Revision, Fields};
+                {error, _} = Error -> Error
+            end;
         {_, _} ->
             {error, unsupported(Version)}
     end;
 validate(Params, Header) ->
     {error, missing(maps:get(~"_meta", Params, undefined), Header)}.
 
--doc "The same for one whose `_meta` may be known.".
+-doc """
+Returns the same of a request whose `_meta` is known, without a look at it; `none` is one that is
+not.
+""".
 -spec validate(Params :: map(), Header :: binary() | undefined | none, known() | none) ->
     {ok, erlmcp_revision:revision(), meta()} | {error, erlmcp_refusal:refusal()}.
-validate(_, Header, {Header, Revision, Fields}) -> {ok, Revision, Fields};
+validate(_, Header, {Version, Revision, Fields}) when Header =:= Version; Header =:= none ->
+    {ok, Revision, Fields};
 validate(Params, Header, _) -> validate(Params, Header).
 
 -doc "What a `_meta` object comes to, if no request is refused for it.".
@@ -74,8 +82,6 @@ known(#{} = Meta) ->
         {error, _} -> none
     end.
 
-fields(#{?INFO := Info}, _) when not is_map(Info) ->
-    {error, erlmcp_params:mistyped([~"_meta.", ?INFO], ~"an object", Info)};
 fields(Meta, Capabilities) ->
     maybe
         {ok, _} ?= progress_token(Meta),
@@ -83,6 +89,17 @@ fields(Meta, Capabilities) ->
         #{client_info => maps:get(?INFO, Meta, undefined), client_capabilities => Capabilities,
           log_level => Level}
     end.
+
+declared(#{client_info := Identity, client_capabilities := Capabilities}, Revision) ->
+    maybe
+        ok ?= identity(Identity, Revision),
+        erlmcp_client_declaration:capabilities([~"_meta.", ?CAPABILITIES], Capabilities, Revision)
+    end.
+
+%% The schema does not require it.
+identity(undefined, _) -> ok;
+identity(Identity, Revision) ->
+    erlmcp_client_declaration:identity([~"_meta.", ?INFO], Identity, Revision).
 
 log_level(#{?LOG_LEVEL := Name}) -> level([~"_meta.", ?LOG_LEVEL], Name);
 log_level(_) -> {ok, undefined}.
@@ -116,9 +133,12 @@ level(Field, Name) ->
         {ok, _} = Level ->
             Level;
         error ->
-            Levels = ~"debug, info, notice, warning, error, critical, alert or emergency",
-            {error, erlmcp_params:mistyped(Field, Levels, Name)}
+            {error, erlmcp_params:mistyped(Field, levels(), Name)}
     end.
+
+-doc "Returns the names of all levels, for a sentence.".
+-spec levels() -> binary().
+levels() -> ~"debug, info, notice, warning, error, critical, alert or emergency".
 
 missing(#{?VERSION := Version, ?CAPABILITIES := _}, _) when not is_binary(Version) ->
     erlmcp_params:mistyped([~"_meta.", ?VERSION], ~"a string", Version);

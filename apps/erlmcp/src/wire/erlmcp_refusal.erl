@@ -127,8 +127,12 @@ encode({Name, {Number, _, _, _}, Message, Details}) ->
                                    {scopes, ~"scopes"}],
                   is_map_key(Field, Details)},
     Data = maps:merge(Extra, Bounds#{~"refusal" => Number, ~"name" => Name}),
-    json:encode(#{~"code" => maps:get(code, Details, Number), ~"message" => Message,
-                  ~"data" => Data}).
+    Error = #{~"code" => maps:get(code, Details, Number), ~"message" => Message, ~"data" => Data},
+    case Details of
+        %% It may be a handler's.
+        #{data := _} -> erlmcp_json:encode(Error);
+        #{} -> json:encode(Error)
+    end.
 
 -doc "The HTTP status it is answered with.".
 -spec status(refusal()) -> 200..599.

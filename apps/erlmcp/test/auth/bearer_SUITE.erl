@@ -10,6 +10,7 @@ without a good one is told. The authorization server is real (`m:erlmcp_test_iss
 -export([requests_without_a_token/1, static_tokens/1, a_fun_knows_tokens/1]).
 -export([a_fun_that_crashes/1, sources_in_their_order/1, a_token_of_a_certificate/1]).
 -export([unknown_bindings/1, challenges/1, metadata/1, options_that_are_wrong/1]).
+-export([an_option_that_is_wrong_says_why/1, an_algorithm_that_is_not_taken_is_named/1]).
 -export([no_secret_is_shown/1]).
 -export([log/2]).
 
@@ -239,7 +240,8 @@ options_that_are_wrong(Config) ->
             {Good#{authorization_servers => [~"http://a.example"]}, authorization_servers},
             {Good#{principal => x}, principal}, {Good#{dpop => true}, dpop},
             {Good#{dpop_nonce => yes}, dpop_nonce}, {Good#{tls => #{}}, tls},
-            {Good#{wait_ms => 0}, wait_ms},
+            {Good#{wait_ms => 0}, wait_ms}, {Good#{dpop_proofs => 0}, dpop_proofs},
+            {Good#{dpop_proofs_per_key => infinity}, dpop_proofs_per_key},
             {With(x), {tokens, 2}}, {With({jwt, x}), {tokens, 2}},
             {With({jwt, maps:remove(issuer, Jwt)}), {tokens, 2, issuer}},
             {With({jwt, maps:remove(jwks, Jwt)}), {tokens, 2, jwks}},
@@ -272,9 +274,78 @@ options_that_are_wrong(Config) ->
                     With({introspection, (maps:remove(client_secret, Asking))#{key => ~"pem"}})]],
     _ = Config.
 
+%% Which key, which member, what was expected and what came; and no secret.
+an_option_that_is_wrong_says_why(_) ->
+    Rsa = fun(Bits) ->
+        element(2, jose_jwk:to_public_map(jose_jwk:generate_key({rsa, Bits})))
+    end,
+    {_, Ec} = jose_jwk:to_public_map(jose_jwk:generate_key({ec, ~"P-256"})),
+    Short = ~"a secret of 31 bytes, or nearly.",
+    Keys = fun(Jwk) -> #{jwks => {keys, [Jwk]}} end,
+    OfFirst = ~"{keys, Jwks}, of which one at least serves for signatures; of the first, ",
+    [begin
+         {error, {bad_option, {tokens, 1, Name}, Text} = Reason} =
+             erlmcp_bearer_options:check(#{tokens => [{jwt, maps:merge(
+                 #{issuer => ~"i", jwks => {uri, ~"https://i.example/jwks"}}, Options)}]}),
+         {Name, Text} = {Name, iolist_to_binary(Expected)},
+         nomatch = binary:match(iolist_to_binary(io_lib:format("~p", [Reason])), ~"a secret of 31")
+     end || {Name, Options, Expected} <- [
+            {algorithms, #{algorithms => [~"RS256", ~"HS257"]},
+             "a list of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, or "
+             "of HS256, HS384, HS512; \"HS257\" came"},
+            {algorithms, #{algorithms => ['RS256']},
+             "a list of RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512, EdDSA, or "
+             "of HS256, HS384, HS512; the atom \"RS256\" came"},
+            {algorithms, #{algorithms => []}, ~"a list of at least one algorithm"},
+            {algorithms, #{algorithms => [~"HS256"]},
+             "algorithms with public keys, for jwks has such; HS256 has a secret: jwks => "
+             "{secret, Secret}"},
+            {algorithms, #{jwks => {secret, Short}},
+             ~"HS256, HS384 or HS512, by name: jwks has a secret"},
+            {algorithms, (Keys(Ec))#{algorithms => [~"RS256", ~"PS256"]},
+             ~"an algorithm that one of the keys serves for: none does for RS256, PS256"},
+            {jwks, #{jwks => {secret, binary:part(Short, 0, 31)}, algorithms => [~"HS256"]},
+             ~"{secret, Secret} with a secret of at least 32 bytes for HS256; 31 came"},
+            {jwks, #{jwks => {secret, Short}, algorithms => [~"HS256", ~"HS512"]},
+             ~"{secret, Secret} with a secret of at least 64 bytes for HS512; 32 came"},
+            {jwks, #{jwks => {secret, secret}, algorithms => [~"HS256"]},
+             ~"{secret, Secret} with a secret as a binary, or a fun that gives {ok, Secret}"},
+            {jwks, #{jwks => {secret, fun() -> {error, nothing} end}, algorithms => [~"HS256"]},
+             ~"{secret, Secret} with a binary, or a fun that gives {ok, Secret}"},
+            {jwks, #{jwks => ~"https://i.example/jwks"},
+             ~"{uri, Url}, {keys, Jwks} or {secret, Secret}"},
+            {jwks, Keys(Rsa(1024)), [OfFirst, "n: expected a number of 2048 to 8192 bits; 1024 "
+                                              "came"]},
+            {jwks, Keys(#{~"kty" => ~"oct", ~"k" => Short}),
+             [OfFirst, ~"kty: oct is a secret, which is given as {secret, Secret}"]},
+            {jwks, Keys(#{~"kty" => ~"rsa"}),
+             [OfFirst, ~"kty: expected RSA, EC or OKP; \"rsa\" came"]},
+            {jwks, Keys(#{kty => ~"RSA"}),
+             [OfFirst, ~"kty: expected names and values that are binaries"]},
+            {jwks, Keys(#{~"n" => ~"AQAB"}), [OfFirst, "kty: expected RSA, EC or OKP; it is "
+                                                       "missing"]},
+            {jwks, Keys(Ec#{~"crv" => ~"secp256k1"}),
+             [OfFirst, ~"crv: expected P-256, P-384 or P-521; \"secp256k1\" came"]},
+            {jwks, Keys(Ec#{~"y" => ~"AQAB"}), [OfFirst, "y: expected 32 bytes in base64url; 3 "
+                                                         "came"]},
+            {jwks, Keys(Ec#{~"use" => ~"enc"}), [OfFirst, ~"use: expected sig; \"enc\" came"]},
+            {jwks, Keys(Ec#{~"key_ops" => [~"sign"]}),
+             [OfFirst, ~"key_ops: expected a list with verify; no text came"]},
+            {jwks, Keys(~"-----BEGIN PUBLIC KEY-----"),
+             [OfFirst, ~"expected a map with kty and the members of its kind"]}]].
+
+an_algorithm_that_is_not_taken_is_named(Config) ->
+    erlmcp_test_issuer:rotate(~"ES384", issuer(Config)),
+    {error, #{refusal := Refusal}} = verify(token(#{}, issuer(Config)), handle(#{}, Config)),
+    ~"the token's algorithm ES384 is not taken, only RS256, PS256, ES256, EdDSA" =
+        erlmcp_refusal:message(Refusal).
+
 %% What is printed of a listener's state has no token and no secret.
 no_secret_is_shown(Config) ->
+    Hmac = #{jwks => {secret, ~"an hm4c secret of 32 bytes, and more"}, algorithms => [~"HS256"],
+             issuer => ~"https://hmac.example"},
     Handle = handle(#{tokens => [{static, [#{token => ~"st4tic", principal => p}]},
+                                 jwt(Hmac, issuer(Config)),
                                  introspection(#{client_secret => ~"s3cret"}, issuer(Config))]},
                     Config),
     #{tables := Tables} = Handle,
@@ -286,6 +357,6 @@ no_secret_is_shown(Config) ->
                                                         sys:get_state(Keeper),
                                                         ets:tab2list(maps:get(known, Tables))])),
     [{Secret, nomatch} = {Secret, binary:match(Shown, Secret)}
-     || Secret <- [~"st4tic", ~"s3cret", ~"0paque"]],
+     || Secret <- [~"st4tic", ~"s3cret", ~"0paque", ~"hm4c"]],
     Asked ! go_on,
     ?UNAVAILABLE = refusal(awaited(Wait, Handle)).

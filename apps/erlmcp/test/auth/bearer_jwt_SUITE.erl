@@ -10,6 +10,7 @@ or none.
          end_per_testcase/2]).
 -export([every_algorithm_serves/1, claims_that_are_refused/1, times_at_their_bounds/1]).
 -export([audiences/1, no_algorithm_but_those/1, a_public_key_is_no_secret/1]).
+-export([secrets_where_they_are_asked_for/1, a_secret_and_public_keys_do_not_mix/1]).
 -export([keys_of_another_kind/1, what_a_header_cannot_say/1, what_can_be_read_in_two_ways/1]).
 -export([types/1, sizes/1, mutated_tokens_are_never_accepted/1]).
 -export([mutated_claims_are_never_accepted/1]).
@@ -126,6 +127,78 @@ a_public_key_is_no_secret(Config) ->
               ?INVALID = refused(<<Input/binary, ".", (encode(Mac))/binary>>, Handle)
           end || Secret <- [Pem, string:trim(Pem), Jwks, maps:get(~"n", Jwk, ~"")]]
      end || Algorithm <- [~"RS256", ~"ES256"]].
+
+%% What a secret signs. The header may have an id, which no secret has.
+macced(Hash, Header, Secret, Config) ->
+    Input = <<(part(maps:merge(#{~"typ" => ~"JWT"}, Header)))/binary, ".",
+              (part((claims(issuer(Config)))#{~"aud" => ?URL}))/binary>>,
+    <<Input/binary, ".", (encode(crypto:mac(hmac, Hash, Secret, Input)))/binary>>.
+
+secret(Secret, Algorithms, Config) ->
+    jwt(#{jwks => {secret, Secret}, algorithms => Algorithms}, issuer(Config)).
+
+%% RFC 7518, 3.2: "A key of the same size as the hash output [...] or larger MUST be used".
+secrets_where_they_are_asked_for(Config) ->
+    [begin
+         Secret = crypto:strong_rand_bytes(Bytes),
+         Handles = [handle(#{tokens => [secret(Given, [Algorithm], Config)]}, Config)
+                    || Given <- [Secret, fun() -> {ok, Secret} end]],
+         [{Algorithm, {ok, #{principal := {_, ~"ada"}}}} =
+              {Algorithm, verify(macced(Hash, Header#{~"alg" => Algorithm}, Secret, Config),
+                                 Handle)}
+          || Handle <- Handles, Header <- [#{}, #{~"kid" => ~"any"}]],
+         Handle = hd(Handles),
+         Other = crypto:strong_rand_bytes(Bytes),
+         [{Token, ?INVALID} = {Token, refused(Token, Handle)}
+          || Token <- [macced(Hash, #{~"alg" => Algorithm}, Other, Config),
+                       macced(Hash, #{~"alg" => Algorithm}, ~"", Config),
+                       macced(sha224, #{~"alg" => Algorithm}, Secret, Config),
+                       macced(Hash, #{~"alg" => ~"none"}, Secret, Config),
+                       token(#{}, issuer(Config))]
+                      ++ [macced(Wrong, #{~"alg" => Name}, Secret, Config)
+                          || {Name, Wrong} <- hashes(), Name =/= Algorithm]],
+         Short = binary:part(Secret, 0, Bytes - 1),
+         {error, {bad_option, {tokens, 1, jwks}, Text}} =
+             erlmcp_bearer_options:check(#{tokens => [secret(Short, [Algorithm], Config)]}),
+         nomatch = binary:match(Text, Short)
+     end || {{Algorithm, Hash}, Bytes} <- lists:zip(hashes(), [32, 48, 64])].
+
+hashes() -> [{~"HS256", sha256}, {~"HS384", sha384}, {~"HS512", sha512}].
+
+%% RFC 8725, 2.1: an algorithm that the token chooses makes a public key a secret. There is no
+%% listener that takes both from one issuer, and none whose secret is a public key.
+a_secret_and_public_keys_do_not_mix(Config) ->
+    erlmcp_test_issuer:rotate(~"RS256", issuer(Config)),
+    #{~"keys" := [Jwk]} = erlmcp_test_issuer:keys(issuer(Config)),
+    Public = jose_jwk:from_map(maps:with([~"kty", ~"n", ~"e"], Jwk)),
+    {_, Pem} = jose_jwk:to_pem(Public),
+    [{_, Der, _}] = public_key:pem_decode(Pem),
+    Pkcs1 = public_key:pem_encode([public_key:pem_entry_encode(
+        'RSAPublicKey', element(2, jose_jwk:to_key(Public)))]),
+    [{'RSAPublicKey', Inner, _}] = public_key:pem_decode(Pkcs1),
+    Check = fun(Options) ->
+        {error, {bad_option, {tokens, 1, Name}, _}} =
+            erlmcp_bearer_options:check(#{tokens => [jwt(Options, issuer(Config))]}),
+        Name
+    end,
+    [{Known, jwks} = {Known, Check(#{jwks => {secret, Known}, algorithms => [~"HS256"]})}
+     || Known <- [Pem, Pkcs1, Der, Inner, iolist_to_binary(json:encode(Jwk)),
+                  iolist_to_binary(json:encode(#{keys => [Jwk]})),
+                  fun() -> {ok, Pem} end]],
+    Secret = crypto:strong_rand_bytes(64),
+    [{Options, algorithms} = {Options, Check(Options)}
+     || Options <- [#{jwks => {secret, Secret}},
+                    #{jwks => {secret, Secret}, algorithms => [~"HS256", ~"RS256"]},
+                    #{jwks => {secret, Secret}, algorithms => [~"RS256"]},
+                    #{jwks => {keys, [Jwk]}, algorithms => [~"RS256", ~"HS256"]},
+                    #{jwks => {keys, [Jwk]}, algorithms => [~"HS256"]},
+                    #{jwks => {uri, ~"https://a.example/jwks"}, algorithms => [~"HS256"]}]],
+    %% With a source of each, a token is checked by the first of its issuer, and by no other.
+    Both = handle(#{tokens => [jwt(#{jwks => {keys, [Jwk]}}, issuer(Config)),
+                               secret(Secret, [~"HS256"], Config)]}, Config),
+    {ok, _} = verify(token(#{}, issuer(Config)), Both),
+    [?INVALID = refused(macced(sha256, #{~"alg" => ~"HS256"}, Known, Config), Both)
+     || Known <- [Secret, Pem, Der]].
 
 keys_of_another_kind(Config) ->
     Issuer = issuer(Config),

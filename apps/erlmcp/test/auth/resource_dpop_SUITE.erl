@@ -11,7 +11,10 @@ Tokens that are bound to a key (RFC 9449), as a listener checks them. Proofs are
 -export([a_bound_token_with_its_proof/1, every_algorithm_serves/1, what_a_listener_takes/1]).
 -export([a_bound_token_is_no_bearer_token/1, an_unbound_token_needs_no_proof_and_gets_none/1]).
 -export([another_key_is_no_use/1, what_a_proof_must_say/1, what_is_no_proof/1, urls/1]).
--export([a_proof_serves_once/1, proofs_are_bounded/1, nonces/1, nonces_change/1]).
+-export([a_proof_serves_once/1, how_old_and_how_far_ahead/1, proofs_are_bounded/1,
+         proofs_of_one_key_are_bounded/1, keys_leave_room_for_others/1, keys_are_forgotten/1]).
+-export([a_flood_of_one_key_shuts_out_no_other/1, discovery_is_not_told_429/1]).
+-export([nonces/1, nonces_change/1]).
 -export([mutated_proofs_are_never_accepted/1, challenges/1]).
 
 -import(erlmcp_test_bearer, [encode/1, part/1]).
@@ -153,13 +156,14 @@ what_a_proof_must_say(Config) ->
     Now = erlang:system_time(second),
     Proof = fun(Claims) -> written(Token, Jose, ~"ES256", #{}, Claims) end,
     [{Claims, {ok, _}} = {Claims, verify(~"DPoP", Token, Proof(Claims), Handle)}
-     || Claims <- [#{}, #{~"iat" => Now - 30}, #{~"iat" => Now + 30}, #{~"iat" => Now + 0.5},
+     || Claims <- [#{}, #{~"iat" => Now - 30}, #{~"iat" => Now + 5}, #{~"iat" => Now + 0.5},
                    #{~"more" => true}, #{~"jti" => binary:copy(~"j", 256)}]],
     [{Claims, ?NO_PROOF} = {Claims, refused(~"DPoP", Token, Proof(Claims), Handle)}
      || Claims <- [#{~"jti" => remove}, #{~"jti" => ~""}, #{~"jti" => 1},
                    #{~"jti" => binary:copy(~"j", 257)}, #{~"htm" => remove}, #{~"htm" => ~"GET"},
                    #{~"htm" => ~"post"}, #{~"htu" => remove}, #{~"htu" => 1},
                    #{~"iat" => remove}, #{~"iat" => Now - 3600}, #{~"iat" => Now + 3600},
+                   #{~"iat" => Now + 60}, #{~"iat" => 1.0e300}, #{~"iat" => -1.0e300},
                    #{~"iat" => integer_to_binary(Now)}, #{~"ath" => remove},
                    #{~"ath" => encode(crypto:hash(sha256, ~"another"))}, #{~"ath" => ~""},
                    #{~"ath" => Token}]].
@@ -229,16 +233,135 @@ a_proof_serves_once(Config) ->
          {ok, _} = verify(~"DPoP", Own, written(Own, Jose, ~"ES256", #{}, Same), Handle)
      end || _ <- [one, two]].
 
+%% "...MAY accept DPoP proofs that carry an iat time in the reasonably near future": section 11.1.
+how_old_and_how_far_ahead(_) ->
+    Jose = jose_jwk:generate_key({ec, ~"P-256"}),
+    Now = 1_000_000,
+    Checked = fun(At) ->
+        erlmcp_dpop_proof:check(written(~"t", Jose, ~"ES256", #{}, #{~"iat" => At}),
+                                #{method => ~"POST", urls => [?URL], token => ~"t", now => Now})
+    end,
+    {ok, #{until := 1_000_066}} = Checked(Now + 5),
+    {ok, #{until := 1_000_001}} = Checked(Now - 60),
+    [{At, {error, Text}} = {At, Checked(At)}
+     || {At, Text} <- [
+            {Now + 6, ~"iat: the proof is 6 s ahead of this server's clock: at most 5"},
+            {Now + 5.5, ~"iat: the proof is 6 s ahead of this server's clock: at most 5"},
+            {Now - 61, ~"iat: the proof is 61 s behind this server's clock: at most 60"},
+            {1.0e300, ~"iat: the proof is 1000000000 s ahead of this server's clock: at most 5"},
+            {~"1000000", ~"iat: expected a number of seconds"}]].
+
+%% The bounds of a table with these options.
+tables(Options, Config) ->
+    #{tables := Tables} = Handle = handle(Options, Config),
+    {Tables, Handle}.
+
+used(Thumbprint, Count, Tables) ->
+    [erlmcp_bearer_tables:use_proof({Thumbprint, integer_to_binary(Id)},
+                                    erlang:system_time(second) + 60, Tables)
+     || Id <- lists:seq(1, Count)].
+
 proofs_are_bounded(Config) ->
-    #{tables := Tables} = Handle = handle(#{}, Config),
-    Now = erlang:system_time(second),
+    {Tables, Handle} = tables(#{dpop_proofs => 100, dpop_proofs_per_key => 100}, Config),
     Key = erlmcp_dpop:new(),
     Token = bound(Key, Config),
-    [ok = erlmcp_bearer_tables:use_proof(Id, Now + 60, Tables) || Id <- lists:seq(1, 100_000)],
+    [ok] = lists:usort(used(~"another", 99, Tables)),
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle),
     {backpressure_active, 503, none} = refused(~"DPoP", Token, proof(Token, Key), Handle),
+    Now = erlang:system_time(second),
     0 = erlmcp_bearer_tables:sweep(Now, Tables),
-    true = erlmcp_bearer_tables:sweep(Now + 60, Tables) >= 100_000,
+    %% With the token, which was remembered too.
+    101 = erlmcp_bearer_tables:sweep(Now + 62, Tables),
     {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle).
+
+proofs_of_one_key_are_bounded(Config) ->
+    {Tables, Handle} = tables(#{dpop_proofs_per_key => 20}, Config),
+    Key = erlmcp_dpop:new(),
+    Token = bound(Key, Config),
+    [ok] = lists:usort(used(erlmcp_dpop:thumbprint(Key), 19, Tables)),
+    {ok, _} = verify(~"DPoP", Token, proof(Token, Key), Handle),
+    {error, #{refusal := Refusal} = Failure} = verify(~"DPoP", Token, proof(Token, Key), Handle),
+    {rate_limit_exceeded, 429} = {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal)},
+    #{~"message" := <<"DPoP: the key", _/binary>>,
+      ~"data" := #{~"limit" := 20, ~"refusal" := 1056, ~"retryAfterMs" := 5000}} =
+        json:decode(iolist_to_binary(erlmcp_refusal:encode(Refusal))),
+    %% No token helps, so none is asked for.
+    0 = map_size(erlmcp_bearer:headers(Handle, Failure, #{})),
+    %% A proof that is sent again counts once.
+    Other = erlmcp_dpop:new(),
+    Bound = bound(Other, Config),
+    Again = proof(Bound, Other),
+    {ok, _} = verify(~"DPoP", Bound, Again, Handle),
+    [?NO_PROOF = refused(~"DPoP", Bound, Again, Handle) || _ <- lists:seq(1, 40)],
+    {ok, _} = verify(~"DPoP", Bound, proof(Bound, Other), Handle).
+
+%% Many keys of one flood: each has less than the one before, and one that comes after has room.
+keys_leave_room_for_others(Config) ->
+    {Tables, _} = tables(#{dpop_proofs => 1000, dpop_proofs_per_key => 100}, Config),
+    Flood = [length([ok || ok <- used(integer_to_binary(Name), 101, Tables)])
+             || Name <- lists:seq(1, 30)],
+    100 = hd(Flood),
+    true = Flood =:= lists:reverse(lists:sort(Flood)),
+    true = lists:sum(Flood) < 1000,
+    [ok, ok] = used(~"good", 2, Tables).
+
+%% What is remembered of keys ends with their proofs.
+keys_are_forgotten(Config) ->
+    {#{provers := Provers} = Tables, _} = tables(#{dpop_proofs_per_key => 2}, Config),
+    [[ok, ok, {full, key, 2}] = used(integer_to_binary(Name), 3, Tables)
+     || Name <- lists:seq(1, 2000)],
+    2000 = ets:info(Provers, size),
+    4000 = erlmcp_bearer_tables:sweep(erlang:system_time(second) + 60, Tables),
+    0 = ets:info(Provers, size).
+
+%% The attack: one token and its key, and as many good proofs as they like.
+a_flood_of_one_key_shuts_out_no_other(_) ->
+    with_listener(#{dpop => required, dpop_proofs => 60, dpop_proofs_per_key => 20},
+                  fun(Server) ->
+        Flood = erlmcp_dpop:new(),
+        Good = erlmcp_dpop:new(),
+        [#{status := 200} = asked(~"tools/list", Flood, Server) || _ <- lists:seq(1, 20)],
+        [begin
+             #{status := 429, headers := #{~"retry-after" := ~"5"} = Headers,
+               messages := [#{~"error" := #{~"data" := #{~"name" := ~"rate_limit_exceeded",
+                                                         ~"limit" := 20}}}]} =
+                 asked(~"tools/list", Flood, Server),
+             false = is_map_key(~"www-authenticate", Headers)
+         end || _ <- lists:seq(1, 100)],
+        [#{status := 200} = asked(~"tools/list", Good, Server) || _ <- lists:seq(1, 10)]
+    end).
+
+discovery_is_not_told_429(_) ->
+    with_listener(#{dpop => required, dpop_proofs_per_key => 1}, fun(Server) ->
+        Key = erlmcp_dpop:new(),
+        #{status := 200} = asked(~"server/discover", Key, Server),
+        #{status := 503, messages := [#{~"error" := #{~"data" := #{~"refusal" := 1056}}}]} =
+            asked(~"server/discover", Key, Server)
+    end).
+
+%% Tokens that are the thumbprints of the keys that they are bound to.
+with_listener(Options, Fun) ->
+    Applications = erlmcp_test_applications:start([erlmcp], []),
+    Verify = fun(Token, _) ->
+        {ok, #{principal => Token, scopes => all,
+               claims => #{~"cnf" => #{~"jkt" => Token}}}}
+    end,
+    Bearer = Options#{tokens => [{verify, Verify}],
+                      authorization_servers => [~"https://as.example"]},
+    Server = erlmcp_test_http:start(#{listen => [{http, #{authenticate => {bearer, Bearer}}}]}),
+    try
+        Fun(Server)
+    after
+        erlmcp_test_http:stop(Server),
+        erlmcp_test_applications:stop(Applications)
+    end.
+
+asked(Method, Key, #{url := Url} = Server) ->
+    Token = erlmcp_dpop:thumbprint(Key),
+    Proof = erlmcp_dpop:proof(~"POST", Url, #{access_token => Token}, Key),
+    erlmcp_test_http:call(Server, Method, #{},
+                          #{headers => #{~"authorization" => <<"DPoP ", Token/binary>>,
+                                         ~"dpop" => Proof}}).
 
 nonces(Config) ->
     Key = erlmcp_dpop:new(),

@@ -12,7 +12,8 @@
          an_ended_child_is_started_again/1,
          a_child_that_closes_its_output/1, a_child_that_ends_after_its_output/1,
          the_input_is_closed_first/1, then_it_is_terminated/1, then_it_is_killed/1,
-         also_in_a_group_of_its_own/1, its_group_may_have_signals/1,
+         also_in_a_group_of_its_own/1, also_a_daemon/1, also_one_that_ignores_sigterm/1,
+         its_group_may_have_signals/1,
          groups_are_none_of_a_programs_options/1,
          the_guard_may_be_killed/1, nothing_outlives_a_killed_node/1,
          floods_without_a_newline_cost_nothing/1, floods_of_lines_are_held_up/1,
@@ -42,7 +43,8 @@ all() ->
      an_ended_child_is_started_again,
      a_child_that_closes_its_output, a_child_that_ends_after_its_output,
      the_input_is_closed_first, then_it_is_terminated, then_it_is_killed,
-     also_in_a_group_of_its_own, its_group_may_have_signals,
+     also_in_a_group_of_its_own, also_a_daemon, also_one_that_ignores_sigterm,
+     its_group_may_have_signals,
      groups_are_none_of_a_programs_options,
      the_guard_may_be_killed, nothing_outlives_a_killed_node,
      floods_without_a_newline_cost_nothing, floods_of_lines_are_held_up,
@@ -279,6 +281,30 @@ also_in_a_group_of_its_own(Config) ->
     close(Channel),
     [] = await_dead(Pids, 100).
 
+%% A grandchild in a session of its own, whose parent has ended: no group has it. The server itself
+%% ends with its input.
+also_a_daemon(Config) ->
+    File = filename:join(folder(Config), "pids"),
+    Channel = ready([daemon("", File), "echo ready; while read -r line; do :; done"]),
+    Pids = await_pids(File, 500),
+    [_] = alive(Pids),
+    close(Channel),
+    [] = await_dead(Pids, 100).
+
+also_one_that_ignores_sigterm(Config) ->
+    File = filename:join(folder(Config), "pids"),
+    Channel = ready([daemon("trap \"\" TERM HUP; ", File),
+                     "echo ready; trap '' TERM; while :; do sleep 0.05; done"]),
+    Pids = await_pids(File, 500),
+    close(Channel),
+    [] = await_dead(Pids, 100).
+
+%% Begins a process in a session of its own; the parent is gone when it writes its id.
+daemon(Before, File) ->
+    ["(setsid sh -c '", Before, "while [ \"$(ps -o ppid= -p $$)\" -eq \"$0\" ]; do sleep 0.01; "
+     "done; echo $$ >", File, ".new; mv ", File, ".new ", File, "; while :; do sleep 0.05; done' "
+     "$(sh -c 'echo $PPID') >/dev/null 2>&1 &); "].
+
 %% A signal to its own group is the server's, and no end of it.
 its_group_may_have_signals(Config) ->
     File = filename:join(folder(Config), "pid"),
@@ -341,15 +367,17 @@ nothing_outlives_a_killed_node(Config) ->
     after
         os:cmd("kill -9 " ++ integer_to_list(Pid))
     end,
-    2 = length(Pids),
+    3 = length(Pids),
     receive {Node, {exit_status, _}} -> ok after ?PATIENCE -> error(not_killed) end,
     [] = await_dead(Pids, 400),
     %% Nor does what guarded it.
     [] = await_empty(Folder, 200).
 
 killed_node([File]) ->
-    _ = child(["trap '' TERM HUP; sleep 100 & echo $$ $! >", File, ".new; mv ", File, ".new ",
-               File, "; while :; do sleep 0.05; done"], #{stop_ms => 300}),
+    Daemon = File ++ "_of_daemon",
+    _ = child(["trap '' TERM HUP; ", daemon("", Daemon), "while [ ! -e ", Daemon, " ]; do "
+               "sleep 0.01; done; sleep 100 & echo $$ $! $(cat ", Daemon, ") >", File, ".new; "
+               "mv ", File, ".new ", File, "; while :; do sleep 0.05; done"], #{stop_ms => 300}),
     receive never -> ok end.
 
 %% 200 MiB without a newline: the line is too large as soon as it is, and the child is ended.

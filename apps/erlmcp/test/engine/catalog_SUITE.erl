@@ -277,8 +277,12 @@ execution(_, _) ->
     #{}.
 
 shown_parts(tool, Revision, Wire) ->
-    Schema = maps:get(~"inputSchema", Wire, #{}),
-    Whole = Wire#{~"inputSchema" => Schema#{~"type" => ~"object"}},
+    Whole = Wire#{~"inputSchema" => case maps:get(~"inputSchema", Wire, #{}) of
+        Any when Any =:= #{}; Any =:= #{~"type" => ~"object"} ->
+            #{~"type" => ~"object", ~"properties" => #{}};
+        Schema ->
+            Schema#{~"type" => ~"object"}
+    end},
     case Whole of
         #{~"outputSchema" := #{~"type" := ~"object"}} -> Whole;
         #{~"outputSchema" := _} when Revision < '2026-07-28' -> maps:remove(~"outputSchema", Whole);

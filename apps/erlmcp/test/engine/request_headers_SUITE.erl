@@ -31,7 +31,8 @@ is_id(Id) -> is_integer(Id) orelse is_binary(Id).
 decoded(Bytes) -> json:decode(iolist_to_binary(Bytes)).
 
 %% 2026-07-28, Server Validation, in this order: the header is there, the fields are there and of
-%% their type, the header says what the body says, the version is supported.
+%% their type, the header says what the body says, the version is supported; what the client
+%% declares of itself is of the types of that version.
 meta_is_checked_in_order(_) ->
     holds(?FORALL({Header, Version, Capabilities, Extra},
                   {oneof([none, undefined, ~"2026-07-28", ~"2025-11-25", binary()]),
@@ -63,7 +64,7 @@ extra() ->
     ?LET({Key, Value},
          {oneof([~"io.modelcontextprotocol/clientInfo", ~"io.modelcontextprotocol/logLevel",
                  ~"progressToken", ~"other"]),
-          oneof([~"error", 1, engine_json:json()])},
+          oneof([~"error", 1, #{~"name" => ~"a", ~"version" => ~"1"}, engine_json:json()])},
          [{Key, Value}]).
 
 meta_code(undefined, _, _, _) -> -32020;
@@ -74,10 +75,17 @@ meta_code(Header, Version, Capabilities, Extra) ->
         not Typed -> -32602;
         Header =/= none, Header =/= Version -> -32020;
         Version =/= ~"2026-07-28" -> -32022;
-        true -> ok
+        true -> lists:last([ok | [-32602 || {Key, Value} <- Extra, not is_declared(Key, Value)]])
     end.
 
-is_extra({~"io.modelcontextprotocol/clientInfo", Info}) -> is_map(Info);
+is_declared(~"io.modelcontextprotocol/clientInfo", Identity) ->
+    case Identity of
+        #{~"name" := Name, ~"version" := Version} -> is_binary(Name) andalso is_binary(Version);
+        _ -> false
+    end;
+is_declared(_, _) ->
+    true.
+
 is_extra({~"io.modelcontextprotocol/logLevel", Level}) ->
     lists:member(Level, [~"debug", ~"info", ~"notice", ~"warning", ~"error", ~"critical", ~"alert",
                          ~"emergency"]);

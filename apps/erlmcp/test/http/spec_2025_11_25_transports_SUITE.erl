@@ -101,8 +101,11 @@ malformed_initialize_opens_no_session(Config) ->
          false = is_map_key(~"mcp-session-id", Headers)
      end || {Params, Field} <-
             [{#{}, ~"protocolVersion"}, {#{protocolVersion => 5}, ~"protocolVersion"},
-             {#{protocolVersion => ~"2025-11-25", capabilities => []}, ~"capabilities"},
-             {#{protocolVersion => ~"2025-11-25", clientInfo => ~"me"}, ~"clientInfo"}]].
+             {#{protocolVersion => ~"2025-11-25", capabilities => [],
+                clientInfo => #{name => ~"me", version => ~"1"}}, ~"capabilities"},
+             {#{protocolVersion => ~"2025-11-25", capabilities => #{}}, ~"clientInfo"},
+             {#{protocolVersion => ~"2025-11-25", capabilities => #{}, clientInfo => ~"me"},
+              ~"clientInfo"}]].
 
 without_session() ->
     #{session => {~"", ~"2025-11-25"}, headers => #{~"mcp-session-id" => none}}.

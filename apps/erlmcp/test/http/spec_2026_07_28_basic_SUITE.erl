@@ -176,7 +176,8 @@ lists_show_all_fields(Config) ->
     Contents = Common#{~"name" => ~"contents", ~"annotations" => #{~"readOnlyHint" => true},
                        ~"inputSchema" => #{~"type" => ~"object", ~"required" => [~"a"],
                                            ~"properties" => #{~"a" => #{~"type" => ~"string"}}}},
-    Structured = Common#{~"name" => ~"structured", ~"inputSchema" => #{~"type" => ~"object"},
+    Structured = Common#{~"name" => ~"structured", ~"inputSchema" => #{~"type" => ~"object",
+                                                                              ~"properties" => #{}},
                          ~"outputSchema" =>
                              #{~"type" => ~"object",
                                ~"properties" => #{~"n" => #{~"type" => ~"integer"}}}},

@@ -243,10 +243,10 @@ accept_chooses_the_media_type(Config) ->
 content_type_must_be_json(Config) ->
     Server = server(Config),
     [{Type, 200} = {Type, with_headers(Server, #{~"content-type" => Type})}
-     || Type <- [none, ~"application/json", ~"application/json; charset=utf-8",
+     || Type <- [~"application/json", ~"application/json; charset=utf-8",
                  ~"Application/JSON;charset=UTF-8"]],
     [{Type, 415} = {Type, with_headers(Server, #{~"content-type" => Type})}
-     || Type <- [~"text/plain", ~"application/x-www-form-urlencoded", ~"application/jsonx",
+     || Type <- [none, ~"text/plain", ~"application/x-www-form-urlencoded", ~"application/jsonx",
                  ~"application/json-rpc", ~"application/xml", ~"json", ~""]],
     #{messages := [#{~"error" := #{~"code" := 1024}}]} =
         call(Server, ~"tools/list", #{}, #{headers => #{~"content-type" => ~"text/plain"}}).

@@ -50,6 +50,8 @@ headers_are_told(Config) ->
          {~"content-type", ~"text/plain; charset=utf-8",
           {415, 1024, <<"Content-Type: expected application/json, "
                         "got \"text/plain; charset=utf-8\"">>}},
+         {~"content-type", none,
+          {415, 1024, ~"Content-Type: expected application/json, got no such header"}},
          {~"content-type", ~"json",
           {415, 1024, ~B'Content-Type: expected application/json, got "json"'}},
          {~"content-encoding", ~"gzip",
@@ -180,7 +182,8 @@ members_of_sessions_are_told(Config) ->
     {400, -32602, ~"capabilities: expected an object, got true"} =
         refused(post(server(Config), headers(),
                      rpc(#{id => 1, method => ~"initialize",
-                           params => #{protocolVersion => ~"2025-11-25", capabilities => true}}))),
+                           params => #{protocolVersion => ~"2025-11-25", capabilities => true,
+                                       clientInfo => #{name => ~"me", version => ~"1"}}}))),
     {400, -32600, <<"expected initialize first, or the protocol fields of 2026-07-28 in "
                   "params._meta, got \"tools/list\" without them">>} =
         refused(post(server(Config), headers(), rpc(#{id => 1, method => ~"tools/list"}))).

@@ -8,7 +8,7 @@ and the versions of 2026-07-28, "Versioning and Compatibility".
 -export([supported_versions_are_answered_with_themselves/1,
          other_versions_are_answered_with_the_latest/1, initialize_says_who_serves/1,
          identity_has_the_fields_of_the_revision/1, capabilities_are_what_is_served/1,
-         clients_may_say_little/1, bad_initialize_is_invalid_params/1,
+         clients_may_say_more/1, bad_initialize_is_invalid_params/1,
          failed_initialize_can_be_repeated/1, another_initialize_opens_the_session_anew/1,
          another_initialize_ends_what_ran/1, another_initialize_forgets_subscriptions/1,
          refused_initialize_leaves_the_session/1,
@@ -31,7 +31,7 @@ suite() ->
 all() ->
     [supported_versions_are_answered_with_themselves, other_versions_are_answered_with_the_latest,
      initialize_says_who_serves, identity_has_the_fields_of_the_revision,
-     capabilities_are_what_is_served, clients_may_say_little, bad_initialize_is_invalid_params,
+     capabilities_are_what_is_served, clients_may_say_more, bad_initialize_is_invalid_params,
      failed_initialize_can_be_repeated, another_initialize_opens_the_session_anew,
      another_initialize_ends_what_ran, another_initialize_forgets_subscriptions,
      refused_initialize_leaves_the_session, ping_needs_no_initialize,
@@ -111,27 +111,32 @@ is_declared(_, _) -> false.
 code_of(#{~"error" := #{~"code" := Code}}) -> Code;
 code_of(#{~"result" := _}) -> none.
 
-%% A client that leaves out what this server has no use for is served all the same.
-clients_may_say_little(_) ->
+%% What the revision's schema does not have is let through.
+clients_may_say_more(_) ->
     Server = serve(#{}),
+    Identity = #{~"name" => ~"me", ~"version" => ~"1"},
     [begin
          Socket = connect(Server),
          #{~"result" := #{~"protocolVersion" := ~"2025-06-18"}} =
              ask(Socket, 1, ~"initialize", Params),
          #{~"result" := _} = ask(Socket, 2, ~"tools/list", #{})
-     end || Params <- [#{~"protocolVersion" => ~"2025-06-18"},
-                       #{~"protocolVersion" => ~"2025-06-18", ~"capabilities" => #{}},
-                       #{~"protocolVersion" => ~"2025-06-18", ~"clientInfo" => #{},
-                         ~"_meta" => #{~"progressToken" => 1}, ~"unknown" => [1]}]].
+     end || More <- [#{}, #{~"_meta" => #{~"progressToken" => 1}, ~"unknown" => [1]},
+                     #{~"clientInfo" => Identity#{~"icons" => 1}},
+                     #{~"capabilities" => #{~"tasks" => 1, ~"a" => null}}],
+            Params <- [maps:merge(#{~"protocolVersion" => ~"2025-06-18", ~"capabilities" => #{},
+                                    ~"clientInfo" => Identity}, More)]].
 
 %% "In the initialize request, the client MUST send a protocol version it supports."
 bad_initialize_is_invalid_params(_) ->
     Socket = connect(serve(#{})),
+    Whole = #{~"protocolVersion" => ~"2025-11-25", ~"capabilities" => #{},
+              ~"clientInfo" => #{~"name" => ~"me", ~"version" => ~"1"}},
     [{Params, -32602} = {Params, code(ask(Socket, 1, ~"initialize", Params))}
-     || Params <- [#{}, #{~"protocolVersion" => 1}, #{~"protocolVersion" => null},
-                   #{~"protocolVersion" => [~"2025-11-25"]},
-                   #{~"protocolVersion" => ~"2025-11-25", ~"capabilities" => []},
-                   #{~"protocolVersion" => ~"2025-11-25", ~"clientInfo" => ~"me"}]],
+     || Params <- [#{} | [maps:remove(Name, Whole) || Name <- maps:keys(Whole)]]
+            ++ [maps:merge(Whole, Wrong)
+                || Wrong <- [#{~"protocolVersion" => 1}, #{~"protocolVersion" => null},
+                             #{~"protocolVersion" => [~"2025-11-25"]}, #{~"capabilities" => []},
+                             #{~"clientInfo" => ~"me"}, #{~"clientInfo" => #{~"name" => ~"me"}}]]],
     -32600 = code(ask(Socket, 2, ~"tools/list", #{})).
 
 %% A client that mended its request is not locked out.

@@ -117,7 +117,7 @@ wrong_returns_are_told(_) ->
     Server = start(#{tools => lists:map(Tool, [{~"string", String}, {~"strings", [~"a", String]},
                                                {~"error", {error, String}}, {~"number", 7}]),
                      prompts => [Prompt],
-                     resources => [#{uri => ~"a:b", name => ~"string", handler => Gives(String)}]}),
+                     resources => [#{uri => ~"a:b", name => ~"atom", handler => Gives(ok)}]}),
     Content = ~"a binary, or content as erlmcp_content makes it",
     Also = ~"; this is a string, which is a list of characters",
     [{Params, {bad_return, Kind, Value, Told}} =
@@ -133,8 +133,9 @@ wrong_returns_are_told(_) ->
          {~"completion/complete", #{ref => #{type => ~"ref/prompt", name => ~"string"},
                                     argument => #{name => ~"a", value => ~""}},
           completion, [String], ~"a list of binaries, or a map with values, which are that", false},
-         {~"resources/read", #{uri => ~"a:b"}, resource, String,
-          ~"a binary, {blob, Bytes}, a list of contents or {error, not_found}", true}],
+         {~"resources/read", #{uri => ~"a:b"}, resource, ok,
+          <<"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, "
+            "or {error, not_found}">>, false}],
         Told <- [case IsString of
                      true -> <<Expected/binary, Also/binary>>;
                      false -> Expected

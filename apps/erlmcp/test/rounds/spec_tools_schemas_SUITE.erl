@@ -221,7 +221,8 @@ shorthand_is_shown_as_json_schema(Config) ->
                          ~"days" := #{~"type" := ~"integer", ~"minimum" := 1},
                          ~"at" := #{~"type" := ~"object", ~"required" := [~"x", ~"y"]}}} = Input,
     Output = #{~"type" => ~"array", ~"items" => #{~"type" => ~"integer"}},
-    Open = #{~"type" => ~"object"}.
+    %% smolagents' adapter, for one, looks for the properties of every tool.
+    Open = #{~"type" => ~"object", ~"properties" => #{}}.
 
 %% "Implementations SHOULD apply reasonable bounds, such as [...] a per-validation time budget".
 costly_arguments_are_refused(Config) ->

@@ -157,7 +157,9 @@ garbage(Socket) ->
         request(Name, ~"resources/read", #{~"uri" => Name}),
         request(Name, ~"prompts/get", #{~"name" => Name, ~"arguments" => Own}),
         request(Name, ~"logging/setLevel", #{~"level" => Name}),
-        request(Name, ~"initialize", #{~"protocolVersion" => Name, ~"clientInfo" => Own}),
+        request(Name, ~"initialize", #{~"protocolVersion" => Name, ~"capabilities" => Own,
+                                       ~"clientInfo" => Own#{~"name" => Name,
+                                                             ~"version" => Name}}),
         request(Name, ~"ping", #{~"_meta" => #{
             ~"io.modelcontextprotocol/protocolVersion" => Name}}),
         (request(Name, ~"ping", Own))#{Name => Name}],

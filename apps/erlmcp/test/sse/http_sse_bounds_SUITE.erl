@@ -208,7 +208,8 @@ endpoint(Socket, Read) ->
 post_to(#{endpoint := Endpoint}, Server, Message) ->
     Poster = open(Server),
     Initialize = request(1, ~"initialize", #{protocolVersion => ~"2024-11-05",
-                                             capabilities => #{}, clientInfo => #{}}),
+                                             capabilities => #{},
+                                             clientInfo => #{name => ~"a", version => ~"1"}}),
     [{202, _, <<>>} = post(Poster, Endpoint, json:encode(Each)) || Each <- [Initialize, Message]],
     close(Poster).
 

@@ -5,6 +5,7 @@ the codes that the revision lets an error have.
 """.
 
 -export([notification/2, request/2, response/2, result/3, answer/2, error/2, check/3]).
+-export([definitions/1]).
 
 -compile({no_auto_import, [error/1, error/2]}).
 
@@ -165,6 +166,8 @@ compiled(Name, Revision) ->
         Compiled
     end).
 
+-doc "The definitions of a revision's schema, by their names.".
+-spec definitions(Revision :: binary()) -> #{binary() => map()}.
 definitions(Revision) ->
     {Key, Document} = document(Revision),
     map_get(Key, Document).

@@ -20,7 +20,9 @@ alone). `in_flight` is how many requests an open loop has on a connection at onc
 else 32). `duration_ms` (10,000) is measured, after `warmup_ms` (0). `timeout_ms` (10,000) is how
 long a request waits for its reply, and how late it may be sent. `headers` are of every HTTP
 request; `{id}` in a value is the request's id. `sources` are addresses to connect from, in turn;
-without them there are as many of 127.0.0.0/8 as a target there needs. `server_os_pid` is whose
+without them there are as many of 127.0.0.0/8 as a target there needs. `environment` is what a
+program's differs in from this node's, as a port's `env`; without it only `ERLMCP_TOKEN` is taken
+away. `server_os_pid` is whose
 processor time and memory are read; without it those of the program, if one was started. `on_second`
 hears each sample, `observer` each end of a request.
 """.
@@ -41,6 +43,7 @@ hears each sample, `observer` each end of a request.
     timeout_ms => pos_integer(),
     headers => [{binary(), binary()}],
     sources => [inet:ip_address()],
+    environment => erlmcp_load_program:environment(),
     server_os_pid => pos_integer(),
     on_second => fun((erlmcp_load:sample()) -> term()),
     observer => pid()
@@ -79,7 +82,8 @@ carried, of all connections and then of a group.
 -define(DEFAULTS, #{
     protocol => http1, tls => [], era => stateless, payload_bytes => 64, connections => 1,
     sessions_per_connection => 1, loop => {closed, 1}, duration_ms => 10_000, warmup_ms => 0,
-    timeout_ms => 10_000, headers => [], sources => default, server_os_pid => none,
+    timeout_ms => 10_000, headers => [], sources => default,
+    environment => [{"ERLMCP_TOKEN", false}], server_os_pid => none,
     on_second => none, observer => none, requests => default, in_flight => default
 }).
 
@@ -121,6 +125,7 @@ valid(loop, {open, Rate, Arrivals}) ->
 valid(in_flight, default) -> true;
 valid(sources, default) -> true;
 valid(sources, [_ | _] = Sources) -> lists:all(fun inet:is_ip_address/1, Sources);
+valid(environment, Environment) -> erlmcp_load_program:is_environment(Environment);
 valid(server_os_pid, none) -> true;
 valid(on_second, Fun) -> Fun =:= none orelse is_function(Fun, 1);
 valid(observer, Observer) -> Observer =:= none orelse is_pid(Observer);

@@ -9,9 +9,12 @@ It ends with the process that has started it, or before: its input is closed, an
 told to end, and killed, with all of its process group.
 """.
 
--export([start/1, send/2, key/1, message/2, next/2, stop/1, os_pid/1]).
+-export([start/2, is_environment/1, send/2, key/1, message/2, next/2, stop/1, os_pid/1]).
 
--export_type([program/0]).
+-export_type([program/0, environment/0]).
+
+-doc "What a program's environment differs in from this node's; `false` takes a variable away.".
+-type environment() :: [{Name :: string(), Value :: string() | false}].
 
 -opaque program() :: #{port := port(), closed := reference(), writer := pid(), guard := pid(),
                        os_pid := pos_integer()}.
@@ -22,20 +25,18 @@ told to end, and killed, with all of its process group.
 -define(LOOK_MS, 10).
 -define(STOP_MS, 10_000).
 
-%% The token of our user's is for URLs, and no program's.
--define(ENVIRONMENT, [{"ERLMCP_TOKEN", false}]).
-
 -doc "Starts a program: a path or a name, and its arguments. No shell reads them.".
--spec start([string() | binary(), ...]) -> {ok, program()} | {error, Reason :: atom()}.
-start([First | Arguments]) ->
+-spec start([string() | binary(), ...], environment()) ->
+    {ok, program()} | {error, Reason :: atom()}.
+start([First | Arguments], Environment) ->
     case os:find_executable(unicode:characters_to_list(First)) of
         false -> {error, enoent};
-        Path -> opened(Path, Arguments)
+        Path -> opened(Path, Arguments, Environment)
     end.
 
-opened(Path, Arguments) ->
+opened(Path, Arguments, Environment) ->
     try open_port({spawn_executable, Path},
-                  [{args, Arguments}, {env, ?ENVIRONMENT}, binary, stream, use_stdio, exit_status,
+                  [{args, Arguments}, {env, Environment}, binary, stream, use_stdio, exit_status,
                    hide]) of
         Port -> owned(Port, erlang:port_info(Port, os_pid))
     catch
@@ -52,6 +53,17 @@ owned(Port, {os_pid, OsPid}) ->
     {ok, #{port => Port, closed => Closed, writer => Writer, guard => Guard, os_pid => OsPid}};
 owned(_, undefined) ->
     {error, ended}.
+
+-doc "Returns `true` if `Term` is an environment.".
+-spec is_environment(term()) -> boolean().
+is_environment(Term) ->
+    is_list(Term)
+        andalso lists:all(fun({Name, Value}) ->
+                                  io_lib:char_list(Name)
+                                      andalso (Value =:= false orelse io_lib:char_list(Value));
+                             (_) ->
+                                  false
+                          end, Term).
 
 write(Port, Owner) ->
     receive

@@ -173,7 +173,7 @@ part(all, _) -> all;
 part(Callers, Groups) -> (Callers + Groups - 1) div Groups.
 
 %% A program is a connection's own, and is waited for when it ends.
-groups(#{way := #{connect := {stdio, _}}, connections := Number}) -> Number;
+groups(#{way := #{connect := {stdio, _, _}}, connections := Number}) -> Number;
 %% One has many messages at once, which is what a message is cheap in; more than run at once have
 %% less.
 groups(#{connections := Number}) -> min(Number, erlang:system_info(schedulers_online)).

@@ -75,7 +75,7 @@ sessions(Left, Place, {_, Tag} = Asked, Ids, Templates) ->
     end.
 
 %% A program is there when it says something: the time it takes to start is no request's.
-started(Socket, #{way := #{connect := {stdio, _}}} = Settings, Asked) ->
+started(Socket, #{way := #{connect := {stdio, _, _}}} = Settings, Asked) ->
     {Discover, _} = erlmcp_load_request:new({~"server/discover", #{}}, stateless),
     maybe
         {ok, _, _, _, Answered} ?= ask(Discover, {deadline(Settings), Socket, Settings}, Asked),

@@ -19,7 +19,7 @@ and offer one protocol; a server that chooses another, or none where that is HTT
     {tcp, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any}
     | {tls, inet:ip_address(), inet:port_number(), From :: inet:ip_address() | any,
        [ssl:tls_client_option()]}
-    | {stdio, [binary() | string(), ...]}.
+    | {stdio, [binary() | string(), ...], erlmcp_load_program:environment()}.
 
 -type socket() :: {tcp, gen_tcp:socket()} | {tls, ssl:sslsocket()}
     | {stdio, erlmcp_load_program:program()}.
@@ -55,9 +55,9 @@ connect({tls, Ip, Port, From, Tls}, Milliseconds) ->
         {ok, Socket} -> agreed(proplists:get_value(alpn_advertised_protocols, Tls), Socket);
         {error, Reason} -> {error, reason(Reason)}
     end;
-connect({stdio, Words}, _) ->
+connect({stdio, Words, Environment}, _) ->
     maybe
-        {ok, Program} ?= erlmcp_load_program:start(Words),
+        {ok, Program} ?= erlmcp_load_program:start(Words, Environment),
         {ok, {stdio, Program}}
     end.
 

@@ -23,7 +23,7 @@ program that does so on its standard streams, with its arguments, started for ea
     wire_options := erlmcp_load_wire:options(),
     connect := {tcp, inet:ip_address(), inet:port_number()}
              | {tls, inet:ip_address(), inet:port_number(), [ssl:tls_client_option()]}
-             | {stdio, [binary() | string(), ...]},
+             | {stdio, [binary() | string(), ...], erlmcp_load_program:environment()},
     sources := [inet:ip_address() | any, ...]
 }.
 
@@ -55,8 +55,9 @@ new({tcp, Host, Port}, Plan) ->
         {ok, #{wire => erlmcp_load_lines, wire_options => #{}, connect => {tcp, Ip, Port},
                sources => sources(Plan, Ip)}}
     end;
-new({stdio, Words}, _) ->
-    {ok, #{wire => erlmcp_load_lines, wire_options => #{}, connect => {stdio, Words},
+new({stdio, Words}, #{environment := Environment}) ->
+    {ok, #{wire => erlmcp_load_lines, wire_options => #{},
+           connect => {stdio, Words, Environment},
            sources => [any]}}.
 
 endpoint_of(~"http", _, _, #{tls := [_ | _]}) ->
@@ -145,8 +146,8 @@ sources(#{sources := Sources}, _) ->
 
 -doc "Where the connection with this number connects to, and from.".
 -spec endpoint(Number :: non_neg_integer(), way()) -> erlmcp_load_socket:endpoint().
-endpoint(_, #{connect := {stdio, Words}}) ->
-    {stdio, Words};
+endpoint(_, #{connect := {stdio, _, _} = Program}) ->
+    Program;
 endpoint(Number, #{connect := {tcp, Ip, Port}, sources := Sources}) ->
     {tcp, Ip, Port, source(Number, Sources)};
 endpoint(Number, #{connect := {tls, Ip, Port, Options}, sources := Sources}) ->

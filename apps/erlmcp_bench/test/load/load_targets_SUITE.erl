@@ -187,7 +187,7 @@ one_that_does_not_read_holds_nobody_up(Config) ->
 it_ends_with_who_has_started_it(_) ->
     Test = self(),
     {Starter, Monitor} = spawn_monitor(fun() ->
-        {ok, Program} = erlmcp_load_program:start(script("exec cat >/dev/null")),
+        {ok, Program} = erlmcp_load_program:start(script("exec cat >/dev/null"), []),
         Test ! {self(), erlmcp_load_program:os_pid(Program)},
         receive never -> ok end
     end),

@@ -3,9 +3,10 @@
 One HTTP request of the authorization flow, and its answer: a small document, asked for with a
 deadline and read within a bound. It runs in the process that asks.
 
-A URL is called only where `m:erlmcp_oauth_url` allows it. A redirect is followed for GET alone,
-within its origin, and a few times; what leads elsewhere is an error. JSON is a document only under
-a JSON media type.
+A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address that
+`m:erlmcp_oauth_hosts` allows: the name is looked up once, for both. A redirect is followed for GET
+alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document only
+under a JSON media type.
 """.
 
 -export([get_json/2, post_form/4, post_json/3]).
@@ -15,12 +16,13 @@ a JSON media type.
 -doc """
 `deadline` is in milliseconds of `erlang:monotonic_time/1`; one request has 30 seconds of the time
 until then. `plain` are the hosts that plain http is
-allowed to, `tls` the options of TLS.
+allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
 """.
 -type settings() :: #{
     deadline := integer(),
     plain := erlmcp_oauth_url:plain(),
-    tls := [ssl:tls_client_option()]
+    tls := [ssl:tls_client_option()],
+    hosts => erlmcp_oauth_hosts:hosts()
 }.
 -doc "`json` is `none` where the body is not a JSON document.".
 -type answer() :: #{
@@ -31,6 +33,7 @@ allowed to, `tls` the options of TLS.
 -type reason() ::
     {url_not_allowed, binary()}
     | {connect, term()}
+    | erlmcp_oauth_hosts:reason()
     | {closed, term()}
     | {redirect, binary()}
     | {too_large, pos_integer()}
@@ -98,22 +101,27 @@ resolved(_, _) ->
     ~"".
 
 exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = Settings) ->
-    case erlmcp_oauth_url:allowed(Url, Plain) of
-        true ->
-            {ok, Origin} = erlmcp_oauth_url:origin(Url),
-            Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
-            connected(Origin, Method, target(Url), Headers, Body, Settings#{deadline := Own});
-        false ->
-            {error, {url_not_allowed, Url}}
+    maybe
+        true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
+        {ok, Addresses} ?= erlmcp_oauth_hosts:addresses(Url, maps:get(hosts, Settings, any)),
+        {ok, Origin} = erlmcp_oauth_url:origin(Url),
+        Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
+        exchanged(Addresses, Origin, {Method, target(Url), [host(Origin) | Headers], Body},
+                  Settings#{deadline := Own})
     end.
 
-connected({Scheme, Host, Port}, Method, Target, Headers, Body,
-          #{deadline := Deadline} = Settings) ->
-    Address = address(Host),
+%% A host of several addresses is called at the first that can be reached.
+exchanged([Address | Others], Origin, Request, Settings) ->
+    case connected(Address, Origin, Request, Settings) of
+        {error, {connect, _}} when Others =/= [] -> exchanged(Others, Origin, Request, Settings);
+        Answer -> Answer
+    end.
+
+connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadline} = Settings) ->
     maybe
-        {ok, Options} ?= connection(Scheme, Address, Settings),
+        {ok, Options} ?= connection(Scheme, address(Host), Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
-        Answered = try answered(Connection, Method, Target, Headers, Body, Settings)
+        Answered = try answered(Connection, Request, Settings)
         after
             gun:close(Connection),
             gun:flush(Connection)
@@ -123,7 +131,7 @@ connected({Scheme, Host, Port}, Method, Target, Headers, Body,
             {error, {connect, noproc}} ->
                 case left(Deadline) of
                     0 -> {error, timeout};
-                    _ -> connected({Scheme, Host, Port}, Method, Target, Headers, Body, Settings)
+                    _ -> connected(Address, Origin, Request, Settings)
                 end;
             _ ->
                 Answered
@@ -132,7 +140,7 @@ connected({Scheme, Host, Port}, Method, Target, Headers, Body,
         {error, Reason} -> {error, {connect, Reason}}
     end.
 
-answered(Connection, Method, Target, Headers, Body, #{deadline := Deadline}) ->
+answered(Connection, {Method, Target, Headers, Body}, #{deadline := Deadline}) ->
     maybe
         {ok, _} ?= connect_error(gun:await_up(Connection, left(Deadline))),
         Stream = gun:request(Connection, Method, Target, headers(Headers), Body, #{flow => 4}),
@@ -171,14 +179,14 @@ body(Connection, Stream, Deadline, Size, Parts) ->
             {error, {closed, protocol}}
     end.
 
-connection(Scheme, Address, #{tls := Tls, deadline := Deadline}) ->
+connection(Scheme, Host, #{tls := Tls, deadline := Deadline}) ->
     Common = #{retry => 0, connect_timeout => left(Deadline), protocols => [http]},
     case Scheme of
         ~"http" ->
             {ok, Common#{transport => tcp}};
         ~"https" ->
             maybe
-                {ok, Verified} ?= erlmcp_tls:client_options(Address, Tls),
+                {ok, Verified} ?= erlmcp_tls:client_options(Host, Tls),
                 {ok, Common#{transport => tls, tls_opts => Verified}}
             end
     end.
@@ -189,6 +197,16 @@ address(Host) ->
         {ok, Address} -> Address;
         {error, einval} -> Text
     end.
+
+%% The connection is to an address, and the request to the host.
+host({Scheme, Host, Port}) ->
+    Name = case binary:match(Host, ~":") of
+        nomatch -> Host;
+        _ -> [$[, Host, $]]
+    end,
+    Standard = #{~"http" => 80, ~"https" => 443},
+    {~"host", iolist_to_binary([Name, [[$:, integer_to_binary(Port)]
+                                       || map_get(Scheme, Standard) =/= Port]])}.
 
 target(Url) ->
     case uri_string:parse(Url) of

@@ -117,13 +117,18 @@ matches(Resource, ServerUrl) ->
 server(Issuer, #{plain := Plain} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Issuer, Plain) orelse {error, {url_not_allowed, Issuer}},
-        {ok, #{token_endpoint := Url} = Server} ?= described(Issuer, Settings),
-        %% Before a user logs in, and not after.
-        true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
-        {ok, Server}
+        {ok, Server} ?= described(Issuer, Settings),
+        usable(Server, Settings)
     else
         missing -> {error, {no_metadata, Issuer}};
         {error, _} = Error -> Error
+    end.
+
+%% Whether a token can be had there: before a user logs in, and not after.
+usable(#{token_endpoint := Url, issuer := Issuer} = Server, Settings) ->
+    maybe
+        ok ?= erlmcp_oauth_hosts:endpoint(Url, Issuer, Settings),
+        {ok, Server}
     end.
 
 described(Issuer, Settings) ->
@@ -148,7 +153,8 @@ set_or_own(Issuer, _, Settings) ->
 own_server(Origin, Settings) ->
     case described(Origin, Settings) of
         missing -> {ok, default_server(Origin)};
-        Described -> Described
+        {ok, Server} -> usable(Server, Settings);
+        {error, _} = Error -> Error
     end.
 
 %% The endpoints of 2025-03-26, whose servers all have PKCE and dynamic registration.

@@ -1,20 +1,25 @@
 -module(erlmcp_oauth_flight).
 -moduledoc """
 A flow in a process of its own, linked to the one that starts it, which is told what comes of it:
-`{learned, Pid, {issuer, Issuer} | login}` while it goes on and `{landed, Pid, Result}` at its end.
-Tokens are in a fun, so that no message prints them, and a crash is a result like others.
+`{learned, Pid, {issuer, Issuer} | {host, Consent} | login}` while it goes on and
+`{landed, Pid, Result}` at its end. Tokens are in a fun, so that no message prints them, and a crash
+is a result like others.
 """.
 
 -export([start/3]).
 
 -export_type([before/0, result/0]).
 
--doc "What is known before. `tokens` and `dpop` are funs, for what they hold is secret.".
+-doc """
+What is known before. `tokens` and `dpop` are funs, for what they hold is secret; `consents` are the
+hosts that were allowed.
+""".
 -type before() :: #{
     server_url := binary(),
     settings := erlmcp_oauth_options:settings(),
     tokens := none | fun(() -> erlmcp_oauth_token:tokens()),
     issuer := binary() | none,
+    consents := [erlmcp_oauth_hosts:consent()],
     dpop := fun(() -> erlmcp_dpop:key() | none),
     kept := erlmcp_oauth_kept:kept()
 }.
@@ -34,11 +39,13 @@ start(Intent, Before, Deadline) ->
         Owner ! {landed, self(), flown(Intent, Before, Deadline, Owner)}
     end).
 
-context(Intent, #{server_url := Url, settings := #{tls := Tls}, tokens := Tokens, dpop := Dpop,
-                  kept := Kept} = Before, Deadline, Owner) ->
+context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, tokens := Tokens,
+                  dpop := Dpop, kept := Kept, consents := Consents} = Before, Deadline, Owner) ->
+    Allowed = fun(Consent) -> learned({host, Consent}, Kept, Owner) end,
     (maps:with([server_url, settings, issuer], Before))#{
         fetch => #{deadline => Deadline, tls => Tls,
-                   plain => erlmcp_oauth_url:plain_hosts(Url)},
+                   plain => erlmcp_oauth_url:plain_hosts(Url),
+                   hosts => erlmcp_oauth_hosts:new(Url, Settings, Consents, Allowed)},
         tokens => usable(Tokens, Intent),
         dpop => Dpop(),
         known => fun(Issuer) -> erlmcp_oauth_kept:client(Issuer, Kept) end,

@@ -72,7 +72,7 @@ at_provider(#{client_id := Id}) ->
 
 %% The identity provider is named by the user, and not by any server.
 provider_context(#{fetch := Fetch} = Context) ->
-    Context#{fetch := Fetch#{plain := [loopback]}}.
+    Context#{fetch := (maps:remove(hosts, Fetch))#{plain := [loopback]}}.
 
 login(_, _, #{settings := #{browser := none}}) ->
     {error, {browser, none}};
@@ -129,6 +129,7 @@ sent(_) -> {error, {browser, no_answer}}.
 begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
     #{learned := Learned} = Context,
     maybe
+        ok ?= browsed(Server, Context),
         {ok, #{client_id := Id} = Client} ?=
             erlmcp_oauth_registration:client(Server, RedirectUri, Context),
         {ok, Pending} ?=
@@ -136,6 +137,11 @@ begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
         ok = Learned(login),
         {ok, Client, Pending}
     end.
+
+%% The browser looks the host up for itself, and goes where its user sees it go.
+browsed(#{authorization_endpoint := none}, _) -> ok;
+browsed(#{authorization_endpoint := Url, issuer := Issuer}, #{fetch := Fetch}) ->
+    erlmcp_oauth_hosts:endpoint(Url, Issuer, Fetch).
 
 redeemed(Redirected, Client, #{place := Place, scopes := Scopes} = Pending, Context) ->
     maybe

@@ -39,6 +39,9 @@ How a token is come by.
 - `dpop`: whether tokens are bound to a key of this client's (RFC 9449).
 - `store`: where registrations and tokens are kept, a module with
   `-behaviour(erlmcp_token_store)`; by default in memory, as long as the client lives.
+- `allow_hosts`: hosts that the servers of a login may lead to although they lie outside of the
+  issuer's origin, or further inside than the MCP server; or a fun that is asked, see
+  `t:erlmcp_oauth_hosts:allow/0`. By default there are none.
 - `tls`: options of TLS with the authorization server.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
@@ -61,20 +64,21 @@ How a token is come by.
              id_token := secret()},
     dpop => boolean(),
     store => {module(), term()},
+    allow_hosts => erlmcp_oauth_hosts:allow(),
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()
 }.
 -doc "The options with the defaults of those that have one.".
 -type settings() :: #{
     grant := grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
-    store := {module(), term()}, tls := list(), login_timeout := pos_integer(),
-    algorithm := binary(), atom() => term()
+    store := {module(), term()}, allow_hosts := erlmcp_oauth_hosts:allow(), tls := list(),
+    login_timeout := pos_integer(), algorithm := binary(), atom() => term()
 }.
 
 -define(DEFAULTS, #{
     grant => authorization_code, client_name => ~"erlmcp", scope => ~"", dpop => false,
-    store => {erlmcp_token_store_ets, #{}}, tls => [], login_timeout => 300_000,
-    algorithm => ~"ES256"
+    store => {erlmcp_token_store_ets, #{}}, allow_hosts => [], tls => [],
+    login_timeout => 300_000, algorithm => ~"ES256"
 }).
 
 -doc "Checks the options. An error says which one is not what was expected, and never its value.".
@@ -135,6 +139,9 @@ option(store, {Module, _}) when is_atom(Module) ->
     true;
 option(store, _) ->
     ~"{Module, Options}";
+option(allow_hosts, Value) ->
+    is_function(Value, 1) orelse is_list(Value) andalso lists:all(fun is_host/1, Value)
+        orelse ~"a list of hosts, in lower case and without a port, or a fun of a question";
 option(tls, Value) ->
     is_list(Value) orelse ~"a list of options of ssl";
 option(login_timeout, Value) ->
@@ -173,6 +180,13 @@ missing(Key, Expected) ->
     {error, {bad_option, Key, Expected}}.
 
 is_text(Value) -> is_binary(Value) andalso Value =/= ~"".
+
+%% As a URL has it.
+is_host(Value) ->
+    is_text(Value) andalso lists:any(fun(Authority) ->
+        Url = <<"https://", Authority/binary>>,
+        erlmcp_oauth_url:origin(Url) =:= {ok, {~"https", Value, 443}}
+    end, [Value, <<"[", Value/binary, "]">>]).
 
 is_secret(Value) -> is_text(Value) orelse is_function(Value, 0).
 

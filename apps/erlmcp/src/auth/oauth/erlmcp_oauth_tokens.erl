@@ -31,12 +31,15 @@ of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in secon
     digest = none :: none | binary(),
     issuer = none :: none | binary(),
     flight = none :: none | #flight{},
-    logins = [] :: [integer()]
+    logins = [] :: [integer()],
+    %% Hosts that were allowed, the latest first.
+    consents = [] :: [erlmcp_oauth_hosts:consent()]
 }).
 
 %% A flight without a user has no reason to take longer.
 -define(FLIGHT_MS, 90_000).
 -define(WAITERS, 10_000).
+-define(CONSENTS, 100).
 %% Logins within ten minutes. Those of a user open a browser.
 -define(LOGIN_WINDOW_MS, 600_000).
 -define(USER_LOGINS, 6).
@@ -194,7 +197,8 @@ flight(Intent, Now, From, Settings, State) ->
     Duration = duration(Intent, Settings),
     Before = #{server_url => State#state.url, settings => Settings,
                tokens => State#state.tokens, issuer => State#state.issuer,
-               dpop => State#state.dpop, kept => State#state.kept},
+               dpop => State#state.dpop, kept => State#state.kept,
+               consents => State#state.consents},
     #flight{pid = erlmcp_oauth_flight:start(Intent, Before, Now + Duration), intent = kind(Intent),
             waiters = [From], timer = erlang:start_timer(Duration, self(), flight)}.
 
@@ -207,6 +211,8 @@ kind(renew) -> renew.
 
 learned({issuer, Issuer}, State) ->
     State#state{issuer = Issuer};
+learned({host, Consent}, #state{consents = Consents} = State) ->
+    State#state{consents = lists:sublist([Consent | Consents], ?CONSENTS)};
 learned(login, #state{flight = #flight{intent = renew}} = State) ->
     State;
 learned(login, #state{logins = Logins} = State) ->

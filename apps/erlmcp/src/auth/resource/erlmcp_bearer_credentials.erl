@@ -112,5 +112,5 @@ used(#{thumbprint := Thumbprint, id := Id, until := Until}, Tables) ->
     case erlmcp_bearer_tables:use_proof({Thumbprint, Id}, Until, Tables) of
         ok -> ok;
         used -> {error, ~"jti: the proof was used before"};
-        {full, Limit} -> {error, erlmcp_bearer_failure:busy(Limit)}
+        {full, Whose, Limit} -> {error, erlmcp_bearer_failure:proofs(Whose, Limit)}
     end.

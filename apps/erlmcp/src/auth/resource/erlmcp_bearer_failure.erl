@@ -6,7 +6,7 @@ Sources: RFC 6750, section 3; RFC 9449, sections 7.1 and 9; RFC 9728, section 5.
 """.
 
 -export([missing/0, malformed/1, invalid/1, expired/0, bound/1, proof/1, nonce/1]).
--export([insufficient/2, unavailable/1, busy/1, refused/1]).
+-export([insufficient/2, unavailable/1, busy/1, proofs/2, refused/1]).
 -export([headers/3]).
 
 -export_type([failure/0]).
@@ -25,6 +25,8 @@ scopes that it needs.
 }.
 
 -define(RETRY_MS, 1000).
+%% How often old proofs are forgotten.
+-define(SWEEP_MS, 5_000).
 
 -doc "There is no token: 401 without an error, as RFC 6750 has it.".
 -spec missing() -> failure().
@@ -82,6 +84,20 @@ busy(Limit) ->
     #{refusal => erlmcp_refusal:new(backpressure_active, ~"too many tokens wait to be checked",
                                     #{retry_after_ms => ?RETRY_MS, limit => Limit})}.
 
+-doc """
+More proofs are in use than may be: of the key that signed this one (429), or of all keys (503).
+""".
+-spec proofs(key | all, Limit :: pos_integer()) -> failure().
+proofs(key, Limit) ->
+    full(rate_limit_exceeded,
+         ~"DPoP: the key of this proof has as many proofs in use as one key may have now", Limit);
+proofs(all, Limit) ->
+    full(backpressure_active, ~"DPoP: all keys together have as many proofs in use as they may",
+         Limit).
+
+full(Name, Text, Limit) ->
+    #{refusal => erlmcp_refusal:new(Name, Text, #{retry_after_ms => ?SWEEP_MS, limit => Limit})}.
+
 -doc "What was refused for another reason, such as a fun of the user's that crashed.".
 -spec refused(erlmcp_refusal:refusal()) -> failure().
 refused(Refusal) ->
@@ -97,7 +113,8 @@ headers(#{refusal := Refusal} = Failure, Parameters, #{dpop := Dpop}) ->
     Known = maps:merge(Parameters, maps:with([scope], Failure)),
     Nonce = #{~"dpop-nonce" => Nonce || #{dpop_nonce := Nonce} <- [Failure]},
     case erlmcp_refusal:status(Refusal) of
-        Status when Status >= 500 ->
+        %% No other token helps.
+        Status when Status >= 500; Status =:= 429 ->
             Nonce;
         _ ->
             Schemes = schemes(Dpop),

@@ -22,6 +22,9 @@ Pure.
   token is refused), `optional` or `required`.
 - `dpop_nonce`: whether proofs have to have a nonce of this server's, which changes every five
   minutes (`false`).
+- `dpop_proofs`, `dpop_proofs_per_key`: how many proofs may be in use, all together (100,000) and of
+  one key (10,000). A proof is in use until it is too old to be taken. A key may have fewer as those
+  of other keys fill the table, in proportion to the room that they leave.
 - `wait_ms`: how long a request waits for the authorization servers, all together (10,000).
 - `tls`: options of TLS with them.
 """.
@@ -32,6 +35,8 @@ Pure.
     principal => fun((Claims :: #{binary() => term()}) -> erlmcp_auth:principal()),
     dpop => off | optional | required,
     dpop_nonce => boolean(),
+    dpop_proofs => pos_integer(),
+    dpop_proofs_per_key => pos_integer(),
     wait_ms => pos_integer(),
     tls => [ssl:tls_client_option()]
 }.
@@ -40,9 +45,10 @@ Who says whether a token is good.
 
 - `jwt`: the token itself, signed by the `issuer` with a key of its `jwks`: those at an https URL
   (or http on the loopback), or a list of JWKs. `algorithms` are `RS256`, `PS256`, `ES256` and
-  `EdDSA` unless told; `audience` takes the place of `resource`; `leeway_s` is how far clocks may
-  differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`, which also stands
-  for none).
+  `EdDSA` unless told; `HS256`, `HS384` and `HS512` stand alone, and have a secret in place of keys,
+  of at least the bytes of their hash. `audience` takes the place of `resource`; `leeway_s` is how
+  far clocks may differ (60, at most 300); `types` are the values of `typ` (`at+jwt` and `JWT`,
+  which also stands for none).
 - `introspection`: the authorization server, asked at `uri` by a client that has an id and a secret,
   or a `key` (PEM) and its `algorithm` (`ES256`) for `private_key_jwt`. An answer is kept for
   `cache_s` seconds (30; 0 for not at all, at most 300), so a token that is revoked serves that much
@@ -52,7 +58,8 @@ Who says whether a token is good.
   process, so it looks up and does not call. `unknown` leaves the token to the next source.
 """.
 -type source() ::
-    {jwt, #{issuer := binary(), jwks := {uri, binary()} | {keys, [map()]},
+    {jwt, #{issuer := binary(),
+            jwks := {uri, binary()} | {keys, [map()]} | {secret, erlmcp_oauth_options:secret()},
             audience => binary() | [binary(), ...], algorithms => [binary(), ...],
             types => [binary(), ...], leeway_s => 0..300}}
     | {introspection, #{uri := binary(), issuer := binary(), client_id := binary(),
@@ -84,6 +91,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
     principal := default | fun((map()) -> erlmcp_auth:principal()),
     dpop := off | optional | required,
     dpop_nonce := boolean(),
+    dpop_proofs := pos_integer(),
+    dpop_proofs_per_key := pos_integer(),
     wait_ms := pos_integer(),
     tls := [ssl:tls_client_option()],
     blind := fun((binary()) -> binary()),
@@ -92,6 +101,8 @@ The options with their defaults; secrets are in funs, and of static tokens there
 }.
 
 -define(WAIT_MS, 10_000).
+-define(PROOFS, 100_000).
+-define(PROOFS_PER_KEY, 10_000).
 -define(LEEWAY_S, 60).
 -define(CACHE_S, 30).
 -define(MOST_S, 300).
@@ -144,6 +155,8 @@ option(dpop, Value) ->
     lists:member(Value, [off, optional, required]) orelse ~"off, optional or required";
 option(dpop_nonce, Value) ->
     is_boolean(Value) orelse ~"true or false";
+option(Name, Value) when Name =:= dpop_proofs; Name =:= dpop_proofs_per_key ->
+    is_integer(Value) andalso Value > 0 orelse ~"a number of proofs, at least 1";
 option(wait_ms, Value) ->
     is_integer(Value) andalso Value > 0 orelse ~"milliseconds, at least 1";
 option(tls, Value) ->
@@ -154,7 +167,15 @@ option(_, _) ->
 sources([]) ->
     true;
 sources([{Index, {jwt, #{} = Jwt}} | Sources]) ->
-    members(Index, Jwt, [issuer, jwks], fun jwt/2, Sources);
+    case members(Index, Jwt, [issuer, jwks], fun jwt/2, []) of
+        true ->
+            case keys_and_algorithms(Jwt) of
+                true -> sources(Sources);
+                {Name, Text} -> {{tokens, Index, Name}, Text}
+            end;
+        Wrong ->
+            Wrong
+    end;
 sources([{Index, {introspection, #{} = Introspection}} | Sources]) ->
     Secret = case Introspection of
         #{key := _} -> key;
@@ -189,14 +210,24 @@ jwt(issuer, Value) ->
     is_text(Value) orelse ~"a binary that is not empty";
 jwt(jwks, {uri, Uri}) ->
     is_issuer(Uri) orelse ~"{uri, Url}, https or on the loopback";
-jwt(jwks, {keys, Keys}) ->
-    is_list(Keys) andalso Keys =/= [] andalso erlmcp_jwk:set(#{~"keys" => Keys}) =/= []
-        orelse ~"{keys, Jwks}, of which one at least serves for signatures";
+jwt(jwks, {keys, [First | _] = Keys}) ->
+    erlmcp_jwk:set(#{~"keys" => Keys}) =/= []
+        orelse iolist_to_binary(["{keys, Jwks}, of which one at least serves for signatures; "
+                                 "of the first, ", erlmcp_jwk:problem(First)]);
+jwt(jwks, {secret, _}) ->
+    true;
 jwt(jwks, _) ->
-    ~"{uri, Url} or {keys, Jwks}";
-jwt(algorithms, Value) ->
-    is_list(Value) andalso Value =/= [] andalso Value -- erlmcp_jwk:algorithms() =:= []
-        orelse ~"a list of JWS algorithms with public keys";
+    ~"{uri, Url}, {keys, Jwks} or {secret, Secret}";
+jwt(algorithms, [_ | _] = Value) ->
+    case Value -- (erlmcp_jwk:algorithms() ++ erlmcp_jwk:secret_algorithms()) of
+        [] -> true;
+        [Unknown | _] ->
+            iolist_to_binary([~"a list of ", words(erlmcp_jwk:algorithms()), ~", or of ",
+                              words(erlmcp_jwk:secret_algorithms()), ~"; ", shown(Unknown),
+                              ~" came"])
+    end;
+jwt(algorithms, _) ->
+    ~"a list of at least one algorithm";
 jwt(types, Value) ->
     is_list(Value) andalso Value =/= [] andalso lists:all(fun is_text/1, Value)
         orelse ~"a list of values of typ";
@@ -206,6 +237,56 @@ jwt(audience, Value) ->
     is_audience(Value);
 jwt(_, _) ->
     ~"an option of jwt".
+
+words(Names) -> lists:join(~", ", Names).
+
+shown(Name) when is_binary(Name) -> erlmcp_visible:quoted(Name);
+shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_visible:quoted(atom_to_binary(Name))];
+shown(_) -> ~"what is no binary".
+
+%% Who could choose the algorithm of a token could have a public key taken for a secret. So a source
+%% has the one or the other, and a secret only where its algorithms are named.
+keys_and_algorithms(#{jwks := {secret, Secret}} = Jwt) ->
+    case maps:get(algorithms, Jwt, []) of
+        [] ->
+            {algorithms, ~"HS256, HS384 or HS512, by name: jwks has a secret"};
+        Algorithms ->
+            case Algorithms -- erlmcp_jwk:secret_algorithms() of
+                [] -> secret(Secret, Algorithms);
+                [Other | _] ->
+                    {algorithms, <<"HS256, HS384 or HS512 alone, for jwks has a secret; ",
+                                   Other/binary, " has public keys">>}
+            end
+    end;
+keys_and_algorithms(#{jwks := Keys} = Jwt) ->
+    Algorithms = maps:get(algorithms, Jwt, ?DEFAULT_ALGORITHMS),
+    case [One || One <- Algorithms, lists:member(One, erlmcp_jwk:secret_algorithms())] of
+        [] -> some_fits(Keys, Algorithms);
+        [Secret | _] -> {algorithms, <<"algorithms with public keys, for jwks has such; ",
+                                       Secret/binary, " has a secret: jwks => {secret, Secret}">>}
+    end.
+
+secret(Secret, Algorithms) ->
+    case revealed(Secret) of
+        {ok, Text} ->
+            case erlmcp_jwk:secret_problem(Text, Algorithms) of
+                none -> true;
+                Problem -> {jwks, <<"{secret, Secret} with ", Problem/binary>>}
+            end;
+        _ ->
+            {jwks, ~"{secret, Secret} with a binary, or a fun that gives {ok, Secret}"}
+    end.
+
+revealed(Secret) when is_function(Secret, 0) -> Secret();
+revealed(Secret) -> {ok, Secret}.
+
+some_fits({uri, _}, _) ->
+    true;
+some_fits({keys, Given}, Algorithms) ->
+    Keys = erlmcp_jwk:set(#{~"keys" => Given}),
+    lists:any(fun(Algorithm) -> erlmcp_jwk:candidates(Algorithm, none, Keys) =/= [] end, Algorithms)
+        orelse {algorithms, iolist_to_binary(["an algorithm that one of the keys serves for: none "
+                                              "does for ", words(Algorithms)])}.
 
 introspection(uri, Value) ->
     is_issuer(Value) orelse ~"a URL, https or on the loopback";
@@ -273,6 +354,8 @@ settings(#{tokens := Tokens} = Options) ->
       principal => maps:get(principal, Options, default),
       dpop => maps:get(dpop, Options, off),
       dpop_nonce => maps:get(dpop_nonce, Options, false),
+      dpop_proofs => maps:get(dpop_proofs, Options, ?PROOFS),
+      dpop_proofs_per_key => maps:get(dpop_proofs_per_key, Options, ?PROOFS_PER_KEY),
       wait_ms => maps:get(wait_ms, Options, ?WAIT_MS),
       tls => maps:get(tls, Options, []),
       blind => Blind,
@@ -301,7 +384,12 @@ source({verify, Fun}, _) ->
     {verify, Fun}.
 
 keys({keys, Keys}) -> {keys, erlmcp_jwk:set(#{~"keys" => Keys})};
-keys({uri, Uri}) -> {uri, Uri}.
+keys({uri, Uri}) -> {uri, Uri};
+%% It is a secret, and stays in a fun.
+keys({secret, Secret}) ->
+    {ok, Text} = revealed(Secret),
+    Key = erlmcp_jwk:secret(Text),
+    {secret, fun() -> Key end}.
 
 client(#{client_id := Id, key := Key} = Introspection) ->
     #{client => #{client_id => Id, auth => private_key_jwt},

@@ -10,7 +10,9 @@ runs in the process that asks; what another machine has to say comes as an outco
 
 -doc "A source as `erlmcp_bearer_options:settings/1` makes it.".
 -type source() ::
-    {jwt, #{issuer := binary(), keys := {keys, [erlmcp_jwk:key()]} | {uri, binary()},
+    {jwt, #{issuer := binary(),
+            keys := {keys, [erlmcp_jwk:key()]} | {uri, binary()}
+                  | {secret, fun(() -> erlmcp_jwk:key())},
             audience := resource | [binary()], algorithms := [binary()], types := [binary()],
             leeway_s := non_neg_integer()}}
     | {introspection, #{uri := binary(), issuer := binary(),
@@ -27,6 +29,8 @@ runs in the process that asks; what another machine has to say comes as an outco
 
 %% A signature that was checked is not checked again for so long.
 -define(SIGNED_S, 60).
+%% Of the name that a token has for its algorithm.
+-define(ALGORITHM_BYTES, 16).
 
 -record(asked, {
     token :: binary(),
@@ -122,17 +126,29 @@ jwt(#{type := Type} = Jwt, Source, Index, #asked{tables = Tables} = Asked) ->
         true ?= lists:member(maps:get(Type, #{none => ~"jwt"}, Type), Types)
             orelse refused(~"the token is of another type"),
         {Freshness, Keys, Kept} ?= keys(Known, Index, Tables),
-        ok ?= erlmcp_jwt:signed(Jwt, Algorithms, Keys),
+        ok ?= verified_by(Known, Jwt, Algorithms, Keys),
         ok = refreshed(Freshness, Index, Tables),
         signed(Jwt, Source, Kept, Asked)
     else
         none -> fetched({keys, Index}, ~"the issuer's keys cannot be had", Asked);
         {error, unknown_key} when element(1, Known) =:= uri ->
             fetched({keys, Index}, unknown_key, Asked);
+        {error, algorithm} -> refused(algorithm_not_taken(Jwt, Algorithms));
         {error, Reason} when is_atom(Reason) -> refused(unsigned(Reason));
         {error, Failure} -> {error, Failure}
     end.
 
+%% A secret has no id, whatever the token calls it.
+verified_by({secret, _}, Jwt, Algorithms, Keys) ->
+    case erlmcp_jwt:signed(Jwt#{kid := none}, Algorithms, Keys) of
+        {error, unknown_key} -> {error, signature};
+        Signed -> Signed
+    end;
+verified_by(_, Jwt, Algorithms, Keys) ->
+    erlmcp_jwt:signed(Jwt, Algorithms, Keys).
+
+keys({secret, Key}, _, _) ->
+    {fresh, [Key()], lasting};
 keys({keys, Keys}, _, _) ->
     {fresh, Keys, lasting};
 keys({uri, _}, Index, Tables) ->
@@ -141,7 +157,10 @@ keys({uri, _}, Index, Tables) ->
         none -> none
     end.
 
-unsigned(algorithm) -> ~"the token's algorithm is not taken";
+algorithm_not_taken(#{algorithm := Algorithm}, Algorithms) ->
+    iolist_to_binary([~"the token's algorithm ", erlmcp_visible:part(Algorithm, ?ALGORITHM_BYTES),
+                      ~" is not taken, only ", lists:join(~", ", Algorithms)]).
+
 unsigned(unknown_key) -> ~"the token's key is not one of its issuer's";
 unsigned(signature) -> ~"the token's signature does not hold".
 

@@ -3,6 +3,9 @@
 What a listener remembers of tokens: the keys of their issuers, who was found to ask with which
 token, which tokens are no good, and the proofs that were used. Everything has a bound and an end.
 
+Proofs are counted by the key that signed them, so that one key's flood leaves room for the others:
+a key may have `dpop_proofs_per_key` in use, and fewer as those of other keys fill the table.
+
 Tokens stand here as hashes with a secret. Times are seconds of system time; those of keys are
 milliseconds of monotonic time.
 """.
@@ -18,13 +21,15 @@ milliseconds of monotonic time.
 
 -type digest() :: binary().
 -type tables() :: #{known := ets:table(), inactive := ets:table(), proofs := ets:table(),
+                    provers := ets:table(), most_proofs := {pos_integer(), PerKey :: pos_integer()},
                     keys := ets:table(), words := atomics:atomics_ref()}.
 
 -define(KNOWN, 10_000).
 -define(INACTIVE, 10_000).
 -define(INACTIVE_S, 10).
--define(PROOFS, 100_000).
 -define(WAITING, 1_000).
+%% Old proofs that are forgotten in one step.
+-define(AT_ONCE, 1_000).
 %% Keys serve that long while their issuer does not give others.
 -define(KEYS_MS, 6 * 3_600_000).
 
@@ -36,13 +41,14 @@ milliseconds of monotonic time.
 
 -doc "New tables, which belong to the calling process.".
 -spec new(erlmcp_bearer_options:settings()) -> tables().
-new(#{sources := Sources}) ->
+new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) ->
     Options = [public, {read_concurrency, true}, {write_concurrency, auto}],
     Words = atomics:new(2 * length(Sources) + 1, []),
     Now = erlang:monotonic_time(millisecond),
     lists:foreach(fun({Index, _}) -> atomics:put(Words, ?NEXT(Index), Now) end, Sources),
     #{known => ets:new(erlmcp_tokens, Options), inactive => ets:new(erlmcp_tokens, Options),
-      proofs => ets:new(erlmcp_proofs, Options),
+      proofs => ets:new(erlmcp_proofs, Options), provers => ets:new(erlmcp_provers, Options),
+      most_proofs => {Most, PerKey},
       keys => ets:new(erlmcp_keys, [public, {read_concurrency, true}]), words => Words}.
 
 -doc "Who asks with a token, if that was found out lately, and with keys that are still those.".
@@ -87,18 +93,43 @@ inactive(Key, Now, #{inactive := Inactive}) ->
         andalso ets:insert(Inactive, {Key, Now + ?INACTIVE_S}),
     ok.
 
--doc "Uses a proof up: `used` where it was before. It is remembered until that second.".
--spec use_proof(Id :: term(), Until :: integer(), tables()) ->
-    ok | used | {full, pos_integer()}.
-use_proof(Id, Until, #{proofs := Proofs}) ->
+-doc """
+Uses up the proof with this id of the key with this thumbprint, and remembers it until that second.
+`used` where it was used before; `{full, key | all, Limit}` where the key, or all keys together,
+have as many in use as they may.
+""".
+-spec use_proof({Thumbprint :: binary(), Id :: binary()}, Until :: integer(), tables()) ->
+    ok | used | {full, key | all, pos_integer()}.
+use_proof({Thumbprint, _} = Proof, Until, Tables) ->
+    #{proofs := Proofs, provers := Provers, most_proofs := {Most, PerKey}} = Tables,
+    Size = ets:info(Proofs, size),
+    Count = ets:update_counter(Provers, Thumbprint, 1, {Thumbprint, 0}),
+    Limit = most_of_key(max(0, Size - Count + 1), Most, PerKey),
     maybe
-        true ?= ets:info(Proofs, size) < ?PROOFS orelse {full, ?PROOFS},
-        true ?= ets:insert_new(Proofs, {crypto:hash(sha256, term_to_binary(Id)), Until}),
+        true ?= Size < Most orelse {full, all, Most},
+        true ?= Count =< Limit orelse {full, key, Limit},
+        true ?= ets:insert_new(Proofs, {crypto:hash(sha256, term_to_binary(Proof)), Until,
+                                        Thumbprint}),
         ok
     else
-        false -> used;
-        {full, Limit} -> {full, Limit}
+        Refused ->
+            ok = released(Thumbprint, Provers),
+            case Refused of
+                false -> used;
+                _ -> Refused
+            end
     end.
+
+%% In proportion to the room that the others leave, so that many keys of one flood cannot take all
+%% of it from those that come after.
+most_of_key(Others, Most, PerKey) ->
+    max(1, (PerKey * (Most - Others) + Most - 1) div Most).
+
+%% A key without proofs has no row, so there are no more of them than of proofs.
+released(Thumbprint, Provers) ->
+    _ = ets:update_counter(Provers, Thumbprint, -1),
+    true = ets:delete_object(Provers, {Thumbprint, 0}),
+    ok.
 
 -doc """
 The keys of a source: `stale` ones serve, and should be fetched again; those that are too old are
@@ -180,7 +211,17 @@ leave(Count, #{words := Words}) ->
 
 -doc "Forgets what has had its time; the count of it.".
 -spec sweep(Now :: integer(), tables()) -> non_neg_integer().
-sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs}) ->
-    Old = [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}],
+sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs, provers := Provers}) ->
     ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
-        + ets:select_delete(Inactive, Old) + ets:select_delete(Proofs, Old).
+        + ets:select_delete(Inactive, [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}])
+        + forgotten(ets:select(Proofs, [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}],
+                                         [{{'$1', '$3'}}]}], ?AT_ONCE), Proofs, Provers, 0).
+
+forgotten('$end_of_table', _, _, Count) ->
+    Count;
+forgotten({Old, Next}, Proofs, Provers, Count) ->
+    lists:foreach(fun({Key, Thumbprint}) ->
+                      true = ets:delete(Proofs, Key),
+                      ok = released(Thumbprint, Provers)
+                  end, Old),
+    forgotten(ets:select(Next), Proofs, Provers, Count + length(Old)).

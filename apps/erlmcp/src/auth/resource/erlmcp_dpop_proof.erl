@@ -2,7 +2,7 @@
 -moduledoc """
 A proof of possession that came with a request, checked. Pure.
 
-Source: RFC 9449, sections 4.2, 4.3 and 7.
+Source: RFC 9449, sections 4.2, 4.3, 7 and 11.1.
 """.
 
 -export([algorithms/0, check/2]).
@@ -21,8 +21,12 @@ one; the second of system time at which the proof cannot be used any more.
 """.
 -type proof() :: #{thumbprint := binary(), id := binary(), nonce := term(), until := integer()}.
 
-%% How long before or after now it may have been made.
--define(SECONDS, 60).
+%% How old it may be, and how far ahead of this server's clock (section 11.1): as long as both
+%% together a proof has to be remembered.
+-define(OLDEST_S, 60).
+-define(AHEAD_S, 5).
+%% No longer time is told.
+-define(TOLD_S, 1_000_000_000).
 -define(ID_BYTES, 256).
 
 -doc "The algorithms that proofs may have.".
@@ -56,16 +60,28 @@ said(#{claims := Claims}, Key, #{method := Method, token := Token, now := Now} =
             orelse {error, ~"jti: expected 1 to 256 bytes"},
         true ?= Htm =:= Method orelse {error, ~"htm: it is not the request's method"},
         true ?= is_url(Htu, Wanted) orelse {error, ~"htu: it is not the request's URL"},
-        true ?= is_number(At) andalso abs(At - Now) =< ?SECONDS
-            orelse {error, ~"iat: the proof was not made just now"},
+        ok ?= time(At, Now),
         true ?= maps:get(~"ath", Claims, none) =:= hash(Token)
             orelse {error, ~"ath: it is not the token's hash"},
         {ok, #{thumbprint => erlmcp_jwk:thumbprint(Key), id => Id,
-               nonce => maps:get(~"nonce", Claims, none), until => trunc(At) + ?SECONDS + 1}}
+               nonce => maps:get(~"nonce", Claims, none), until => trunc(At) + ?OLDEST_S + 1}}
     else
         #{} -> {error, ~"jti, htm, htu and iat are needed"};
         {error, _} = Error -> Error
     end.
+
+time(At, _) when not is_number(At) ->
+    {error, ~"iat: expected a number of seconds"};
+time(At, Now) when At > Now + ?AHEAD_S ->
+    {error, off(At - Now, ~"ahead of", ?AHEAD_S)};
+time(At, Now) when At < Now - ?OLDEST_S ->
+    {error, off(Now - At, ~"behind", ?OLDEST_S)};
+time(_, _) ->
+    ok.
+
+off(Seconds, Where, Most) ->
+    iolist_to_binary(io_lib:format("iat: the proof is ~b s ~s this server's clock: at most ~b",
+                                   [ceil(min(Seconds, ?TOLD_S)), Where, Most])).
 
 is_url(Htu, #{urls := Urls}) when is_binary(Htu) ->
     Target = erlmcp_oauth_url:endpoint(Htu),

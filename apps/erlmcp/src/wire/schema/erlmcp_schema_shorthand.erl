@@ -21,7 +21,8 @@ begins with `$`. An empty map is any object. Every other map is a shorthand, and
 `{fields, Map}`, for members that have such names themselves.
 
 Names and keywords may be atoms or binaries; an atom that stands for a value is a string, except
-`true`, `false` and `null`.
+`true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` has the type that all of its
+values have, if they have one.
 """.
 
 -export([expand/1, is_json_schema/1, reason/1]).
@@ -82,7 +83,8 @@ schema(Type, _)
              Type =:= object; Type =:= array ->
     #{~"type" => atom_to_binary(Type)};
 schema({enum, [_ | _] = Values}, Path) ->
-    #{~"enum" => json(Values, Path)};
+    Json = json(Values, Path),
+    maps:put(~"enum", Json, type_of(Json));
 schema({const, Value}, Path) ->
     #{~"const" => json(Value, Path)};
 schema({schema, Schema}, Path) when is_map(Schema) ->
@@ -111,13 +113,23 @@ schema(Other, Path) ->
 
 object(Fields, Path) ->
     Named = named(Fields, Path),
-    #{
+    Required = lists:sort([Name || Name := Type <- Named, not is_optional(Type)]),
+    Object = #{
         ~"type" => ~"object",
         ~"properties" =>
             #{Name => schema(present(Type), [Name | Path]) || Name := Type <- Named},
-        ~"required" => lists:sort([Name || Name := Type <- Named, not is_optional(Type)]),
         ~"additionalProperties" => false
-    }.
+    },
+    maps:merge(Object, #{~"required" => Required || Required =/= []}).
+
+%% The type that all of the values have: many clients ask for one beside an `enum`.
+type_of(Values) ->
+    Types = [{~"string", fun is_binary/1}, {~"integer", fun is_integer/1},
+             {~"number", fun is_number/1}, {~"boolean", fun is_boolean/1}],
+    case [Type || {Type, Is} <- Types, lists:all(Is, Values)] of
+        [Type | _] -> #{~"type" => Type};
+        [] -> #{}
+    end.
 
 is_optional({optional, _}) -> true;
 is_optional(_) -> false.
@@ -125,11 +137,17 @@ is_optional(_) -> false.
 present({optional, Type}) -> Type;
 present(Type) -> Type.
 
+json(#{'__struct__' := Module} = Struct, Path) when is_atom(Module) ->
+    case erlmcp_elixir:iso8601(Struct) of
+        {ok, Text} -> Text;
+        error -> throw({bad_shorthand, Path, Struct})
+    end;
 json(#{} = Map, Path) ->
     #{Key => json(Value, [Key | Path]) || Key := Value <- named(Map, Path)};
 json(List, Path) when length(List) >= 0 -> [json(Value, Path) || Value <- List];
 json(Value, _) when is_binary(Value); is_number(Value) -> Value;
 json(Value, _) when Value =:= true; Value =:= false; Value =:= null -> Value;
+json(nil, _) -> null;
 json(Value, _) when is_atom(Value) -> atom_to_binary(Value);
 json(Value, Path) -> throw({bad_shorthand, Path, Value}).
 

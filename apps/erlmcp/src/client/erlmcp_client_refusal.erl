@@ -1,0 +1,90 @@
+-module(erlmcp_client_refusal).
+-moduledoc """
+What a server says of a request that it refused for want of authorization: in `WWW-Authenticate`,
+and in its body, which may be a JSON-RPC error or one of OAuth. Pure.
+
+Sources: RFC 6750, section 3; RFC 9728, section 5.1.
+""".
+
+-export([read/1, words/1]).
+
+-export_type([refusal/0]).
+
+-doc """
+`error`, `error_description` and `scopes` are those of the challenge, `rpc` the JSON-RPC error of
+the body. Texts of headers are cut, and are ASCII.
+""".
+-type refusal() :: #{
+    status := 401 | 403,
+    error => binary(),
+    error_description => binary(),
+    scopes => [binary(), ...],
+    resource_metadata => binary(),
+    rpc => #{code := integer(), message => binary(), data => erlmcp_json:json_term()}
+}.
+
+-define(TEXT_BYTES, 512).
+-define(SCOPES, 50).
+-define(LIMITS, #{message_bytes => 4096, depth => 16, members => 200}).
+
+-doc "Reads what is said with a reason that a call failed for; `none` where that is another one.".
+-spec read(erlmcp_client_call:reason() | tuple()) -> {ok, refusal()} | none.
+read({unauthorized, {http, _, _, _} = Response}) ->
+    read(Response);
+read({unauthorized, {insufficient_scope, Scopes}}) ->
+    {ok, maps:merge(#{status => 403, error => ~"insufficient_scope"}, scopes(Scopes))};
+read({http, Status, Headers, Body}) when Status =:= 401; Status =:= 403 ->
+    Challenged = challenged(Headers),
+    {ok, (maps:merge(body(Body), Challenged))#{status => Status}};
+read(_) ->
+    none.
+
+challenged(#{~"www-authenticate" := Field}) ->
+    Known = [Params || #{scheme := Scheme, params := Params} <- erlmcp_challenge:parse(Field),
+                       Scheme =:= ~"bearer" orelse Scheme =:= ~"dpop"],
+    %% The error stands at the scheme that was used.
+    Params = lists:foldl(fun maps:merge/2, #{},
+                         Known ++ [One || #{~"error" := _} = One <- Known]),
+    maps:merge(texts(Params, [error, error_description, resource_metadata]),
+               scopes(erlmcp_oauth_scope:parse(maps:get(~"scope", Params, ~""))));
+challenged(_) ->
+    #{}.
+
+scopes([]) -> #{};
+scopes(Scopes) -> #{scopes => [part(Scope) || Scope <- lists:sublist(Scopes, ?SCOPES)]}.
+
+texts(Members, Names) ->
+    #{Name => part(Text) || Name <- Names, #{} <- [Members],
+                            {ok, Text} <- [maps:find(atom_to_binary(Name), Members)],
+                            is_binary(Text), Text =/= ~""}.
+
+part(Text) -> erlmcp_visible:part(Text, ?TEXT_BYTES).
+
+body(Body) ->
+    case erlmcp_json:decode(Body, ?LIMITS) of
+        {ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error}}
+          when is_integer(Code) ->
+            #{rpc => maps:merge(#{code => Code}, rpc(Error))};
+        {ok, #{~"error" := Name} = OAuth} when is_binary(Name) ->
+            texts(OAuth, [error, error_description]);
+        _ ->
+            #{}
+    end.
+
+rpc(Error) ->
+    maps:merge(#{message => Message || #{~"message" := Message} <- [Error], is_binary(Message)},
+               #{data => Data || #{~"data" := Data} <- [Error]}).
+
+-doc """
+The words of a refusal: its error, what the server says of it, and the scopes that it wants. Empty
+where it says nothing.
+""".
+-spec words(refusal()) -> unicode:chardata().
+words(Refusal) ->
+    Error = [Name || #{error := Name} <- [Refusal]],
+    Said = [Text || #{error_description := Text} <- [Refusal]],
+    Message = [Text || #{rpc := #{message := Text}} <- [Refusal],
+                       not lists:member(part(Text), Said)],
+    Scopes = [["scope: ", lists:join($\s, Names)] || #{scopes := Names} <- [Refusal]],
+    About = [lists:join("; ", Parts) || [_ | _] = Parts <- [Said ++ Message ++ Scopes]],
+    lists:join(": ", Error ++ About).

@@ -1,0 +1,141 @@
+-module(rfc9113_SUITE).
+-moduledoc """
+RFC 9113, HTTP/2, as far as cowboy leaves it to its users: windows of a few octets (6.9), and the
+rate of frames that have to be answered (10.5).
+""".
+
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
+         end_per_testcase/2]).
+-export([small_windows_are_filled/1, pings_have_a_rate/1, settings_have_a_rate/1,
+         those_of_a_quiet_client_are_answered/1]).
+
+-define(PATIENCE, 30_000).
+
+suite() ->
+    [{timetrap, {minutes, 2}}].
+
+all() ->
+    [small_windows_are_filled, pings_have_a_rate, settings_have_a_rate,
+     those_of_a_quiet_client_are_answered].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
+
+init_per_testcase(_, Config) ->
+    [{server, erlmcp_test_http:start(#{
+        tools => [#{name => <<"tool_", Name>>, description => binary:copy(~"a ", 100),
+                    handler => fun(_, _) -> ~"" end} || Name <- "abc"],
+        listen => [{http, #{}}]})} | Config].
+
+end_per_testcase(_, Config) ->
+    erlmcp_test_http:stop(proplists:get_value(server, Config)).
+
+%% 6.9.1: "The sender MUST NOT send a flow-controlled frame with a length that exceeds the space
+%% available in either of the flow-control windows": less is sent, and the rest when there is space.
+small_windows_are_filled(Config) ->
+    Window = 100,
+    {Socket, _} = connect(#{initial_window_size => Window}, Config),
+    {Headers, Body} = erlmcp_test_http:message(~"tools/list", #{}, #{}),
+    Length = integer_to_binary(iolist_size(Body)),
+    {Block, _} = cow_hpack:encode([{~":method", ~"POST"}, {~":scheme", ~"http"},
+                                   {~":authority", ~"localhost"}, {~":path", ~"/mcp"},
+                                   {~"content-length", Length}
+                                   | [{string:lowercase(iolist_to_binary(Name)),
+                                       iolist_to_binary(Value)} || {Name, Value} <- Headers]]),
+    ok = gen_tcp:send(Socket, [cow_http2:headers(1, nofin, Block), cow_http2:data(1, fin, Body)]),
+    Answer = pieces(Window, Socket, <<>>, <<>>),
+    #{~"result" := #{~"tools" := [_ | _]}} = json:decode(Answer),
+    true = byte_size(Answer) > 3 * Window,
+    ok = gen_tcp:close(Socket).
+
+pieces(Window, Socket, Bytes, Known) ->
+    case cow_http2:parse(Bytes) of
+        {ok, {data, 1, fin, Data}, _} ->
+            <<Known/binary, Data/binary>>;
+        {ok, {data, 1, nofin, Data}, Rest} when byte_size(Data) =< Window ->
+            ok = gen_tcp:send(Socket, cow_http2:window_update(1, max(1, byte_size(Data)))),
+            pieces(Window, Socket, Rest, <<Known/binary, Data/binary>>);
+        {ok, _, Rest} ->
+            pieces(Window, Socket, Rest, Known);
+        more ->
+            {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
+            pieces(Window, Socket, <<Bytes/binary, More/binary>>, Known)
+    end.
+
+pings_have_a_rate(Config) ->
+    floods(cow_http2:ping(1), ping_ack, Config).
+
+settings_have_a_rate(Config) ->
+    floods(cow_http2:settings(#{}), settings_ack, Config).
+
+%% All but one more than there may be: each is answered. One more: GOAWAY, and the end.
+floods(Frame, Kind, Config) ->
+    {Max, _} = erlmcp_http2_writes:max_answers(),
+    {Socket, Answered} = connect(Config),
+    ok = gen_tcp:send(Socket, lists:duplicate(Max - Answered, Frame)),
+    Rest = answers(Max - Answered, Kind, Socket, <<>>),
+    ok = gen_tcp:send(Socket, Frame),
+    {goaway, _, enhance_your_calm, _} = next(Socket, Rest),
+    ok = closed(Socket).
+
+answers(0, _, _, Bytes) ->
+    Bytes;
+answers(Left, Kind, Socket, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, Frame, Rest} ->
+            Kind = kind(Frame),
+            answers(Left - 1, Kind, Socket, Rest);
+        more ->
+            {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
+            answers(Left, Kind, Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+kind(Frame) when is_tuple(Frame) -> element(1, Frame);
+kind(Frame) -> Frame.
+
+next(Socket, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, Frame, _} ->
+            Frame;
+        more ->
+            {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
+            next(Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+closed(Socket) ->
+    case gen_tcp:recv(Socket, 0, ?PATIENCE) of
+        {ok, _} -> closed(Socket);
+        {error, closed} -> ok
+    end.
+
+%% The answer to the SETTINGS that begin a connection is one of them.
+connect(Config) ->
+    connect(#{}, Config).
+
+connect(Settings, Config) ->
+    Socket = erlmcp_test_http:connect(proplists:get_value(server, Config)),
+    ok = gen_tcp:send(Socket, [~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", cow_http2:settings(Settings)]),
+    ok = begun(Socket, <<>>),
+    {Socket, 1}.
+
+begun(Socket, Bytes) ->
+    case cow_http2:parse(Bytes) of
+        {ok, settings_ack, <<>>} ->
+            ok;
+        {ok, _, Rest} ->
+            begun(Socket, Rest);
+        more ->
+            {ok, More} = gen_tcp:recv(Socket, 0, ?PATIENCE),
+            begun(Socket, <<Bytes/binary, More/binary>>)
+    end.
+
+those_of_a_quiet_client_are_answered(Config) ->
+    {Socket, _} = connect(Config),
+    [begin
+         ok = gen_tcp:send(Socket, cow_http2:ping(Number)),
+         {ping_ack, Number} = next(Socket, <<>>)
+     end || Number <- lists:seq(1, 200)],
+    ok = gen_tcp:close(Socket).
