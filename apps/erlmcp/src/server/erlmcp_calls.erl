@@ -10,10 +10,10 @@ are `withdrawn`, and the client is told so (`withdrawal/1`) before the answer of
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 """.
 
--export([new/1, count/1, ids/2, find/2]).
+-export([new/1, count/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).
 -export([start/2, batch/3, adopt/3]).
--export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1, stop/1,
-         leave/1]).
+-export([message/3, response/3, exited/3, abandon/2, cancel/2, end_of_input/1,
+         end_session/1, stop/1, leave/1]).
 -export([withdrawal/1]).
 
 -export_type([calls/0, entry/0, place/0, asked/0, withdrawn/0]).
@@ -46,6 +46,11 @@ new(Instance) ->
 count(#{running := Running}) ->
     map_size(Running).
 
+-doc "Returns `true` if one more call may run.".
+-spec has_room(calls()) -> boolean().
+has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
+    map_size(Ids) < Max.
+
 -doc "The ids of the requests that a running call answers: one, several for a batch, or none.".
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
@@ -58,6 +63,11 @@ ids(Call, #{running := Running}) ->
 -spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
+
+-doc "Refuses the id of a request whose call runs.".
+-spec check_id(erlmcp_message:id(), calls()) -> ok | {refuse, erlmcp_refusal:refusal()}.
+check_id(Id, #{ids := Ids}) when is_map_key(Id, Ids) -> {refuse, id_in_use()};
+check_id(_, _) -> ok.
 
 -doc "Starts a call, or says why not: its id is in use, or the connection's limit is reached.".
 -spec start(erlmcp_engine:call(), calls()) ->
@@ -78,6 +88,8 @@ start(#{id := Id, context := #{revision := Revision}} = Call,
             {ok, adopt(Pid, Entry, Calls)}
     end.
 
+-doc "Returns the refusal of an id whose request is not answered yet.".
+-spec id_in_use() -> erlmcp_refusal:refusal().
 id_in_use() ->
     erlmcp_refusal:new(protocol_error, ~"id: a request with this id is still being answered",
                        #{code => -32600}).
@@ -226,6 +238,20 @@ withdrawal({Id, Task}) ->
 
 of_task(none, Params) -> Params;
 of_task(Task, Params) -> erlmcp_task_view:related(Task, Params).
+
+-doc """
+Ends the calls of a session, whose client has begun anew: nothing more is sent for them, and nobody
+answers what they asked. Those of stateless requests go on.
+""".
+-spec end_session(calls()) -> calls().
+end_session(#{running := Running} = Calls) ->
+    Ended = #{Pid => Place || Pid := {_, _, {Revision, _, _}, Place} <- Running,
+                              erlmcp_revision:era(Revision) =:= session},
+    maps:fold(fun(Pid, Place, Left) ->
+                  end_call(Pid, Place),
+                  {_, _, Next} = forget(Pid, [], Left),
+                  Next
+              end, Calls, Ended).
 
 -doc "Ends all calls.".
 -spec stop(calls()) -> ok.

@@ -64,6 +64,7 @@ measured() ->
         "memory at 64 KiB each: the least of them, 100,000 at most">>},
      {message_bytes, share(256, 4 * ?MIB), ~"1/256 of the memory, 4 MiB at most"},
      {unread_bytes, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
+     {queue_bytes_per_connection, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
      {call_heap_bytes, share(16, 128 * ?MIB), ~"1/16 of the memory, 128 MiB at most"},
      {cache_bytes, share(16, 64 * ?MIB), ~"1/16 of the memory, 64 MiB at most"},
      {task_bytes, share(8, 256 * ?MIB), ~"1/8 of the memory, 256 MiB at most"},

@@ -24,18 +24,20 @@ max_of_call(#{call_heap_bytes := Bytes}) ->
 
 -doc """
 Bounds the calling process, a connection's: what a client sends ahead is kept for it without a bound
-of its own. There is room for the largest answer beside what may be unread. Counts the messages'
-binaries too from OTP 28 on. Done once, however often it is called.
+of its own. There is room for the largest answer beside what may be unread, and for the requests
+that may wait until fewer calls run. Counts the messages' binaries too from OTP 28 on. Done once,
+however often it is called.
 """.
 -spec bound_connection(erlmcp_options:limits()) -> ok.
-bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread}) ->
+bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
+                   queue_bytes_per_connection := Queued}) ->
     case put(erlmcp_bounded, true) of
         true ->
             ok;
         undefined ->
             _ = process_flag(min_heap_size, ?FIRST),
-            Words = (max(8 * Max, Reply + Unread) + ?SPARE) div erlang:system_info(wordsize),
-            _ = process_flag(max_heap_size, max_heap(Words)),
+            Bytes = max(8 * Max, Reply + Unread) + Queued + ?SPARE,
+            _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
             ok
     end.
 

@@ -69,7 +69,8 @@ The options of `erlmcp:start_server/1`.
 }.
 -type limits() :: #{
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
-    calls_per_connection := pos_integer(),
+    calls_per_connection := pos_integer(), queue_per_connection := non_neg_integer(),
+    queue_bytes_per_connection := pos_integer(),
     sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
     subscriptions_per_principal := pos_integer(),
     sessions_per_principal := pos_integer(), unused_session_ms := pos_integer(),
@@ -119,6 +120,9 @@ limits() ->
      {depth, 64, ~"nesting of a message's JSON"},
      {members, 10_000, ~"object members in a message's JSON"},
      {calls_per_connection, 100, ~"requests of one connection that run at once"},
+     {queue_per_connection, 10_000,
+      ~"requests of one connection of TCP or stdio that wait while so many run; 0 for none"},
+     {queue_bytes_per_connection, 16_777_216, ~"bytes of them"},
      {sessions, 10_000, ~"open HTTP sessions"},
      {sessions_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
      {subscriptions, 1_000, ~"resources that one session, or one connection, may watch"},
@@ -362,6 +366,7 @@ limit({Name, Value}) ->
         {_, _, _} when is_integer(Value), Value > 0 -> ok;
         {_, infinity, _} when Value =:= infinity -> ok;
         {queue, _, _} when Value =:= 0 -> ok;
+        {queue_per_connection, _, _} when Value =:= 0 -> ok;
         {_, infinity, _} ->
             {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
         {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};

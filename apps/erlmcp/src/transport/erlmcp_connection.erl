@@ -7,8 +7,8 @@ stdio, `erlmcp_sse_session`) write what it gives, and their process owns the cal
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--export([new/3, new/4, admitted/2, data/2, message/4, receive_timeout/1, end_of_input/1, info/2,
-         busy/1, rest/1, close/1]).
+-export([new/3, new/4, of_strangers/1, admitted/2, data/2, message/4, receive_timeout/1,
+         end_of_input/1, info/2, busy/1, rest/1, close/1]).
 
 -export_type([connection/0]).
 
@@ -17,19 +17,28 @@ Source: specification 2026-07-28, "Transports / stdio".
     envelope := erlmcp_engine:envelope(),
     flow := erlmcp_entrance:flow(),
     framing := erlmcp_line:state() | events,
+    %% who is at the other side: nobody else can be (`own`), or what it has sent so far says who
+    peer := own | unknown | client | stranger,
     %% reductions of the process when it had the lines that it works on now; one alone is no work
     %% that others wait for
     since := non_neg_integer() | none,
     session := erlmcp_engine:session() | none,
+    %% sessions that were opened here; what the newest watches comes with this number
+    sessions := non_neg_integer(),
     %% of the connection itself, at the server's gate
     places := [erlmcp_gate:ticket()],
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
     calls := erlmcp_calls:calls(),
+    %% requests that wait until fewer of them run
+    queue := erlmcp_connection_queue:queue(),
     %% whether more answers may be made ready here before some are written
     room := boolean()
 }.
+
+%% Every message passes here.
+-compile({inline, [input/2, read/3, has_room/2, session/2, handled/3, resumed/1]}).
 
 %% Microseconds that a quick call takes.
 -define(QUICK, 50).
@@ -53,8 +62,18 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
       flow => erlmcp_entrance:flow(Principal, Address),
-      framing => Framing, since => none, session => none, places => [],
-      watched => #{}, calls => erlmcp_calls:new(Instance), room => true}.
+      framing => Framing, peer => own, since => none, session => none, sessions => 0,
+      places => [], watched => #{}, calls => erlmcp_calls:new(Instance),
+      queue => none, room => true}.
+
+-doc """
+Returns the connection as one that other programs than clients can reach, a web browser for one. It
+is over with its first line if that is no message, and with any line that begins an HTTP request:
+what a web page sends is one, and has lines of the page's own behind it.
+""".
+-spec of_strangers(connection()) -> connection().
+of_strangers(Connection) ->
+    Connection#{peer := unknown}.
 
 -doc "The connection with its places at the server's gate, which it leaves when it is closed.".
 -spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
@@ -63,19 +82,24 @@ admitted(Places, Connection) ->
 
 -doc """
 What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
-(`started`), goes on (`unfinished`), or none is awaited (`complete`).
+(`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the peer is no client
+(`stranger`), and the connection is to end when this is written.
 """.
 -spec data(binary(), connection()) ->
-    {started | unfinished | complete, iodata(), connection()}.
+    {started | unfinished | complete | stranger, iodata(), connection()}.
 data(Bytes, #{framing := Framing} = Connection) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
     {Out, Next} = lines(Lines, Connection#{framing := Rest}),
-    Input = case erlmcp_line:is_partial(Rest) of
+    {input(Lines, Next), Out, Next}.
+
+input(_, #{peer := stranger}) ->
+    stranger;
+input(Lines, #{framing := Framing}) ->
+    case erlmcp_line:is_partial(Framing) of
         false -> complete;
         true when Lines =:= [] -> unfinished;
         true -> started
-    end,
-    {Input, Out, Next}.
+    end.
 
 -doc "The refusal of a message that did not arrive in time; nothing is read after it.".
 -spec receive_timeout(connection()) -> iodata().
@@ -98,14 +122,16 @@ end_of_input(#{framing := Framing} = Connection) ->
     {[Out, Ends, withdrawn(Withdrawn, Next)], Next#{calls := Left, watched := #{}}}.
 
 lines([Line], Connection) ->
-    line(Line, Connection);
+    resumed(line(Line, Connection));
 lines([], Connection) ->
     {[], Connection};
 lines(Lines, Connection) ->
     {reductions, Since} = process_info(self(), reductions),
     {Out, Next} = lines(Lines, give_way, {[], 0}, Connection#{since := Since}),
-    {Out, Next#{since := none, room := true}}.
+    resumed({Out, Next#{since := none, room := true}}).
 
+lines([_ | _], _, {Out, _}, #{peer := stranger} = Connection) ->
+    {lists:reverse(Out), Connection};
 lines([], _, {Out, _}, Connection) ->
     {lists:reverse(Out), Connection};
 lines([Line | Lines], Way, Ready, #{calls := Before} = Connection) ->
@@ -141,14 +167,74 @@ give_way() ->
 line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} = Connection) ->
     Refusal = erlmcp_refusal:new(message_too_large, ~"the message is too large",
                                  #{limit => Max, observed => Observed}),
-    {framed(erlmcp_message:error(undefined, Refusal), Connection), Connection};
+    unreadable(Refusal, Connection);
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
     case erlmcp_connection_reader:decode(Line, Limits) of
-        {ok, Json} ->
-            message(Json, byte_size(Line), Connection);
-        {error, Reason} ->
-            Error = erlmcp_message:error(undefined, erlmcp_params:unreadable(Reason)),
-            {framed(Error, Connection), Connection}
+        {ok, Json} -> read(Json, Line, Connection);
+        {error, Reason} -> undecoded(Reason, Line, Connection)
+    end.
+
+undecoded(Reason, Line, #{peer := Peer} = Connection) ->
+    case Peer =/= own andalso is_http_request(Line) of
+        true ->
+            Message = ~"expected a JSON-RPC message, got an HTTP request",
+            Refusal = erlmcp_refusal:new(protocol_error, Message, #{code => -32700}),
+            {Out, Next} = unreadable(Refusal, Connection),
+            {Out, Next#{peer := stranger}};
+        false ->
+            unreadable(erlmcp_params:unreadable(Reason), Connection)
+    end.
+
+%% Its first line, with a method and a version of any name.
+is_http_request(Line) ->
+    re:run(Line, ~"^[!#$%&'*+.^_`|~0-9A-Za-z-]+[ \t].*[ \t]HTTP/[0-9]([.][0-9])?[ \t\r]*$",
+           [{capture, none}]) =:= match.
+
+unreadable(Refusal, Connection) ->
+    {framed(erlmcp_message:error(undefined, Refusal), Connection), no_message(Connection)}.
+
+no_message(#{peer := unknown} = Connection) -> Connection#{peer := stranger};
+no_message(Connection) -> Connection.
+
+read(Json, Line, #{peer := unknown} = Connection) ->
+    case erlmcp_message:is_message(Json) of
+        true ->
+            read(Json, Line, Connection#{peer := client});
+        false ->
+            {Out, Next} = message(Json, byte_size(Line), Connection),
+            {Out, no_message(Next)}
+    end;
+read(Json, Line, Connection) ->
+    case has_room(Json, Connection) of
+        true -> message(Json, byte_size(Line), Connection);
+        false -> without_room(Json, Line, Connection)
+    end.
+
+%% Whether a call of it could run now, with nobody who has waited for that longer.
+has_room(#{~"method" := _, ~"id" := _}, #{calls := Calls, queue := Queue}) ->
+    Queue =:= none andalso erlmcp_calls:has_room(Calls);
+has_room(_, _) ->
+    true.
+
+%% Calls wait, and nothing else does: what is answered at once has no need to, and what the server
+%% refuses as it is would wait for nothing. A batch is one answer, in which those of its calls that
+%% are too many are refused.
+without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
+    #{instance := #{limits := Limits} = Instance, envelope := Envelope, session := Session,
+      calls := Calls} = Connection,
+    maybe
+        true ?= erlmcp_entrance:is_open(Instance),
+        {[{call, _}], _} ?= handled(Json, Session, Connection),
+        ok ?= erlmcp_calls:check_id(Id, Calls),
+        ok ?= erlmcp_connection_queue:check_id(Id, Queue),
+        Request = #{id => Id, era => erlmcp_engine:era(Json, Envelope), line => Line},
+        {ok, Longer} ?= erlmcp_connection_queue:add(Request, Limits, Queue),
+        {[], Connection#{queue := Longer}}
+    else
+        {refuse, Refusal} ->
+            refused(Id, erlmcp_answers:refused(Refusal, Instance), Connection);
+        _ ->
+            message(Json, byte_size(Line), Connection)
     end.
 
 -doc """
@@ -166,43 +252,69 @@ message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
-            {framed(erlmcp_message:error(Id, Refusal), Connection), Connection};
+            refused(Id, Refusal, Connection);
         {answer, Answer} ->
             {framed(Answer, Connection), Connection}
     end.
 
-handle(Json, Admitted, Connection) ->
-    #{instance := Instance, envelope := Envelope, session := Session, flow := Flow} = Connection,
-    Catalog = erlmcp_published:catalog(Instance),
-    Known = erlmcp_connection_reader:known(Json),
-    {Effects, Next} = erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session),
+refused(Id, Refusal, Connection) ->
+    {framed(erlmcp_message:error(Id, Refusal), Connection), Connection}.
+
+handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
+    Before = session(Json, Connection),
+    {Effects, Session} = handled(Json, Before, Connection),
     ok = erlmcp_answers:known(Effects, Instance),
     effects(erlmcp_entrance:effects(Effects, Admitted, Flow), [],
-            opened(Session, Connection#{session := Next})).
+            opened(Before, Session, Connection)).
 
+handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
+    Known = erlmcp_connection_reader:known(Json),
+    Catalog = erlmcp_published:catalog(Instance),
+    erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
+
+%% Another `initialize` opens a session anew, as if there were none: clients that share a
+%% connection behind a bridge each send theirs.
+session(#{~"method" := ~"initialize", ~"id" := _}, _) -> none;
+session(_, #{session := Session}) -> Session.
+
+%% What is wrong with it leaves the session that there is.
+opened(none, none, Connection) ->
+    Connection;
 %% A session hears of changes of the lists from its beginning.
-opened(none, #{session := #{}} = Connection) ->
-    {ok, Opened} = watch(session, [tool, prompt, resource], none, Connection),
+opened(none, Session, #{sessions := Sessions} = Connection) ->
+    {ok, Opened} = watch(session, [tool, prompt, resource], none,
+                         (ended(Connection))#{session := Session, sessions := Sessions + 1}),
     Opened;
-opened(_, Connection) ->
-    Connection.
+opened(_, Session, Connection) ->
+    Connection#{session := Session}.
+
+%% All that belongs to the session ends with it, and nothing more is sent of that; the requests of
+%% 2026-07-28 belong to none.
+ended(#{session := none} = Connection) ->
+    Connection;
+ended(#{calls := Calls, queue := Queue, watched := Watched} = Connection) ->
+    {{Topics, _}, Others} = maps:take(session, Watched),
+    ok = unwatch(session, Topics, Connection),
+    Connection#{calls := erlmcp_calls:end_session(Calls), watched := Others,
+                queue := erlmcp_connection_queue:keep(stateless, Queue)}.
 
 watch(Subscription, Topics, Closed, #{instance := Instance, watched := Watched} = Connection) ->
     #{envelope := #{principal := Principal}, flow := Flow} = Connection,
     #{limits := #{subscriptions_per_principal := Max}} = Instance,
     {Before, _} = maps:get(Subscription, Watched, {[], none}),
-    case erlmcp_subscriptions:add_counted(Topics, owner(), Subscription, {Principal, Flow}, Max,
+    Owner = owner(Subscription, Connection),
+    case erlmcp_subscriptions:add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max,
                                           erlmcp_instance:subscriptions(Instance)) of
         ok -> {ok, Connection#{watched := Watched#{Subscription => {Topics ++ Before, Closed}}}};
         {full, Observed} -> erlmcp_subscriptions:refusal(Max, Observed)
     end.
 
-unwatch(Subscription, Topics, #{instance := Instance}) ->
-    erlmcp_subscriptions:remove(Topics, owner(), Subscription,
+unwatch(Subscription, Topics, #{instance := Instance} = Connection) ->
+    erlmcp_subscriptions:remove(Topics, owner(Subscription, Connection), Subscription,
                                 erlmcp_instance:subscriptions(Instance)).
 
-owner() ->
-    {self(), erlmcp_connection}.
+owner(session, #{sessions := Sessions}) -> {self(), {erlmcp_connection, Sessions}};
+owner(_, _) -> {self(), erlmcp_connection}.
 
 effects([], Out, Connection) ->
     {lists:reverse(Out), Connection};
@@ -236,7 +348,8 @@ effects([{listen, Listen} | Effects], Out, Connection) ->
     effects([Reply | Effects], Out, Next);
 effects([{response, Id, Outcome} | Effects], Out, #{calls := Calls} = Connection) ->
     effects(Effects, Out, Connection#{calls := erlmcp_calls:response(Id, Outcome, Calls)});
-effects([{cancel, Id} | Effects], Out, #{calls := Calls, watched := Watched} = Connection) ->
+effects([{cancel, Id} | Effects], Out, Connection) ->
+    #{calls := Calls, queue := Queue, watched := Watched} = Connection,
     Rest = case Watched of
         #{Id := {Topics, _}} ->
             ok = unwatch(Id, Topics, Connection),
@@ -246,7 +359,8 @@ effects([{cancel, Id} | Effects], Out, #{calls := Calls, watched := Watched} = C
     end,
     {Withdrawn, Left} = erlmcp_calls:cancel(Id, Calls),
     effects(Effects, [withdrawn(Withdrawn, Connection) | Out],
-            Connection#{calls := Left, watched := Rest});
+            Connection#{calls := Left, watched := Rest,
+                        queue := erlmcp_connection_queue:cancel(Id, Queue)});
 effects([accepted | Effects], Out, Connection) ->
     effects(Effects, Out, Connection).
 
@@ -328,18 +442,14 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
 -doc "A message to the process: what a call sent, a call that ended, a list that changed.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
-    called(erlmcp_calls:message(Call, Message, Calls), Connection);
+    resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
 info({'EXIT', Pid, Reason}, #{calls := Calls} = Connection) ->
-    called(erlmcp_calls:exited(Pid, Reason, Calls), Connection);
-info({erlmcp_connection, {event, Subscription, _, Encoded, Pending}},
-     #{watched := Watched} = Connection) ->
-    ok = erlmcp_subscriptions:received(Pending),
-    case Watched of
-        #{Subscription := _} ->
-            {framed(erlmcp_subscriptions:encoded(Subscription, Encoded), Connection), Connection};
-        #{} ->
-            {[], Connection}
-    end;
+    resumed(called(erlmcp_calls:exited(Pid, Reason, Calls), Connection));
+info({erlmcp_connection, {event, _, _, _, _} = Event}, Connection) ->
+    event(Event, Connection);
+info({{erlmcp_connection, Sessions}, {event, _, _, _, _} = Event},
+     #{sessions := Sessions} = Connection) ->
+    event(Event, Connection);
 info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) when Id =/= session ->
     case Watched of
         #{Id := {Topics, Closed}} ->
@@ -352,6 +462,15 @@ info({erlmcp_connection, {closing, Id}}, #{watched := Watched} = Connection) whe
 info(_, Connection) ->
     {[], Connection}.
 
+event({event, Subscription, _, Encoded, Pending}, #{watched := Watched} = Connection) ->
+    ok = erlmcp_subscriptions:received(Pending),
+    case Watched of
+        #{Subscription := _} ->
+            {framed(erlmcp_subscriptions:encoded(Subscription, Encoded), Connection), Connection};
+        #{} ->
+            {[], Connection}
+    end.
+
 called({Withdrawn, Bytes, Calls}, Connection) when Bytes =:= []; Bytes =:= ~"" ->
     {withdrawn(Withdrawn, Connection), Connection#{calls := Calls}};
 called({Withdrawn, Bytes, Calls}, Connection) ->
@@ -359,6 +478,30 @@ called({Withdrawn, Bytes, Calls}, Connection) ->
 
 withdrawn(Withdrawn, Connection) ->
     [framed(erlmcp_calls:withdrawal(Asked), Connection) || Asked <- Withdrawn].
+
+%% Those that waited are taken as calls end, each in its turn.
+resumed({_, #{queue := none}} = Done) -> Done;
+resumed({Out, Connection}) -> resumed(Out, Connection).
+
+resumed(Out, #{peer := stranger} = Connection) ->
+    {Out, Connection};
+resumed(Out, Connection) ->
+    {reductions, Since} = process_info(self(), reductions),
+    {All, Next} = take_waiting({[Out], 0}, Connection#{since := Since}),
+    {All, Next#{since := none, room := true}}.
+
+take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) ->
+    #{instance := #{limits := Limits}} = Connection,
+    maybe
+        true ?= erlmcp_calls:has_room(Calls),
+        {ok, #{line := Line}, Shorter} ?= erlmcp_connection_queue:take(Queue),
+        {ok, Json} = erlmcp_connection_reader:decode(Line, Limits),
+        {Bytes, Next} = message(Json, byte_size(Line), Connection#{queue := Shorter}),
+        {More, Last} = ready(Bytes, Ready, Next),
+        take_waiting(More, Last)
+    else
+        _ -> {lists:reverse(Out), Connection}
+    end.
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().

@@ -9,7 +9,7 @@ like others: those that may not enter are refused in its answer.
 """.
 
 -export([connect/3, leave/1]).
--export([flow/2, enter/4, enter_unread/3, effects/3, forgo/1]).
+-export([flow/2, is_open/1, enter/4, enter_unread/3, effects/3, forgo/1]).
 
 -export_type([flow/0, admitted/0]).
 
@@ -55,6 +55,10 @@ leave(Tickets) ->
 -spec flow(erlmcp_auth:principal(), inet:ip_address() | local) -> flow().
 flow(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
 flow(Principal, _) -> Principal.
+
+-doc "Returns `true` if the server takes requests, as long as there is room for them.".
+-spec is_open(erlmcp_instance:instance()) -> boolean().
+is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
 Asks for a place for a decoded message of so many bytes. Gives the message as the engine is to have

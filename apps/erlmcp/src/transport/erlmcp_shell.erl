@@ -22,6 +22,9 @@ deadlines. When the channel is lost, its calls are ended.
 -callback write(channel(), iodata()) -> ok | {error, term()}.
 -doc "Nothing more is written.".
 -callback close(channel()) -> ok.
+-doc "The same while the peer goes on sending, which must not cost it what was written last.".
+-callback turn_away(channel()) -> ok.
+-optional_callbacks([turn_away/1]).
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
@@ -29,6 +32,9 @@ deadlines. When the channel is lost, its calls are ended.
 -define(READY, 131_072).
 %% As many of them at once mean that its client does not wait for each answer.
 -define(MANY, 16).
+
+%% Every message passes here.
+-compile({inline, [joined/2]}).
 
 -record(shell, {
     module :: module(),
@@ -85,6 +91,7 @@ now_ms() ->
 handle(Message, Shell) ->
     case gather(Message, {[], 0}, Shell, ?GATHER) of
         {lost, Next} -> stop(Next);
+        {stranger, Ready, Next} -> turn_away(Ready, Next);
         {Ready, Left, Next} when Left =< ?GATHER - ?MANY ->
             written(write(Ready, Next), busy(true, Next));
         {Ready, _, Next} ->
@@ -96,14 +103,19 @@ gather({'EXIT', Parent, Reason}, Ready, #shell{parent = Parent} = Shell, _) ->
     _ = write(Ready, Shell),
     ok = stop(Shell),
     exit(Reason);
-gather(Message, {Out, Before}, Shell, Left) ->
+gather(Message, Ready, Shell, Left) ->
     case step(Message, Shell) of
         lost ->
             {lost, Shell};
+        {stranger, Bytes, Next} ->
+            {stranger, joined(Ready, Bytes), Next};
         {Bytes, Next} ->
-            Ready = {_, Size} = {[Out, Bytes], Before + iolist_size(Bytes)},
-            more(Size < ?READY andalso Left > 0, Ready, Next, Left)
+            More = {_, Size} = joined(Ready, Bytes),
+            more(Size < ?READY andalso Left > 0, More, Next, Left)
     end.
+
+joined({Out, Size}, Bytes) ->
+    {[Out, Bytes], Size + iolist_size(Bytes)}.
 
 more(true, Ready, Shell, Left) ->
     receive
@@ -121,8 +133,10 @@ step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Conne
 step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
     case Module:received(Message, Channel) of
         {data, Bytes} ->
-            {Input, Out, Next} = erlmcp_connection:data(Bytes, Connection),
-            answered({Out, Next}, timer(Input, Shell));
+            case erlmcp_connection:data(Bytes, Connection) of
+                {stranger, Out, Next} -> {stranger, Out, Shell#shell{connection = Next}};
+                {Input, Out, Next} -> answered({Out, Next}, timer(Input, Shell))
+            end;
         end_of_input ->
             answered(erlmcp_connection:end_of_input(Connection),
                      timer(complete, Shell#shell{input = ended}));
@@ -164,6 +178,14 @@ written(ok, #shell{input = ended, connection = Connection} = Shell) ->
     end;
 written(ok, Shell) ->
     loop(Shell).
+
+turn_away(Ready, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
+    Written = write(Ready, Shell),
+    ok = erlmcp_connection:close(Connection),
+    case Written of
+        ok -> Module:turn_away(Channel);
+        {error, _} -> Module:close(Channel)
+    end.
 
 stop(#shell{module = Module, channel = Channel, connection = Connection}) ->
     ok = erlmcp_connection:close(Connection),

@@ -12,7 +12,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 
 -export([child_spec/3, address/1]).
 -export([start_link/3, init/3]).
--export([received/2, write/2, close/1]).
+-export([received/2, write/2, close/1, turn_away/1]).
 
 %% Bytes of an answer from which on it is watched whether the client reads it.
 -define(LARGE, 65_536).
@@ -68,8 +68,7 @@ serve(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
             erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection, Timeout);
         {refuse, Refusal} ->
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
-            _ = gen_tcp:shutdown(Socket, write),
-            linger(Socket, erlang:monotonic_time(millisecond) + ?LINGER);
+            linger(Socket);
         closed ->
             gen_tcp:close(Socket)
     end.
@@ -78,12 +77,16 @@ connect({ok, {Ip, _}}, Principal, Instance) ->
     maybe
         {ok, Places} ?= erlmcp_entrance:connect(Ip, Principal, Instance),
         Connection = erlmcp_connection:new(Instance, Principal, Ip),
-        {ok, erlmcp_connection:admitted(Places, Connection)}
+        {ok, erlmcp_connection:admitted(Places, erlmcp_connection:of_strangers(Connection))}
     end;
 connect({error, _}, _, _) ->
     closed.
 
 %% What is unread when a socket is closed takes what was sent last with it.
+linger(Socket) ->
+    _ = gen_tcp:shutdown(Socket, write),
+    linger(Socket, erlang:monotonic_time(millisecond) + ?LINGER).
+
 linger(Socket, End) ->
     case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
         {ok, _} -> linger(Socket, End);
@@ -146,3 +149,8 @@ slow_consumer({Socket, Timeout, Key}) ->
 -doc false.
 close({Socket, _, _}) ->
     gen_tcp:close(Socket).
+
+-doc false.
+turn_away({Socket, _, _}) ->
+    _ = inet:setopts(Socket, [{active, false}]),
+    linger(Socket).

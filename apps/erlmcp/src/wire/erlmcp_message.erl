@@ -7,7 +7,7 @@ as iodata ready for the wire.
 Source: specification, "Base protocol / Messages", of each revision.
 """.
 
--export([parse/1, first_id/1]).
+-export([parse/1, is_message/1, first_id/1]).
 -export([result/2, error/2, notification/2, request/3, batch/1]).
 
 -export_type([id/0, message/0]).
@@ -67,6 +67,13 @@ parse(#{~"id" := Id} = Message) when is_binary(Id); is_integer(Id) ->
     {invalid, Id, not_a_message(Message)};
 parse(Message) ->
     {invalid, undefined, not_a_message(Message)}.
+
+-doc "Returns `true` if a decoded JSON value is a message, or a batch of messages alone.".
+-spec is_message(term()) -> boolean().
+is_message([_ | _] = Messages) -> lists:all(fun is_single/1, Messages);
+is_message(Json) -> is_single(Json).
+
+is_single(Json) -> not lists:member(element(1, parse(Json)), [invalid, batch]).
 
 -doc """
 The id of a request whose bytes begin with it, as those of most clients do, and how many bytes that

@@ -9,7 +9,8 @@ nor in `elsewhere/0` fails the suite.
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2]).
 -export([every_limit_has_its_test/1]).
--export([calls_are_bounded/1, waiting_is_bounded/1, messages_are_bounded/1, sizes_are_bounded/1]).
+-export([calls_are_bounded/1, waiting_is_bounded/1, waiting_on_connection_is_bounded/1,
+         messages_are_bounded/1, sizes_are_bounded/1]).
 -export([connections_are_bounded/1, connections_of_a_principal_are_bounded/1]).
 -export([stdio_is_bounded/1]).
 
@@ -28,9 +29,12 @@ all() ->
 
 groups() ->
     Both = [calls_are_bounded, waiting_is_bounded, messages_are_bounded, sizes_are_bounded],
+    Lines = [{group, stateless_lines}, {group, session_lines}],
     Each = [{group, stateless}, {group, session}, connections_are_bounded,
             connections_of_a_principal_are_bounded],
-    [{stateless, Both}, {session, Both}, {http, Each}, {http2, Each}, {tcp, Each}].
+    [{stateless, Both}, {session, Both}, {http, Each}, {http2, Each}, {tcp, Lines ++ Each},
+     {stateless_lines, [waiting_on_connection_is_bounded]},
+     {session_lines, [waiting_on_connection_is_bounded]}].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, gun, ssl], Config).
@@ -38,8 +42,10 @@ init_per_suite(Config) ->
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
-init_per_group(stateless, Config) -> [{era, ?STATELESS} | Config];
-init_per_group(session, Config) -> [{era, ?SESSION} | Config];
+init_per_group(Group, Config) when Group =:= stateless; Group =:= stateless_lines ->
+    [{era, ?STATELESS} | Config];
+init_per_group(Group, Config) when Group =:= session; Group =:= session_lines ->
+    [{era, ?SESSION} | Config];
 init_per_group(Transport, Config) -> [{transport, Transport} | Config].
 
 end_per_group(_, _) ->
@@ -52,7 +58,8 @@ end_per_group(_, _) ->
 calls() ->
     [{in_flight, #{in_flight => 3, queue => 0}, concurrent_limit_exceeded},
      {in_flight_per_principal, #{in_flight_per_principal => 3}, concurrent_limit_exceeded},
-     {calls_per_connection, #{calls_per_connection => 3}, concurrent_limit_exceeded}].
+     {calls_per_connection, #{calls_per_connection => 3, queue_per_connection => 0},
+      concurrent_limit_exceeded}].
 
 %% Of calls that wait while one runs: two of them, of so many bytes.
 waiting(Bytes) ->
@@ -61,6 +68,13 @@ waiting(Bytes) ->
       #{limit => 2 * Bytes, observed => 3 * Bytes}},
      {queue_per_principal, #{queue_per_principal => 2}, queue_tenant_cap_exceeded,
       #{limit => 2, observed => 3}}].
+
+%% The same of those of one connection.
+waiting_on_connection(Bytes) ->
+    [{queue_per_connection, #{queue_per_connection => 2}, queue_cap_exceeded,
+      #{limit => 2, observed => 3}},
+     {queue_bytes_per_connection, #{queue_bytes_per_connection => 2 * Bytes},
+      queue_byte_cap_exceeded, #{limit => 2 * Bytes, observed => 3 * Bytes}}].
 
 %% Of messages in a time; those that open a session count, too. Of those in a second one is let in,
 %% and the next soon after it.
@@ -128,7 +142,8 @@ elsewhere() ->
 
 every_limit_has_its_test(_) ->
     Here = [element(1, Row)
-            || Row <- calls() ++ waiting(1) ++ messages() ++ sizes() ++ connections()]
+            || Row <- calls() ++ waiting(1) ++ waiting_on_connection(1) ++ messages() ++ sizes()
+                   ++ connections()]
         ++ [queue_ms, connections_per_principal, principals],
     Known = [Name || {Name, _, _} <- erlmcp_options:limits()],
     [] = Known -- (Here ++ maps:keys(elsewhere())),
@@ -166,7 +181,8 @@ stdio_is_bounded(Config) ->
     Node = bounds_stdio:start(),
     [Case([{transport, stdio}, {node, Node}, {era, Era} | Config])
      || Era <- [?STATELESS, ?SESSION],
-        Case <- [fun calls_are_bounded/1, fun waiting_is_bounded/1, fun messages_are_bounded/1,
+        Case <- [fun calls_are_bounded/1, fun waiting_is_bounded/1,
+                 fun waiting_on_connection_is_bounded/1, fun messages_are_bounded/1,
                  fun sizes_are_bounded/1]],
     bounds_stdio:stop(Node).
 
@@ -190,10 +206,30 @@ calls_are_bounded({Limit, Limits, Refusal}, Config) ->
     stop(Server).
 
 waiting_is_bounded(Config) ->
+    [each(Row, fun waiting_is_bounded/2, Config) || Row <- waiting(bytes_of_echo(Config))],
+    waiting_ends(Config).
+
+bytes_of_echo(Config) ->
     {_, Echo} = bounds_client:message(#{era => era(Config), session => ~"", headers => #{}},
                                       1_000_000_000, ~"tools/call", #{name => ~"echo"}),
-    [each(Row, fun waiting_is_bounded/2, Config) || Row <- waiting(byte_size(Echo))],
-    waiting_ends(Config).
+    byte_size(Echo).
+
+%% What one pipe sends is read in its order.
+waiting_on_connection_is_bounded(Config) ->
+    [each(Row, fun waiting_on_connection_is_bounded/2, Config)
+     || Row <- waiting_on_connection(bytes_of_echo(Config))].
+
+waiting_on_connection_is_bounded({_, Limits, Refusal, Details}, Config) ->
+    Server = served(Limits#{calls_per_connection => 1}, Config),
+    Client = open(Server, transport(Config), era(Config)),
+    {First, Handler} = wait(Client),
+    Waiting = [send(Client, ~"tools/call", #{name => ~"echo"}) || _ <- [1, 2]],
+    refused(Refusal, Details, call(Client, ~"tools/call", #{name => ~"echo"}), Client),
+    finish(Handler, ~"first"),
+    [#{message := #{~"result" := #{}}} = reply(Exchange) || Exchange <- [First | Waiting]],
+    #{message := #{~"result" := #{}}} = call(Client, ~"tools/call", #{name => ~"echo"}),
+    close(Client),
+    stop(Server).
 
 waiting_is_bounded({_, Limits, Refusal, Details}, Config) ->
     Server = served(Limits#{in_flight => 1, queue_ms => 60_000}, Config),

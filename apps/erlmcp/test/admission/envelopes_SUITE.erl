@@ -28,7 +28,7 @@ end_per_suite(Config) ->
 %% At the limit, and one over it: bytes of a message, and requests of one connection.
 plans_are_held_to(_) ->
     [begin
-         Server = erlmcp_test_line:serve(#{envelope => Plan,
+         Server = erlmcp_test_line:serve(#{envelope => Plan, limits => #{queue_per_connection => 0},
                                           tools => [erlmcp_test_line:echo_tool(),
                                                     erlmcp_test_line:waiting_tool(~"wait")]}),
          Socket = erlmcp_test_line:connect(Server),

@@ -35,7 +35,7 @@ a_server_is_found_by_its_id(_) ->
     {ok, #{}} = ask(Channel, 1, ~"ping", #{}).
 
 many_callers_are_served(_) ->
-    Channel = connected(serve(#{limits => #{calls_per_connection => 1000}})),
+    Channel = connected(serve(#{})),
     Test = self(),
     Callers = [spawn_link(fun() ->
         Text = integer_to_binary(Caller),

@@ -51,7 +51,7 @@ requests_are_answered_in_both_eras(_) ->
 
 %% "MUST NOT contain embedded newlines": a message of one sender is never within another's.
 many_senders_do_not_interleave(_) ->
-    Channel = connected(erlmcp_test_line:serve(#{limits => #{calls_per_connection => 1000}})),
+    Channel = connected(erlmcp_test_line:serve(#{})),
     initialize(Channel),
     Test = self(),
     Senders = [spawn_link(fun() ->

@@ -12,7 +12,7 @@ for each of its streams.
          cancelled_requests_are_not_answered/1,
          what_a_cancelled_call_asked_is_taken_back/1, oversize_is_refused_before_it_ends/1,
          garbage_is_a_parse_error/1, logs_go_to_stderr/1, closed_stdout_ends_the_process/1,
-         large_answers_arrive_whole/1, late_readers_miss_nothing/1,
+         large_answers_arrive_whole/1, thousand_at_once_are_answered/1, late_readers_miss_nothing/1,
          unread_stderr_holds_up_nothing/1,
          unread_logs_are_dropped/1, handlers_print_elsewhere/1,
          handlers_print_elsewhere_with_any_logger/1, the_client_is_the_listeners_principal/1]).
@@ -37,7 +37,8 @@ all() ->
      cancelled_requests_are_not_answered, what_a_cancelled_call_asked_is_taken_back,
      oversize_is_refused_before_it_ends,
      garbage_is_a_parse_error, logs_go_to_stderr, closed_stdout_ends_the_process,
-     large_answers_arrive_whole, late_readers_miss_nothing, unread_stderr_holds_up_nothing,
+     large_answers_arrive_whole, thousand_at_once_are_answered, late_readers_miss_nothing,
+     unread_stderr_holds_up_nothing,
      unread_logs_are_dropped, handlers_print_elsewhere, handlers_print_elsewhere_with_any_logger,
      the_client_is_the_listeners_principal].
 
@@ -226,7 +227,9 @@ oversize_is_refused_before_it_ends(Config) ->
 garbage_is_a_parse_error(Config) ->
     Server = launch(Config),
     Lines = [~"hello", ~"{", <<255, 254>>, ~'{"jsonrpc":"2.0","id":1,"method":"ping"',
-             <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#c3, 16#28, "\",\"method\":\"ping\"}">>],
+             <<"{\"jsonrpc\":\"2.0\",\"id\":\"", 16#c3, 16#28, "\",\"method\":\"ping\"}">>,
+             %% Nobody but its client can write here, and what a script prints ends no server.
+             ~"GET / HTTP/1.1"],
     send(Server, [~"", ~"  ", ~"\r" | Lines]),
     #{~"id" := 1} = ask_after(length(Lines), Server),
     {0, []} = finish(Server).
@@ -267,6 +270,14 @@ large_answers_arrive_whole(Config) ->
     {0, Answers} = finish(Server),
     [1, 2, 3] = lists:sort([Id || #{~"id" := Id, ~"result" := Result} <- Answers,
                                   text(Result) =:= Text]).
+
+%% All that is sent at once is answered, however much may run at once.
+thousand_at_once_are_answered(Config) ->
+    Server = launch(Config),
+    Ids = lists:seq(1, 1000),
+    send(Server, [call(Id, ~"echo", #{~"text" => ~"x"}) || Id <- Ids]),
+    {0, Answers} = finish(Server),
+    true = Ids =:= lists:sort([Id || #{~"id" := Id, ~"result" := _} <- Answers]).
 
 %% Also to a client that reads them late.
 late_readers_miss_nothing(Config) ->

@@ -9,16 +9,19 @@ and the versions of 2026-07-28, "Versioning and Compatibility".
          other_versions_are_answered_with_the_latest/1, initialize_says_who_serves/1,
          identity_has_the_fields_of_the_revision/1, capabilities_are_what_is_served/1,
          clients_may_say_more/1, bad_initialize_is_invalid_params/1,
-         failed_initialize_can_be_repeated/1, initialize_happens_once/1,
+         failed_initialize_can_be_repeated/1, another_initialize_opens_the_session_anew/1,
+         another_initialize_ends_what_ran/1, another_initialize_forgets_subscriptions/1,
+         refused_initialize_leaves_the_session/1,
          ping_needs_no_initialize/1, requests_before_initialize_are_refused/1,
          requests_before_initialized_are_served/1, initialized_alone_opens_nothing/1,
          each_revision_has_its_methods/1, sessions_are_their_connections/1,
          discover_says_what_is_supported/1, modern_versions_are_checked/1,
          modern_fields_are_required/1, missing_resources_have_the_revisions_code/1]).
 
--import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, rest/1, is_quiet/1, ask/4,
-                           ask_stateless/4, initialize/2, initialize_request/2, request/3,
-                           notification/2, meta/0, result/1, code/1, echo_tool/0]).
+-import(erlmcp_test_line, [serve/1, connect/1, send/2, recv/1, recv_many/2, rest/1,
+                           is_quiet/1, ask/4, ask_stateless/4, initialize/2, initialize_request/2,
+                           request/3, stateless/3, notification/2, meta/0, result/1, code/1,
+                           echo_tool/0, waiting_tool/1, await_call/0]).
 
 -define(SESSIONS, [~"2024-11-05", ~"2025-03-26", ~"2025-06-18", ~"2025-11-25"]).
 
@@ -29,7 +32,9 @@ all() ->
     [supported_versions_are_answered_with_themselves, other_versions_are_answered_with_the_latest,
      initialize_says_who_serves, identity_has_the_fields_of_the_revision,
      capabilities_are_what_is_served, clients_may_say_more, bad_initialize_is_invalid_params,
-     failed_initialize_can_be_repeated, initialize_happens_once, ping_needs_no_initialize,
+     failed_initialize_can_be_repeated, another_initialize_opens_the_session_anew,
+     another_initialize_ends_what_ran, another_initialize_forgets_subscriptions,
+     refused_initialize_leaves_the_session, ping_needs_no_initialize,
      requests_before_initialize_are_refused, requests_before_initialized_are_served,
      initialized_alone_opens_nothing, each_revision_has_its_methods, sessions_are_their_connections,
      discover_says_what_is_supported, modern_versions_are_checked, modern_fields_are_required,
@@ -141,15 +146,94 @@ failed_initialize_can_be_repeated(_) ->
     #{~"protocolVersion" := ~"2025-03-26"} = initialize(Socket, ~"2025-03-26"),
     #{~"result" := _} = ask(Socket, 2, ~"tools/list", #{}).
 
-%% "The initialization phase MUST be the first interaction between client and server": a second
-%% one is refused, and changes nothing.
-initialize_happens_once(_) ->
-    Socket = connect(serve(#{title => ~"T"})),
+%% Clients that share a connection behind a bridge each begin with theirs: it opens the session
+%% anew.
+another_initialize_opens_the_session_anew(_) ->
+    Test = self(),
+    Tells = #{name => ~"tells", handler => fun(_, Context) ->
+        Test ! maps:with([client_info, client_capabilities, log_level, revision], Context),
+        ~"ok"
+    end},
+    Socket = connect(serve(#{tools => [Tells]})),
+    send(Socket, initialize_request(1, ~"2025-11-25")),
+    #{~"id" := 1, ~"result" := #{~"protocolVersion" := ~"2025-11-25"}} = recv(Socket),
+    #{} = result(ask(Socket, 2, ~"logging/setLevel", #{~"level" => ~"emergency"})),
+    #{~"result" := _} = ask(Socket, 3, ~"tools/call", #{~"name" => ~"tells"}),
+    First = receive #{} = Told -> Told end,
+    Other = initialize_request(1, ~"2025-06-18"),
+    Params = #{~"capabilities" => #{~"roots" => #{}},
+               ~"clientInfo" => #{~"name" => ~"other", ~"version" => ~"2"}},
+    send(Socket, Other#{~"params" := maps:merge(maps:get(~"params", Other), Params)}),
+    #{~"id" := 1, ~"result" := #{~"protocolVersion" := ~"2025-06-18"}} = recv(Socket),
+    #{~"result" := _} = ask(Socket, 3, ~"tools/call", #{~"name" => ~"tells"}),
+    #{client_info := #{~"name" := ~"other"}, client_capabilities := #{~"roots" := #{}},
+      revision := '2025-06-18', log_level := Level} = receive #{} = Again -> Again end,
+    #{client_info := #{~"name" := ~"line"}, log_level := Before} = First,
+    true = Level =/= Before,
+    [] = rest(Socket).
+
+%% What ran in the session before, or waited, ends as with a connection: nothing is sent for it. Its
+%% ids are free. The requests of 2026-07-28 belong to no session.
+another_initialize_ends_what_ran(_) ->
+    Socket = connect(serve(#{tools => [waiting_tool(~"wait")],
+                             limits => #{calls_per_connection => 2}})),
+    Wait = #{~"name" => ~"wait"},
+    _ = initialize(Socket, ~"2025-11-25"),
+    send(Socket, request(1, ~"tools/call", Wait)),
+    Ended = monitor(process, await_call()),
+    send(Socket, stateless(2, ~"tools/call", Wait)),
+    Stateless = await_call(),
+    [send(Socket, Waiting) || Waiting <- [request(3, ~"tools/call", Wait),
+                                          stateless(4, ~"tools/call", Wait)]],
+    _ = initialize(Socket, ~"2025-11-25"),
+    receive {'DOWN', Ended, process, _, killed} -> ok end,
+    true = is_quiet(Socket),
+    Queued = await_call(),
+    [Call ! {answer, ~"kept"} || Call <- [Stateless, Queued]],
+    [2, 4] = lists:sort([Id || #{~"id" := Id, ~"result" := _} <- recv_many(Socket, 2)]),
+    send(Socket, request(1, ~"tools/call", Wait)),
+    await_call() ! {answer, ~"again"},
+    #{~"id" := 1, ~"result" := _} = recv(Socket),
+    [] = rest(Socket).
+
+%% Nobody is told what somebody else wanted to hear; a subscription of 2026-07-28 stays.
+another_initialize_forgets_subscriptions(_) ->
+    Uri = ~"test://watched",
+    Server = serve(#{resources => [#{uri => Uri, name => ~"watched",
+                                     handler => fun(_, _) -> ~"text" end}]}),
+    Socket = connect(Server),
+    _ = initialize(Socket, ~"2025-11-25"),
+    #{} = result(ask(Socket, 1, ~"resources/subscribe", #{~"uri" => Uri})),
+    Updated = ~"notifications/resources/updated",
+    ok = erlmcp:resource_updated(Server, Uri),
+    #{~"method" := Updated} = recv(Socket),
+    send(Socket, stateless(~"kept", ~"subscriptions/listen",
+                           #{~"notifications" => #{~"resourceSubscriptions" => [Uri]}})),
+    #{~"method" := ~"notifications/subscriptions/acknowledged"} = recv(Socket),
+    _ = initialize(Socket, ~"2025-11-25"),
+    true = is_quiet(Socket),
+    ok = erlmcp:resource_updated(Server, Uri),
+    #{~"method" := Updated, ~"params" := #{~"_meta" := _}} = recv(Socket),
+    true = is_quiet(Socket),
+    %% The lists are told of as before, once.
+    ok = erlmcp:remove(Server, tool, ~"echo"),
+    #{~"method" := ~"notifications/tools/list_changed"} = recv(Socket),
+    true = is_quiet(Socket),
+    #{} = result(ask(Socket, 2, ~"resources/subscribe", #{~"uri" => Uri})),
+    ok = erlmcp:resource_updated(Server, Uri),
+    [#{~"method" := Updated}, #{~"method" := Updated}] = recv_many(Socket, 2).
+
+%% One that is refused changes nothing.
+refused_initialize_leaves_the_session(_) ->
+    Socket = connect(serve(#{tools => [waiting_tool(~"wait")]})),
     _ = initialize(Socket, ~"2024-11-05"),
-    send(Socket, initialize_request(2, ~"2025-11-25")),
-    #{~"id" := 2, ~"error" := #{~"code" := -32600}} = recv(Socket),
-    -32002 = code(ask(Socket, 3, ~"resources/read", #{~"uri" => ~"a://b"})),
-    #{~"result" := _} = ask(Socket, 4, ~"tools/list", #{}).
+    send(Socket, request(1, ~"tools/call", #{~"name" => ~"wait"})),
+    Call = await_call(),
+    -32602 = code(ask(Socket, 2, ~"initialize", #{~"protocolVersion" => 1})),
+    -32601 = code(ask_stateless(Socket, 3, ~"initialize", #{})),
+    Call ! {answer, ~"kept"},
+    #{~"id" := 1, ~"result" := _} = recv(Socket),
+    -32002 = code(ask(Socket, 4, ~"resources/read", #{~"uri" => ~"a://b"})).
 
 %% Ping: "either party" may ask at any time, and "The receiver MUST respond promptly with an empty
 %% response".

@@ -82,13 +82,15 @@ bad_options() ->
                       [{http, #{allowed_origins => ~"any"}}], [{tcp, #{}} | tcp]]}],
         Value <- Values].
 
-%% Each limit is a positive integer, and nothing else is a limit.
+%% Each limit is a positive integer, but for the lengths of queues, and nothing else is a limit.
 bad_limits_are_refused_by_name(_) ->
     [{Name, Value, {error, {bad_option, {limits, Name}, <<_, _/binary>>}}} =
          {Name, Value, started(options(#{limits => #{Name => Value}}))}
      || {Name, Default, _} <- [{no_such_limit, 1, ~""} | erlmcp_options:limits()],
         Value <- [0, -1, 1.5, ~"1", infinity, undefined, #{}],
-        Value =/= Default, {Name, Value} =/= {queue, 0}].
+        Value =/= Default, not (Value =:= 0 andalso lists:member(Name, may_be_none()))].
+
+may_be_none() -> [queue, queue_per_connection].
 
 %% Each of them, with its default from one place, and described there.
 every_limit_can_be_set(_) ->

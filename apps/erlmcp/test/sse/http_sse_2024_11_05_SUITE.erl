@@ -8,7 +8,8 @@ a server say to each other is in the suites of `rounds`, which run over HTTP+SSE
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([first_event_names_the_endpoint/1, messages_come_as_message_events/1,
-         every_revision_is_agreed_on/1, stateless_requests_are_answered/1,
+         another_initialize_opens_the_session_anew/1, every_revision_is_agreed_on/1,
+         stateless_requests_are_answered/1,
          messages_are_taken_in_order/1, reports_come_before_the_answer/1, large_messages_pass/1,
          sessions_hear_of_changes/1, sessions_are_told_apart/1, cancelled_ends_the_call/1,
          end_of_the_stream_ends_the_session/1, stop_ends_the_stream/1, stop_says_what_waits/1,
@@ -54,8 +55,18 @@ messages_come_as_message_events(Config) ->
     ~"it" = text(ask(Client, ~"8", ~"tools/call", Echo)),
     -32602 = code(ask(Client, 9, ~"tools/call", #{name => ~"no such"})),
     -32601 = code(ask(Client, 10, ~"no/such", #{})),
-    -32600 = code(ask(Client, 11, ~"initialize", #{protocolVersion => ~"2024-11-05"})),
     true = is_quiet(Client).
+
+%% As on lines: the stream is the session's, and another `initialize` opens it anew.
+another_initialize_opens_the_session_anew(Config) ->
+    Client = session(Config),
+    ok = send(Client, call(1, ~"wait")),
+    {Call, _} = running(),
+    #{~"protocolVersion" := ~"2025-06-18"} = initialize(Client, ~"2025-06-18"),
+    _ = ended(Call),
+    true = is_quiet(Client),
+    ~"again" = text(ask(Client, 1, ~"tools/call", #{name => ~"echo",
+                                                    arguments => #{text => ~"again"}})).
 
 %% Lifecycle: "If the server supports the requested protocol version, it MUST respond with the same
 %% version. Otherwise, the server MUST respond with another protocol version it supports."

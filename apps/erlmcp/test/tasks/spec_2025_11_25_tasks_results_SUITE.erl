@@ -119,7 +119,7 @@ waiting_keeps_nobody_waiting(Config) ->
     20 = length(lists:usort([N || #{~"id" := N, ~"result" := _} <- Answers])).
 
 waiting_counts_as_a_call(Config) ->
-    Server = tasks_client:start(#{calls_per_connection => 2}),
+    Server = tasks_client:start(#{calls_per_connection => 2, queue_per_connection => 0}),
     Client = client(Server, Config),
     {Id, Pid} = waiting(Client),
     Exchanges = [request(Client, N, ~"tasks/result", #{taskId => Id}) || N <- [1, 2]],

@@ -1,0 +1,111 @@
+-module(erlmcp_connection_queue).
+-moduledoc """
+The requests of one connection that wait because as many of its calls run as may
+(`calls_per_connection`): in their order, as the bytes that they came in, bounded in number
+(`queue_per_connection`) and in bytes (`queue_bytes_per_connection`). Pure.
+""".
+
+-export([check_id/2, add/3, take/1, cancel/2, keep/2, bytes/1]).
+
+-export_type([queue/0, request/0]).
+
+-type request() ::
+    #{id := erlmcp_message:id(), era := erlmcp_revision:era(), line := binary()}.
+-record(queue, {
+    bytes = 0 :: non_neg_integer(),
+    %% the number of the next one
+    next = 1 :: pos_integer(),
+    requests = gb_trees:empty() :: gb_trees:tree(pos_integer(), request()),
+    ids = #{} :: #{erlmcp_message:id() => pos_integer()}
+}).
+-doc "`none` if no request waits.".
+-type queue() :: #queue{} | none.
+-type limits() :: #{queue_per_connection := non_neg_integer(),
+                    queue_bytes_per_connection := pos_integer(), atom() => term()}.
+
+-doc "Refuses the id of a request that waits.".
+-spec check_id(erlmcp_message:id(), queue()) -> ok | {refuse, erlmcp_refusal:refusal()}.
+check_id(Id, #queue{ids = Ids}) when is_map_key(Id, Ids) -> {refuse, erlmcp_calls:id_in_use()};
+check_id(_, _) -> ok.
+
+-doc """
+Adds a request behind all others, refuses it for a bound, or says that none may wait. Its line and
+its id are copied, since each may be a part of a larger binary. No request of its id waits
+(`check_id/2`).
+""".
+-spec add(request(), limits(), queue()) ->
+    {ok, queue()} | {refuse, erlmcp_refusal:refusal()} | none_may.
+add(_, #{queue_per_connection := 0}, _) ->
+    none_may;
+add(Request, Limits, none) ->
+    add(Request, Limits, #queue{});
+add(#{id := Id, line := Line} = Request, Limits, #queue{requests = Requests} = Queue) ->
+    #{queue_per_connection := Most, queue_bytes_per_connection := MostBytes} = Limits,
+    #queue{bytes = Bytes, next = Next, ids = Ids} = Queue,
+    case {gb_trees:size(Requests) + 1, Bytes + size_of(Request)} of
+        {Count, _} when Count > Most ->
+            {refuse, refusal(queue_cap_exceeded, ~"too many requests wait on this connection",
+                             Most, Count)};
+        {_, All} when All > MostBytes ->
+            {refuse, refusal(queue_byte_cap_exceeded,
+                             ~"the requests that wait on this connection have too many bytes",
+                             MostBytes, All)};
+        {_, All} ->
+            Own = own(Id),
+            Kept = Request#{id := Own, line := binary:copy(Line)},
+            {ok, Queue#queue{bytes = All, next = Next + 1, ids = Ids#{Own => Next},
+                             requests = gb_trees:insert(Next, Kept, Requests)}}
+    end.
+
+refusal(Name, Message, Limit, Observed) ->
+    erlmcp_refusal:new(Name, Message, #{limit => Limit, observed => Observed,
+                                        %% One client's doing.
+                                        retry_after_ms => 1000, fault => false}).
+
+own(Id) when is_binary(Id) -> binary:copy(Id);
+own(Id) -> Id.
+
+%% An id is kept beside its line.
+size_of(#{id := Id, line := Line}) when is_binary(Id) -> byte_size(Id) + byte_size(Line);
+size_of(#{line := Line}) -> byte_size(Line).
+
+-doc "Returns the request that has waited longest, and the queue without it.".
+-spec take(queue()) -> {ok, request(), queue()} | none.
+take(none) ->
+    none;
+take(#queue{requests = Requests} = Queue) ->
+    {_, Request, Left} = gb_trees:take_smallest(Requests),
+    {ok, Request, without(Request, Left, Queue)}.
+
+-doc "Removes the request of this id, if it waits.".
+-spec cancel(erlmcp_message:id(), queue()) -> queue().
+cancel(_, none) ->
+    none;
+cancel(Id, #queue{requests = Requests, ids = Ids} = Queue) ->
+    case Ids of
+        #{Id := Number} ->
+            {Request, Left} = gb_trees:take(Number, Requests),
+            without(Request, Left, Queue);
+        #{} ->
+            Queue
+    end.
+
+without(#{id := Id} = Request, Left, #queue{bytes = Bytes, ids = Ids} = Queue) ->
+    case gb_trees:is_empty(Left) of
+        true -> none;
+        false -> Queue#queue{bytes = Bytes - size_of(Request), ids = maps:remove(Id, Ids),
+                             requests = Left}
+    end.
+
+-doc "Removes all requests but those of an era.".
+-spec keep(erlmcp_revision:era(), queue()) -> queue().
+keep(_, none) ->
+    none;
+keep(Era, #queue{requests = Requests} = Queue) ->
+    lists:foldl(fun cancel/2, Queue,
+                [Id || #{id := Id, era := Other} <- gb_trees:values(Requests), Other =/= Era]).
+
+-doc "Returns how many bytes the requests that wait have.".
+-spec bytes(queue()) -> non_neg_integer().
+bytes(none) -> 0;
+bytes(#queue{bytes = Bytes}) -> Bytes.
