@@ -19,14 +19,14 @@ the command writes.
 never_wait() ->
     ok = logger:update_handler_config(default, config, #{sync_mode_qlen => ?WAITING,
                                                          drop_mode_qlen => ?WAITING}),
-    {ok, #{formatter := {logger_formatter, Format}}} = logger:get_handler_config(default),
-    ok = logger:update_handler_config(default, formatter, {?MODULE, Format}),
+    {ok, #{formatter := Formatter}} = logger:get_handler_config(default),
+    ok = logger:update_handler_config(default, formatter, {?MODULE, #{formatter => Formatter}}),
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc false.
--spec format(logger:log_event(), logger:formatter_config()) -> unicode:chardata().
-format(Event, Format) ->
-    erlmcp_cli_output:rendered(logger_formatter:format(Event, Format), none).
+-spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().
+format(Event, #{formatter := {Module, Config}}) ->
+    erlmcp_cli_output:rendered(Module:format(Event, Config), none).
 
 -doc false.
 -spec room(logger:log_event(), none) -> stop | ignore.

@@ -139,7 +139,8 @@ a_program_writes_on_stderr(_) ->
 the_log_is_shown(_) ->
     Event = #{level => error, meta => #{time => 0},
               msg => {"~ts", [["line\n", ?EVIL]]}},
-    Shown = unicode:characters_to_list(erlmcp_cli_log:format(Event, #{single_line => false})),
+    Formatter = {logger_formatter, #{single_line => false}},
+    Shown = unicode:characters_to_list(erlmcp_cli_log:format(Event, #{formatter => Formatter})),
     true = is_clean(Shown),
     {match, _} = re:run(Shown, "line\nA \\\\u\\{202E\\}b", [unicode]).
 

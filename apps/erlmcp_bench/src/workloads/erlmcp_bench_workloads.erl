@@ -86,6 +86,8 @@ short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
 short(#{benchmark := stress}) -> #{duration_s => 4};
 short(#{benchmark := integration}) -> #{duration_s => 0.5};
 short(#{benchmark := memory}) -> #{connections => 500};
+%% What a server carries is not seen in less, and has to be known first.
+short(#{varies := offered_percent}) -> #{duration_s => 2};
 short(#{benchmark := network_real, transport := stdio}) -> #{duration_s => 2};
 short(#{benchmark := network_real, shape := burst}) -> #{duration_s => 3};
 short(#{benchmark := network_real, shape := sustained}) -> #{duration_s => 3, connections => 200};
