@@ -55,7 +55,8 @@ sequence(red) -> ~"\e[31m".
 plain([]) -> [];
 plain([First | Others]) -> [plain(First) | plain(Others)];
 plain({_, Text}) -> plain(Text);
-plain(Text) when is_integer(Text); is_binary(Text) -> Text.
+plain(C) when is_integer(C) -> [C];
+plain(Text) when is_binary(Text) -> Text.
 
 has_colours(none) ->
     false;

@@ -18,7 +18,10 @@ would find that out; a measurement may write nothing for an hour.
 %% reader is ready to be read. It looks once a second, and ends when this node closes descriptor 3.
 -define(LOOK, "while ! read -t 0 -u 1; do read -t 1 -u 3; [ $? -gt 128 ] || exit 0; done; exit 9").
 
--doc "Watches the reader of stdout from now on, where stdout is a pipe and the machine has bash.".
+-doc """
+Watches the reader of stdout while the calling process lives, where stdout is a pipe and the
+machine has bash.
+""".
 -spec watch() -> ok.
 watch() ->
     case {is_pipe(file:read_file_info("/dev/fd/1", [raw])), os:find_executable("bash")} of
@@ -35,11 +38,15 @@ is_pipe({ok, #file_info{mode = Mode}}) -> Mode band ?KIND =:= ?PIPE;
 is_pipe({error, _}) -> false.
 
 look(Bash, Command) ->
-    Port = open_port({spawn_executable, Bash}, [{args, ["-c", ?LOOK]}, nouse_stdio, exit_status]),
+    Monitor = monitor(process, Command),
+    %% Nothing of the user's runs in it, and so nothing of that writes on stdout.
+    Port = open_port({spawn_executable, Bash}, [{args, ["-c", ?LOOK]}, {env, [{"BASH_ENV", false}]},
+                                                nouse_stdio, exit_status]),
     Command ! {self(), looks},
     receive
         {Port, {exit_status, ?GONE}} -> halt(?STATUS);
-        {Port, {exit_status, _}} -> ok
+        {Port, {exit_status, _}} -> ok;
+        {'DOWN', Monitor, process, Command, _} -> port_close(Port)
     end.
 
 -doc "Returns the exit code of a command whose reader is gone.".

@@ -47,19 +47,18 @@ mix(Text) ->
         {error, _} -> error(badarg)
     end.
 
--doc "The name of a workload, of a benchmark, or `all`.".
+-doc "Returns the name of a workload, of a benchmark, or `all`.".
 -spec workload(string()) -> binary().
 workload(Text) -> one_of(workloads(), Text).
 
--doc "The name of a fault, or `all`.".
+-doc "Returns the name of a fault, or `all`.".
 -spec fault(string()) -> binary().
 fault(Text) -> one_of(faults(), Text).
 
 one_of(Names, Text) ->
-    Name = unicode:characters_to_binary(Text),
-    case lists:member(Name, Names) of
-        true -> Name;
-        false -> error(badarg)
+    case [Name || Name <- Names, Name =:= unicode:characters_to_binary(Text)] of
+        [Name | _] -> Name;
+        [] -> error(badarg)
     end.
 
 workloads() ->
@@ -79,8 +78,9 @@ choices(#{type := {custom, Fun}}) ->
     [Choice || {Known, Names} <- Named, Known =:= Fun, Choice <- Names()];
 choices(_) -> [].
 
--doc "Why a value of an argument is refused, where its type says it; `none` where not.".
--spec refused(argparse:argument(), Given :: term()) -> {ok, unicode:chardata()} | none.
+-doc "Returns why a value of an argument is refused, where its type says it; `none` where not.".
+-spec refused(Argument :: map(), Given :: term()) -> {ok, unicode:chardata()} | none.
+%% To `argparse` the type of each word of a list is `{list, Type}` when it refuses one.
 refused(#{type := {list, Type}} = Argument, Given) ->
     refused(Argument#{type := Type}, Given);
 refused(#{type := Type} = Argument, Given) ->
