@@ -4,4 +4,4 @@
 #   scripts/bench/quick_bench.sh [OPTION...]     those of `erlmcp bench`
 set -eu
 cd -- "$(dirname -- "$0")/../.."
-exec bin/erlmcp bench --quick --json bench/results "$@"
+exec bin/erlmcp bench all --quick --json bench/results "$@"

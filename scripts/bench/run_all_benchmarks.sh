@@ -22,11 +22,11 @@ run() {
 [ $# -eq 1 ] || [ $# -eq 2 ] || set -- usage
 case $1 in
     quick)
-        run bench --quick --json "$results"
+        run bench all --quick --json "$results"
         run chaos chaos_process_crash chaos_invalid_payload --short --json "$results"
         ;;
     ci)
-        run bench --quick --json "$results"
+        run bench all --quick --json "$results"
         run chaos all --short --json "$results"
         ;;
     standard)

@@ -26,8 +26,8 @@ run() ->
         serving -> ok;
         Outcome -> halt(erlmcp_cli_exit:code(Outcome))
     catch
-        %% Stdout is gone: whoever read it has left.
-        error:terminated -> halt(erlmcp_cli_exit:code(failed));
+        %% OTP's word for a stdout whose reader is gone.
+        error:terminated -> halt(erlmcp_cli_reader:status());
         Class:Reason:Stacktrace ->
             complain(erl_error:format_exception(Class, Reason, Stacktrace)),
             halt(erlmcp_cli_exit:code(failed))
@@ -50,8 +50,10 @@ have an exit code in `m:erlmcp_cli_exit`.
 """.
 -spec main(Arguments :: [string()]) -> outcome().
 main([]) ->
-    complain(argparse:help(commands([]), #{progname => ?PROGRAM})),
+    erlmcp_cli_output:note([argparse:help(commands([]), #{progname => ?PROGRAM}), $\n]),
     usage;
+main(["--version" | _]) ->
+    version(#{});
 main([First | _] = Arguments) ->
     %% After `--` there are no options.
     Options = lists:takewhile(fun(Argument) -> Argument =/= "--" end, Arguments),
@@ -63,17 +65,49 @@ main([First | _] = Arguments) ->
 
 dispatch([Command | Words]) ->
     #{commands := Known} = Commands = commands(Words),
-    Arranged = case Known of
-        #{Command := #{arguments := Specs}} -> erlmcp_cli_words:arranged(Words, Specs);
-        #{} -> Words
-    end,
-    case argparse:parse([Command | Arranged], Commands, #{progname => ?PROGRAM}) of
-        {ok, Parsed, _, #{handler := Handler}} ->
-            Handler(erlmcp_cli_words:restored(Parsed));
-        {error, Reason} ->
-            About = [[$\s, Command] || is_map_key(Command, Known)],
-            complain([wrong(Reason), ". See `erlmcp help", About, "`."]),
-            usage
+    case Known of
+        #{Command := #{} = Specified} ->
+            Specs = maps:get(arguments, Specified, []),
+            maybe
+                [] ?= erlmcp_cli_words:unknown_options(Words, Specs),
+                Arranged = erlmcp_cli_words:arranged(Words, Specs),
+                {ok, Parsed, _, #{handler := Handler}} ?=
+                    argparse:parse([Command | Arranged], Commands, #{progname => ?PROGRAM}),
+                ok = watch(Command),
+                Handler(erlmcp_cli_words:restored(Parsed))
+            else
+                [Option | _] ->
+                    Question = erlmcp_cli_suggestion:question(Option,
+                                                              erlmcp_cli_words:options(Specs)),
+                    wrong_use(Command, [?PROGRAM, $\s, Command, ": ", Option, ": no such option",
+                                        Question]);
+                {error, Reason} ->
+                    wrong_use(Command, ended(unicode:characters_to_list(wrong(Reason))))
+            end;
+        #{} ->
+            no_command(Command, Known)
+    end.
+
+ended(Sentence) ->
+    case lists:last(Sentence) of
+        $? -> Sentence;
+        _ -> [Sentence, $.]
+    end.
+
+wrong_use(Command, Sentence) ->
+    complain([Sentence, " See `erlmcp help ", Command, "`."]),
+    usage.
+
+no_command(Command, Known) ->
+    Question = erlmcp_cli_suggestion:question(Command, maps:keys(Known)),
+    complain([Command, ": no such command", Question, " See `erlmcp help`."]),
+    usage.
+
+%% What takes minutes or hours goes on for nobody.
+watch(Command) ->
+    case lists:member(Command, ["bench", "load", "chaos", "scenario"]) of
+        true -> erlmcp_cli_reader:watch();
+        false -> ok
     end.
 
 %% Of a value argparse says that it is wrong, and not what is right.
@@ -109,24 +143,39 @@ commands(Words) ->
         "scenario" => erlmcp_cli_scenario:command(),
         "baseline" => erlmcp_cli_baseline:command(),
         "report" => erlmcp_cli_report:command(),
+        "completion" => #{help => "print a script that completes the words of this command",
+                          arguments => [#{name => shell, type => {atom, [bash, zsh, fish]},
+                                          help => {"<shell>", ["bash, zsh or fish"]}}],
+                          handler => fun completion/1},
+        "man" => #{help => "print the page of the manual, for `man -l -`",
+                   handler => fun manual/1},
         "version" => #{help => "print the version", handler => fun version/1},
         "help" => #{help => "print this, or the help of one command",
-                    arguments => [#{name => command, required => false}],
+                    arguments => [#{name => command, required => false, help => "its name"}],
                     handler => fun help/1}}}.
 
 version(_) ->
+    erlmcp_cli_output:print(["erlmcp ", release(), " (OTP ", erlang:system_info(otp_release),
+                             ")\n"]).
+
+release() ->
     _ = application:load(erlmcp),
     {ok, Version} = application:get_key(erlmcp, vsn),
-    io:format("erlmcp ~ts (OTP ~ts)~n", [Version, erlang:system_info(otp_release)]).
+    Version.
+
+completion(#{shell := Shell}) ->
+    erlmcp_cli_output:print(erlmcp_cli_completion:script(Shell, commands([]))).
+
+manual(_) ->
+    erlmcp_cli_output:print(erlmcp_cli_man:page(commands([]), release())).
 
 help(#{command := Command}) ->
     case commands([]) of
         #{commands := #{Command := _}} = Commands ->
             print_help(Commands, #{progname => ?PROGRAM, command => [Command]}),
             print_codes("Exit codes:", erlmcp_cli_exit:codes(Command));
-        _ ->
-            complain([Command, ": no such command. See `erlmcp help`."]),
-            usage
+        #{commands := Known} ->
+            no_command(Command, Known)
     end;
 help(#{}) ->
     help_of_all(commands([])).
@@ -138,13 +187,12 @@ help_of_all(Commands) ->
     print_codes(["Exit codes of ", Instruments, $:], erlmcp_cli_exit:instrument_codes()).
 
 print_help(Commands, Options) ->
-    io:put_chars([argparse:help(Commands, Options), $\n]).
+    erlmcp_cli_output:print([argparse:help(Commands, Options), $\n]).
 
 print_codes(Title, Codes) ->
-    io:put_chars([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
-                              || {Code, _, Meaning} <- Codes]]).
+    erlmcp_cli_output:print([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
+                                         || {Code, _, Meaning} <- Codes]]).
 
--doc "One line on stderr.".
+-doc "Says on stderr what went wrong, in a line.".
 -spec complain(unicode:chardata()) -> ok.
-complain(Text) ->
-    io:format(standard_error, "~ts~n", [string:trim(Text, trailing)]).
+complain(Text) -> erlmcp_cli_output:complain(Text).

@@ -15,7 +15,7 @@ read([]) ->
     {ok, {object, #{}}};
 read(["-"]) ->
     case erlmcp_cli_terminal:read_all(?STDIN_BYTES) of
-        {ok, Text} -> object(Text, "stdin");
+        {ok, Text} -> object(Text, ~"stdin");
         {error, too_large} ->
             {usage, io_lib:format("stdin: at most ~b bytes were expected", [?STDIN_BYTES])}
     end;
@@ -23,7 +23,7 @@ read([Text]) ->
     Bytes = unicode:characters_to_binary(Text),
     case string:trim(Bytes, leading) of
         <<C, _/binary>> when C =/= ${, C =/= $[ -> read_pairs([Text]);
-        _ -> object(Bytes, Text)
+        _ -> object(Bytes, Bytes)
     end;
 read(Words) ->
     read_pairs(Words).
@@ -34,17 +34,19 @@ read_pairs(Words) ->
         {ok, {pairs, Pairs}}
     end.
 
-object(Text, Where) ->
-    try json:decode(Text) of
-        #{} = Object -> {ok, {object, Object}};
-        _ -> not_arguments(Where)
-    catch
-        error:_ -> not_arguments(Where)
+object(Text, Source) ->
+    case string:is_empty(string:trim(Text)) of
+        true -> not_arguments(Source);
+        false ->
+            case erlmcp_cli_json:decode(Text) of
+                {ok, #{} = Object} -> {ok, {object, Object}};
+                {ok, _} -> not_arguments(Source);
+                {error, Where} -> {usage, ["the arguments are not JSON: ", Where]}
+            end
     end.
 
 not_arguments(Word) ->
-    {usage, [erlmcp_cli_text:one_line(unicode:characters_to_binary(Word)),
-             ": a JSON object was expected, or NAME=VALUE"]}.
+    {usage, [erlmcp_cli_text:one_line(Word), ": a JSON object was expected, or NAME=VALUE"]}.
 
 pairs(Words) -> pairs(Words, []).
 
@@ -53,7 +55,7 @@ pairs([], Pairs) ->
 pairs([Word | Words], Pairs) ->
     case string:split(unicode:characters_to_binary(Word), "=") of
         [Name, Value] when Name =/= ~"" -> pairs(Words, [{Name, Value} | Pairs]);
-        _ -> not_arguments(Word)
+        _ -> not_arguments(unicode:characters_to_binary(Word))
     end.
 
 -doc "Pairs as arguments of a prompt, which are strings.".
@@ -81,8 +83,18 @@ typed([{Name, Text} | Pairs], Properties, Arguments) ->
             typed(Pairs, Properties, Arguments#{Name => Value});
         {error, Types} ->
             {usage, [erlmcp_cli_text:one_line(Name), "=", erlmcp_cli_text:one_line(Text), ": ",
-                     lists:join(" or ", Types), " was expected"]}
+                     lists:join(" or ", [erlmcp_cli_text:one_line(Type) || Type <- Types]),
+                     " was expected", where(Text)]}
     end.
+
+%% Of a text that was meant to be an array or an object.
+where(<<C, _/binary>> = Text) when C =:= $[; C =:= ${ ->
+    case erlmcp_cli_json:decode(Text) of
+        {ok, _} -> "";
+        {error, Where} -> ["; it is not JSON: ", Where]
+    end;
+where(_) ->
+    "".
 
 types(#{~"type" := Type}) when is_binary(Type) -> [Type];
 types(#{~"type" := [_ | _] = Types}) -> [Type || Type <- Types, is_binary(Type)];

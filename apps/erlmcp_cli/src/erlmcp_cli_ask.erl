@@ -35,7 +35,7 @@ fill([], Content) ->
     Content;
 fill([Field | Fields], Content) ->
     maybe
-        {ok, Typed} ?= erlmcp_cli_terminal:ask(erlmcp_cli_form:question(Field)),
+        {ok, Typed} ?= erlmcp_cli_terminal:ask(below(erlmcp_cli_form:question(Field))),
         case erlmcp_cli_form:answer(Typed, Field) of
             {ok, Name, Value} ->
                 fill(Fields, Content#{Name => Value});
@@ -49,7 +49,7 @@ fill([Field | Fields], Content) ->
     end.
 
 again(Why, Fields, Content) ->
-    ok = io:put_chars(standard_error, ["  ", Why, $\n]),
+    ok = erlmcp_cli_output:note([below(Why), $\n]),
     fill(Fields, Content).
 
 confirmed(Content) ->
@@ -61,9 +61,14 @@ confirmed(Content) ->
 
 url(#{~"url" := Url} = Params) when is_binary(Url) ->
     asked(Params, fun() ->
-        %% The whole of it: who is sent to another host has to see that.
-        ok = io:put_chars(standard_error, ["  ", erlmcp_cli_text:one_line(Url), $\n]),
-        case erlmcp_browser:is_url(Url) andalso yes(~"Open it in the browser? [y/N] ", false) of
+        IsUrl = erlmcp_browser:is_url(Url),
+        %% The whole of it, in one piece: a user who is sent to another host has to see that.
+        Shown = case IsUrl of
+            true -> ["    ", Url];
+            false -> quoted(Url)
+        end,
+        ok = erlmcp_cli_output:note([Shown, $\n]),
+        case IsUrl andalso yes(~"Open it in the browser? [y/N] ", false) of
             true -> opened(Url);
             false -> decline;
             eof -> cancel
@@ -86,17 +91,18 @@ opened(Url) ->
 
 asked(Params, Fun) ->
     Message = case Params of
-        #{~"message" := Text} when is_binary(Text) -> erlmcp_cli_text:visible(Text);
+        #{~"message" := Text} when is_binary(Text) -> Text;
         #{} -> ~"(it does not say what for)"
     end,
     case erlmcp_cli_terminal:can_ask() of
         true ->
             erlmcp_cli_terminal:converse(fun() ->
-                ok = io:put_chars(standard_error, ["The server asks: ", Message, $\n]),
+                ok = erlmcp_cli_output:note(["The server asks:\n", quoted(Message), $\n]),
                 Fun()
             end);
         false ->
-            erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ", Message]),
+            erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ",
+                                     erlmcp_cli_text:one_line(Message)]),
             decline
     end.
 
@@ -104,10 +110,18 @@ asked(Params, Fun) ->
 -spec allows(erlmcp_oauth_hosts:question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->
     erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
-        ok = io:put_chars(standard_error, [erlmcp_cli_text:leads_to(Host, Why), "\n  ",
-                                           erlmcp_cli_text:one_line(Url), $\n]),
+        ok = erlmcp_cli_output:note([erlmcp_cli_text:leads_to(Host, Why), $\n,
+                                     quoted(erlmcp_cli_text:one_line(Url)), $\n]),
         yes(~"Allow it? [y/N] ", false) =:= true
     end).
+
+%% Lines that begin in the first column are the command's own: whatever a server sends stands
+%% further in, a line that the terminal would go on with in the first column too.
+quoted(Text) -> erlmcp_cli_text:indented(Text, {4, 4}, erlmcp_cli_terminal:columns()).
+
+below(Text) ->
+    erlmcp_cli_text:indented(unicode:characters_to_binary(Text), {2, 4},
+                             erlmcp_cli_terminal:columns()).
 
 yes(Question, Default) ->
     case erlmcp_cli_terminal:ask(Question) of

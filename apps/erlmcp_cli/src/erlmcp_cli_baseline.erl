@@ -20,9 +20,10 @@ run(#{results := Paths, output := Folder}) ->
         {ok, Baseline} ?= erlmcp_bench_baseline:make(Paths),
         {ok, File} ?= erlmcp_bench_baseline:write(Baseline, Folder),
         #{~"workloads" := Workloads} = Baseline,
-        io:put_chars([[erlmcp_bench_result:label(Workload), ": ", integer_to_list(Runs), " runs\n"]
-                      || #{~"runs_count" := Runs} = Workload <- Workloads]),
-        io:put_chars([File, $\n])
+        erlmcp_cli_output:print([[erlmcp_bench_result:label(Workload), ": ", integer_to_list(Runs),
+                                  " runs\n"]
+                                 || #{~"runs_count" := Runs} = Workload <- Workloads]),
+        erlmcp_cli_output:print([File, $\n])
     else
         {error, {invalid, _} = Reason} ->
             erlmcp_cli:complain(erlmcp_bench_baseline:format_error(Reason)),

@@ -11,8 +11,9 @@ result is a file too, which is validated before it is written.
 command() ->
     #{help => "measure what this machine does: components, servers, clients, connections",
       arguments => [
-          #{name => workloads, nargs => list, required => false, default => [],
-            help => {"[<workloads>...]",
+          #{name => workload, nargs => list, required => false, default => [],
+            type => {custom, fun erlmcp_cli_values:workload/1},
+            help => {"[<workload>...]",
                      ["names of workloads, or core_ops, stress, integration, network_real, "
                       "memory, scaling, stages and growth for theirs, or all; without one they are "
                       "listed"]}},
@@ -20,20 +21,21 @@ command() ->
             type => {custom, fun erlmcp_cli_values:positive/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
-            help => "a few of the workloads, each in a short form: less than a minute"},
+            help => "each workload in a short form; of all, some: less than a minute"},
           #{name => connections, long => "-connections",
             type => {integer, [{min, 1}, {max, 1_000_000}]},
             help => "connections over a network, instead of the workload's own"},
           #{name => json, long => "-json", type => binary,
-            help => "write the results into this folder"},
+            help => {"[--json <folder>]", ["write the results there"]}},
           #{name => against, long => "-against", type => binary,
             help => "measure the server of this URL, which has a tool echo, over a network"}],
       handler => fun run/1}.
 
-run(#{workloads := [], quick := false} = Parsed) when not is_map_key(against, Parsed) ->
-    io:put_chars(erlmcp_cli_bench_table:workloads(erlmcp_bench_workloads:all()));
-run(#{workloads := Names} = Parsed) ->
-    case wanted([unicode:characters_to_binary(Name) || Name <- Names], Parsed) of
+run(#{workload := []} = Parsed) when not is_map_key(against, Parsed) ->
+    erlmcp_cli_output:print(erlmcp_cli_bench_table:workloads(
+        [maps:merge(Workload, Own) || {Workload, Own} <- known(Parsed)]));
+run(#{workload := Names} = Parsed) ->
+    case wanted(Names, Parsed) of
         {ok, Wanted} ->
             {ok, _} = application:ensure_all_started(erlmcp_cli),
             measured(Wanted, Parsed);
@@ -46,17 +48,19 @@ run(#{workloads := Names} = Parsed) ->
 wanted([], Parsed) ->
     wanted([~"all"], Parsed);
 wanted(Names, Parsed) ->
+    All = lists:member(~"all", Names),
     Known = case Parsed of
-        #{quick := true} -> erlmcp_bench_workloads:quick();
-        #{} -> [{Workload, #{}} || Workload <- erlmcp_bench_workloads:all()]
+        #{quick := true} when All -> erlmcp_bench_workloads:quick();
+        #{} -> known(Parsed)
     end,
-    case [Name || Name <- Names, not lists:any(fun(One) -> is_named(Name, One) end, Known)] of
-        [] ->
-            fitting([One || One <- Known, lists:any(fun(Name) -> is_named(Name, One) end, Names)],
-                    lists:member(~"all", Names), Parsed);
-        [Unknown | _] ->
-            {error, [Unknown, ": no workload of this name; `erlmcp bench` lists them"]}
-    end.
+    fitting([One || One <- Known, lists:any(fun(Name) -> is_named(Name, One) end, Names)], All,
+            Parsed).
+
+known(#{quick := true}) ->
+    [{Workload, erlmcp_bench_workloads:short(Workload)}
+     || Workload <- erlmcp_bench_workloads:all()];
+known(_) ->
+    [{Workload, #{}} || Workload <- erlmcp_bench_workloads:all()].
 
 is_named(~"all", _) -> true;
 is_named(Name, {#{id := Id, benchmark := Benchmark}, _}) ->
@@ -84,7 +88,8 @@ measured(Wanted, Parsed) ->
     {Results, Failures, Invalid} = lists:foldr(fun({A, B, C}, {As, Bs, Cs}) ->
                                                    {A ++ As, B ++ Bs, C ++ Cs}
                                                end, {[], [], []}, Outcomes),
-    io:put_chars([erlmcp_cli_bench_table:results(Results), erlmcp_bench_scaling:model(Results)]),
+    erlmcp_cli_output:print([erlmcp_cli_bench_table:results(Results),
+                             erlmcp_bench_scaling:model(Results)]),
     lists:foreach(fun erlmcp_cli:complain/1,
                   [erlmcp_cli_bench_table:failure(Failure) || Failure <- Failures]
                       ++ [erlmcp_bench_result:format_error(Reason) || Reason <- Invalid]),

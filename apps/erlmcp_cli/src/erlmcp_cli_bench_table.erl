@@ -29,32 +29,36 @@ workloads(Workloads) ->
     [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, said(Workload)]
                                                     || #{id := Id} = Workload <- Workloads])].
 
-said(#{benchmark := core_ops, operations := Operations, workers := Workers}) ->
+said(#{benchmark := core_ops, operations := Operations, workers := Workers} = Workload) ->
     ["core_ops: ", number(Operations), " operations of each component, ", number(Workers),
-     " at once"];
+     " at once", [[", for ", seconds(Seconds), " s at most"]
+                  || #{duration_s := Seconds} <- [Workload]]];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
-    ["stress: as many requests as there can be for ", number(Seconds), " s"];
+    ["stress: as many requests as there can be for ", seconds(Seconds), " s"];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
-    ["stress: ", number(Target), " requests a second for ", number(Seconds), " s"];
+    ["stress: ", number(Target), " requests a second for ", seconds(Seconds), " s"];
 said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
     ["integration: ", number(length(Steps)), " steps, each transport and era for ",
-     number(Seconds), " s"];
+     seconds(Seconds), " s"];
 said(#{benchmark := network_real, transport := Transport, connections := Connections,
        duration_s := Seconds}) ->
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
-     number(Seconds), " s"];
+     seconds(Seconds), " s"];
 said(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
     ["memory: ", number(Count), " times what holds a ", atom_to_binary(Kind), " on ",
      atom_to_binary(Transport)];
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
-     number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", number(Seconds), " s"];
+     number(hd(Points)), " to ", number(lists:last(Points)), ", each for ", seconds(Seconds), " s"];
 said(#{benchmark := stages, transport := Transport, connections := Connections} = Workload) ->
     ["stages: of a ", ["quick " || is_map_key(quick, Workload)], "request on ",
      atom_to_binary(Transport), ", ", number(Connections), " connections"];
 said(#{benchmark := growth, grows := What, base := Base}) ->
     ["growth: a request with ", number(Base), " ", atom_to_binary(What), ", and with ten times as "
      "many"].
+
+seconds(Seconds) when is_integer(Seconds) -> number(Seconds);
+seconds(Seconds) -> float_to_list(Seconds, [short]).
 
 -doc "The figures of results, each with its mark.".
 -spec results([erlmcp_bench_result:result()]) -> unicode:chardata().

@@ -3,6 +3,10 @@
 
 -export([command/1]).
 
+%% JSON-RPC's codes that servers refuse a tool with which they do not have.
+-define(INVALID_PARAMS, -32602).
+-define(METHOD_NOT_FOUND, -32601).
+
 -doc "The command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
@@ -25,8 +29,8 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
             {ok, Read} ?= erlmcp_cli_arguments:read(Words),
             {ok, Tools} ?= tools(Read, Parsed, {Client, Options}),
             {ok, Arguments} ?= arguments(Read, Name, Tools),
-            {ok, Result} ?= erlmcp_client:call_tool(Client, Name, Arguments, Options),
-            called(Result, Parsed)
+            answered(erlmcp_client:call_tool(Client, Name, Arguments, Options), Parsed,
+                     fun() -> question(Name, {Client, Options}) end)
         end
     end).
 
@@ -43,6 +47,35 @@ arguments({pairs, Pairs}, Name, Tools) ->
     Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
     erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}])).
 
+%% Servers differ in how they refuse a tool that they do not have: the list tells.
+answered({error, {rpc, #{code := Code} = Error}}, _, Question)
+  when Code =:= ?INVALID_PARAMS; Code =:= ?METHOD_NOT_FOUND ->
+    {error, {rpc, Error#{question => Question()}}};
+answered({ok, #{~"isError" := true} = Result}, Parsed, Question) ->
+    Outcome = called(Result, Parsed),
+    case Question() of
+        none -> ok;
+        {ok, Meant} ->
+            erlmcp_cli:complain(["did you mean `", erlmcp_cli_text:one_line(Meant), "`?"])
+    end,
+    Outcome;
+answered({ok, Result}, Parsed, _) ->
+    called(Result, Parsed);
+answered({error, _} = Error, _, _) ->
+    Error.
+
+question(Name, {Client, Options}) ->
+    case erlmcp_client:list_tools(Client, maps:with([timeout], Options)) of
+        {ok, Tools} ->
+            Names = [Known || #{~"name" := Known} <- Tools, is_binary(Known)],
+            case lists:member(Name, Names) of
+                true -> none;
+                false -> erlmcp_cli_suggestion:closest(Name, Names)
+            end;
+        {error, _} ->
+            none
+    end.
+
 called(Result, #{json := true}) ->
     ok = erlmcp_cli_client:print_json(Result),
     case Result of
@@ -55,4 +88,4 @@ called(#{~"isError" := true} = Result, _) ->
     failed;
 called(Result, _) ->
     ok = erlmcp_cli_terminal:clear(),
-    io:put_chars(erlmcp_cli_text:result(Result)).
+    erlmcp_cli_output:print(erlmcp_cli_text:result(Result)).

@@ -12,49 +12,40 @@ each whether the server met it as it was promised.
 command() ->
     #{help => "inject faults into a server, and say how it met them",
       arguments => [
-          #{name => scenarios, nargs => list, required => false, default => [],
-            help => "names of faults, or all; without one, what there is"},
+          #{name => fault, nargs => list, required => false, default => [],
+            type => {custom, fun erlmcp_cli_values:fault/1},
+            help => {"[<fault>...]", ["names of faults, or all; without one they are listed"]}},
           #{name => short, long => "-short", type => boolean, default => false,
             help => "less of each fault: seconds, for a first look"},
           #{name => json, long => "-json",
-            help => "the folder that the results are written to"}],
+            help => {"[--json <folder>]", ["write the results there"]}}],
       handler => fun run/1}.
 
-run(#{scenarios := []}) ->
-    io:put_chars([known(Scenario) || Scenario <- erlmcp_bench_chaos:scenarios()]);
-run(#{scenarios := Names, short := Short} = Arguments) ->
-    Known = [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()],
-    case wanted([unicode:characters_to_binary(Name) || Name <- Names], Known) of
-        {ok, Wanted} ->
-            Options = #{short => Short, on_progress => fun tell/1},
-            Outcomes = [outcome(Id, Options) || Id <- Wanted],
-            io:put_chars([$\n, table(Outcomes)]),
-            written(Outcomes, Arguments);
-        {unknown, Name} ->
-            erlmcp_cli:complain(["there is no scenario ", Name, ": see `erlmcp chaos`"]),
-            usage
+run(#{fault := []}) ->
+    erlmcp_cli_output:print([known(Scenario) || Scenario <- erlmcp_bench_chaos:scenarios()]);
+run(#{fault := Names, short := Short} = Arguments) ->
+    Options = #{short => Short, on_progress => fun tell/1},
+    Outcomes = [outcome(Id, Options) || Id <- wanted(Names)],
+    erlmcp_cli_output:print([$\n, table(Outcomes)]),
+    written(Outcomes, Arguments).
+
+wanted(Names) ->
+    case lists:member(~"all", Names) of
+        true -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()];
+        false -> Names
     end.
 
 known(#{id := Id, title := Title, bounds := #{code := Code}}) ->
     io_lib:format("~-34ts ~-5ts ~ts~n", [Id, code(Code), Title]).
 
-wanted(Names, Known) ->
-    case [Name || Name <- Names, Name =/= ~"all", not lists:member(Name, Known)] of
-        [Unknown | _] -> {unknown, Unknown};
-        [] ->
-            case lists:member(~"all", Names) of
-                true -> {ok, Known};
-                false -> {ok, Names}
-            end
-    end.
-
 outcome(Id, Options) ->
     {ok, Outcome} = erlmcp_bench_chaos:run_scenario(Id, Options),
-    io:put_chars(came(Outcome)),
+    erlmcp_cli_output:print(came(Outcome)),
     Outcome.
 
 tell({Id, What, ElapsedMs}) ->
-    io:format("~8.2fs  ~-30ts ~ts~n", [ElapsedMs / 1000, Id, said(What)]).
+    erlmcp_cli_output:print(io_lib:format("~8.2fs  ~-30ts ~ts~n",
+                                          [ElapsedMs / 1000, Id, said(What)])).
 
 said(started) -> "the server and the load start";
 said(steady) -> "the load is steady";
@@ -73,7 +64,7 @@ came(#{scenario := Id, status := failed, violations := Violations}) ->
 written(Outcomes, #{json := Folder}) ->
     case erlmcp_chaos_result:write(Outcomes, Folder) of
         {ok, Files} ->
-            io:put_chars([[File, $\n] || File <- Files]),
+            erlmcp_cli_output:print([[File, $\n] || File <- Files]),
             exit_of(Outcomes);
         {error, Reason} ->
             erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),

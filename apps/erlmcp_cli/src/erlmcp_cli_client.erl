@@ -117,4 +117,4 @@ call_options(#{timeout := Seconds} = Parsed) ->
 -spec print_json(json:encode_value()) -> ok.
 print_json(Value) ->
     ok = erlmcp_cli_terminal:clear(),
-    io:put_chars([erlmcp_cli_text:json(Value), $\n]).
+    erlmcp_cli_output:print([erlmcp_cli_text:json(Value), $\n]).

@@ -21,9 +21,11 @@ run(#{results := Results, baseline := Path, json := Json}) ->
         {ok, #{findings := Findings, unknown := Unknown}} ?=
             erlmcp_bench_compare:compare(Results, Baseline),
         case Json of
-            true -> io:put_chars([erlmcp_cli_text:json(#{findings => Findings, unknown => Unknown}),
-                                  $\n]);
-            false -> io:put_chars([table(Findings), [unknown(Each) || Each <- Unknown]])
+            true ->
+                Found = #{findings => Findings, unknown => Unknown},
+                erlmcp_cli_output:print([erlmcp_cli_text:json(Found), $\n]);
+            false ->
+                erlmcp_cli_output:print([table(Findings), [unknown(Each) || Each <- Unknown]])
         end,
         outcome([Finding || #{verdict := regression} = Finding <- Findings])
     else

@@ -37,11 +37,12 @@ run(#{json := Json} = Arguments) ->
     case Json of
         true ->
             Found = #{checks => Checks, connections => Connections},
-            io:put_chars([erlmcp_cli_text:json(Found), $\n]);
+            erlmcp_cli_output:print([erlmcp_cli_text:json(Found), $\n]);
         false ->
-            io:put_chars([table(Checks),
-                          io_lib:format("A server carries ~b connections here: what ends first is "
-                                        "~ts.~n", [Connections, title(First)])])
+            erlmcp_cli_output:print(
+                [table(Checks),
+                 io_lib:format("A server carries ~b connections here: what ends first is ~ts.~n",
+                               [Connections, title(First)])])
     end,
     case Arguments of
         #{connections := Wanted} when Wanted > Connections ->

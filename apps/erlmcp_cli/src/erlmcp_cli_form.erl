@@ -24,7 +24,7 @@ fields(Schema) ->
 -doc "What is asked for a field: its name, what it is, what may be chosen, and what Enter gives.".
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->
-    ["  ", erlmcp_cli_text:one_line(Name), described(Schema), " (", kind(Schema),
+    [erlmcp_cli_text:one_line(Name), described(Schema), " (", kind(Schema),
      choices(Schema), ")", enter(Field), ": "].
 
 described(Schema) ->

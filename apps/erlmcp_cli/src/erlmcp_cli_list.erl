@@ -10,17 +10,19 @@
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "list the tools, resources and prompts of a server",
-      arguments => erlmcp_cli_target:arguments(Words),
+      arguments => erlmcp_cli_target:arguments(Words)
+          ++ [#{name => schema, long => "-schema", type => boolean, default => false,
+                help => "show the whole schemas of tools"}],
       handler => fun run/1}.
 
-run(Parsed) ->
+run(#{schema := Schemas} = Parsed) ->
     erlmcp_cli_client:run(Parsed, fun(Client) ->
         maybe
             {ok, Server} ?= erlmcp_client:server(Client),
             {ok, Offered} ?= lists_of(Client, Server, Parsed),
             case Parsed of
                 #{json := true} -> erlmcp_cli_client:print_json(Offered);
-                #{} -> io:put_chars(erlmcp_cli_text:offered(Server, Offered))
+                #{} -> erlmcp_cli_output:print(erlmcp_cli_text:offered(Server, Offered, Schemas))
             end
         end
     end).

@@ -59,7 +59,7 @@ listen(Reference, Time, Parsed) ->
     end.
 
 print(Event, #{json := true}) -> erlmcp_cli_client:print_json(json_of(Event));
-print(Event, _) -> io:put_chars([text_of(Event), $\n]).
+print(Event, _) -> erlmcp_cli_output:print([text_of(Event), $\n]).
 
 json_of({resource_updated, Uri}) -> #{event => resource_updated, uri => Uri};
 json_of(Event) -> #{event => Event}.

@@ -16,7 +16,10 @@ command() ->
       handler => fun run/1}.
 
 where() ->
-    [option(url, "an MCP endpoint, http:// or https://; or --stdio or --tcp"),
+    [#{name => server, required => false,
+       help => {"[<url>]", ["an MCP endpoint, such as http://127.0.0.1:8080/mcp; or --stdio or "
+                            "--tcp instead"]}},
+     option(url, "the same as an option"),
      option(stdio, "start this program for each connection, and speak on its stdin and stdout; no "
                    "shell reads it"),
      (option(env, {"[--env <name>[=<value>]]",
@@ -28,21 +31,24 @@ where() ->
      (option(header, "'Name: value', of every HTTP request, where {id} is the request's id; may "
                      "stand again"))#{action => append},
      option(token, "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
-     option(cacert, "a PEM file with the roots to trust instead of the system's"),
+     option(cacert, {"[--cacert <file>]",
+                     ["PEM with the roots to trust instead of the system's"]}),
      (option(source, "an address to connect from; may stand again, and then they are taken in "
                      "turn"))#{type => {custom, fun erlmcp_cli_values:address/1}, action => append},
      (option(server_pid, "the server's process on this machine, to show its processor time and "
                          "memory"))#{type => {integer, [{min, 1}]}}].
 
 what() ->
-    [(option(era, {"[--era <era>]", ["stateless (the default), session, or a revision that has "
-                                     "sessions, such as 2025-06-18"]}))
-         #{type => {string, ["stateless", "session"
+    [(option(era, {"[--era <era>]", ["auto (the default: of a URL what its server speaks), "
+                                     "stateless, session, or a revision that has sessions, such "
+                                     "as 2025-06-18"]}))
+         #{type => {string, ["auto", "stateless", "session"
                              | [binary_to_list(Revision)
                                 || Revision <- erlmcp_revision:supported(session)]]}},
      (option(mix, {"[--mix <requests>]",
                    ["requests and their weights: 'tools/call echo=9,tools/list=1'; after the name, "
-                    "arguments as JSON; without it the tool echo is called"]}))
+                    "arguments as JSON; without it the tool echo is called, or, of a URL whose "
+                    "server has no such tool, the list of tools is asked for"]}))
          #{type => {custom, fun erlmcp_cli_values:mix/1}},
      (counted(payload, 0, "bytes of text for the tool echo where --mix gives it no arguments; 64"))
          #{default => 64}].
@@ -62,7 +68,7 @@ how() ->
          #{type => {custom, fun erlmcp_cli_values:seconds/1}, default => 1},
      (option(timeout, "seconds that a request waits for its reply; 10"))
          #{type => ?POSITIVE, default => 10},
-     option(json, "write the result into this folder"),
+     option(json, {"[--json <folder>]", ["write the result there"]}),
      (option(workload, {"[--workload <workload>]", ["the result's workload_id; load"]}))
          #{type => {string, "^[a-z0-9_]{3,64}$"}, default => "load"}].
 
@@ -73,6 +79,11 @@ option(Name, Help) ->
 counted(Name, Least, Help) ->
     (option(Name, Help))#{type => {integer, [{min, Least}, {max, 100_000_000}]}}.
 
+run(#{server := _, url := _}) ->
+    erlmcp_cli:complain("a URL and --url: one of them was expected"),
+    usage;
+run(#{server := Url} = Parsed) ->
+    run((maps:remove(server, Parsed))#{url => Url});
 run(Parsed) ->
     maybe
         {ok, Target} ?= target(Parsed),
@@ -81,7 +92,8 @@ run(Parsed) ->
         ok ?= erlmcp_cli_target:check_roots(Parsed),
         ok ?= one_loop(Parsed),
         {ok, _} = application:ensure_all_started(erlmcp_cli),
-        measured(plan(Target, Headers, Environment, Parsed), Parsed)
+        Plan = plan(Target, Headers, Environment, Parsed),
+        measured(maps:merge(Plan, found_out(Parsed)), Parsed)
     else
         {error, Sentence} ->
             erlmcp_cli:complain(Sentence),
@@ -93,7 +105,7 @@ target(Parsed) ->
         [{url, Url}] -> {ok, {http, unicode:characters_to_binary(Url)}};
         [{tcp, Address}] -> tcp(Address);
         [{stdio, Command}] -> program(Command);
-        _ -> {error, "one of --url, --stdio and --tcp was expected"}
+        _ -> {error, "one of a URL, --stdio and --tcp was expected"}
     end.
 
 tcp(Address) ->
@@ -165,8 +177,71 @@ plan(Target, Headers, Environment, #{connections := Connections, payload := Payl
         #{Name => Value || {Option, Name} <- Given, #{Option := Value} <- [Parsed]}).
 
 era(#{era := "session"}) -> {session, erlmcp_revision:name(erlmcp_revision:latest(session))};
-era(#{era := Revision}) when Revision =/= "stateless" -> {session, list_to_binary(Revision)};
-era(_) -> stateless.
+era(#{era := Revision}) when Revision =/= "stateless", Revision =/= "auto" ->
+    {session, list_to_binary(Revision)};
+era(_) ->
+    stateless.
+
+%% What a server speaks and has, where nobody said what to ask. One that does not tell is asked as
+%% others are, and the load says what came of it.
+found_out(#{url := Url} = Parsed) ->
+    Auto = maps:get(era, Parsed, "auto") =:= "auto",
+    case Auto orelse not is_map_key(mix, Parsed) of
+        true -> found_out(Url, maps:remove(era, Parsed), Auto);
+        false -> #{}
+    end;
+found_out(_) ->
+    #{}.
+
+found_out(Url, #{timeout := Seconds} = Parsed, Auto) ->
+    Chosen = (maps:with([url, header, token, cacert], Parsed))#{timeout => ceil(Seconds)},
+    {ok, Target} = erlmcp_cli_target:target(Chosen, #{}),
+    case erlmcp_cli_sup:start_client(Target) of
+        {ok, Client} ->
+            try
+                maps:merge(spoken(erlmcp_client:server(Client), Auto),
+                           asked(Url, Client, Parsed))
+            after
+                erlmcp_client:stop(Client)
+            end;
+        {error, _} ->
+            #{}
+    end.
+
+spoken({ok, #{revision := Revision}}, true) ->
+    case erlmcp_revision:era(Revision) of
+        stateless -> #{era => stateless};
+        session -> #{era => {session, erlmcp_revision:name(Revision)}}
+    end;
+spoken(_, _) ->
+    #{}.
+
+asked(_, _, #{mix := _}) ->
+    #{};
+asked(Url, Client, _) ->
+    case erlmcp_client:list_tools(Client) of
+        {ok, Tools} ->
+            case lists:any(fun is_echo/1, Tools) of
+                true ->
+                    #{};
+                false ->
+                    erlmcp_cli_terminal:say([Url, " has no tool echo with a text: its tools are "
+                                             "listed; --mix asks for something else"]),
+                    #{requests => [{1, {~"tools/list", #{}}}]}
+            end;
+        {error, _} ->
+            #{}
+    end.
+
+is_echo(#{~"name" := ~"echo"} = Tool) ->
+    case Tool of
+        #{~"inputSchema" := #{~"properties" := #{} = Properties}} when map_size(Properties) > 0 ->
+            is_map_key(~"text", Properties);
+        #{} ->
+            true
+    end;
+is_echo(_) ->
+    false.
 
 requests(#{mix := Mix, payload := Payload}) -> erlmcp_cli_load_mix:requests(Mix, Payload);
 requests(#{payload := Payload}) -> [{1, erlmcp_load_request:echo(Payload)}].
@@ -182,7 +257,7 @@ measured(#{duration_ms := Duration} = Plan, Parsed) ->
     ok = erlmcp_cli_terminal:clear(),
     case Outcome of
         {ok, Report} ->
-            io:put_chars(erlmcp_cli_load_table:report(Plan, Report)),
+            erlmcp_cli_output:print(erlmcp_cli_load_table:report(Plan, Report)),
             kept(Plan, Report, Parsed);
         {error, Reason} ->
             erlmcp_cli:complain(erlmcp_cli_load_table:failure(Reason)),
@@ -204,7 +279,7 @@ kept(Plan, Report, #{json := Folder, workload := Workload}) ->
     Result = erlmcp_bench_result:from_load(base(Workload, Plan), Report),
     case erlmcp_bench_result:write(Result, Folder) of
         {ok, File} ->
-            io:format("~ts~n", [File]),
+            erlmcp_cli_output:print([File, $\n]),
             outcome(Report);
         {error, Reason} ->
             erlmcp_cli:complain(erlmcp_bench_result:format_error(Reason)),

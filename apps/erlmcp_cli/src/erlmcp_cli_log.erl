@@ -2,11 +2,12 @@
 -moduledoc """
 The node's log goes to standard error, which whoever started the command may never read. OTP's
 handler would make those who log wait for him, or keep for him whatever they log; here nobody waits,
-and what nobody reads is dropped.
+and what nobody reads is dropped. What a terminal would obey is spelled out in it, as in all that
+the command writes.
 """.
 
 -export([never_wait/0]).
--export([room/2]).
+-export([room/2, format/2]).
 
 %% Of OTP's handler for `default`, in the logger's guide: the name of its process.
 -define(WRITER, logger_std_h_default).
@@ -18,10 +19,20 @@ and what nobody reads is dropped.
 never_wait() ->
     ok = logger:update_handler_config(default, config, #{sync_mode_qlen => ?WAITING,
                                                          drop_mode_qlen => ?WAITING}),
+    {ok, #{formatter := Formatter}} = logger:get_handler_config(default),
+    ok = logger:update_handler_config(default, formatter, {?MODULE, #{formatter => Formatter}}),
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc false.
+-spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().
+format(Event, #{formatter := {Module, Config}}) ->
+    erlmcp_cli_output:rendered(Module:format(Event, Config), none).
+
+-doc false.
 -spec room(logger:log_event(), none) -> stop | ignore.
+%% The reader of stdout is gone, which the command knows by itself (`erlmcp_cli_reader`).
+room(#{msg := {"Writer crashed (~p)", [epipe]}}, none) ->
+    stop;
 room(_, none) ->
     %% The writer counts what waits before it writes, and not while it cannot. When the node stops
     %% it is killed if it cannot, and who logs then would wait for standard error himself.

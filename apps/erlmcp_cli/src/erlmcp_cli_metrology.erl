@@ -18,9 +18,11 @@ run(#{files := Paths, json := Json}) ->
     Checked = [{File, violations(File)} || Path <- Paths, File <- erlmcp_bench_result:files(Path)],
     Invalid = [File || {File, [_ | _]} <- Checked],
     case Json of
-        true -> io:put_chars([erlmcp_cli_text:json(#{files => [as_json(Each) || Each <- Checked]}),
-                              $\n]);
-        false -> io:put_chars([text(Each) || Each <- Checked])
+        true ->
+            Files = #{files => [as_json(Each) || Each <- Checked]},
+            erlmcp_cli_output:print([erlmcp_cli_text:json(Files), $\n]);
+        false ->
+            erlmcp_cli_output:print([text(Each) || Each <- Checked])
     end,
     case {Checked, Invalid} of
         {[], _} ->

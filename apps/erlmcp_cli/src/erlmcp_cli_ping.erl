@@ -47,19 +47,20 @@ since(Start) ->
 connected(_, _, #{json := true}) ->
     ok;
 connected(#{revision := Revision, server_info := Info}, Time, _) ->
-    io:put_chars([erlmcp_cli_text:server(Info), " speaks ", atom_to_list(Revision),
-                  " (found out in ", milliseconds(Time), ")\n"]).
+    erlmcp_cli_output:print([erlmcp_cli_text:server(Info), " speaks ", atom_to_list(Revision),
+                             " (found out in ", milliseconds(Time), ")\n"]).
 
 pinged(_, _, #{json := true}) -> ok;
-pinged(Number, Time, _) -> io:put_chars([integer_to_list(Number), ": ", milliseconds(Time), $\n]).
+pinged(Number, Time, _) ->
+    erlmcp_cli_output:print([integer_to_list(Number), ": ", milliseconds(Time), $\n]).
 
 summary(Times, #{json := true}) ->
     erlmcp_cli_client:print_json(#{milliseconds => Times});
 summary([_], _) ->
     ok;
 summary(Times, _) ->
-    io:put_chars(["least ", milliseconds(lists:min(Times)), ", mean ",
-                  milliseconds(lists:sum(Times) / length(Times)), ", most ",
-                  milliseconds(lists:max(Times)), $\n]).
+    erlmcp_cli_output:print(["least ", milliseconds(lists:min(Times)), ", mean ",
+                             milliseconds(lists:sum(Times) / length(Times)), ", most ",
+                             milliseconds(lists:max(Times)), $\n]).
 
 milliseconds(Time) -> [float_to_list(Time, [{decimals, 3}]), " ms"].

@@ -62,4 +62,4 @@ printed(Result, _, #{json := true}) ->
     erlmcp_cli_client:print_json(Result);
 printed(Result, Text, _) ->
     ok = erlmcp_cli_terminal:clear(),
-    io:put_chars(Text(Result)).
+    erlmcp_cli_output:print(Text(Result)).

@@ -59,8 +59,7 @@ shown(Pieces, _, _) ->
 on_terminal(Pieces) ->
     case [Bytes || {binary, Bytes} <- Pieces] of
         [] ->
-            io:put_chars([[erlmcp_cli_text:visible(Text), end_of_line(Text)]
-                          || {text, Text} <- Pieces]);
+            erlmcp_cli_output:print([[Text, end_of_line(Text)] || {text, Text} <- Pieces]);
         [Bytes | _] ->
             erlmcp_cli:complain(io_lib:format("~b bytes that are no text; --output FILE keeps them",
                                               [byte_size(Bytes)])),

@@ -13,7 +13,8 @@ command() ->
       arguments => [
           #{name => folder, help => "folder with results, or with baselines"},
           #{name => output, long => "-output",
-            help => "file to write (default: report.html in the folder)"},
+            help => {"[--output <file>]",
+                     ["file to write (default: report.html in the folder)"]}},
           #{name => page, long => "-page", type => {atom, [report, performance, capacity]},
             default => report,
             help => "performance, capacity: of a folder of baselines, the page of the "
@@ -24,7 +25,8 @@ run(#{page := report, folder := Folder} = Arguments) ->
     Out = maps:get(output, Arguments, filename:join(Folder, "report.html")),
     case erlmcp_bench_report:write(Folder, Out) of
         {ok, #{results := Results, figures := Figures, refused := Refused}} ->
-            io:format("~ts: ~b figures of ~b results~n", [Out, Figures, Results]),
+            erlmcp_cli_output:print(io_lib:format("~ts: ~b figures of ~b results~n",
+                                                  [Out, Figures, Results])),
             lists:foreach(fun({File, [Why | _]}) ->
                               erlmcp_cli:complain([erlmcp_cli_text:one_line(File), ": ",
                                                    erlmcp_cli_text:one_line(Why)])
@@ -42,7 +44,7 @@ run(#{folder := Folder, page := Page, output := Out}) ->
         capacity -> fun erlmcp_bench_report:capacity/2
     end,
     case Write(Folder, Out) of
-        ok -> io:format("~ts~n", [Out]);
+        ok -> erlmcp_cli_output:print([Out, $\n]);
         {error, Reason} -> failed(Reason)
     end;
 run(#{page := Page}) ->

@@ -58,7 +58,7 @@ run(#{scenario := Name} = Parsed) ->
         {ok, _} = application:ensure_all_started(erlmcp_cli),
         {ok, Outcome} ?= erlmcp_bench_scenario:run(Name, Options#{on_event => fun shown/1}),
         ok = erlmcp_cli_terminal:clear(),
-        ok = io:put_chars(erlmcp_cli_scenario_text:outcome(Outcome)),
+        ok = erlmcp_cli_output:print(erlmcp_cli_scenario_text:outcome(Outcome)),
         ended(Outcome, Parsed)
     else
         {usage, Why} ->
@@ -94,18 +94,18 @@ era(Revision) -> {session, list_to_binary(Revision)}.
 
 requests(#{method := Method} = Parsed) ->
     Text = unicode:characters_to_binary(maps:get(params, Parsed, "{}")),
-    try json:decode(Text) of
-        #{} = Params -> {ok, #{requests => [{1, {unicode:characters_to_binary(Method), Params}}]}};
-        _ -> not_params()
-    catch
-        error:_ -> not_params()
+    case erlmcp_cli_json:decode(Text) of
+        {ok, #{} = Params} ->
+            {ok, #{requests => [{1, {unicode:characters_to_binary(Method), Params}}]}};
+        {ok, _} ->
+            {usage, "--params: a JSON object was expected"};
+        {error, Where} ->
+            {usage, ["--params: it is not JSON: ", Where]}
     end;
 requests(#{params := _}) ->
     {usage, "--params: a --method was expected with it"};
 requests(_) ->
     {ok, #{}}.
-
-not_params() -> {usage, "--params: a JSON object was expected"}.
 
 %% What happens.
 

@@ -132,5 +132,5 @@ why(Reason) -> io_lib:format("~0tp", [Reason]).
 announce(_, _, #{stdio := true}) ->
     ok;
 announce(Module, Server, _) ->
-    io:put_chars(erlmcp_cli_welcome:text(erlmcp_server:options(Module),
-                                         erlmcp:listeners(Server))).
+    erlmcp_cli_output:print(erlmcp_cli_welcome:text(erlmcp_server:options(Module),
+                                                    erlmcp:listeners(Server))).

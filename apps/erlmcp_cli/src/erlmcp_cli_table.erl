@@ -3,10 +3,10 @@
 
 -export([lines/1, lines/2]).
 
--type row() :: [unicode:chardata(), ...].
+-type row() :: [erlmcp_cli_output:styled(), ...].
 
 -doc "The same as `lines/2` with `left`.".
--spec lines([row()]) -> [unicode:chardata()].
+-spec lines([row()]) -> [erlmcp_cli_output:styled()].
 lines(Rows) -> lines(Rows, left).
 
 -doc """
@@ -23,20 +23,34 @@ other, or, but for the first of each row, end there.
 [~"a   1", ~"b  23"]
 ```
 """.
--spec lines([row()], left | right) -> [unicode:chardata()].
+-spec lines([row()], left | right) -> [erlmcp_cli_output:styled()].
 lines([], _) ->
     [];
 lines(Rows, Cells) ->
-    Widths = [lists:max([string:length(Cell) || Cell <- Column]) || Column <- columns(Rows)],
-    [string:trim(lists:join("  ", padded(Row, Widths, Cells)), trailing) || Row <- Rows].
+    Widths = [lists:max([width(Cell) || Cell <- Column]) || Column <- columns(Rows)],
+    [lists:join("  ", padded(Row, Widths, Cells)) || Row <- Rows].
+
+width(Cell) -> string:length(erlmcp_cli_output:plain(Cell)).
 
 columns([[] | _]) -> [];
 columns(Rows) -> [[hd(Row) || Row <- Rows] | columns([tl(Row) || Row <- Rows])].
 
 padded([First | Cells], [Width | Widths], Side) ->
-    Direction = case Side of
-        left -> trailing;
-        right -> leading
-    end,
-    [string:pad(First, Width)
-     | [string:pad(Cell, Most, Direction) || {Cell, Most} <- lists:zip(Cells, Widths)]].
+    trimmed([{First, Width, left}
+             | [{Cell, Most, Side} || {Cell, Most} <- lists:zip(Cells, Widths)]]).
+
+%% No line ends with spaces.
+trimmed(Cells) ->
+    case lists:dropwhile(fun({Cell, _, _}) -> width(Cell) =:= 0 end, lists:reverse(Cells)) of
+        [] -> [];
+        [{Last, Width, Side} | Before] ->
+            lists:reverse([case Side of
+                               left -> Last;
+                               right -> [spaces(Last, Width), Last]
+                           end | [cell(Cell) || Cell <- Before]])
+    end.
+
+cell({Cell, Width, left}) -> [Cell, spaces(Cell, Width)];
+cell({Cell, Width, right}) -> [spaces(Cell, Width), Cell].
+
+spaces(Cell, Width) -> lists:duplicate(Width - width(Cell), $\s).

@@ -47,8 +47,10 @@ options() ->
      (option(header, "-header", "'Name: value', of every HTTP request; may stand again"))
          #{action => append},
      option(token, "-token", "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
-     option(cacert, "-cacert", "a PEM file with the roots to trust instead of the system's"),
-     (option(root, "-root", "a folder that the server may know of; may stand again"))
+     option(cacert, "-cacert", {"[--cacert <file>]",
+                                ["PEM with the roots to trust instead of the system's"]}),
+     (option(root, "-root", {"[--root <folder>]",
+                             ["a folder that the server may know of; may stand again"]}))
          #{action => append},
      (option(timeout, "-timeout", {"[--timeout <seconds>]",
                                    ["seconds to wait for an answer, or for progress; 60"]}))

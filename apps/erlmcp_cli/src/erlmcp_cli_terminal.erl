@@ -9,7 +9,7 @@ Which descriptors are terminals, and how wide they are, the launcher has found o
 
 -behaviour(gen_server).
 
--export([start_link/0, is_terminal/1, can_ask/0]).
+-export([start_link/0, is_terminal/1, can_ask/0, columns/0]).
 -export([say/1, progress/1, clear/0, converse/1, ask/1, read_all/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
@@ -48,6 +48,11 @@ is_terminal(Descriptor) ->
 -spec can_ask() -> boolean().
 can_ask() ->
     is_terminal(0) andalso is_terminal(2).
+
+-doc "Returns how many characters fit in a line of stderr.".
+-spec columns() -> pos_integer().
+columns() ->
+    application:get_env(erlmcp_cli, columns, 80).
 
 -doc "Writes a line on stderr; after the questions, if somebody is asked at the moment.".
 -spec say(unicode:chardata()) -> ok.
@@ -114,8 +119,8 @@ handle_call({read_all, Most}, From, State) ->
 handle_cast({progress, Params}, #state{holder = none, bar = Bar, drawn = Drawn} = State) ->
     case erlang:monotonic_time(millisecond) of
         Now when Now - Drawn >= ?REDRAW; not Bar ->
-            Columns = application:get_env(erlmcp_cli, columns, 80),
-            ok = write(["\r", erlmcp_cli_bar:line(Params, Columns), "\e[K"]),
+            Line = erlmcp_cli_output:rendered(erlmcp_cli_bar:line(Params, columns()), 2),
+            ok = io:put_chars(standard_error, ["\r", Line, "\e[K"]),
             {noreply, State#state{bar = true, drawn = Now}};
         _ ->
             {noreply, State}
@@ -191,10 +196,10 @@ text(Bytes) ->
     end.
 
 cleared(#state{bar = true} = State) ->
-    ok = write("\r\e[K"),
+    ok = io:put_chars(standard_error, "\r\e[K"),
     State#state{bar = false};
 cleared(State) ->
     State.
 
 write(Text) ->
-    io:put_chars(standard_error, Text).
+    erlmcp_cli_output:note(Text).

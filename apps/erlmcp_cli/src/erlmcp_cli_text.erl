@@ -1,22 +1,32 @@
 -module(erlmcp_cli_text).
 -moduledoc """
-What a server answered, as text for a person. Pure. Control characters in it are shown and not sent
-to the terminal.
+What a server answered, as text for a person. Pure. What a terminal would obey or not show is
+spelled out in it (`erlmcp_visible:text/1`).
 """.
 
--export([offered/2, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
+-export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
 -export([refused/3, refused_json/1]).
--export([json/1, visible/1, one_line/1]).
+-export([json/1, visible/1, one_line/1, indented/3]).
 
--doc "Tables of what a server offers: what it says of itself, and its lists by their field names.".
--spec offered(Server :: map(), Offered :: #{binary() => [map()]}) -> unicode:chardata().
-offered(#{server_info := Info}, Offered) ->
-    [server(Info), $\n
-     | [[$\n, Title, $\n, table([row(Field, Item) || Item <- Items])]
+-doc """
+Tables of what a server offers: what it says of itself, and its lists by their field names. Below a
+tool or a prompt stand its arguments as they are typed, or, with `Schemas`, a tool's whole schemas.
+""".
+-spec offered(Server :: map(), Offered :: #{binary() => [map()]}, Schemas :: boolean()) ->
+    erlmcp_cli_output:styled().
+offered(#{server_info := Info}, Offered, Schemas) ->
+    [{bold, server(Info)}, $\n
+     | [[$\n, Title, $\n, items([row(Field, Item) || Item <- Items],
+                                [below(Field, Item, Schemas) || Item <- Items])]
         || {Title, Field} <- [{~"Tools", ~"tools"}, {~"Resources", ~"resources"},
                               {~"Resource templates", ~"resourceTemplates"},
                               {~"Prompts", ~"prompts"}],
            #{Field := [_ | _] = Items} <- [Offered]]].
+
+items(Rows, Below) ->
+    Lines = erlmcp_cli_table:lines([[{bold, Name}, Description] || {Name, Description} <- Rows]),
+    [["  ", Line, $\n, [["      ", Other, $\n] || Other <- Others]]
+     || {Line, Others} <- lists:zip(Lines, Below)].
 
 -doc "The name and the version of a server.".
 -spec server(Info :: map()) -> unicode:chardata().
@@ -25,17 +35,51 @@ server(Info) ->
 
 row(~"resources", Item) -> {field(~"uri", Item), described(Item)};
 row(~"resourceTemplates", Item) -> {field(~"uriTemplate", Item), described(Item)};
-row(~"prompts", Item) -> {[field(~"name", Item), parameters(Item)], described(Item)};
-row(~"tools", Item) -> {field(~"name", Item), described(Item)}.
+row(_, Item) -> {field(~"name", Item), described(Item)}.
 
 described(#{~"description" := _} = Item) -> field(~"description", Item);
 described(#{~"title" := _} = Item) -> field(~"title", Item);
 described(_) -> ~"".
 
-parameters(#{~"arguments" := [_ | _] = Arguments}) ->
-    [" (", lists:join(", ", [field(~"name", Argument) || Argument <- Arguments]), ")"];
-parameters(_) ->
+below(~"tools", Item, true) ->
+    [Line || {Title, Field} <- [{"arguments: ", ~"inputSchema"}, {"result: ", ~"outputSchema"}],
+             #{Field := Schema} <- [Item],
+             Line <- string:split([Title, string:trim(formatted(Schema))], "\n", all)];
+below(~"tools", #{~"inputSchema" := #{~"properties" := #{} = Properties} = Schema}, false) ->
+    Required = case Schema of
+        #{~"required" := [_ | _] = Names} -> Names;
+        #{} -> []
+    end,
+    arguments([{one_line(Name), kind(Property), lists:member(Name, Required)}
+               || Name := Property <- maps:iterator(Properties, ordered)]);
+below(~"prompts", #{~"arguments" := [_ | _] = Arguments}, _) ->
+    arguments([{field(~"name", Argument), ~"string",
+                maps:get(~"required", Argument, false) =:= true} || #{} = Argument <- Arguments]);
+below(_, _, _) ->
     [].
+
+%% What must be given comes first.
+arguments([]) ->
+    [];
+arguments(Arguments) ->
+    {First, Others} = lists:partition(fun({_, _, Required}) -> Required end, Arguments),
+    [lists:join($\s, [[Name, $=, Kind] || {Name, Kind, _} <- First]
+                     ++ [[$[, Name, $=, Kind, $]] || {Name, Kind, _} <- Others])].
+
+%% As few words as are worth a place in a list: `--schema` has all.
+kind(#{~"enum" := [_ | _] = Values}) when length(Values) =< 5 -> choices(Values);
+kind(#{~"const" := Value}) -> choices([Value]);
+kind(#{~"type" := Type}) when is_binary(Type) -> one_line(Type);
+kind(#{~"type" := [_ | _] = Types}) -> choices(Types);
+kind(_) -> ~"any".
+
+choices(Values) ->
+    lists:join($|, [case Value of
+                        <<_/binary>> -> one_line(Value);
+                        _ -> json(Value)
+                    end || Value <- Values]).
+
+formatted(Schema) -> escaped(json:format(Schema, #{max => 90})).
 
 field(Name, Item) ->
     case Item of
@@ -46,10 +90,6 @@ field(Name, Item) ->
 -doc "A text in one line.".
 -spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
-
-table(Rows) ->
-    [["  ", Line, $\n]
-     || Line <- erlmcp_cli_table:lines([[Left, Right] || {Left, Right} <- Rows])].
 
 -doc "The content of a `tools/call` result, one item after the other.".
 -spec result(map()) -> unicode:chardata().
@@ -115,7 +155,8 @@ log(Params) ->
 -spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
     unicode:chardata().
 failure(_, {rpc, Error}) ->
-    ["error ", code(Error), refusal(Error), ": ", message(Error), scopes(Error), incident(Error)];
+    ["error ", code(Error), refusal(Error), ": ", message(Error), scopes(Error), incident(Error),
+     meant(Error)];
 failure(Server, {http, Status, _, _}) ->
     [Server, ": HTTP ", integer_to_list(Status), " without an MCP error; is it an MCP endpoint?"];
 failure(Server, {connect, Reason}) ->
@@ -188,6 +229,10 @@ scopes(_) -> [].
 incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
+%% Of a call, which has looked for what may have been meant.
+meant(#{question := {ok, Name}}) -> ["; did you mean `", one_line(Name), "`?"];
+meant(_) -> [].
+
 connection({connect, Reason}) ->
     connection(Reason);
 connection({tls_alert, {Alert, Text}}) ->
@@ -216,24 +261,64 @@ certificate(Text) ->
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
--doc "JSON in which no character is a control of a terminal.".
--spec json(json:encode_value()) -> unicode:chardata().
-json(Value) ->
-    << <<(escaped(Character))/binary>>
-       || <<Character/utf8>> <= iolist_to_binary(json:encode(Value)) >>.
+-doc """
+Returns JSON whose characters are all seen and obeyed by no terminal; a program that reads it gets
+every one of them.
+""".
+-spec json(json:encode_value()) -> binary().
+json(Value) -> escaped(json:encode(Value)).
 
-escaped(Character) when Character >= 16#7f, Character < 16#a0 ->
-    <<"\\u00", (binary:encode_hex(<<Character>>, lowercase))/binary>>;
-escaped(Character) ->
-    <<Character/utf8>>.
+escaped(Json) ->
+    << <<(case Character =:= $\n orelse erlmcp_visible:is_visible(Character) of
+              true -> <<Character/utf8>>;
+              false -> << <<"\\u", (binary:encode_hex(Unit, lowercase))/binary>>
+                          || <<Unit:2/binary>> <= <<Character/utf16>> >>
+          end)/binary>>
+       || <<Character/utf8>> <= iolist_to_binary(Json) >>.
 
--doc "A text whose control characters are seen, and not obeyed.".
+-doc "Returns a text of which a reader sees everything, and a terminal obeys nothing.".
 -spec visible(binary()) -> binary().
-visible(Text) ->
-    << <<(shown(Character))/utf8>> || <<Character/utf8>> <= Text >>.
+visible(Text) -> erlmcp_visible:text(Text).
 
-shown(Character) when Character =:= $\n; Character =:= $\t -> Character;
-%% C0 controls have pictures; DEL and C1 controls share the replacement character.
-shown(Character) when Character < 16#20 -> 16#2400 + Character;
-shown(Character) when Character >= 16#7f, Character < 16#a0 -> 16#fffd;
-shown(Character) -> Character.
+-doc """
+Returns a text whose first line is indented by `First` columns, and all others by `Next`. Lines are
+no longer than `Columns`: where a terminal ends a line by itself, the next one is not indented.
+
+## Examples
+
+```erlang
+1> unicode:characters_to_binary(erlmcp_cli_text:indented(~"one two three\nfour", {2, 4}, 12)).
+~"  one two\n    three\n    four"
+```
+""".
+-spec indented(binary(), {First :: non_neg_integer(), Next :: non_neg_integer()},
+               Columns :: pos_integer()) -> unicode:chardata().
+indented(Text, {First, Next}, Columns) ->
+    %% The last column stays free: some terminals go on to the next line there.
+    Width = max(1, Columns - 1 - max(First, Next)),
+    [Head | Others] = [Folded || Line <- string:split(visible(Text), "\n", all),
+                                 Folded <- folded(spaced(Line), Width)],
+    [lists:duplicate(First, $\s), Head
+     | [[$\n, lists:duplicate(Next, $\s), Line] || Line <- Others]].
+
+spaced(Line) -> unicode:characters_to_list(string:replace(Line, "\t", "    ", all)).
+
+folded(Line, Width) ->
+    case taken(Line, Width, []) of
+        {Reversed, []} ->
+            [lists:reverse(Reversed)];
+        {Reversed, [$\s | Rest]} ->
+            [lists:reverse(Reversed) | folded(Rest, Width)];
+        {Reversed, Rest} ->
+            case lists:splitwith(fun(C) -> C =/= $\s end, Reversed) of
+                {_, []} -> [lists:reverse(Reversed) | folded(Rest, Width)];
+                {Last, Before} -> [lists:reverse(Before) | folded(lists:reverse(Last, Rest), Width)]
+            end
+    end.
+
+%% Which characters take two columns differs between terminals: none takes more.
+taken([C | Line], Left, Reversed) when C < 16#80, Left >= 1 ->
+    taken(Line, Left - 1, [C | Reversed]);
+taken([C | Line], Left, Reversed) when C >= 16#80, Left >= 2; Reversed =:= [] ->
+    taken(Line, Left - 2, [C | Reversed]);
+taken(Line, _, Reversed) -> {Reversed, Line}.

@@ -4,8 +4,8 @@ The values of options that `argparse` has no type for, and what a wrong one is t
 what came, and what was expected. A value that is none is `badarg`, as `argparse` wants it. Pure.
 """.
 
--export([positive/1, seconds/1, part/1, address/1, mix/1]).
--export([refused/2]).
+-export([positive/1, seconds/1, part/1, address/1, mix/1, workload/1, fault/1]).
+-export([refused/2, choices/1]).
 
 -doc "A number above 0, and a million at most.".
 -spec positive(string()) -> number().
@@ -47,12 +47,51 @@ mix(Text) ->
         {error, _} -> error(badarg)
     end.
 
--doc "Why a value of an argument is refused, where its type says it; `none` where not.".
--spec refused(argparse:argument(), Given :: term()) -> {ok, unicode:chardata()} | none.
+-doc "Returns the name of a workload, of a benchmark, or `all`.".
+-spec workload(string()) -> binary().
+workload(Text) -> one_of(workloads(), Text).
+
+-doc "Returns the name of a fault, or `all`.".
+-spec fault(string()) -> binary().
+fault(Text) -> one_of(faults(), Text).
+
+one_of(Names, Text) ->
+    case [Name || Name <- Names, Name =:= unicode:characters_to_binary(Text)] of
+        [Name | _] -> Name;
+        [] -> error(badarg)
+    end.
+
+workloads() ->
+    [Id || #{id := Id} <- erlmcp_bench_workloads:all()]
+        ++ [atom_to_binary(Benchmark) || Benchmark <- erlmcp_bench_workloads:benchmarks()]
+        ++ [~"all"].
+
+faults() -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()] ++ [~"all"].
+
+-doc "Returns the values that an argument may have, where they are a few words.".
+-spec choices(argparse:argument()) -> [unicode:chardata()].
+choices(#{type := {atom, Choices}}) when is_list(Choices) ->
+    [atom_to_list(Each) || Each <- Choices];
+choices(#{type := {string, [[_ | _] | _] = Choices}}) -> Choices;
+choices(#{type := {custom, Fun}}) ->
+    Named = [{fun ?MODULE:workload/1, fun workloads/0}, {fun ?MODULE:fault/1, fun faults/0}],
+    [Choice || {Known, Names} <- Named, Known =:= Fun, Choice <- Names()];
+choices(_) -> [].
+
+-doc "Returns why a value of an argument is refused, where its type says it; `none` where not.".
+-spec refused(Argument :: map(), Given :: term()) -> {ok, unicode:chardata()} | none.
+%% To `argparse` the type of each word of a list is `{list, Type}` when it refuses one.
+refused(#{type := {list, Type}} = Argument, Given) ->
+    refused(Argument#{type := Type}, Given);
 refused(#{type := Type} = Argument, Given) ->
     case expected(Type) of
         none -> none;
-        Expected -> {ok, [name(Argument), $\s, shown(Given), " is not ", Expected]}
+        Expected ->
+            Meant = case erlmcp_cli_suggestion:closest(shown(Given), choices(Argument)) of
+                {ok, Name} -> ["; did you mean `", Name, "`?"];
+                none -> ""
+            end,
+            {ok, [name(Argument), $\s, shown(Given), " is not ", Expected, Meant]}
     end;
 refused(_, _) ->
     none.
@@ -82,5 +121,7 @@ custom(Fun) ->
              {fun ?MODULE:part/1, "a number above 0, at most 1000000"},
              {fun ?MODULE:seconds/1, "a number from 0 to 1000000"},
              {fun ?MODULE:address/1, "an IP address"},
-             {fun ?MODULE:mix/1, "requests such as 'tools/call echo=9,tools/list=1'"}],
+             {fun ?MODULE:mix/1, "requests such as 'tools/call echo=9,tools/list=1'"},
+             {fun ?MODULE:workload/1, "one of those that `erlmcp bench` lists"},
+             {fun ?MODULE:fault/1, "one of those that `erlmcp chaos` lists"}],
     proplists:get_value(Fun, Known, none).

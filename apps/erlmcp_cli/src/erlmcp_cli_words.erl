@@ -4,7 +4,7 @@ Words of command lines: the command in `--stdio`, and the order of what the `erl
 is given. Pure.
 """.
 
--export([split/1, arranged/2, restored/1]).
+-export([split/1, arranged/2, restored/1, options/1, unknown_options/2]).
 
 %% What no argument of a program contains.
 -define(MARK, 0).
@@ -72,6 +72,37 @@ takes_value(Name, Specs) ->
     lists:any(fun(#{type := boolean}) -> false;
                  (#{long := Long}) when Long =:= Name -> true;
                  (#{short := Short}) -> [Short] =:= Name;
+                 (_) -> false
+              end, Specs).
+
+-doc "Returns the long options of these arguments, as they are typed.".
+-spec options([argparse:argument()]) -> [string()].
+options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
+
+-doc """
+Returns the words that stand where options do and begin as they do, of which these arguments know
+nothing.
+""".
+-spec unknown_options([string()], [argparse:argument()]) -> [string()].
+unknown_options(["--" | _], _) ->
+    [];
+unknown_options([[$-, C | _] = Word | Words], Specs) when C < $0; C > $9 ->
+    [Name | _] = string:split(Word, "="),
+    Unknown = [Name || not is_option(tl(Name), Specs)],
+    Rest = case {takes_value(tl(Word), Specs), Words} of
+        {true, [_ | Others]} -> Others;
+        _ -> Words
+    end,
+    Unknown ++ unknown_options(Rest, Specs);
+unknown_options([_ | Words], Specs) ->
+    unknown_options(Words, Specs);
+unknown_options([], _) ->
+    [].
+
+%% One letter may have its value right behind it.
+is_option(Name, Specs) ->
+    lists:any(fun(#{long := Long}) when Long =:= Name -> true;
+                 (#{short := Short}) -> hd(Name) =:= Short;
                  (_) -> false
               end, Specs).
 

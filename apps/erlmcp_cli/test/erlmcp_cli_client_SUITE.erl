@@ -147,7 +147,8 @@ arguments_come_from_stdin(Config) ->
                         proplists:get_value(program, Config), url(Config)], Config),
     {2, "", Why} = run("/bin/sh", ["-c", "echo '[' | \"$0\" call \"$1\" echo -",
                                    proplists:get_value(program, Config), url(Config)], Config),
-    one_line(Why).
+    "the arguments are not JSON: line 2, column 1: the text ends here, and its JSON does not\n"
+    "  \n  ^\n" = Why.
 
 options_may_stand_between(Config) ->
     {0, Out, ""} = main(["call", "--era", "2025-11-25", url(Config), "echo", "text=a", "--json",
@@ -302,7 +303,9 @@ ended(Port) ->
 on_terminal(Arguments, Config) ->
     Command = ["exec" | [[" '", Word, "'"]
                          || Word <- [proplists:get_value(program, Config) | Arguments]]],
-    open("exec script -qec \"$0\" /dev/null", [unicode:characters_to_binary(Command)]).
+    %% Without colours, whatever terminal this runs on.
+    open("exec env TERM=dumb script -qec \"$0\" /dev/null",
+         [unicode:characters_to_binary(Command)]).
 
 typed(Port, []) ->
     {_, Out} = Ended = output(Port, []),

@@ -100,9 +100,9 @@ typed(Text, Schema) ->
                                               #{~"const" => ~"l"}]}}}).
 
 a_form_has_its_fields(_) ->
-    ["  size, How ␛[1mbig (string; one of s = Small, l): ", "  age (integer) [30]: ",
-     "  mail (email) [none]: ", "  ok (y or n) [none]: ",
-     "  some (several, with commas; one of a, b) [none]: "] =
+    ["size, How ␛[1mbig (string; one of s = Small, l): ", "age (integer) [30]: ",
+     "mail (email) [none]: ", "ok (y or n) [none]: ",
+     "some (several, with commas; one of a, b) [none]: "] =
         [unicode:characters_to_list(erlmcp_cli_form:question(Field)) || Field <- fields()].
 
 what_is_typed_is_held_against_the_schema(_) ->
@@ -199,7 +199,7 @@ a_wrong_value_names_what_is_right(Config) ->
           "--log-level loud is not one of the choices: debug, info,"},
          {["serve", "m", "--drain", "x"], "--drain x is not a whole number of at least 0"},
          {["load", "--url", Url, "--protocol", "http3"],
-          "--protocol http3 is not one of the choices: http1, http2."},
+          "--protocol http3 is not one of the choices: http1, http2; did you mean `http"},
          {["load", "--url", Url, "--rate", "0"],
           "--rate 0 is not a number above 0, at most 1000000"},
          {["load", "--url", Url, "--warmup", "-1"],

@@ -5,7 +5,8 @@ published for it. Of those marks most were never measured; they stand beside a f
 was claimed, and are compared with nothing. Pure.
 """.
 
--export([all/0, quick/0, benchmarks/0, of_benchmark/1, find/1, components/0, workflows/0, marks/1]).
+-export([all/0, quick/0, short/1, benchmarks/0, of_benchmark/1, find/1]).
+-export([components/0, workflows/0, marks/1]).
 
 -export_type([workload/0, benchmark/0, component/0, step/0, mark/0]).
 
@@ -65,22 +66,33 @@ all() ->
 
 -doc """
 The workloads that stand for all of them where there is a minute, each with what it takes instead of
-its own (`t:erlmcp_bench_run:options/0`).
+its own (`short/1`).
 """.
 -spec quick() -> [{workload(), erlmcp_bench_run:options()}, ...].
 quick() ->
-    [{Workload, Options}
-     || {Id, Options} <- [{~"core_ops_10k", #{}},
-                          {~"stress_30s_100k_ops", #{duration_s => 4}},
-                          {~"stress_uncapped", #{duration_s => 4}},
-                          {~"mcp_complete_workflow", #{duration_s => 0.5}},
-                          {~"tcp_burst_100_1kib", #{duration_s => 3}},
-                          {~"http_burst_100_1kib", #{duration_s => 3}},
-                          {~"http1_sustained_2k_512b", #{duration_s => 3, connections => 200}},
-                          {~"stdio_sequential_1k", #{duration_s => 2}},
-                          {~"connections_tcp", #{duration_s => 2, connections => 1_000}},
-                          {~"memory_connection_http", #{connections => 500}}],
+    [{Workload, short(Workload)}
+     || Id <- [~"core_ops_10k", ~"stress_30s_100k_ops", ~"stress_uncapped",
+               ~"mcp_complete_workflow", ~"tcp_burst_100_1kib", ~"http_burst_100_1kib",
+               ~"http1_sustained_2k_512b", ~"stdio_sequential_1k", ~"connections_tcp",
+               ~"memory_connection_http"],
         {ok, Workload} <- [find(Id)]].
+
+-doc """
+Returns what a workload takes in its short form instead of its own
+(`t:erlmcp_bench_run:options/0`): as little as still shows what it is of.
+""".
+-spec short(workload()) -> erlmcp_bench_run:options().
+short(#{benchmark := core_ops}) -> #{duration_s => 0.2};
+short(#{benchmark := stress}) -> #{duration_s => 4};
+short(#{benchmark := integration}) -> #{duration_s => 0.5};
+short(#{benchmark := memory}) -> #{connections => 500};
+%% What a server carries is not seen in less, and has to be known first.
+short(#{varies := offered_percent}) -> #{duration_s => 2};
+short(#{benchmark := network_real, transport := stdio}) -> #{duration_s => 2};
+short(#{benchmark := network_real, shape := burst}) -> #{duration_s => 3};
+short(#{benchmark := network_real, shape := sustained}) -> #{duration_s => 3, connections => 200};
+short(#{benchmark := network_real}) -> #{duration_s => 2, connections => 1_000};
+short(#{}) -> #{duration_s => 0.5}.
 
 -doc "What they belong to, in the order in which all of them run.".
 -spec benchmarks() -> [benchmark(), ...].

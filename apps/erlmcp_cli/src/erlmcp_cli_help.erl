@@ -1,0 +1,65 @@
+-module(erlmcp_cli_help).
+-moduledoc """
+What the tables of arguments, which `argparse` reads, say of one: for the completion of words and
+the manual. Pure.
+""".
+
+-export([names/1, usage/1, described/1, values/1]).
+
+-doc """
+Returns an option as it is typed, the short form first; nothing for an argument that is told by its
+place.
+""".
+-spec names(argparse:argument()) -> [string()].
+names(Argument) ->
+    [[$-, Short] || #{short := Short} <- [Argument]]
+        ++ [[$- | Long] || #{long := Long} <- [Argument]].
+
+-doc "Returns an argument in a line of usage, such as `[--json <folder>]`.".
+-spec usage(argparse:argument()) -> string().
+usage(#{help := {Usage, _}}) -> lists:flatten(Usage);
+usage(#{name := Name} = Argument) ->
+    Value = "<" ++ atom_to_list(Name) ++ ">",
+    Word = case {names(Argument), Argument} of
+        {[], #{nargs := _}} -> Value ++ "...";
+        {[], _} -> Value;
+        {Names, #{type := boolean}} -> lists:last(Names);
+        {Names, _} -> lists:last(Names) ++ " " ++ Value
+    end,
+    case Argument of
+        #{required := false} -> "[" ++ Word ++ "]";
+        #{long := _} -> "[" ++ Word ++ "]";
+        #{} -> Word
+    end.
+
+-doc "Returns what is said of an argument.".
+-spec described(argparse:argument()) -> string().
+described(#{help := {_, Template}} = Argument) ->
+    lists:flatten([case Part of
+                       default -> io_lib:format("~ts", [maps:get(default, Argument)]);
+                       Text -> Text
+                   end || Part <- Template]);
+described(#{help := Text}) -> lists:flatten(Text);
+described(#{name := Name}) -> atom_to_list(Name).
+
+-doc """
+Returns what an argument's value may be: words to choose from, a file or a folder, the name of a
+command, something else (`any`), or nothing at all.
+""".
+-spec values(argparse:argument()) -> {words, [string()]} | file | command | any | none.
+values(#{type := boolean}) ->
+    none;
+values(Argument) ->
+    case [unicode:characters_to_list(Choice) || Choice <- erlmcp_cli_values:choices(Argument)] of
+        [] -> placed(re:run(usage(Argument), "<([a-z]+)>", [{capture, all_but_first, list}]));
+        Choices -> {words, Choices}
+    end.
+
+placed({match, [Word]}) ->
+    case lists:member(Word, ["file", "files", "folder", "results", "baseline"]) of
+        true -> file;
+        false when Word =:= "command" -> command;
+        false -> any
+    end;
+placed(nomatch) ->
+    any.

@@ -1,0 +1,68 @@
+-module(erlmcp_cli_output).
+-moduledoc """
+Writes what a command prints, on stdout and on stderr. Everything that is printed passes here: what
+a terminal would obey, or not show, is spelled out (`erlmcp_visible:text/1`), so that no text of a
+server's, whichever way it came, controls a terminal or hides from its reader. The only sequences of
+controls are the colours of this module.
+
+A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are for terminals, unless
+`NO_COLOR` is set (no-color.org) or `TERM` says `dumb`.
+""".
+
+-export([print/1, note/1, complain/1, rendered/2, plain/1]).
+
+-export_type([styled/0]).
+
+-type styled() :: char() | binary() | maybe_improper_list(styled(), binary() | [])
+                | {bold | red, styled()}.
+
+-doc "Writes a text on stdout.".
+-spec print(styled()) -> ok.
+print(Text) ->
+    io:put_chars(rendered(Text, 1)).
+
+-doc "Writes a text on stderr.".
+-spec note(styled()) -> ok.
+note(Text) ->
+    io:put_chars(standard_error, rendered(Text, 2)).
+
+-doc "Writes what went wrong on stderr, in red, and ends its line.".
+-spec complain(styled()) -> ok.
+complain(Text) ->
+    Trimmed = string:trim(rendered(plain(Text), none), trailing),
+    io:put_chars(standard_error, [rendered({red, Trimmed}, 2), $\n]).
+
+-doc """
+Returns a text as a descriptor of the command is given it, with colours where that is a terminal;
+with `none` in the place of the descriptor there are none.
+""".
+-spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
+rendered(Text, Descriptor) ->
+    iolist_to_binary(walk(Text, has_colours(Descriptor))).
+
+walk(C, _) when is_integer(C) -> erlmcp_visible:text(<<C/utf8>>);
+walk(Text, _) when is_binary(Text) -> erlmcp_visible:text(Text);
+walk([], _) -> [];
+walk([First | Others], Colours) -> [walk(First, Colours) | walk(Others, Colours)];
+walk({Style, Text}, true) -> [sequence(Style), walk(Text, true), ~"\e[0m"];
+walk({_, Text}, false) -> walk(Text, false).
+
+sequence(bold) -> ~"\e[1m";
+sequence(red) -> ~"\e[31m".
+
+-doc "Returns a text without its styles.".
+-spec plain(styled()) -> unicode:chardata().
+plain([]) -> [];
+plain([First | Others]) -> [plain(First) | plain(Others)];
+plain({_, Text}) -> plain(Text);
+plain(C) when is_integer(C) -> [C];
+plain(Text) when is_binary(Text) -> Text.
+
+has_colours(none) ->
+    false;
+has_colours(Descriptor) ->
+    %% The launcher's flags are the application's from when it is loaded.
+    _ = application:load(erlmcp_cli),
+    erlmcp_cli_terminal:is_terminal(Descriptor)
+        andalso os:getenv("NO_COLOR", "") =:= ""
+        andalso not lists:member(os:getenv("TERM", "dumb"), ["", "dumb"]).

@@ -1,0 +1,42 @@
+-module(erlmcp_cli_suggestion).
+-moduledoc "What a user may have meant by a name that there is not. Pure.".
+
+-export([closest/2, question/2]).
+
+%% Of Jaro's similarity, from 0 to 1: one letter wrong in four is 0.83.
+-define(ALIKE, 0.8).
+
+-doc """
+Returns the name that is most like a word, if one is. Small letters and capitals, `-` and `_` are
+alike.
+
+## Examples
+
+```erlang
+1> erlmcp_cli_suggestion:closest("lsit", ["list", "listen", "call"]).
+{ok, "list"}
+2> erlmcp_cli_suggestion:closest("getUsers", [~"get_user", ~"put"]).
+{ok, ~"get_user"}
+3> erlmcp_cli_suggestion:closest("anything", ["list", "call"]).
+none
+```
+""".
+-spec closest(Word :: unicode:chardata(), [Name]) -> {ok, Name} | none
+      when Name :: unicode:chardata().
+closest(Word, Names) ->
+    Same = same(Word),
+    Alike = [{string:jaro_similarity(Same, same(Name)), Name} || Name <- Names],
+    case lists:sort(fun({One, _}, {Other, _}) -> One >= Other end, Alike) of
+        [{Similarity, Name} | _] when Similarity >= ?ALIKE -> {ok, Name};
+        _ -> none
+    end.
+
+same(Word) -> [C || C <- string:casefold(unicode:characters_to_list(Word)), C =/= $-, C =/= $_].
+
+-doc "Returns the question whether that name was meant, as the end of a sentence, or nothing.".
+-spec question(Word :: unicode:chardata(), [Name :: unicode:chardata()]) -> unicode:chardata().
+question(Word, Names) ->
+    case closest(Word, Names) of
+        {ok, Name} -> ["; did you mean `", Name, "`?"];
+        none -> "."
+    end.
