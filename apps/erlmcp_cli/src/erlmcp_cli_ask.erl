@@ -111,7 +111,7 @@ asked(Params, Fun) ->
 allows(#{host := Host, url := Url, why := Why}) ->
     erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
         ok = erlmcp_cli_output:note([erlmcp_cli_text:leads_to(Host, Why), $\n,
-                                     quoted(erlmcp_cli_text:one_line(Url)), $\n]),
+                                     quoted(Url), $\n]),
         yes(~"Allow it? [y/N] ", false) =:= true
     end).
 
