@@ -62,7 +62,7 @@ main([First | _] = Arguments) ->
     end.
 
 dispatch([Command | Words]) ->
-    #{commands := Known} = Commands = commands(Words),
+    #{commands := Known} = Commands = commands(Command, Words),
     Arranged = case Known of
         #{Command := #{arguments := Specs}} -> erlmcp_cli_words:arranged(Words, Specs);
         #{} -> Words
@@ -90,29 +90,40 @@ wrong({_, #{type := {atom, Choices}}, undefined, _} = Reason) ->
 wrong(Reason) ->
     argparse:format_error(Reason).
 
+%% The one that was asked for: the modules of the others need not be loaded.
+commands(Command, Words) ->
+    case table() of
+        #{Command := Entry} -> #{commands => #{Command => Entry(Words)}};
+        #{} -> commands(Words)
+    end.
+
 commands(Words) ->
-    #{commands => #{
-        "bench" => erlmcp_cli_bench:command(),
-        "load" => erlmcp_cli_load:command(),
-        "serve" => erlmcp_cli_serve:command(),
-        "list" => erlmcp_cli_list:command(Words),
-        "call" => erlmcp_cli_call:command(Words),
-        "read" => erlmcp_cli_read:command(Words),
-        "prompt" => erlmcp_cli_prompt:command(Words),
-        "complete" => erlmcp_cli_prompt:complete_command(Words),
-        "listen" => erlmcp_cli_listen:command(Words),
-        "ping" => erlmcp_cli_ping:command(Words),
-        "chaos" => erlmcp_cli_chaos:command(),
-        "doctor" => erlmcp_cli_doctor:command(),
-        "metrology" => erlmcp_cli_metrology:command(),
-        "compare" => erlmcp_cli_compare:command(),
-        "scenario" => erlmcp_cli_scenario:command(),
-        "baseline" => erlmcp_cli_baseline:command(),
-        "report" => erlmcp_cli_report:command(),
-        "version" => #{help => "print the version", handler => fun version/1},
-        "help" => #{help => "print this, or the help of one command",
-                    arguments => [#{name => command, required => false}],
-                    handler => fun help/1}}}.
+    #{commands => #{Command => Entry(Words) || Command := Entry <- table()}}.
+
+table() ->
+    #{"bench" => fun(_) -> erlmcp_cli_bench:command() end,
+      "load" => fun(_) -> erlmcp_cli_load:command() end,
+      "serve" => fun(_) -> erlmcp_cli_serve:command() end,
+      "list" => fun erlmcp_cli_list:command/1,
+      "call" => fun erlmcp_cli_call:command/1,
+      "read" => fun erlmcp_cli_read:command/1,
+      "prompt" => fun erlmcp_cli_prompt:command/1,
+      "complete" => fun erlmcp_cli_prompt:complete_command/1,
+      "listen" => fun erlmcp_cli_listen:command/1,
+      "ping" => fun erlmcp_cli_ping:command/1,
+      "chaos" => fun(_) -> erlmcp_cli_chaos:command() end,
+      "doctor" => fun(_) -> erlmcp_cli_doctor:command() end,
+      "metrology" => fun(_) -> erlmcp_cli_metrology:command() end,
+      "compare" => fun(_) -> erlmcp_cli_compare:command() end,
+      "scenario" => fun(_) -> erlmcp_cli_scenario:command() end,
+      "baseline" => fun(_) -> erlmcp_cli_baseline:command() end,
+      "report" => fun(_) -> erlmcp_cli_report:command() end,
+      "version" => fun(_) -> #{help => "print the version", handler => fun version/1} end,
+      "help" => fun(_) ->
+          #{help => "print this, or the help of one command",
+            arguments => [#{name => command, required => false}],
+            handler => fun help/1}
+      end}.
 
 version(_) ->
     _ = application:load(erlmcp),

@@ -111,6 +111,8 @@ connected({Scheme, Host, Port}, Method, Target, Headers, Body,
           #{deadline := Deadline} = Settings) ->
     Address = address(Host),
     maybe
+        %% A server on stdio starts without it.
+        {ok, _} ?= application:ensure_all_started(gun),
         {ok, Options} ?= connection(Scheme, Address, Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
         Answered = try answered(Connection, Method, Target, Headers, Body, Settings)
