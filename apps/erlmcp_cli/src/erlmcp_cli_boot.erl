@@ -29,20 +29,22 @@ what `bin/erlmcp` has to know, as shell variables. The node ends.
 -spec make() -> no_return().
 make() ->
     [Folder] = init:get_plain_arguments(),
-    Folders = folders(),
+    Folders = folders(filename:join(Folder, "lib")),
     {ok, Bytes} = file:read_file(filename:join([code:root_dir(), "bin", "no_dot_erlang.boot"])),
     {script, _, _} = Otp = binary_to_term(Bytes),
-    ok = write(Folder, "erlmcp", script(Otp, Folders, own, [])),
+    ok = boot(Folder, "erlmcp", script(Otp, Folders, own, [])),
     Stdio = [specification(Application, Needed) || {Application, Needed} <- ?STDIO],
-    ok = write(Folder, "erlmcp_stdio", script(Otp, Folders, own, Stdio)),
+    ok = boot(Folder, "erlmcp_stdio", script(Otp, Folders, own, Stdio)),
     Modules = modules(filename:join(Folder, "erlmcp_stdio")),
-    ok = write(Folder, "erlmcp_stdio", script(Otp, Folders, Modules, Stdio)),
-    ok = file:write_file(filename:join(Folder, "start.sh"), start(Folders)),
+    ok = boot(Folder, "erlmcp_stdio", script(Otp, Folders, Modules, Stdio)),
+    ok = write(Folder, "start.sh", start(Folders)),
     halt(0).
 
 %% The project's folders come first, then those of the libraries that it needs.
-folders() ->
-    Pa = [Folder || {pa, Given} <- init:get_arguments(), Folder <- Given],
+folders(Built) ->
+    %% What ERL_FLAGS has of its own is not for later.
+    Pa = [Folder || {pa, Given} <- init:get_arguments(), Folder <- Given,
+                    lists:prefix(Built, Folder)],
     Libraries = [filename:join(code:lib_dir(Application), "ebin")
                  || Application <- closure([erlmcp_cli], [])],
     lists:uniq(Pa ++ [filename:absname(Folder) || Folder <- Libraries]).
@@ -107,8 +109,13 @@ instructions([], _) ->
 %% Stdout is for answers.
 logger() -> [{handler, default, logger_std_h, #{config => #{type => standard_error}}}].
 
-write(Folder, Name, Script) ->
-    file:write_file(filename:join(Folder, Name ++ ".boot"), term_to_binary(Script)).
+boot(Folder, Name, Script) -> write(Folder, Name ++ ".boot", term_to_binary(Script)).
+
+%% Another window of a host may read it now.
+write(Folder, Name, Bytes) ->
+    New = filename:join(Folder, Name ++ ".new"),
+    ok = file:write_file(New, Bytes),
+    file:rename(New, filename:join(Folder, Name)).
 
 start(Folders) ->
     Bindir = os:getenv("BINDIR"),
