@@ -133,10 +133,12 @@ application_of(Beam) ->
 load_all(_, _, #{stdio := true}) ->
     ok;
 load_all(Module, Own, _) ->
-    Modules = [Module | lists:append([modules(Application)
-                                      || Application <- needed([erlmcp_cli | Own], [])])],
-    %% Of a library some may be for what this machine has not.
-    _ = code:ensure_modules_loaded(Modules),
+    %% Of a library some modules may be for what this machine has not. One library after the other:
+    %% what is read of it is garbage when it is loaded.
+    _ = [code:ensure_modules_loaded(Modules)
+         || Modules <- [[Module] | [modules(Application)
+                                    || Application <- needed([erlmcp | Own], [])]]],
+    true = garbage_collect(),
     ok.
 
 needed([], Found) ->
