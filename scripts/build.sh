@@ -1,9 +1,11 @@
 #!/bin/sh
-# Compiles the project, once at a time, and leaves a stamp that says when; with the word `test` the
-# test suites too, for scripts/suites.sh. Needs scripts/env.sh.
+# Compiles the project, once at a time, makes the boot scripts of the command, and leaves a stamp
+# that says when; with the word `test` the test suites too, for scripts/suites.sh. Needs
+# scripts/env.sh.
 set -eu
 cd "$(dirname -- "$0")/.."
-build=${REBAR_BASE_DIR:-_build}
+build=${REBAR_BASE_DIR:-$PWD/_build}
+case $build in /*) ;; *) build=$PWD/$build ;; esac
 mkdir -p "$build/default"
 if command -v flock >/dev/null 2>&1; then
     exec 9>"$build/default/build.lock"
@@ -12,5 +14,7 @@ fi
 # The time before the compiler reads: what changes meanwhile is newer.
 touch "$build/default/building"
 rebar3 compile
+ERL_CRASH_DUMP_SECONDS=0 erl -noinput -boot no_dot_erlang -pa "$build"/default/lib/*/ebin \
+    -run erlmcp_cli_boot make -extra "$build/default" </dev/null
 mv "$build/default/building" "$build/default/built"
 [ "${1:-}" != test ] || rebar3 as test compile

@@ -11,6 +11,8 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$here/../..
+# Erlang looks for modules in its current folder.
+cd "$root"
 peers=$("$root/scripts/peers.sh" node oidc)
 work=$(mktemp -d)
 provider=''

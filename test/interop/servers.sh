@@ -15,6 +15,8 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$here/../..
+# Erlang looks for modules in its current folder.
+cd "$root"
 sdks=${ERLMCP_PEERS:-typescript python2 python1 go rust}
 peers=$("$root/scripts/peers.sh" node $sdks)
 export CATALOGUE="$here/catalogue.json"

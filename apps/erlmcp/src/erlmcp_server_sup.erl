@@ -80,7 +80,7 @@ address({_, Transport, Options} = Id) ->
 -doc false.
 init(Given) ->
     #{id := Id, key := Key, limits := Limits, mounts := Mounts, task_store := TaskStore,
-      workers := Workers, on_event := OnEvent, listen := Listen} = Given(),
+      workers := Workers, on_event := OnEvent, listen := Wanted} = Given(),
     case erlmcp_registry:register(Id, Key) of
         ok -> ok;
         {error, Reason} -> exit({shutdown, Reason})
@@ -89,6 +89,7 @@ init(Given) ->
     #{zones := Zones, gate := Gate} = Instance =
         erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
     #{zone_requests := Least} = Limits,
+    Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
     Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
@@ -139,11 +140,28 @@ sse_sessions(Listen, Instance) ->
        type => supervisor}
      || lists:any(fun({_, Options}) -> is_map_key(sse, Options) end, Listen)].
 
+%% In a node that was started for one server alone, those of its applications stay closed.
+opened([], _) ->
+    [];
+opened(Listen, Key) ->
+    maybe
+        {ok, Listening} ?= application:get_env(erlmcp, listening_applications),
+        {ok, Application} ?= application:get_application(),
+        false ?= lists:member(Application, Listening),
+        Closed = [Transport || {Transport, _} <- Listen],
+        ok = erlmcp_log:report(notice, #{what => listeners_stay_closed, application => Application,
+                                         listeners => Closed}, Key),
+        []
+    else
+        _ -> Listen
+    end.
+
 %% The id is the listener's ranch reference too; the key in it makes it the node's only one.
 listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     %% What is shown in logs: no secret of the tls options.
     Shown = (maps:with([path, sse], Options))#{tls => is_map_key(tls, Options)},
     Id = {{Key, Number}, Transport, Shown},
+    ok = warn(Transport, Options, Key),
     {Before, Spec} = case Transport of
         http -> erlmcp_http:child_specs(Id, Options, Instance);
         tcp -> {[], erlmcp_tcp:child_spec(Id, Options, Instance)};
@@ -151,3 +169,27 @@ listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     end,
     [Needed#{id => {Name, Id}} || #{id := Name} = Needed <- Before]
         ++ [Spec#{id => {listener, Id}}].
+
+warn(stdio, _, _) ->
+    ok;
+warn(Transport, Options, Key) ->
+    Ip = maps:get(ip, Options, {127, 0, 0, 1}),
+    case erlmcp_listener:is_loopback(Ip) orelse is_asking(Transport, Options) of
+        true ->
+            ok;
+        false ->
+            erlmcp_log:report(warning, #{what => listener_asks_nobody, transport => Transport,
+                                         ip => list_to_binary(inet:ntoa(Ip)),
+                                         advice => advice(Transport)}, Key)
+    end.
+
+is_asking(http, Options) -> is_map_key(authenticate, Options);
+%% Whoever says this means all clients.
+is_asking(tcp, Options) -> is_map_key(principal, Options).
+
+advice(http) ->
+    <<"everybody who can reach it may call the tools: set its option authenticate, or ip to a "
+      "loopback address">>;
+advice(tcp) ->
+    <<"everybody who can reach it may call the tools: set its option ip to a loopback address, or "
+      "principal to say that this is meant">>.

@@ -64,15 +64,17 @@ main([First | _] = Arguments) ->
     end.
 
 dispatch([Command | Words]) ->
-    #{commands := Known} = Commands = commands(Words),
-    case Known of
-        #{Command := #{} = Specified} ->
+    case table() of
+        #{Command := Entry} ->
+            %% This one alone: the modules of the others need not be loaded.
+            Specified = Entry(Words),
             Specs = maps:get(arguments, Specified, []),
             maybe
                 [] ?= erlmcp_cli_words:unknown_options(Words, Specs),
                 Arranged = erlmcp_cli_words:arranged(Words, Specs),
                 {ok, Parsed, _, #{handler := Handler}} ?=
-                    argparse:parse([Command | Arranged], Commands, #{progname => ?PROGRAM}),
+                    argparse:parse([Command | Arranged], #{commands => #{Command => Specified}},
+                                   #{progname => ?PROGRAM}),
                 ok = watch(Command),
                 Handler(erlmcp_cli_words:restored(Parsed))
             else
@@ -84,7 +86,7 @@ dispatch([Command | Words]) ->
                 {error, Reason} ->
                     wrong_use(Command, ended(unicode:characters_to_list(wrong(Reason))))
             end;
-        #{} ->
+        Known ->
             no_command(Command, Known)
     end.
 
@@ -125,34 +127,41 @@ wrong(Reason) ->
     argparse:format_error(Reason).
 
 commands(Words) ->
-    #{commands => #{
-        "bench" => erlmcp_cli_bench:command(),
-        "load" => erlmcp_cli_load:command(),
-        "serve" => erlmcp_cli_serve:command(),
-        "list" => erlmcp_cli_list:command(Words),
-        "call" => erlmcp_cli_call:command(Words),
-        "read" => erlmcp_cli_read:command(Words),
-        "prompt" => erlmcp_cli_prompt:command(Words),
-        "complete" => erlmcp_cli_prompt:complete_command(Words),
-        "listen" => erlmcp_cli_listen:command(Words),
-        "ping" => erlmcp_cli_ping:command(Words),
-        "chaos" => erlmcp_cli_chaos:command(),
-        "doctor" => erlmcp_cli_doctor:command(),
-        "metrology" => erlmcp_cli_metrology:command(),
-        "compare" => erlmcp_cli_compare:command(),
-        "scenario" => erlmcp_cli_scenario:command(),
-        "baseline" => erlmcp_cli_baseline:command(),
-        "report" => erlmcp_cli_report:command(),
-        "completion" => #{help => "print a script that completes the words of this command",
-                          arguments => [#{name => shell, type => {atom, [bash, zsh, fish]},
-                                          help => {"<shell>", ["bash, zsh or fish"]}}],
-                          handler => fun completion/1},
-        "man" => #{help => "print the page of the manual, for `man -l -`",
-                   handler => fun manual/1},
-        "version" => #{help => "print the version", handler => fun version/1},
-        "help" => #{help => "print this, or the help of one command",
-                    arguments => [#{name => command, required => false, help => "its name"}],
-                    handler => fun help/1}}}.
+    #{commands => #{Command => Entry(Words) || Command := Entry <- table()}}.
+
+table() ->
+    #{"bench" => fun(_) -> erlmcp_cli_bench:command() end,
+      "load" => fun(_) -> erlmcp_cli_load:command() end,
+      "serve" => fun(_) -> erlmcp_cli_serve:command() end,
+      "list" => fun erlmcp_cli_list:command/1,
+      "call" => fun erlmcp_cli_call:command/1,
+      "read" => fun erlmcp_cli_read:command/1,
+      "prompt" => fun erlmcp_cli_prompt:command/1,
+      "complete" => fun erlmcp_cli_prompt:complete_command/1,
+      "listen" => fun erlmcp_cli_listen:command/1,
+      "ping" => fun erlmcp_cli_ping:command/1,
+      "chaos" => fun(_) -> erlmcp_cli_chaos:command() end,
+      "doctor" => fun(_) -> erlmcp_cli_doctor:command() end,
+      "metrology" => fun(_) -> erlmcp_cli_metrology:command() end,
+      "compare" => fun(_) -> erlmcp_cli_compare:command() end,
+      "scenario" => fun(_) -> erlmcp_cli_scenario:command() end,
+      "baseline" => fun(_) -> erlmcp_cli_baseline:command() end,
+      "report" => fun(_) -> erlmcp_cli_report:command() end,
+      "completion" => fun(_) ->
+          #{help => "print a script that completes the words of this command",
+            arguments => [#{name => shell, type => {atom, [bash, zsh, fish]},
+                            help => {"<shell>", ["bash, zsh or fish"]}}],
+            handler => fun completion/1}
+      end,
+      "man" => fun(_) ->
+          #{help => "print the page of the manual, for `man -l -`", handler => fun manual/1}
+      end,
+      "version" => fun(_) -> #{help => "print the version", handler => fun version/1} end,
+      "help" => fun(_) ->
+          #{help => "print this, or the help of one command",
+            arguments => [#{name => command, required => false, help => "its name"}],
+            handler => fun help/1}
+      end}.
 
 version(_) ->
     erlmcp_cli_output:print(["erlmcp ", release(), " (OTP ", erlang:system_info(otp_release),

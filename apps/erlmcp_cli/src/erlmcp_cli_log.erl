@@ -6,8 +6,8 @@ and what nobody reads is dropped. What a terminal would obey is spelled out in i
 the command writes.
 """.
 
--export([never_wait/0]).
--export([room/2, format/2]).
+-export([never_wait/0, without_reports/1]).
+-export([room/2, no_report/2, format/2]).
 
 %% Of OTP's handler for `default`, in the logger's guide: the name of its process.
 -define(WRITER, logger_std_h_default).
@@ -22,6 +22,24 @@ never_wait() ->
     {ok, #{formatter := Formatter}} = logger:get_handler_config(default),
     ok = logger:update_handler_config(default, formatter, {?MODULE, #{formatter => Formatter}}),
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
+
+-doc """
+Runs `Start`, which starts something, without the reports of OTP and of ranch: the caller is told
+why it failed, once, and they say the same in pages. What else is logged meanwhile is shown: a
+server may have its first requests before `Start` returns.
+""".
+-spec without_reports(Start :: fun(() -> Result)) -> Result.
+without_reports(Start) ->
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, none}),
+    try Start() after logger:remove_primary_filter(?MODULE) end.
+
+-doc false.
+-spec no_report(logger:log_event(), none) -> stop | ignore.
+no_report(#{meta := #{domain := [otp | _]}}, none) -> stop;
+no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}}, none) -> stop;
+%% `erlmcp serve` says it in a line.
+no_report(#{msg := {report, #{what := listener_asks_nobody}}}, none) -> stop;
+no_report(_, none) -> ignore.
 
 -doc false.
 -spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().

@@ -1,5 +1,13 @@
 -module(erlmcp_cli_serve).
--moduledoc "`erlmcp serve`: a server module of the code path, on HTTP and TCP or on stdio.".
+-moduledoc """
+`erlmcp serve`: a server module of the code path, or of a file, on HTTP and TCP or on stdio.
+
+The application that the module belongs to is started before, since handlers may need its processes.
+On stdio its listeners stay closed, unless `--listen` asks for them: a host starts such a server in
+each of its windows, and a port is there once. On HTTP all modules are loaded before anything
+listens, so that what refuses a flood needs no file to be opened; on stdio they are loaded when they
+are called, for a quick start.
+""".
 
 -export([command/0]).
 
@@ -11,7 +19,8 @@ command() ->
     #{help => "serve a module that has -behaviour(erlmcp_server)",
       arguments => [
           #{name => module,
-            help => "its name; it is looked for in the code path, which ERL_LIBS extends"},
+            help => "its name, looked for in the code path, which ERL_LIBS extends; or its file: "
+                    "./my_server.beam"},
           #{name => port, long => "-port", type => ?PORT, default => 8080,
             help => "HTTP port; 0 takes a free one"},
           #{name => host, long => "-host", default => "127.0.0.1",
@@ -20,47 +29,83 @@ command() ->
             help => "listen on this TCP port too: one JSON-RPC message a line"},
           #{name => sse, long => "-sse", type => boolean,
             help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
+          #{name => allowed_host, long => "-allowed-host", action => append, required => false,
+            help => "a name that clients may call the server by, as behind a proxy, beside those "
+                    "of this machine; may stand again"},
+          #{name => allowed_origin, long => "-allowed-origin", action => append, required => false,
+            help => "an origin, such as https://example.com, whose pages may call the server; may "
+                    "stand again"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
             help => "seconds that SIGTERM gives to what runs; 8, on stdio none, unless given"},
           #{name => stdio, long => "-stdio", type => boolean,
-            help => "speak on stdin and stdout, and not on HTTP"}],
+            help => "speak on stdin and stdout, and not on HTTP"},
+          #{name => listen, long => "-listen", type => boolean,
+            help => "with --stdio: open the listeners of the module's application too"},
+          #{name => verbose, long => "-verbose", type => boolean,
+            help => "say all that the log has of a start that failed"}],
       handler => fun run/1}.
 
 run(#{module := Name, host := Host} = Arguments) ->
     maybe
+        ok ?= together(Arguments),
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
-        ok ?= start_application(Beam),
+        Own = application_of(Beam),
+        ok = load_all(Module, Own, Arguments),
+        ok = keep_closed(Arguments),
+        {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
+        ok ?= start_applications(Own, Arguments),
         {ok, Server} ?= start_server(Module, Arguments, listen(Arguments, Ip)),
         ok = drain_at_sigterm(Server, Arguments),
+        ok = warn(Ip, erlmcp:listeners(Server)),
         ok = announce(Module, Server, Arguments),
         serving
     else
+        {usage, Sentence} ->
+            erlmcp_cli:complain(Sentence),
+            usage;
         {error, Sentence} ->
             erlmcp_cli:complain(Sentence),
             failed
     end.
+
+together(#{stdio := true} = Arguments) ->
+    case [Option || {Name, Option} <- [{allowed_host, "--allowed-host"},
+                                       {allowed_origin, "--allowed-origin"}],
+                    is_map_key(Name, Arguments)] of
+        [] -> ok;
+        [Option | _] -> {usage, [Option, ": only HTTP has that, and --stdio is no HTTP"]}
+    end;
+together(#{listen := true}) ->
+    {usage, "--listen: it was expected with --stdio; without it the module's application listens "
+            "as it always does"};
+together(_) ->
+    ok.
 
 %% On stdio the client has waited for its answers before it sends SIGTERM, and reads no more.
 drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server, Seconds * 1000);
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
 
-%% The module's atom comes out of a file that stands in the code path, never out of the argument.
+%% The module's atom comes out of a file that was named or that stands in the code path, never out
+%% of the argument.
 server_module(Name) ->
     maybe
-        match ?= re:run(Name, "^[A-Za-z][A-Za-z0-9_.@]*$", [{capture, none}, dollar_endonly]),
-        Beam = [_ | _] ?= code:where_is_file(Name ++ ".beam"),
+        {ok, Beam} ?= erlmcp_cli_code_path:file(Name),
         {ok, {Module, [{attributes, Attributes}]}} ?= beam_lib:chunks(Beam, [attributes]),
-        case is_server(Attributes) of
-            true -> {ok, Module, Beam};
-            false -> {error, [Name, ": this module has no -behaviour(erlmcp_server): ", Beam]}
-        end
+        true ?= is_server(Attributes)
+            orelse {error, [Name, ": this module has no -behaviour(erlmcp_server): ", Beam]},
+        %% This file, and not another one of the name.
+        {module, Module} ?= code:load_abs(filename:rootname(Beam)),
+        {ok, Module, Beam}
     else
-        _ -> {error, [Name, ": no compiled module of this name is in the code path, which ERL_LIBS "
-                            "extends"]}
+        {error, beam_lib, _} -> {error, [Name, ": this file is no compiled module"]};
+        {error, Why} when is_atom(Why) ->
+            {error, [Name, ": this file cannot be loaded: ", atom_to_list(Why)]};
+        {error, Sentence} ->
+            {error, Sentence}
     end.
 
 is_server(Attributes) ->
@@ -76,26 +121,107 @@ address(Host) ->
         {error, ["--host ", Host, ": ", inet:format_error(Reason)]}
     end.
 
-%% A server module may need the processes of the application that it belongs to.
-start_application(Beam) ->
-    Own = case filelib:wildcard(filename:join(filename:dirname(Beam), "*.app")) of
-              [File] ->
-                  {ok, [{application, Application, _}]} = file:consult(File),
-                  [Application];
-              _ ->
-                  []
-          end,
-    case application:ensure_all_started([erlmcp_cli | Own], permanent) of
-        {ok, _} -> ok;
-        {error, Reason} -> {error, io_lib:format("cannot start: ~0tp", [Reason])}
+%% Its .app file stands beside its modules, and has its name.
+application_of(Beam) ->
+    {ok, Files} = file:list_dir(filename:dirname(Beam)),
+    case [File || File <- Files, filename:extension(File) =:= ".app"] of
+        [File] -> [list_to_atom(filename:rootname(File))];
+        _ -> []
     end.
+
+%% What refuses a connection for which there is no descriptor must not have to open a file for that.
+load_all(_, _, #{stdio := true}) ->
+    ok;
+load_all(Module, Own, _) ->
+    %% Of a library some modules may be for what this machine has not. One library after the other:
+    %% what is read of it is garbage when it is loaded.
+    _ = [code:ensure_modules_loaded(Modules)
+         || Modules <- [[Module] | [modules(Application)
+                                    || Application <- needed([erlmcp | Own], [])]]],
+    true = garbage_collect(),
+    ok.
+
+needed([], Found) ->
+    Found;
+needed([Application | Left], Found) ->
+    case lists:member(Application, Found) of
+        true ->
+            needed(Left, Found);
+        false ->
+            _ = application:load(Application),
+            needed(Left ++ key(Application, applications), [Application | Found])
+    end.
+
+modules(Application) -> key(Application, modules).
+
+%% One that cannot be loaded is refused when it is started.
+key(Application, Key) ->
+    case application:get_key(Application, Key) of
+        {ok, Value} -> Value;
+        undefined -> []
+    end.
+
+%% Persistent: the application may be loaded later.
+keep_closed(#{stdio := true} = Arguments) when not is_map_key(listen, Arguments) ->
+    application:set_env(erlmcp, listening_applications, [erlmcp_cli], [{persistent, true}]);
+keep_closed(_) ->
+    ok.
+
+%% A permanent one that cannot be started takes the node with it, and nobody would be told why.
+start_applications(Applications, Arguments) ->
+    Start = fun() -> application:ensure_all_started(Applications) end,
+    Started = case Arguments of
+        #{verbose := true} -> Start();
+        #{} -> erlmcp_cli_log:without_reports(Start)
+    end,
+    case Started of
+        {ok, Names} ->
+            _ = spawn(fun() -> end_with(Names) end),
+            ok;
+        {error, {Application, Reason}} ->
+            {error, [atom_to_list(Application), " cannot be started: ", reason(Reason)
+                     | ["; --verbose says more" || not is_map_key(verbose, Arguments)]]}
+    end.
+
+end_with(Applications) ->
+    Monitors = #{monitor(process, Supervisor) => Application
+                 || Application <- Applications,
+                    {ok, Supervisor} <- [application:get_supervisor(Application)]},
+    receive
+        {'DOWN', Monitor, process, _, Reason} when is_map_key(Monitor, Monitors) ->
+            %% It may have ended because the node does.
+            ended(init:get_status(), maps:get(Monitor, Monitors), Reason)
+    end.
+
+ended({stopping, _}, _, _) ->
+    ok;
+ended(_, Application, Reason) ->
+    erlmcp_cli:complain([atom_to_list(Application), " has ended: ", reason(Reason)]),
+    init:stop(erlmcp_cli_exit:code(failed)).
+
+%% Supervisors and the application's master put what happened into their own reasons.
+reason({shutdown, Reason}) -> reason(Reason);
+reason({failed_to_start_child, _, Reason}) -> reason(Reason);
+reason({Reason, {Module, start, [_, _]}}) when is_atom(Module) -> reason(Reason);
+reason({bad_return, {_, Reason}}) -> reason(Reason);
+reason({error, Reason}) -> reason(Reason);
+reason({'EXIT', Reason}) -> reason(Reason);
+reason({Reason, [{Module, _, _, _} | _]}) when is_atom(Module) -> reason(Reason);
+reason({listen, Transport, Reason}) when is_atom(Transport) ->
+    [string:uppercase(atom_to_list(Transport)), ": ", why(Reason)];
+reason({"no such file or directory", File}) -> ["there is no ", File];
+reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
 listen(#{stdio := true} = Arguments, Ip) ->
     %% The launcher may have put stdout where nothing but MCP can find it.
     Output = application:get_env(erlmcp_cli, stdio_output, 1),
     [{stdio, #{output => Output}} | tcp(Arguments, Ip)];
 listen(#{port := Port} = Arguments, Ip) ->
-    Http = #{port => Port, ip => Ip},
+    Names = #{Option => [unicode:characters_to_binary(Name) || Name <- Given]
+              || {Option, Argument} <- [{allowed_hosts, allowed_host},
+                                        {allowed_origins, allowed_origin}],
+                 {ok, Given} <- [maps:find(Argument, Arguments)]},
+    Http = Names#{port => Port, ip => Ip},
     case Arguments of
         #{sse := true} -> [{http, Http#{sse => #{}}} | tcp(Arguments, Ip)];
         #{} -> [{http, Http} | tcp(Arguments, Ip)]
@@ -127,6 +253,17 @@ refused(Reason, _) ->
 why(eaddrinuse) -> "it is in use";
 why(Posix) when is_atom(Posix) -> inet:format_error(Posix);
 why(Reason) -> io_lib:format("~0tp", [Reason]).
+
+warn(Ip, Listeners) ->
+    case erlmcp_listener:is_loopback(Ip) orelse [Url || #{url := Url} <- Listeners] of
+        [Url | _] ->
+            erlmcp_cli:complain(["Warning: ", Url, " asks nobody who comes: who can reach "
+                                 "it may call the tools. Listen on 127.0.0.1 (--host) behind a "
+                                 "proxy that asks, or start the server in an application, with "
+                                 "the option authenticate"]);
+        _ ->
+            ok
+    end.
 
 %% Stdout is the peer's when the server speaks there.
 announce(_, _, #{stdio := true}) ->

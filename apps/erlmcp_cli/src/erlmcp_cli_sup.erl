@@ -24,18 +24,14 @@ start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),
     start(Spec#{id := make_ref(), restart => temporary}).
 
-%% Whoever started the command is told why it failed, once; the reports of the supervisors would
-%% say the same in pages.
 start(Spec) ->
-    #{level := Level} = logger:get_primary_config(),
-    ok = logger:set_primary_config(level, none),
-    try supervisor:start_child(?MODULE, Spec) of
-        {ok, Pid} when is_pid(Pid) -> {ok, Pid};
-        {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};
-        {error, Reason} -> {error, Reason}
-    after
-        logger:set_primary_config(level, Level)
-    end.
+    erlmcp_cli_log:without_reports(fun() ->
+        case supervisor:start_child(?MODULE, Spec) of
+            {ok, Pid} when is_pid(Pid) -> {ok, Pid};
+            {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};
+            {error, Reason} -> {error, Reason}
+        end
+    end).
 
 -doc false.
 init([]) ->

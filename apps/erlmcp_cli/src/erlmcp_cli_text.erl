@@ -31,7 +31,8 @@ items(Rows, Below) ->
 -doc "The name and the version of a server.".
 -spec server(Info :: map()) -> unicode:chardata().
 server(Info) ->
-    [field(~"name", Info), " ", field(~"version", Info)].
+    lists:join($\s, [Field || Name <- [~"name", ~"version"], Field <- [field(Name, Info)],
+                             not string:is_empty(Field)]).
 
 row(~"resources", Item) -> {field(~"uri", Item), described(Item)};
 row(~"resourceTemplates", Item) -> {field(~"uriTemplate", Item), described(Item)};
@@ -239,8 +240,10 @@ connection({tls_alert, {Alert, Text}}) ->
     [connection({tls_alert, Alert}), certificate(Text)];
 connection({tls_alert, Alert}) ->
     ["TLS: ", words(Alert)];
-connection({exit_status, Status}) when Status =:= 126; Status =:= 127 ->
+connection({exit_status, 127}) ->
     "there is no such program";
+connection({exit_status, 126}) ->
+    "this file is no program, or may not be run";
 connection({exit_status, Status}) ->
     ["the program ended with status ", integer_to_list(Status)];
 connection(Reason) when is_binary(Reason) ->

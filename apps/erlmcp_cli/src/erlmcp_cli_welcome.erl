@@ -12,7 +12,7 @@ how to stop it. Pure.
 -spec text(Options :: map(), Listeners :: [map()]) -> iodata().
 text(#{name := Name, version := Version} = Options, Listeners) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],
-    [Name, " ", Version, " is served on\n  ", Url, "\n",
+    [lists:join($\s, [Name | [Version || Version =/= ~""]]), " is served on\n  ", Url, "\n",
      [besides(Listener) || Listener <- Listeners],
      "\nCall it:\n", example(maps:get(tools, Options, []), Url),
      "\nStop it: Ctrl-C\n"].

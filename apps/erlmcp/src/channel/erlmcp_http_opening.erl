@@ -96,6 +96,8 @@ opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
     #{port := Port, gun := #{connect_timeout := Timeout}} = Opening,
     erlmcp_http_plain_socket:open(Address, Port, Tcp, Timeout);
 opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
+    %% A server on stdio starts without it, until it is a client too.
+    {ok, _} = application:ensure_all_started(gun),
     gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
 
 address("localhost", inet) -> {127, 0, 0, 1};

@@ -5,7 +5,7 @@ What a child writes on standard error, for the log: each line is a notice with t
 It says nothing of how the child does: programs write there whatever they like.
 """.
 
--export([new/1, push/2]).
+-export([new/2, push/2]).
 
 -export_type([lines/0]).
 
@@ -15,6 +15,7 @@ It says nothing of how the child does: programs write there whatever they like.
 
 -record(lines, {
     command :: term(),
+    starter :: binary(),
     framing = erlmcp_line:new(?LINE_BYTES) :: erlmcp_line:state(),
     second = 0 :: integer(),
     count = 0 :: non_neg_integer()
@@ -22,10 +23,13 @@ It says nothing of how the child does: programs write there whatever they like.
 
 -opaque lines() :: #lines{}.
 
--doc "No lines yet, of this program.".
--spec new(Command :: term()) -> lines().
-new(Command) ->
-    #lines{command = Command}.
+-doc """
+No lines yet, of the program `Command`. What the script `Starter` itself complains of, that there is
+no such program, is no line of the program: its status says it.
+""".
+-spec new(Command :: term(), Starter :: file:filename()) -> lines().
+new(Command, Starter) ->
+    #lines{command = Command, starter = unicode:characters_to_binary([Starter, ": "])}.
 
 -doc "What it wrote; whole lines are logged.".
 -spec push(binary(), lines()) -> lines().
@@ -33,7 +37,14 @@ push(Bytes, #lines{framing = Framing} = Lines) ->
     {Whole, Rest} = erlmcp_line:push(Bytes, Framing),
     lists:foldl(fun log/2, Lines#lines{framing = Rest}, Whole).
 
-log(Line, #lines{second = Second, count = Count, command = Command} = Lines) ->
+log(Line, #lines{starter = Starter} = Lines) ->
+    Size = byte_size(Starter),
+    case Line of
+        <<Starter:Size/binary, _/binary>> -> Lines;
+        _ -> counted(Line, Lines)
+    end.
+
+counted(Line, #lines{second = Second, count = Count, command = Command} = Lines) ->
     case erlang:monotonic_time(second) of
         Second when Count < ?LINES_A_SECOND ->
             ok = notice(#{what => server_stderr, command => Command, line => shown(Line)}),
@@ -44,7 +55,7 @@ log(Line, #lines{second = Second, count = Count, command = Command} = Lines) ->
             _ = Count > ?LINES_A_SECOND
                 andalso notice(#{what => server_stderr, command => Command,
                                  omitted => Count - ?LINES_A_SECOND}),
-            log(Line, Lines#lines{second = Next, count = 0})
+            counted(Line, Lines#lines{second = Next, count = 0})
     end.
 
 shown({too_large, _}) ->

@@ -132,7 +132,7 @@ activate({Folder, Command}, #{options := Options}) ->
                                     [Guard, Reader, ErrorReader, Teller]),
         {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
-                  teller = Teller, errors = erlmcp_stderr:new(hd(Command))}}
+                  teller = Teller, errors = erlmcp_stderr:new(hd(Command), script())}}
     end.
 
 %% While it copies a portion it is to have leave for the next.
@@ -162,7 +162,7 @@ open_server(Folder, Command, Options, Others) ->
     end.
 
 open_script(Arguments, Options) ->
-    Script = filename:absname("erlmcp_stdio.sh", code:priv_dir(erlmcp)),
+    Script = script(),
     try
         {ok, open_port({spawn_executable, "/bin/sh"},
                        [{args, [Script | Arguments]}, binary, stream, exit_status, use_stdio
@@ -170,6 +170,8 @@ open_script(Arguments, Options) ->
     catch
         error:Why -> {error, Why}
     end.
+
+script() -> filename:absname("erlmcp_stdio.sh", code:priv_dir(erlmcp)).
 
 %% A port whose program has ended already has none.
 pid_of(Port) ->

@@ -7,7 +7,7 @@ that does not read is waited for.
 """.
 
 -export([child_spec/2, hard_stop/1, start_link/2, reason/1]).
--export([socket_options/2, backlog/0, acceptors/0]).
+-export([socket_options/2, backlog/0, acceptors/0, is_loopback/1]).
 -export([start_connection/1]).
 
 %% Milliseconds between two looks at the port, and how many.
@@ -60,6 +60,13 @@ socket_options(Options, Milliseconds) ->
            _ -> []
        end].
 
+-doc "Returns `true` if only processes of this machine reach a listener at this address.".
+-spec is_loopback(inet:ip_address()) -> boolean().
+is_loopback({127, _, _, _}) -> true;
+is_loopback({0, 0, 0, 0, 0, 0, 0, 1}) -> true;
+is_loopback({0, 0, 0, 0, 0, 16#FFFF, High, _}) -> High bsr 8 =:= 127;
+is_loopback(_) -> false.
+
 -doc """
 Starts the process of a connection, for ranch. The calling process is the one that starts all of a
 listener, and it has its turn before others from now on: beside 1,000 connections that ask as fast
@@ -75,6 +82,8 @@ start_connection({Module, Function, Arguments}) ->
 -spec start_link({module(), atom(), [term()]}, [gen_tcp:listen_option()]) ->
     supervisor:startlink_ret().
 start_link({Module, Function, Arguments}, Address) ->
+    %% A node may have been started without them for want of a listener (m:erlmcp_cli_boot).
+    {ok, _} = application:ensure_all_started(cowboy),
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
 

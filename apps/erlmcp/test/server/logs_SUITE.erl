@@ -7,6 +7,7 @@
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1, init_per_testcase/2,
          end_per_testcase/2]).
 -export([keys_are_in_no_log/1, keys_in_a_fun_are_in_no_supervisors_log/1]).
+-export([a_listener_that_asks_nobody_is_warned_of/1, closed_listeners_are_told/1]).
 -export([tls_secrets_are_in_no_log/1, a_taken_id_is_no_crash/1, keys_of_tasks_are_in_no_log/1]).
 -export([log/2, init/1]).
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
@@ -16,7 +17,8 @@ suite() ->
 
 all() ->
     [keys_are_in_no_log, keys_in_a_fun_are_in_no_supervisors_log, tls_secrets_are_in_no_log,
-     a_taken_id_is_no_crash, keys_of_tasks_are_in_no_log].
+     a_taken_id_is_no_crash, keys_of_tasks_are_in_no_log,
+     a_listener_that_asks_nobody_is_warned_of, closed_listeners_are_told].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp, ssl], Config).
@@ -98,6 +100,45 @@ keys_of_tasks_are_in_no_log(_) ->
     {_, _} = binary:match(Logged, ~"no_store"),
     nomatch = binary:match(Logged, Key),
     erlmcp_test_http:stop(Server).
+
+%% Who is meant by everybody is said, once for each start of such a listener.
+a_listener_that_asks_nobody_is_warned_of(_) ->
+    Anybody = {0, 0, 0, 0},
+    [begin
+         {ok, Server} = erlmcp:start_server(options(#{id => warned, listen => [Listener]})),
+         ok = erlmcp:stop_server(Server),
+         Logged = logged(),
+         {Listener, Times} = {Listener, length(binary:matches(Logged, ~"listener_asks_nobody"))},
+         Times =:= 0 orelse binary:match(Logged, [~"authenticate", ~"principal"]) =/= nomatch
+             orelse ct:fail(Logged)
+     end || {Listener, Times} <- [
+         {{http, #{ip => Anybody}}, 1},
+         {{tcp, #{ip => Anybody}}, 1},
+         {{http, #{ip => Anybody, authenticate => fun(_) -> {ok, somebody} end}}, 0},
+         {{tcp, #{ip => Anybody, principal => everybody}}, 0},
+         {{http, #{ip => {127, 1, 2, 3}}}, 0},
+         {{http, #{}}, 0},
+         {{tcp, #{}}, 0}]].
+
+%% "servers of other applications open no listeners"
+closed_listeners_are_told(_) ->
+    ok = application:set_env(erlmcp, listening_applications, [somebody_elses]),
+    try
+        {group_leader, Master} = process_info(whereis(erlmcp_sup), group_leader),
+        Own = group_leader(),
+        true = group_leader(Master, self()),
+        {ok, Closed} = erlmcp:start_server(options(#{id => closed, listen => [{http, #{}}]})),
+        [] = erlmcp:listeners(Closed),
+        {_, _} = binary:match(logged(), ~"listeners_stay_closed"),
+        ok = erlmcp:stop_server(Closed),
+        %% One that is no application's is meant by whoever starts it.
+        true = group_leader(Own, self()),
+        {ok, Open} = erlmcp:start_server(options(#{id => open, listen => [{http, #{}}]})),
+        [_] = erlmcp:listeners(Open),
+        ok = erlmcp:stop_server(Open)
+    after
+        application:unset_env(erlmcp, listening_applications)
+    end.
 
 %% A store of tasks that fails.
 -doc false.

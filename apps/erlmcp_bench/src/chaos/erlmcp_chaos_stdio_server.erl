@@ -16,11 +16,11 @@ The fixture on the standard streams of a process of its own, and what a parent d
 -doc "Starts it, with this bound on its messages. The caller is its parent.".
 -spec open(MessageBytes :: pos_integer()) -> server().
 open(MessageBytes) ->
-    Erl = filename:join([code:root_dir(), "bin", "erl"]),
-    Arguments = ["-noinput", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
-                 "-s", ?MODULE_STRING, "serve", "-pa" | code:get_path()]
-        ++ ["-extra", integer_to_list(MessageBytes)],
-    open_port({spawn_executable, Erl},
+    [Program | Arguments] = erlmcp_bench_node:words(
+        ["-noinput", "+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none",
+         "-s", ?MODULE_STRING, "serve", "-pa" | erlmcp_bench_node:code_path()]
+        ++ ["-extra", integer_to_list(MessageBytes)]),
+    open_port({spawn_executable, Program},
               [{args, Arguments}, {line, ?LINE_BYTES}, binary, use_stdio, exit_status]).
 
 -doc false.

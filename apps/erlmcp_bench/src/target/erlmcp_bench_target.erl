@@ -67,15 +67,15 @@ prepare(_, _) ->
     ok.
 
 node_options(Options) ->
-    Erl = filename:join([code:root_dir(), "bin", "erl"]),
-    Words = maps:get(prefix, Options, []) ++ [Erl],
+    Words = maps:get(prefix, Options, []) ++ erlmcp_bench_node:words([]),
     Program = case os:find_executable(hd(Words)) of
                   false -> hd(Words);
                   Found -> Found
               end,
     #{connection => standard_io, exec => {Program, tl(Words)}, wait_boot => ?BOOT_MS,
       env => maps:get(env, Options, []),
-      args => ?FLAGS ++ maps:get(flags, Options, []) ++ ["-pa" | code:get_path()]}.
+      args => ?FLAGS ++ maps:get(flags, Options, [])
+          ++ ["-pa" | erlmcp_bench_node:code_path()]}.
 
 -doc "Ends the node at once.".
 -spec stop(target()) -> ok.

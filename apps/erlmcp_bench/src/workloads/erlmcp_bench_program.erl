@@ -7,8 +7,7 @@ starts for each connection.
 -export([words/0]).
 
 %% As bin/erlmcp starts a server, without what compiles and looks for terminals.
--define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-noinput",
-                "-boot", "no_dot_erlang"]).
+-define(FLAGS, ["+sbwt", "none", "+sbwtdcpu", "none", "+sbwtdio", "none", "-noinput"]).
 -define(START, "{ok, _} = erlmcp_bench_host:start(#{handler => "
                "erlmcp_bench_quick_fixture, "
                "listen => [{stdio, #{}}]}).").
@@ -16,8 +15,7 @@ starts for each connection.
 -doc "The program and its arguments.".
 -spec words() -> [string(), ...].
 words() ->
-    Erl = filename:join([code:root_dir(), "bin", "erl"]),
-    Own = [filename:dirname(Beam)
+    Own = [filename:dirname(filename:absname(Beam))
            || Module <- [erlmcp, erlmcp_bench_host, cowboy, cow_http, ranch, gun, jose],
               Beam <- [code:which(Module)], is_list(Beam)],
-    [Erl | ?FLAGS] ++ ["-pa" | lists:usort(Own)] ++ ["-eval", ?START].
+    erlmcp_bench_node:words(?FLAGS ++ ["-pa" | lists:usort(Own)] ++ ["-eval", ?START]).

@@ -119,6 +119,8 @@ exchanged([Address | Others], Origin, Request, Settings) ->
 
 connected(Address, {Scheme, Host, Port} = Origin, Request, #{deadline := Deadline} = Settings) ->
     maybe
+        %% A server on stdio starts without it.
+        {ok, _} ?= application:ensure_all_started(gun),
         {ok, Options} ?= connection(Scheme, address(Host), Settings),
         {ok, Connection} ?= gun:open(Address, Port, Options),
         Answered = try answered(Connection, Request, Settings)

@@ -1,0 +1,23 @@
+-module(erlmcp_bench_node).
+-moduledoc """
+How another Erlang node is started on this machine: by this node's Erlang, with its code path, in
+Erlang's own folder. Such a node looks for modules in its current folder too, and a measurement may
+be begun in any.
+""".
+
+-export([words/1, code_path/0]).
+
+%% POSIX: the first argument behind the script is its $0.
+-define(SCRIPT, "cd \"$0\" && exec \"$@\"").
+
+-doc "Returns the program and its arguments that start a node with these flags.".
+-spec words(Flags :: [string()]) -> [string(), ...].
+words(Flags) ->
+    Root = code:root_dir(),
+    ["/bin/sh", "-c", ?SCRIPT, Root, filename:join([Root, "bin", "erl"]), "-boot", "no_dot_erlang"
+     | Flags].
+
+-doc "Returns the folders of this node's code path, which mean the same in another folder.".
+-spec code_path() -> [file:filename()].
+code_path() ->
+    [filename:absname(Folder) || Folder <- code:get_path(), Folder =/= "."].

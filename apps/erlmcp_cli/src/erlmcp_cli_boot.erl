@@ -1,0 +1,189 @@
+-module(erlmcp_cli_boot).
+-moduledoc """
+The boot scripts of `bin/erlmcp`, made when the project is built. They are OTP's own
+(`no_dot_erlang`), except that `m:erlmcp_cli_code_path` is loaded first, that the code path has the
+project's folders, and that logs go to standard error.
+
+`erlmcp_stdio.boot`, for a server on stdio, which its host may start in every window, does more for
+a quick first answer. It loads at once, on all cores, the modules that the first answers need: those
+that a node had loaded when it had given them. This module is the server of that node. The script
+starts `erlmcp` without the applications of listeners and of clients on HTTP, which start when they
+are needed.
+""".
+
+-behaviour(erlmcp_server).
+
+-export([make/0]).
+-export([server/0, tools/0, call_tool/3]).
+
+%% What a server on stdio runs, and which applications each of them needs before it.
+-define(STDIO, [{crypto, [kernel, stdlib]}, {erlmcp, [kernel, stdlib, crypto]},
+                {erlmcp_cli, [kernel, stdlib, erlmcp]}]).
+-define(ANSWER_MS, 60_000).
+-define(LINE_BYTES, 1_048_576).
+
+-doc """
+Writes the boot scripts to the folder that is the program's argument, and `start.sh` beside them:
+what `bin/erlmcp` has to know, as shell variables. The node ends.
+""".
+-spec make() -> no_return().
+make() ->
+    [Folder] = init:get_plain_arguments(),
+    Folders = folders(filename:join(Folder, "lib")),
+    {ok, Bytes} = file:read_file(filename:join([code:root_dir(), "bin", "no_dot_erlang.boot"])),
+    {script, _, _} = Otp = binary_to_term(Bytes),
+    ok = boot(Folder, "erlmcp", script(Otp, Folders, own, [])),
+    Stdio = [specification(Application, Needed) || {Application, Needed} <- ?STDIO],
+    ok = boot(Folder, "erlmcp_stdio", script(Otp, Folders, own, Stdio)),
+    Modules = modules(filename:join(Folder, "erlmcp_stdio")),
+    ok = boot(Folder, "erlmcp_stdio", script(Otp, Folders, Modules, Stdio)),
+    ok = write(Folder, "start.sh", start(Folders)),
+    halt(0).
+
+%% The project's folders come first, then those of the libraries that it needs.
+folders(Built) ->
+    %% What ERL_FLAGS has of its own is not for later.
+    Pa = [Folder || {pa, Given} <- init:get_arguments(), Folder <- Given,
+                    lists:prefix(Built, Folder)],
+    Libraries = [filename:join(code:lib_dir(Application), "ebin")
+                 || Application <- closure([erlmcp_cli], [])],
+    lists:uniq(Pa ++ [filename:absname(Folder) || Folder <- Libraries]).
+
+closure([], Seen) ->
+    lists:reverse(Seen) -- [kernel, stdlib];
+closure([Application | Left], Seen) ->
+    case lists:member(Application, Seen) of
+        true ->
+            closure(Left, Seen);
+        false ->
+            _ = application:load(Application),
+            {ok, Needed} = application:get_key(Application, applications),
+            closure(Left ++ Needed, [Application | Seen])
+    end.
+
+specification(Application, Needed) ->
+    _ = application:load(Application),
+    {ok, Keys} = application:get_all_key(Application),
+    Own = case Application of
+        %% As bin/erlmcp starts it: what is standard output for a client is 3 in the node.
+        erlmcp_cli -> [{env, [{stdio_output, 3}]}];
+        _ -> []
+    end,
+    Changed = [{applications, Needed}, {optional_applications, []} | Own],
+    {application, Application,
+     lists:foldl(fun({Key, _} = New, All) -> lists:keystore(Key, 1, All, New) end, Keys, Changed)}.
+
+script({script, Id, Instructions}, Folders, Modules, Specifications) ->
+    {script, Id, instructions(Instructions, {Folders, Modules, Specifications})}.
+
+%% Of the lists of modules OTP's own script needs the first alone: the others are for a node that
+%% never loads anything later.
+instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Left],
+             {Folders, Modules, _} = Ours) ->
+    Loaded = [erlmcp_cli_code_path
+              | case Modules of
+                    %% OTP has these for -eval. Where they are called, they are found.
+                    own -> Needed -- [erl_eval, erl_lint, erl_parse];
+                    _ -> Modules
+                end],
+    [{path, Otp ++ Folders}, {primLoad, lists:uniq(Loaded)}, {kernel_load_completed}
+     | instructions(Left, Ours)];
+instructions([{Name, _} | Left], Ours) when Name =:= path; Name =:= primLoad ->
+    instructions(Left, Ours);
+instructions([{kernelProcess, application_controller, Start} | Left], Ours) ->
+    {Module, Function, [Kernel]} = Start,
+    {application, kernel, Keys} = Kernel,
+    {env, Environment} = lists:keyfind(env, 1, Keys),
+    Changed = lists:keyreplace(env, 1, Keys, {env, [{logger, logger()} | Environment]}),
+    [{kernelProcess, application_controller,
+      {Module, Function, [{application, kernel, Changed}]}} | instructions(Left, Ours)];
+instructions([{progress, applications_loaded} = Loaded | Left],
+             {_, _, Specifications} = Ours) ->
+    [{apply, {application, load, [Specification]}} || Specification <- Specifications]
+        ++ [Loaded | instructions(Left, Ours)];
+instructions([Instruction | Left], Ours) ->
+    [Instruction | instructions(Left, Ours)];
+instructions([], _) ->
+    [].
+
+%% Stdout is for answers.
+logger() -> [{handler, default, logger_std_h, #{config => #{type => standard_error}}}].
+
+boot(Folder, Name, Script) -> write(Folder, Name ++ ".boot", term_to_binary(Script)).
+
+%% Another window of a host may read it now.
+write(Folder, Name, Bytes) ->
+    New = filename:join(Folder, Name ++ ".new"),
+    ok = file:write_file(New, Bytes),
+    file:rename(New, filename:join(Folder, Name)).
+
+start(Folders) ->
+    Bindir = os:getenv("BINDIR"),
+    true = is_list(Bindir),
+    Otp = [filename:dirname(code:where_is_file(File)) || File <- ["kernel.app", "stdlib.app"]],
+    ["ROOTDIR=", quoted(code:root_dir()), "\nBINDIR=", quoted(Bindir), $\n,
+     %% What was built is of no use where another OTP has taken the place of the one that built it.
+     "[ -x \"$BINDIR/erlexec\" ]", [[" && \\\n    [ -d ", quoted(Folder), " ]"]
+                                  || Folder <- Otp ++ Folders], $\n].
+
+quoted(Text) -> [$', string:replace(Text, "'", "'\\''", all), $'].
+
+%% What a node has loaded that has answered as a server does in its first second.
+modules(Boot) ->
+    Erl = filename:join([code:root_dir(), "bin", "erl"]),
+    %% A port has no descriptor 3, which a server on stdio writes to.
+    Port = open_port({spawn_executable, "/bin/sh"},
+                     [{args, ["-c", "exec \"$@\" 3>&1 1>&2", "-", Erl, "-noinput", "-boot", Boot,
+                              "-s", "erlmcp_cli", "-extra", "serve", ?MODULE_STRING, "--stdio"]},
+                      {line, ?LINE_BYTES}, binary, exit_status]),
+    true = port_command(Port, [[json:encode(Message), $\n] || Message <- messages()]),
+    #{~"structuredContent" := #{~"modules" := Modules}} = answer(Port, 4),
+    true = port_close(Port),
+    %% The boot script's own are there before it; and the tool's process is not of the first answer.
+    Preloaded = [atom_to_binary(Module) || Module <- erlang:pre_loaded()],
+    Needed = [binary_to_atom(Module) || Module <- Modules -- Preloaded,
+                                        Module =/= atom_to_binary(?MODULE)],
+    %% The large ones first: so the cores have done their shares at one time.
+    [Module || {_, Module} <- lists:reverse(lists:sort([{file_size(Module), Module}
+                                                        || Module <- Needed]))].
+
+file_size(Module) -> filelib:file_size(code:where_is_file(atom_to_list(Module) ++ ".beam")).
+
+messages() ->
+    Client = #{protocolVersion => ~"2025-11-25", capabilities => #{},
+               clientInfo => #{name => ~"boot", version => ~"1"}},
+    Meta = #{~"io.modelcontextprotocol/protocolVersion" => ~"2026-07-28",
+             ~"io.modelcontextprotocol/clientCapabilities" => #{}},
+    [request(1, ~"server/discover", #{~"_meta" => Meta}),
+     request(2, ~"initialize", Client),
+     #{jsonrpc => ~"2.0", method => ~"notifications/initialized"},
+     request(3, ~"tools/list", #{}),
+     request(4, ~"tools/call", #{name => ~"modules", arguments => #{}})].
+
+request(Id, Method, Params) ->
+    #{jsonrpc => ~"2.0", id => Id, method => Method, params => Params}.
+
+answer(Port, Id) ->
+    receive
+        {Port, {data, {eol, Line}}} ->
+            case json:decode(Line) of
+                #{~"id" := Id, ~"result" := Result} -> Result;
+                #{~"error" := Error} -> error({refused, Error});
+                #{} -> answer(Port, Id)
+            end;
+        {Port, {exit_status, Status}} ->
+            error({exit_status, Status})
+    after ?ANSWER_MS ->
+        error(timeout)
+    end.
+
+-doc false.
+server() -> #{name => ~"erlmcp_cli_boot", version => ~"1"}.
+
+-doc false.
+tools() ->
+    [#{name => ~"modules", description => ~"Returns the modules that this node has loaded",
+       input_schema => #{}}].
+
+-doc false.
+call_tool(~"modules", _, _) -> #{modules => [atom_to_binary(Module) || Module <- erlang:loaded()]}.
