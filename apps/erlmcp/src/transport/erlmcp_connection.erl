@@ -8,7 +8,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 """.
 
 -export([new/3, new/4, admitted/2, data/2, message/4, receive_timeout/1, end_of_input/1, info/2,
-         busy/1, rest/1, close/1]).
+         held/1, give_up/1, busy/1, rest/1, close/1]).
 
 -export_type([connection/0]).
 
@@ -350,6 +350,17 @@ called({Withdrawn, Bytes, Calls}, Connection) ->
 
 withdrawn(Withdrawn, Connection) ->
     [framed(erlmcp_calls:withdrawal(Asked), Connection) || Asked <- Withdrawn].
+
+-doc "Bytes of what has arrived and was not handled: the beginning of a line.".
+-spec held(connection()) -> non_neg_integer().
+held(#{framing := Framing}) ->
+    erlmcp_line:held(Framing).
+
+-doc "What is held is given up; gives the refusal.".
+-spec give_up(connection()) -> {iodata(), connection()}.
+give_up(#{framing := Framing} = Connection) ->
+    {framed(erlmcp_message:error(undefined, erlmcp_unfinished:refusal()), Connection),
+     Connection#{framing := erlmcp_line:give_up(Framing)}}.
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().
