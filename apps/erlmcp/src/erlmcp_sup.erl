@@ -1,9 +1,9 @@
 -module(erlmcp_sup).
 -moduledoc """
 The application's own supervisor. Servers and clients do not live here but in their users' trees;
-the guards of the node's memory and of its processor time do, and who watches quick calls. The
-tables of the node's servers, of who is told of events, of what waits for the log and of who is in a
-quick call are its own.
+the guards of the node's memory and of its processor time do, who watches quick calls, and who makes
+room among unfinished messages. The tables of the node's servers, of who is told of events, of what
+waits for the log, of who is in a quick call and of unfinished messages are its own.
 """.
 
 -behaviour(supervisor).
@@ -22,9 +22,11 @@ init([]) ->
     ok = erlmcp_incident:open(),
     ok = erlmcp_registry:open(),
     ok = erlmcp_quick_watch:open(),
+    ok = erlmcp_unfinished:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
            #{id => quick_watch, start => {erlmcp_quick_watch, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
+           #{id => unfinished, start => {erlmcp_unfinished, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},
            #{id => processor_guard, start => {erlmcp_processor_guard, start_link, []}}]}}.

@@ -138,7 +138,8 @@ compared(~"measured", Rows) ->
     {[[code(Name), How] || {Name, _, How} <- erlmcp_envelope:measured()], Rows};
 compared(~"node bounds", Rows) ->
     {[[code(Name), iolist_to_binary(io_lib:format("~p", [Default])), What]
-      || {Name, Default, What} <- erlmcp_memory_guard:bounds() ++ erlmcp_processor_guard:bounds()],
+      || {Name, Default, What} <- erlmcp_memory_guard:bounds() ++ erlmcp_unfinished:bounds()
+             ++ erlmcp_processor_guard:bounds()],
      Rows};
 compared(~"events", Rows) ->
     {[[code(Name), iolist_to_binary(lists:join(~", ", [code(Field) || Field <- Fields])), When]

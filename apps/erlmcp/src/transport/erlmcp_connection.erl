@@ -8,7 +8,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 """.
 
 -export([new/3, new/4, of_strangers/1, admitted/2, data/2, message/4, receive_timeout/1,
-         end_of_input/1, info/2, busy/1, rest/1, close/1]).
+         end_of_input/1, info/2, held/1, give_up/1, busy/1, rest/1, close/1]).
 
 -export_type([connection/0]).
 
@@ -502,6 +502,23 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     else
         _ -> {lists:reverse(Out), Connection}
     end.
+
+-doc """
+Returns how many bytes have arrived and were not handled: the beginning of a line, and the requests
+that wait.
+""".
+-spec held(connection()) -> non_neg_integer().
+held(#{framing := Framing, queue := Queue}) ->
+    erlmcp_line:held(Framing) + erlmcp_connection_queue:bytes(Queue).
+
+-doc "Gives up what is held, and returns the refusals.".
+-spec give_up(connection()) -> {iodata(), connection()}.
+give_up(#{framing := Framing, queue := Queue} = Connection) ->
+    Refusal = erlmcp_unfinished:refusal(),
+    Begun = [undefined || erlmcp_line:held(Framing) > 0],
+    {[framed(erlmcp_message:error(Id, Refusal), Connection)
+      || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
+     Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
 -doc "Whether calls run.".
 -spec busy(connection()) -> boolean().

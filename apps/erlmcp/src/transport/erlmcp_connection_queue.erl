@@ -5,7 +5,7 @@ The requests of one connection that wait because as many of its calls run as may
 (`queue_per_connection`) and in bytes (`queue_bytes_per_connection`). Pure.
 """.
 
--export([check_id/2, add/3, take/1, cancel/2, keep/2, bytes/1]).
+-export([check_id/2, add/3, take/1, cancel/2, keep/2, ids/1, bytes/1]).
 
 -export_type([queue/0, request/0]).
 
@@ -104,6 +104,11 @@ keep(_, none) ->
 keep(Era, #queue{requests = Requests} = Queue) ->
     lists:foldl(fun cancel/2, Queue,
                 [Id || #{id := Id, era := Other} <- gb_trees:values(Requests), Other =/= Era]).
+
+-doc "Returns the ids of the requests that wait, in their order.".
+-spec ids(queue()) -> [erlmcp_message:id()].
+ids(none) -> [];
+ids(#queue{requests = Requests}) -> [Id || #{id := Id} <- gb_trees:values(Requests)].
 
 -doc "Returns how many bytes the requests that wait have.".
 -spec bytes(queue()) -> non_neg_integer().

@@ -15,6 +15,9 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 -define(GIVEN_UP, {1_000, 10_000}).
 %% Milliseconds that a handshake of TLS may take, and the beginning of HTTP/2.
 -define(HANDSHAKE, 5_000).
+%% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
+%% and not looked at is counted nowhere.
+-define(ACTIVE, 4).
 %% Bytes of `Authorization`: of its scheme, and of the longest token that is looked at.
 -define(AUTHORIZATION, 16_400).
 
@@ -92,7 +95,7 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       %% bounds are below what one busy proxy sends.
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
-      active_n => 100,
+      active_n => ?ACTIVE,
       max_reset_stream_rate => ?GIVEN_UP,
       %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
       max_stream_buffer_size => 1,

@@ -5,6 +5,9 @@ nothing but plain requests come (`m:erlmcp_http_plain_head`), each as a whole. T
 stream handlers, and have their answers from them, as cowboy's, without what cowboy does for all of
 HTTP.
 
+What is not yet a request is counted (`m:erlmcp_unfinished`), and so is what lies behind one that is
+served, of which no more is read while there is no room.
+
 With the first bytes that are anything else the connection becomes cowboy's, which is given them to
 read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
 """.
@@ -12,8 +15,11 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
 -export([connection_process/4, init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets until the socket is asked for again, and how often its client asks is found out anew.
--define(ACTIVE, 100).
+%% Packets until the socket is asked for again: what it has delivered and is not looked at is
+%% counted nowhere.
+-define(ACTIVE, 16).
+%% Times that it is asked until how often its client asks is found out anew.
+-define(OFTEN, 6).
 %% Bytes that may wait behind a request that is served, beside the next one's message.
 -define(BEHIND, 65_536).
 %% Milliseconds that a plain request may take to arrive. Who needs longer is cowboy's to wait for.
@@ -35,12 +41,17 @@ read, and stays with it: HTTP/2, other methods and paths, bodies in parts, error
     idle_ms :: pos_integer(),
     %% milliseconds in which nothing happens before the process hibernates
     quiet_ms = erlmcp_pace:first_ms() :: pos_integer(),
+    %% how often its socket was asked since that was found out
+    asked = 0 :: non_neg_integer(),
     %% what all requests of the connection have in common
     request :: map(),
     %% of the last request, whose head the next one's often is
     head = none :: none | {erlmcp_http_plain_head:kept(), Length :: non_neg_integer(),
                            erlmcp_http_plain_request:asked()},
     buffer = <<>> :: binary(),
+    %% bytes of it, as they are counted, and whether more of them are read
+    counted = 0 :: non_neg_integer(),
+    paused = false :: boolean(),
     %% milliseconds: when the first byte of an unfinished request came
     since = none :: none | integer(),
     children = cowboy_children:init() :: term(),
@@ -86,7 +97,11 @@ loop(Patience, #plain{parent = Parent, socket = Socket, quiet_ms = Quiet} = Plai
     receive
         {Tag, Socket, Bytes} when Tag =:= tcp; Tag =:= ssl -> arrived(Bytes, Plain);
         {{Pid, Id}, Message} when Pid =:= self() -> go_on(told(Id, Message, Plain));
-        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive -> loop(read_on(Plain));
+        {Tag, Socket} when Tag =:= tcp_passive; Tag =:= ssl_passive ->
+            loop(case Plain#plain.paused of
+                     true -> Plain;
+                     false -> read_on(Plain)
+                 end);
         {Tag, Socket} when Tag =:= tcp_closed; Tag =:= ssl_closed ->
             ended({socket_error, closed, 'The socket has been closed.'}, Plain);
         {Tag, Socket, Why} when Tag =:= tcp_error; Tag =:= ssl_error ->
@@ -95,6 +110,8 @@ loop(Patience, #plain{parent = Parent, socket = Socket, quiet_ms = Quiet} = Plai
         {'EXIT', Parent, Reason} ->
             ended({stop, {exit, Reason}, 'Parent process terminated.'}, Plain);
         {'EXIT', Pid, _} = Exit -> go_on(down(Pid, Exit, Plain));
+        {erlmcp_unfinished, {unfinished, go_on}} -> loop(resumed(Plain));
+        {erlmcp_unfinished, {unfinished, refused}} -> refused(Plain);
         {timeout, Timer, {shutdown, Pid}} ->
             ok = cowboy_children:shutdown_timeout(Plain#plain.children, Timer, Pid),
             loop(Plain);
@@ -109,6 +126,7 @@ loop(Patience, #plain{parent = Parent, socket = Socket, quiet_ms = Quiet} = Plai
     end.
 
 %% The next request may be there already.
+go_on(#plain{stream = none, paused = true} = Plain) -> go_on(resumed(Plain));
 go_on(#plain{stream = none, buffer = Buffer} = Plain) when Buffer =/= <<>> -> next(Buffer, Plain);
 go_on(Plain) -> loop(Plain).
 
@@ -160,7 +178,56 @@ arrived(Bytes, #plain{buffer = Buffer} = Plain) ->
             cut({connection_error, limit_reached, 'More than a request waits behind another.'},
                 Plain);
         false ->
-            loop(Plain#plain{buffer = Behind})
+            loop(counted(Plain#plain{buffer = Behind}))
+    end.
+
+%% What has come of a message that is not there yet. One that is not alone on its connection may
+%% wait; any other is here for a second at most.
+counted(#plain{buffer = Buffer, counted = Before, paused = Paused, stream = Stream} = Plain) ->
+    Size = byte_size(Buffer),
+    Counted = Plain#plain{counted = Size},
+    case erlmcp_unfinished:count(owner(), Before, Size) of
+        wait when Stream =/= none, not Paused -> paused(Counted);
+        _ -> Counted
+    end.
+
+uncounted(#plain{counted = 0} = Plain) ->
+    Plain;
+uncounted(#plain{counted = Before} = Plain) ->
+    ok = erlmcp_unfinished:count(owner(), Before, 0),
+    Plain#plain{counted = 0}.
+
+owner() ->
+    {self(), erlmcp_unfinished}.
+
+%% Its client waits with what it has to say. That it has gone is not heard meanwhile.
+paused(#plain{socket = Socket, transport = Transport} = Plain) ->
+    case Transport:setopts(Socket, [{active, false}]) of
+        ok -> Plain#plain{paused = true};
+        {error, Why} -> ended(socket_error(Why), Plain)
+    end.
+
+resumed(#plain{paused = false} = Plain) ->
+    Plain;
+resumed(#plain{socket = Socket, transport = Transport} = Plain) ->
+    case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
+        ok -> Plain#plain{paused = false};
+        {error, Why} -> ended(socket_error(Why), Plain)
+    end.
+
+%% Another message may have begun since. Behind a request there is nobody to be answered yet.
+refused(#plain{stream = Stream} = Plain) ->
+    case erlmcp_unfinished:is_refused(owner()) of
+        false ->
+            loop(Plain);
+        true when Stream =:= none ->
+            Commands = erlmcp_http_response:refuse(erlmcp_unfinished:refusal(), undefined,
+                                                   erlmcp_http_body:closing('HTTP/1.1')),
+            [{response, Status, Headers, Body}, stop] = Commands,
+            Said = sent(Status, Headers, Body, Plain#plain{sent = nothing}),
+            ended({connection_error, limit_reached, 'There is no room for the request.'}, Said);
+        true ->
+            cut({connection_error, limit_reached, 'There is no room behind the request.'}, Plain)
     end.
 
 next(Bytes, #plain{head = {Head, Length, Request}} = Plain) ->
@@ -190,9 +257,9 @@ read(Bytes, #plain{request = Common, options = Options, number = Id} = Plain) ->
     end.
 
 unfinished(Bytes, #plain{since = none} = Plain) ->
-    loop(Plain#plain{buffer = Bytes, since = now_ms()});
+    loop(counted(Plain#plain{buffer = Bytes, since = now_ms()}));
 unfinished(Bytes, Plain) ->
-    loop(Plain#plain{buffer = Bytes}).
+    loop(counted(Plain#plain{buffer = Bytes})).
 
 request(#{} = Request, Body, Rest, #plain{number = Id, options = Options} = Plain) ->
     Asked = Request#{streamid => Id, body => Body},
@@ -206,8 +273,8 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
                 when not Plain#plain.closing, not is_map_key(~"connection", Headers) ->
             at_once(Status, Headers, Body, {Id, Module, Handler}, Rest, Plain);
         {Commands, Handler} ->
-            Begun = Plain#plain{buffer = Rest, number = Id + 1, since = none, sent = nothing,
-                                stream = {Id, Module, Handler}},
+            Begun = uncounted(Plain#plain{buffer = Rest, number = Id + 1, since = none,
+                                          sent = nothing, stream = {Id, Module, Handler}}),
             go_on(commands(Commands, Begun))
     catch
         Class:Reason:Stacktrace ->
@@ -231,7 +298,7 @@ at_once(Status, Headers, Body, Stream, Rest, Plain) ->
     end.
 
 left(<<>>, #plain{buffer = <<>>, since = none} = Plain) -> Plain;
-left(Rest, Plain) -> Plain#plain{buffer = Rest, since = none}.
+left(Rest, Plain) -> uncounted(Plain#plain{buffer = Rest, since = none}).
 
 %% What is told to the stream.
 
@@ -331,11 +398,15 @@ stopped(Reason, #plain{stream = {Id, _, _}, children = Children, closing = Closi
 terminate_stream(Reason, #plain{stream = Stream, options = Options}) ->
     erlmcp_http_plain_stream:terminate(Reason, Stream, Options).
 
-read_on(#plain{socket = Socket, transport = Transport} = Plain) ->
-    ok = erlmcp_heap:slow_connection(false),
+read_on(#plain{socket = Socket, transport = Transport, asked = Asked} = Plain) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok -> Plain#plain{quiet_ms = erlmcp_pace:first_ms()};
-        {error, Why} -> ended(socket_error(Why), Plain)
+        ok when Asked < ?OFTEN ->
+            Plain#plain{asked = Asked + 1};
+        ok ->
+            ok = erlmcp_heap:slow_connection(false),
+            Plain#plain{asked = 0, quiet_ms = erlmcp_pace:first_ms()};
+        {error, Why} ->
+            ended(socket_error(Why), Plain)
     end.
 
 %% Its end.
@@ -351,12 +422,14 @@ closing(Plain) ->
 cut(Reason, #plain{children = Children} = Plain) ->
     ok = terminate_stream(Reason, Plain),
     ok = cowboy_children:terminate(Children),
+    _ = uncounted(Plain),
     exit({shutdown, Reason}).
 
 -spec ended(term(), #plain{}) -> no_return().
 ended(Reason, #plain{socket = Socket, transport = Transport, children = Children} = Plain) ->
     ok = terminate_stream(Reason, Plain),
     ok = cowboy_children:terminate(Children),
+    _ = uncounted(Plain),
     case Transport:shutdown(Socket, write) of
         ok -> erlmcp_http_socket:linger(Transport, Socket, ?LINGER);
         {error, _} -> ok
@@ -365,15 +438,16 @@ ended(Reason, #plain{socket = Socket, transport = Transport, children = Children
 
 %% Cowboy reads what was read of the next request as if it came now.
 hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
-                 options = Options, buffer = Buffer, children = Children}) ->
+                 options = Options, buffer = Buffer, children = Children} = Plain) ->
     ok = cowboy_children:terminate(Children),
+    _ = uncounted(Plain),
     %% Whether it is slow is not looked at any more.
     ok = erlmcp_heap:slow_connection(false),
     _ = [self() ! Message || Message <- erlmcp_http_socket:unread(Transport, Socket, Buffer)],
     %% Over TLS, HTTP/2 is agreed on beforehand.
     Protocol = case Buffer of
         <<"PRI", _/binary>> when Transport =:= ranch_tcp -> erlmcp_http2_writes;
-        _ -> cowboy_http
+        _ -> erlmcp_http1_reads
     end,
     Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).
 

@@ -155,6 +155,8 @@ info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none
 %% Cowboy's answer to a body that it cannot read.
 info(_, {response, 400, _, _}, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_http_body:broken(Body), Message#sse_message{body = none}};
+info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
+    received(erlmcp_http_body:told(Verdict, Body), Message);
 info(_, _, #sse_message{} = Message) ->
     {[], Message};
 info(StreamId, Message, Other) ->
@@ -168,8 +170,10 @@ ended(_, _) ->
 
 %% A session is told of the end of its stream as the stream's child.
 -doc false.
-terminate(_, _, Own) when is_record(Own, sse_stream); is_record(Own, sse_message) ->
+terminate(_, _, #sse_stream{}) ->
     ok;
+terminate(_, _, #sse_message{body = Body}) ->
+    erlmcp_http_body:forget(Body);
 terminate(StreamId, Reason, Other) ->
     erlmcp_http_stream:terminate(StreamId, Reason, Other).
 

@@ -348,6 +348,8 @@ info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
 %% Cowboy's answer to a body that it cannot read.
 info(_, {response, 400, _, _}, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_http_body:broken(Body), Stream#stream{body = none}};
+info(_, {unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
+    received(erlmcp_http_body:told(Verdict, Body), Stream);
 info(_, _, Stream) ->
     {[], Stream}.
 
@@ -377,8 +379,8 @@ terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
-terminate(_, _, _) ->
-    ok.
+terminate(_, _, #stream{body = Body}) ->
+    erlmcp_http_body:forget(Body).
 
 -doc false.
 early_error(_, _, _, Response, _) ->

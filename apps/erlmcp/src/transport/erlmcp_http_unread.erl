@@ -44,13 +44,18 @@ init(StreamId, Request, #{erlmcp := #{instance := Instance}} = Options) ->
         #{method := ~"HEAD"} -> head;
         #{version := Known} -> Known
     end,
+    ok = erlmcp_http1_reads:began(Version, maps:get(has_body, Request)),
     {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
     said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
 
 -doc false.
 data(StreamId, IsFin, Data, #unread{next = Next} = Unread) ->
+    ok = whole(IsFin),
     {Commands, Later} = cowboy_stream:data(StreamId, IsFin, Data, Next),
     said(Commands, StreamId, Unread#unread{next = Later}).
+
+whole(fin) -> erlmcp_http1_reads:whole();
+whole(nofin) -> ok.
 
 -doc false.
 info(StreamId, {alarm, stream_buffer_full, on}, Unread) ->
@@ -81,6 +86,7 @@ cut(Limit, #unread{key = Key} = Unread) ->
 terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
     ok = counted(StreamId, 0),
     ok = erlmcp_http_turn:over(StreamId),
+    ok = erlmcp_http1_reads:over(),
     _ = untimed(Unread),
     ok = ended(Reason, #{key => Key, limits => Limits}),
     cowboy_stream:terminate(StreamId, Reason, Next).

@@ -6,6 +6,11 @@ of its own.
 
 When the input ends, what was accepted is answered before the process ends; its calls have their
 deadlines. When the channel is lost, its calls are ended.
+
+What has begun to arrive is counted (`m:erlmcp_unfinished`). While there is no room for more, no
+more is read where the channel can wait. Where there is none for this message, its client is told
+so, and the connection ends. One without a time for messages goes on without the message: its client
+is the parent.
 """.
 
 -export([run/5]).
@@ -15,16 +20,22 @@ deadlines. When the channel is lost, its calls are ended.
 
 -type channel() :: term().
 
--doc "What a message from the channel means; `other` for one that is not the channel's.".
+-doc """
+What a message from the channel means; `other` for one that is not the channel's, `passive` where
+nothing more is read until `read_on/1`.
+""".
 -callback received(Message :: term(), channel()) ->
-    {data, binary()} | end_of_input | lost | ignore | other.
+    {data, binary()} | passive | end_of_input | lost | ignore | other.
 -doc "Writes; may wait as long as the channel's bound lets it.".
 -callback write(channel(), iodata()) -> ok | {error, term()}.
--doc "Nothing more is written.".
+-doc "Reads no more until `read_on/1`; a channel that cannot wait reads on.".
+-callback pause(channel()) -> ok.
+-doc "Reads again.".
+-callback read_on(channel()) -> ok.
+-doc "Nothing more is written; waits a moment for the client to read what was, before the end.".
+-callback linger(channel()) -> ok.
+-doc "The end: nothing more is written.".
 -callback close(channel()) -> ok.
--doc "The same while the peer goes on sending, which must not cost it what was written last.".
--callback turn_away(channel()) -> ok.
--optional_callbacks([turn_away/1]).
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
@@ -45,6 +56,9 @@ deadlines. When the channel is lost, its calls are ended.
     timer :: undefined | reference(),
     input = open :: open | ended,
     busy = false :: boolean(),
+    %% bytes of a message that has begun, as they are counted
+    held = 0 :: non_neg_integer(),
+    paused = false :: boolean(),
     %% milliseconds without a message after which the process hibernates
     quiet_ms = erlmcp_pace:first_ms() :: pos_integer()
 }).
@@ -130,23 +144,78 @@ step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Conne
     Refusal = erlmcp_connection:receive_timeout(Connection),
     _ = write({Refusal, iolist_size(Refusal)}, Shell),
     lost;
+step({erlmcp_unfinished, {unfinished, Verdict}}, Shell) ->
+    verdict(Verdict, Shell);
 step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
     case Module:received(Message, Channel) of
         {data, Bytes} ->
             case erlmcp_connection:data(Bytes, Connection) of
-                {stranger, Out, Next} -> {stranger, Out, Shell#shell{connection = Next}};
-                {Input, Out, Next} -> answered({Out, Next}, timer(Input, Shell))
+                {stranger, Out, Next} ->
+                    {stranger, Out, Shell#shell{connection = Next}};
+                {Input, Out, Next} ->
+                    answered({Out, Next}, timer(Input, counted(Input, Next, Shell)))
             end;
         end_of_input ->
             answered(erlmcp_connection:end_of_input(Connection),
-                     timer(complete, Shell#shell{input = ended}));
+                     timer(complete, held(0, Shell#shell{input = ended})));
         lost ->
             lost;
+        passive ->
+            _ = Shell#shell.paused orelse Module:read_on(Channel),
+            {[], Shell};
         ignore ->
             {[], Shell};
         other ->
-            answered(erlmcp_connection:info(Message, Connection), Shell)
+            {_, Next} = Answer = erlmcp_connection:info(Message, Connection),
+            answered(Answer, counted(complete, Next, Shell))
     end.
+
+%% A message that was there in one read is not counted, unless it waits.
+counted(Input, Connection, #shell{held = Before} = Shell) ->
+    case erlmcp_connection:held(Connection) of
+        Before -> Shell;
+        Held when Input =:= started -> held(Held, held(0, Shell));
+        Held -> held(Held, Shell)
+    end.
+
+held(Held, #shell{held = Before, paused = Paused} = Shell) ->
+    Next = Shell#shell{held = Held},
+    case erlmcp_unfinished:count(owner(), Before, Held) of
+        wait when not Paused -> paused(true, Next);
+        ok when Held =:= 0, Paused -> paused(false, Next);
+        _ -> Next
+    end.
+
+owner() ->
+    {self(), erlmcp_unfinished}.
+
+paused(Paused, #shell{module = Module, channel = Channel} = Shell) ->
+    ok = case Paused of
+        true -> Module:pause(Channel);
+        false -> Module:read_on(Channel)
+    end,
+    Shell#shell{paused = Paused}.
+
+verdict(go_on, #shell{paused = true} = Shell) ->
+    {[], paused(false, Shell)};
+verdict(go_on, Shell) ->
+    {[], Shell};
+verdict(refused, #shell{connection = Connection, receive_timeout = Timeout} = Shell) ->
+    %% Another message may have begun since.
+    case erlmcp_unfinished:is_refused(owner()) of
+        true ->
+            {Out, Next} = erlmcp_connection:give_up(Connection),
+            refused({Out, Next}, Timeout, timer(complete, held(0, Shell)));
+        false ->
+            {[], Shell}
+    end.
+
+refused(Answer, infinity, Shell) ->
+    answered(Answer, Shell);
+refused({Out, _}, _, #shell{module = Module, channel = Channel} = Shell) ->
+    _ = write({Out, iolist_size(Out)}, Shell),
+    ok = Module:linger(Channel),
+    lost.
 
 timer(complete, #shell{timer = undefined} = Shell) ->
     Shell;
@@ -179,14 +248,15 @@ written(ok, #shell{input = ended, connection = Connection} = Shell) ->
 written(ok, Shell) ->
     loop(Shell).
 
-turn_away(Ready, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
-    Written = write(Ready, Shell),
-    ok = erlmcp_connection:close(Connection),
-    case Written of
-        ok -> Module:turn_away(Channel);
-        {error, _} -> Module:close(Channel)
-    end.
+%% What was written is not to be lost with what the client goes on sending.
+turn_away(Ready, #shell{module = Module, channel = Channel} = Shell) ->
+    case write(Ready, Shell) of
+        ok -> ok = Module:linger(Channel);
+        {error, _} -> ok
+    end,
+    stop(Shell).
 
-stop(#shell{module = Module, channel = Channel, connection = Connection}) ->
+stop(#shell{module = Module, channel = Channel, connection = Connection, held = Held}) ->
+    ok = erlmcp_unfinished:count(owner(), Held, 0),
     ok = erlmcp_connection:close(Connection),
     Module:close(Channel).

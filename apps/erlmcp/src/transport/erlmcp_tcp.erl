@@ -12,16 +12,17 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 
 -export([child_spec/3, address/1]).
 -export([start_link/3, init/3]).
--export([received/2, write/2, close/1, turn_away/1]).
+-export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
 %% Bytes of an answer from which on it is watched whether the client reads it.
 -define(LARGE, 65_536).
-%% Packets that a socket delivers before it waits for its process to ask for more.
--define(ACTIVE, 100).
+%% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
+%% and not looked at is counted nowhere.
+-define(ACTIVE, 16).
 %% Bytes that are taken from a socket at once: many small messages of a client that does not wait
 %% for their answers. What is kept has the size of what came; a quiet socket has no buffer.
--define(BUFFER, 65_536).
-%% Milliseconds that one for which there is no place has to read that.
+-define(BUFFER, 16_384).
+%% Milliseconds that one for which there is no place, or no room, has to read that.
 -define(LINGER, 1000).
 
 -doc "The child specification of a TCP listener.".
@@ -64,11 +65,12 @@ serve(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
     case connect(inet:peername(Socket), Principal, Instance) of
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
-            ok = activate(Socket),
+            ok = asked(Socket, [{mode, binary}, {active, ?ACTIVE}]),
             erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection, Timeout);
         {refuse, Refusal} ->
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
-            linger(Socket);
+            ok = lingered(Socket),
+            gen_tcp:close(Socket);
         closed ->
             gen_tcp:close(Socket)
     end.
@@ -83,25 +85,25 @@ connect({error, _}, _, _) ->
     closed.
 
 %% What is unread when a socket is closed takes what was sent last with it.
-linger(Socket) ->
+lingered(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
-    linger(Socket, erlang:monotonic_time(millisecond) + ?LINGER).
+    lingered(Socket, erlang:monotonic_time(millisecond) + ?LINGER).
 
-linger(Socket, End) ->
+lingered(Socket, End) ->
     case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
-        {ok, _} -> linger(Socket, End);
-        {error, _} -> gen_tcp:close(Socket)
+        {ok, _} -> lingered(Socket, End);
+        {error, _} -> ok
     end.
 
-activate(Socket) ->
-    case inet:setopts(Socket, [{active, ?ACTIVE}, {mode, binary}]) of
+asked(Socket, Options) ->
+    case inet:setopts(Socket, Options) of
         ok -> ok;
         {error, _} -> self() ! {tcp_error, Socket, closed}, ok
     end.
 
 -doc false.
 received({tcp, Socket, Data}, {Socket, _, _}) -> {data, Data};
-received({tcp_passive, Socket}, {Socket, _, _}) -> activate(Socket), ignore;
+received({tcp_passive, Socket}, {Socket, _, _}) -> passive;
 received({tcp_closed, Socket}, {Socket, _, _}) -> end_of_input;
 received({tcp_error, Socket, _}, {Socket, _, _}) -> lost;
 received({tcp_unread, Socket, Before}, {Socket, _, _} = Channel) -> unread(Channel, Before);
@@ -147,10 +149,18 @@ slow_consumer({Socket, Timeout, Key}) ->
     lost.
 
 -doc false.
-close({Socket, _, _}) ->
-    gen_tcp:close(Socket).
+pause({Socket, _, _}) ->
+    asked(Socket, [{active, false}]).
 
 -doc false.
-turn_away({Socket, _, _}) ->
-    _ = inet:setopts(Socket, [{active, false}]),
-    linger(Socket).
+read_on({Socket, _, _}) ->
+    asked(Socket, [{active, ?ACTIVE}]).
+
+-doc false.
+linger({Socket, _, _} = Channel) ->
+    ok = pause(Channel),
+    lingered(Socket).
+
+-doc false.
+close({Socket, _, _}) ->
+    gen_tcp:close(Socket).

@@ -7,7 +7,7 @@ and then swallowed up to its end without being kept, so a peer cannot make us ho
 bound and one chunk.
 """.
 
--export([new/1, push/2, is_partial/1, flush/1]).
+-export([new/1, push/2, is_partial/1, held/1, give_up/1, flush/1]).
 
 -export_type([state/0, line/0]).
 
@@ -15,7 +15,9 @@ bound and one chunk.
     max :: pos_integer(),
     newline :: binary:cp(),
     %% The beginning of a line whose end is to come; `swallow` if it is over the bound.
-    held = ~"" :: binary() | swallow
+    held = ~"" :: binary() | swallow,
+    %% Whether that is whitespace alone.
+    is_blank = true :: boolean()
 }).
 
 -opaque state() :: #state{}.
@@ -49,7 +51,7 @@ push(Chunk, #state{newline = Newline, held = ~""} = State) ->
         {Size, 1} when Size =:= byte_size(Chunk) - 1 ->
             {line(binary_part(Chunk, 0, Size), State), State};
         nomatch ->
-            hold(Chunk, [], State);
+            hold(Chunk, Chunk, [], State);
         _ ->
             split(Chunk, State)
     end;
@@ -58,30 +60,32 @@ push(Chunk, State) ->
 
 split(Chunk, #state{newline = Newline, held = Held} = State) ->
     case binary:split(Chunk, Newline, [global]) of
-        [Part] -> hold(join(Held, Part), [], State);
+        [Part] -> hold(join(Held, Part), Part, [], State);
         [End | Rest] -> push(Rest, line(join(Held, End), State), State)
     end.
 
 %% The copy lets go of the chunk, of which this may be a small part.
-push([~""], Lines, State) -> {lists:reverse(Lines), State#state{held = ~""}};
-push([Part], Lines, State) -> hold(binary:copy(Part), Lines, State);
+push([~""], Lines, State) -> {lists:reverse(Lines), State#state{held = ~"", is_blank = true}};
+push([Part], Lines, State) ->
+    hold(binary:copy(Part), Part, Lines, State#state{is_blank = true});
 push([Line | Rest], Lines, State) -> push(Rest, line(Line, State) ++ Lines, State).
 
 %% Appending to a binary costs what is appended, however many the chunks are, as long as nothing
-%% matches on it in between; so only its size and its last byte are looked at. A list of chunks
-%% would cost many times their size where a peer sends single bytes.
+%% matches on it in between; so only its size, its last byte and what came last are looked at. A
+%% list of chunks would cost many times their size where a peer sends single bytes.
 join(swallow, _) -> swallow;
 join(Held, Bytes) when byte_size(Held) =:= 0 -> Bytes;
 join(Held, Bytes) -> <<Held/binary, Bytes/binary>>.
 
-hold(swallow, Lines, State) ->
+hold(swallow, _, Lines, State) ->
     {lists:reverse(Lines), State};
-hold(Part, Lines, #state{max = Max} = State) ->
+hold(Part, Came, Lines, #state{max = Max, is_blank = IsBlank} = State) ->
     case content_size(Part) of
         Size when Size > Max ->
             {lists:reverse(Lines, [{too_large, Size}]), State#state{held = swallow}};
         _ ->
-            {lists:reverse(Lines), State#state{held = Part}}
+            Blank = IsBlank andalso is_blank(Came),
+            {lists:reverse(Lines), State#state{held = Part, is_blank = Blank}}
     end.
 
 line(swallow, _) ->
@@ -116,7 +120,26 @@ is_blank(Rest) -> Rest =:= ~"".
 -doc "Whether a line has begun and not ended.".
 -spec is_partial(state()) -> boolean().
 is_partial(#state{held = swallow}) -> true;
-is_partial(#state{held = Held}) -> not is_blank(Held).
+is_partial(#state{is_blank = IsBlank}) -> not IsBlank.
+
+-doc "Bytes that are held of a line that has begun and not ended.".
+-spec held(state()) -> non_neg_integer().
+held(#state{held = swallow}) -> 0;
+held(#state{held = Held}) -> byte_size(Held).
+
+-doc """
+What is held is given up, and the rest of the line swallowed as it comes.
+
+## Examples
+
+```erlang
+1> {[], S1} = erlmcp_line:push(~"on", erlmcp_line:new(100)).
+2> {[~"two"], _} = erlmcp_line:push(~"e\ntwo\n", erlmcp_line:give_up(S1)).
+```
+""".
+-spec give_up(state()) -> state().
+give_up(#state{held = ~""} = State) -> State;
+give_up(State) -> State#state{held = swallow}.
 
 -doc """
 What is left when no more bytes will come: a last line without a newline, if there is one.

@@ -23,9 +23,9 @@ modules() ->
     [erlmcp_chaos_process_crash, erlmcp_chaos_network_partition, erlmcp_chaos_memory_exhaustion,
      erlmcp_chaos_message_flood, erlmcp_chaos_invalid_payload, erlmcp_chaos_connection_leak,
      erlmcp_chaos_slow_consumer, erlmcp_chaos_supervisor_cascade, erlmcp_chaos_disk_full,
-     erlmcp_chaos_cpu_saturation, erlmcp_chaos_large_payload, erlmcp_chaos_drill_crashes,
-     erlmcp_chaos_drill_processes, erlmcp_chaos_drill_connections, erlmcp_chaos_drill_node,
-     erlmcp_chaos_drill_latency].
+     erlmcp_chaos_cpu_saturation, erlmcp_chaos_large_payload, erlmcp_chaos_unfinished_bodies,
+     erlmcp_chaos_drill_crashes, erlmcp_chaos_drill_processes, erlmcp_chaos_drill_connections,
+     erlmcp_chaos_drill_node, erlmcp_chaos_drill_latency].
 
 -doc "Runs a fault, as long as it is described to last.".
 -spec run_scenario(Id :: binary()) ->

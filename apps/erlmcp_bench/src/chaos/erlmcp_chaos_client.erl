@@ -5,7 +5,7 @@ outcomes. One request after the other on HTTP/1.1; any number on TCP, where a re
 """.
 
 -export([connect/2, connect/3, close/1, send/2]).
--export([request/3, call/3, bytes/2, posted/2]).
+-export([request/3, call/3, bytes/2, posted/2, announced/1]).
 -export([reply/2, ask/5, discard/3, outcome/1]).
 
 -export_type([connection/0, transport/0]).
@@ -74,9 +74,17 @@ bytes(http, #{method := Method, params := Params} = Message) ->
 -doc "A body as HTTP carries it, with these header lines of its own.".
 -spec posted(Headers :: iodata(), Body :: iodata()) -> iodata().
 posted(Headers, Body) ->
+    [head(Headers, iolist_size(Body)), Body].
+
+-doc "The head of a body of this length, which may not come.".
+-spec announced(Bytes :: non_neg_integer()) -> iodata().
+announced(Bytes) ->
+    head([], Bytes).
+
+head(Headers, Bytes) ->
     [~"POST /mcp HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n",
      ~"accept: application/json, text/event-stream\r\n", Headers, ~"content-length: ",
-     integer_to_binary(iolist_size(Body)), ~"\r\n\r\n", Body].
+     integer_to_binary(Bytes), ~"\r\n\r\n"].
 
 -doc "Writes a message, and gives what it came to; its id is looked at.".
 -spec ask(connection(), erlmcp_chaos_context:context(), erlmcp_chaos_scenario:source(),
@@ -99,7 +107,7 @@ ask({Transport, _} = Connection, Context, Source, #{id := Id} = Message, Millise
     Outcome.
 
 -doc "The next reply on a connection, decoded.".
--spec reply(connection(), Milliseconds :: non_neg_integer()) -> {ok, map()} | {error, term()}.
+-spec reply(connection(), Milliseconds :: timeout()) -> {ok, map()} | {error, term()}.
 reply({tcp, Socket}, Milliseconds) ->
     case gen_tcp:recv(Socket, 0, Milliseconds) of
         {ok, Line} -> decoded(Line);

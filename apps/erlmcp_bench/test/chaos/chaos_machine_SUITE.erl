@@ -6,8 +6,9 @@ a machine with nothing else to do.
 """.
 
 -export([suite/0, all/0, groups/0]).
--export([network_partition/1, memory_exhaustion/1, disk_full/1, cpu_saturation/1, drill_crashes/1,
-         drill_processes/1, drill_connections/1, drill_node/1, drill_latency/1]).
+-export([network_partition/1, memory_exhaustion/1, unfinished_bodies/1, disk_full/1,
+         cpu_saturation/1, drill_crashes/1, drill_processes/1, drill_connections/1, drill_node/1,
+         drill_latency/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
@@ -17,8 +18,8 @@ all() ->
 
 groups() ->
     [{beside_each_other, [parallel],
-      [network_partition, memory_exhaustion, disk_full, cpu_saturation, drill_crashes,
-       drill_processes, drill_connections, drill_node, drill_latency]}].
+      [network_partition, memory_exhaustion, unfinished_bodies, disk_full, cpu_saturation,
+       drill_crashes, drill_processes, drill_connections, drill_node, drill_latency]}].
 
 network_partition(_) ->
     met(~"chaos_network_partition", fun(#{accounting := #{load := #{failed := Failed}}}) ->
@@ -28,6 +29,12 @@ network_partition(_) ->
 memory_exhaustion(_) ->
     met(~"chaos_memory_exhaustion", fun(#{accounting := #{fault := #{refused := Refused}},
                                           events := #{memory_full := _, memory_ok := _}}) ->
+        [1089] = maps:keys(Refused)
+    end).
+
+unfinished_bodies(_) ->
+    met(~"chaos_unfinished_bodies", fun(#{accounting := #{fault := #{refused := Refused}},
+                                          facts := #{unfinished_mib_per_node := _}}) ->
         [1089] = maps:keys(Refused)
     end).
 

@@ -1,0 +1,140 @@
+-module(erlmcp_chaos_unfinished_bodies).
+-moduledoc """
+A fault: clients begin messages and never end them, bodies of HTTP/1.1 and lines of TCP, many times
+what the node's memory holds. The node stays inside the bound of its memory and of such messages,
+those that have no room are refused, and nobody else notices: a good client's message is as large.
+""".
+
+-behaviour(erlmcp_chaos_scenario).
+
+-export([id/0, title/0, needs/0, bounds/0, setup/1, run/1]).
+-export([follow/1, most/0]).
+
+-define(MIB, 1_048_576).
+%% Of the node; and of unfinished messages, by default.
+-define(BOUND, 192 * ?MIB).
+%% Each sends so much of a message, and no more: together more than the node may hold.
+-define(CLIENTS, 100).
+-define(PIECE, 65_536).
+-define(PIECES, 63).
+-define(SENT, (?PIECES * ?PIECE)).
+%% Of a good client.
+-define(GOOD, ?MIB).
+-define(FULL_MS, 5_000).
+-define(SHORT_FULL_MS, 1_000).
+-define(WAIT_MS, 30_000).
+%% Milliseconds between two looks at the node's memory.
+-define(LOOK_MS, 10).
+
+-doc false.
+id() -> ~"chaos_unfinished_bodies".
+
+-doc false.
+title() -> ~"messages that begin and never end, many times the node's memory".
+
+-doc false.
+needs() -> [].
+
+-doc false.
+bounds() -> #{code => 1089, detect_ms => 2_000, recover_ms => 1_000, load => undisturbed}.
+
+-doc false.
+setup(_) ->
+    {ok, #{server => #{limits => #{message_bytes => 4 * ?MIB}},
+           target => #{flags => ["-erlmcp", "memory_bytes", integer_to_list(?BOUND)]}}}.
+
+-doc false.
+run(Context) ->
+    FullMs = case erlmcp_chaos_context:is_short(Context) of
+        true -> ?SHORT_FULL_MS;
+        false -> ?FULL_MS
+    end,
+    ok = erlmcp_chaos_context:call(Context, ?MODULE, follow, [?LOOK_MS]),
+    _ = erlmcp_chaos_context:inject(Context),
+    Piece = binary:copy(~" ", ?PIECE),
+    Clients = [spawn_link(fun() -> begins(Transport, Piece, Context) end)
+               || _ <- lists:seq(1, ?CLIENTS div 2), Transport <- [http, tcp]],
+    _ = erlmcp_chaos_context:await_detected(Context),
+    ok = good(erlmcp_chaos_context:now_us() + FullMs * 1000, 1, Context),
+    {Memory, Held, Bound} = erlmcp_chaos_context:call(Context, ?MODULE, most, []),
+    _ = [begin unlink(Client), exit(Client, kill) end || Client <- Clients],
+    _ = erlmcp_chaos_context:heal(Context),
+    ok = erlmcp_chaos_context:fact(Context, memory_allocated_mib_per_node, Memory / ?MIB),
+    ok = erlmcp_chaos_context:fact(Context, unfinished_mib_per_node, Held / ?MIB),
+    ok = probe(0, Context),
+    _ = erlmcp_chaos_context:await_recovered(Context),
+    ok = given_back(Context),
+    %% What was read already of a message that is refused is over the bound.
+    if
+        Memory > ?BOUND -> {error, {memory_bytes, Memory, ?BOUND}};
+        Held > 2 * Bound -> {error, {unfinished_bytes, Held, Bound}};
+        true -> ok
+    end.
+
+given_back(Context) ->
+    erlmcp_chaos_context:until(fun() ->
+        0 =:= erlmcp_chaos_context:call(Context, erlmcp_unfinished, sum, [])
+    end).
+
+%% What is announced, or has no end, is more than what is sent.
+begins(Transport, Piece, #{target := Target} = Context) ->
+    {ok, Connection} = erlmcp_chaos_client:connect(Transport, Target),
+    SentUs = erlmcp_chaos_context:now_us(),
+    Begin = case Transport of
+        http -> erlmcp_chaos_client:announced(?SENT + 1);
+        tcp -> ~"{"
+    end,
+    _ = spawn_link(fun() -> sent(Connection, [Begin | lists:duplicate(?PIECES, Piece)]) end),
+    Outcome = case erlmcp_chaos_client:reply(Connection, infinity) of
+        {ok, Reply} -> erlmcp_chaos_client:outcome(Reply);
+        {error, Reason} -> {failed, Reason}
+    end,
+    ok = erlmcp_chaos_context:outcome(Context, fault, Outcome, SentUs),
+    receive never -> ok end.
+
+sent(_, []) ->
+    ok;
+sent(Connection, [Piece | Pieces]) ->
+    case erlmcp_chaos_client:send(Connection, Piece) of
+        ok -> sent(Connection, Pieces);
+        {error, _} -> ok
+    end.
+
+%% One after the other, each on a connection of its own, until then.
+good(UntilUs, Id, Context) ->
+    ok = probe(Id, Context),
+    case erlmcp_chaos_context:now_us() < UntilUs of
+        true -> good(UntilUs, Id + 1, Context);
+        false -> ok
+    end.
+
+probe(Id, #{target := Target} = Context) ->
+    Call = erlmcp_chaos_client:call(Id, ~"echo", #{text => binary:copy(~"x", ?GOOD)}),
+    {ok, Connection} = erlmcp_chaos_client:connect(http, Target),
+    answered = erlmcp_chaos_client:ask(Connection, Context, probe, Call, ?WAIT_MS),
+    erlmcp_chaos_client:close(Connection).
+
+-doc "Called in the server's node: looks at its memory every so many milliseconds.".
+-spec follow(pos_integer()) -> ok.
+follow(LookMs) ->
+    _ = spawn(fun() ->
+        _ = process_flag(priority, high),
+        true = register(?MODULE, self()),
+        followed(LookMs, {0, 0})
+    end),
+    ok.
+
+followed(LookMs, {Memory, Held}) ->
+    Most = {max(Memory, erlang:memory(total)), max(Held, erlmcp_unfinished:sum())},
+    receive
+        {most, From, Ref} -> From ! {Ref, Most}, followed(LookMs, Most)
+    after LookMs ->
+        followed(LookMs, Most)
+    end.
+
+-doc "Called there: the most that the node, and unfinished messages, had of it; and their bound.".
+-spec most() -> {Memory :: pos_integer(), Held :: non_neg_integer(), Bound :: pos_integer()}.
+most() ->
+    Ref = make_ref(),
+    ?MODULE ! {most, self(), Ref},
+    receive {Ref, {Memory, Held}} -> {Memory, Held, erlmcp_unfinished:bound()} end.
