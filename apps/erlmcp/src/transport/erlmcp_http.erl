@@ -78,6 +78,7 @@ cowboy_options(Limits, Options, Instance) ->
 streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
     #{connection_type => supervisor,
       stream_handlers => [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
+      erlmcp_proxies => erlmcp_proxies:new(Options, maps:get(key, Instance)),
       erlmcp_identity => erlmcp_http_identity:config(Options),
       erlmcp => erlmcp_http_config:new(Options, Instance),
       request_timeout => ReceiveTimeout,
