@@ -57,10 +57,10 @@ security(#{tls := Given} = Options, Key) ->
     case erlmcp_tls_listener:has_files(Tls) of
         true ->
             Table = erlmcp_tls_listener:new(),
-            {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], ranch_ssl,
+            {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], erlmcp_tls_accept,
              {erlmcp_http_tls, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
         false ->
-            {[], ranch_ssl, {erlmcp_http_tls, #{}}, Tls}
+            {[], erlmcp_tls_accept, {erlmcp_http_tls, #{}}, Tls}
     end;
 security(_, _) ->
     {[], erlmcp_tcp_accept, {erlmcp_http_plain, #{}}, []}.

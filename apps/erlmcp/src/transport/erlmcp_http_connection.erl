@@ -31,7 +31,7 @@ start_link(Ref, Transport, Protocol) ->
     erlmcp_listener:start_connection({?MODULE, init, Arguments}).
 
 once_accepted(erlmcp_tcp_accept) -> ranch_tcp;
-once_accepted(ranch_ssl) -> ranch_ssl.
+once_accepted(erlmcp_tls_accept) -> ranch_ssl.
 
 -doc false.
 -spec init(pid(), ranch:ref(), module(), protocol()) -> ok.

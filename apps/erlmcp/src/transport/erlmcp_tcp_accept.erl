@@ -20,12 +20,15 @@ listen(Options) -> ranch_tcp:listen(Options).
 
 -doc false.
 -spec accept(socket(), timeout()) -> {ok, socket()} | {error, atom()}.
-accept(Listening, infinity) when is_port(Listening) ->
+accept(Listening, Timeout) ->
+    erlmcp_listener:accept(fun() -> accepted(Listening, Timeout) end, fun ranch_tcp:close/1).
+
+accepted(Listening, infinity) when is_port(Listening) ->
     case os:type() of
         {unix, linux} -> of_kind(inet_db:lookup_socket(Listening), Listening);
         _ -> gen_tcp:accept(Listening)
     end;
-accept(Listening, Timeout) ->
+accepted(Listening, Timeout) ->
     gen_tcp:accept(Listening, Timeout).
 
 of_kind({ok, Module}, Listening) ->
