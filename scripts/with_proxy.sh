@@ -10,9 +10,9 @@
 #
 #   ERLMCP_PROXY_PATIENCE    seconds of silence after which they give up (18; the server writes into
 #                            a quiet stream every 15)
-#   ERLMCP_PROXY_CLIENT      how they tell the server whose a request is: x-forwarded-for, forwarded;
-#                            proxy-v1, proxy-v2: the PROXY protocol, for which nginx hands on bytes,
-#                            and has version 1 alone (nothing is told unless given)
+#   ERLMCP_PROXY_CLIENT      how they tell the server whose a request is: x-forwarded-for,
+#                            forwarded; proxy-v1, proxy-v2: the PROXY protocol, for which nginx
+#                            hands on bytes, and has version 1 alone (nothing unless given)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1

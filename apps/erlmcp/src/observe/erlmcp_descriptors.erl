@@ -49,7 +49,7 @@ untold(Number) -> spare(Number) div 2.
 
 told(Number) -> spare(Number) * 3 div 4.
 
--doc "Keeps what the machine says of the node's descriptors and ports, and returns the less of both.".
+-doc "Keeps how many descriptors and ports the node may have, and returns the less of both.".
 -spec measure(erlmcp_machine:facts()) -> pos_integer().
 measure(#{ports := Ports} = Facts) ->
     Number = min(Ports, maps:get(descriptors, Facts, Ports)),

@@ -1,7 +1,7 @@
 -module(erlmcp_http_connection).
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, but for the header of a proxy that says
+a place before anything is read, also before a TLS handshake, but for a proxy's header that says
 whose the connection is (`m:erlmcp_proxies`), and then it is that of plain requests
 (`erlmcp_http_plain`), and cowboy's if others come. One for which there is no place is not left
 waiting in a queue of the system's: its requests are answered with the refusal

@@ -144,7 +144,7 @@ refusal there has told when to come back, and who asks again before, is told aga
 over, a second at most, or up to half of it sooner: not all at once. The next request is read when
 this one is answered; so clients that ask again at once leave the server time for what it lets in,
 which never waits for this. A proxy's connection is many clients', and nobody is kept back there:
-that of one that is trusted, or, on a listener that trusts none, of one whose headers say that it is.
+that of one that is trusted, or, on a listener that trusts none, of one whose headers say so.
 """.
 -spec kept_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
                 erlmcp_http_config:config()) -> non_neg_integer().

@@ -114,15 +114,15 @@ start_link({Module, Function, Arguments}, Address) ->
 %% Where modules are loaded when they are called first, that would be when there is no descriptor to
 %% read them with.
 load(interactive) ->
-    _ = code:ensure_modules_loaded(lists:append([Modules || Application <- ?NEEDED,
-                                                            {ok, Modules} <- [modules(Application)]])),
+    _ = code:ensure_modules_loaded(lists:append([modules(Application) || Application <- ?NEEDED])),
     ok;
 load(embedded) ->
     ok.
 
 modules(Application) ->
     _ = application:load(Application),
-    application:get_key(Application, modules).
+    {ok, Modules} = application:get_key(Application, modules),
+    Modules.
 
 -doc "Why a listener could not listen: ranch wraps it in the reasons of its own supervisors.".
 -spec reason(term()) -> term().

@@ -53,21 +53,13 @@ accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->
 
 announced(Ref, {Ip, _} = Peer, #{networks := Networks} = Proxies, Milliseconds) ->
     case erlmcp_network:has(Ip, Networks) of
-        true -> client(header(Ref, Milliseconds), Peer, Proxies);
+        true -> client(ranch:recv_proxy_header(Ref, Milliseconds), Peer, Proxies);
         false -> {ok, Peer}
-    end.
-
-%% It fails, too, where a checksum stands behind a length that is wrong.
-header(Ref, Milliseconds) ->
-    try
-        ranch:recv_proxy_header(Ref, Milliseconds)
-    catch
-        error:{badmatch, _} -> {error, protocol_error, badmatch}
     end.
 
 client({ok, #{command := proxy, src_address := Ip, src_port := Port}}, _, _) ->
     {ok, {Ip, Port}};
-%% The proxy itself, or it does not know whose.
+%% The proxy asks for itself, or does not know for whom.
 client({ok, _}, Peer, _) ->
     {ok, Peer};
 client({error, protocol_error, _}, {Ip, _}, Proxies) ->

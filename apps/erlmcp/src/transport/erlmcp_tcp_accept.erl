@@ -9,7 +9,8 @@ system's, which is a quarter of what a connection takes of the processor until i
 """.
 
 -export([listen/1, accept/2, controlling_process/2]).
--export([recv_proxy_header/2, handshake/2, peername/1, sockname/1, close/1, cleanup/1, format_error/1]).
+-export([recv_proxy_header/2, handshake/2, peername/1, sockname/1, close/1, cleanup/1,
+         format_error/1]).
 
 -type socket() :: inet:socket().
 

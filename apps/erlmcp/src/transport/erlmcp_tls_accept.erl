@@ -18,7 +18,8 @@ listen(Options) -> ranch_ssl:listen(Options).
 -doc false.
 -spec accept(ssl:sslsocket(), timeout()) -> {ok, ssl:sslsocket()} | {error, atom()}.
 accept(Listening, Timeout) ->
-    erlmcp_listener:accept(fun() -> ranch_ssl:accept(Listening, Timeout) end, fun ranch_ssl:close/1).
+    Accept = fun() -> ranch_ssl:accept(Listening, Timeout) end,
+    erlmcp_listener:accept(Accept, fun ranch_ssl:close/1).
 
 -doc false.
 -spec controlling_process(ssl:sslsocket(), pid()) -> ok | {error, atom()}.

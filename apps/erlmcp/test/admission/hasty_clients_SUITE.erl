@@ -90,7 +90,8 @@ a_drained_server_answers_them(_) ->
 connections_of_many_are_not_kept_back(_) ->
     Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many",
                                  #{retry_after_ms => 3_600_000}),
-    [[0, 0] = [erlmcp_http_door:kept_back(Refusal, #{Name => ~"proxy"}, #{}) || _ <- [first, second]]
+    [[0, 0] = [erlmcp_http_door:kept_back(Refusal, #{Name => ~"proxy"}, #{})
+               || _ <- [first, second]]
      || Name <- [~"via", ~"forwarded", ~"x-forwarded-for"]],
     0 = erlmcp_http_door:kept_back(Refusal, #{}, #{}),
     %% An hour is told, and a second is kept back, behind another one.

@@ -1,7 +1,8 @@
 -module(trusted_proxies_SUITE).
 -moduledoc """
-Clients behind a proxy that a listener trusts (`trusted_proxies`, `proxy_protocol`) are told apart by
-their own addresses: in their rates and bounds, however their requests come. Nobody else's word counts.
+Clients behind a proxy that a listener trusts (`trusted_proxies`, `proxy_protocol`) are told apart
+by their own addresses: in their rates and bounds, however their requests come. Nobody else's word
+counts.
 
 The proxy here is the suite, at 127.0.0.1; real ones are in `m:proxies_SUITE`.
 """.
@@ -70,6 +71,8 @@ end_per_testcase(_, _) ->
 -doc false.
 log(#{msg := {report, #{what := _} = Report}}, #{config := #{test := Test}}) ->
     Test ! {logged, Report};
+log(#{level := error} = Crash, #{config := #{test := Test}}) ->
+    Test ! {crashed, Crash};
 log(_, _) ->
     ok.
 
@@ -127,7 +130,8 @@ gun(Port, Options) ->
 %% A connection whose first bytes, before TLS, are a proxy's.
 connect(#{port := Port} = Server, From, First) ->
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port,
-                                   [binary, {active, false}, {nodelay, true}, {ip, From}], ?TIMEOUT),
+                                   [binary, {active, false}, {nodelay, true}, {ip, From}],
+                                   ?TIMEOUT),
     ok = gen_tcp:send(Socket, First),
     case Server of
         #{url := <<"https:", _/binary>>} ->
@@ -157,7 +161,8 @@ echo() ->
     erlmcp_test_http:message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"x"}}, #{}).
 
 ask_on_lines(Socket) ->
-    ok = gen_tcp:send(Socket, [json:encode(erlmcp_test_line:stateless(1, ~"tools/list", #{})), $\n]),
+    Listing = erlmcp_test_line:stateless(1, ~"tools/list", #{}),
+    ok = gen_tcp:send(Socket, [json:encode(Listing), $\n]),
     ok = inet:setopts(Socket, [{packet, line}, {buffer, 65_536}]),
     {ok, Line} = gen_tcp:recv(Socket, 0, ?TIMEOUT),
     case json:decode(Line) of
@@ -258,9 +263,10 @@ who_asks_hears_of_the_client(_) ->
                             end}}, #{}),
     Connection = {http1, connect(Server, {127, 0, 0, 1}, ~"")},
     200 = ask(Connection, [{~"x-forwarded-for", ~"203.0.113.7"}]),
-    receive {peer, {{203, 0, 113, 7}, 0}} -> ok end,
+    {{203, 0, 113, 7}, 0} = receive {peer, Client} -> Client end,
     200 = ask(Connection, []),
-    receive {peer, {{127, 0, 0, 1}, Port}} when Port > 0 -> ok end,
+    {{127, 0, 0, 1}, Port} = receive {peer, Proxy} -> Proxy end,
+    true = Port > 0,
     close(Connection),
     erlmcp_test_http:stop(Server).
 
@@ -342,7 +348,9 @@ statuses(Server, First, Times, Config) ->
 header_of_version_1(Config) ->
     Server = rated(Config),
     Full = served(?RATE) ++ [429],
-    Of = fun(Family, Address) -> [~"PROXY ", Family, $\s, Address, $\s, Address, ~" 4711 80\r\n"] end,
+    Of = fun(Family, Address) ->
+        [~"PROXY ", Family, $\s, Address, $\s, Address, ~" 4711 80\r\n"]
+    end,
     [Full = statuses(Server, Of(Family, Address), ?RATE + 1, Config)
      || {Family, Address} <- [{~"TCP4", ~"203.0.113.1"}, {~"TCP4", ~"203.0.113.2"},
                               {~"TCP6", ~"2001:db8::1"}]],
@@ -375,7 +383,8 @@ the_proxy_itself(Config) ->
     Server = rated(Config),
     [200] = statuses(Server, version_2(0, 0, ~""), 1, Config),
     [200] = statuses(Server, ~"PROXY UNKNOWN\r\n", 1, Config),
-    [200] = statuses(Server, version_2(1, 16#31, <<"/client", 0:808, "/server", 0:808>>), 1, Config),
+    Unix = <<"/client", 0:808, "/server", 0:808>>,
+    [200] = statuses(Server, version_2(1, 16#31, Unix), 1, Config),
     [429] = statuses(Server, version_2(1, 0, ~""), 1, Config),
     erlmcp_test_http:stop(Server).
 
@@ -393,6 +402,7 @@ header_in_pieces(Config) ->
     %% Once is enough.
     false = is_logged(proxy_header_expected),
     [200] = statuses(Server, ~"PROXY UNKNOWN\r\n", 1, Config),
+    receive {crashed, Crash} -> error(Crash) after 0 -> ok end,
     erlmcp_test_http:stop(Server).
 
 is_closed(Server, First, Config) ->
@@ -407,13 +417,14 @@ is_closed(Server, First, Config) ->
 
 no_header(Config) ->
     Server = rated(Config),
-    is_closed(Server, ~"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n", Config),
+    is_closed(Server, ~"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n", Config),
     #{address := {127, 0, 0, 1}} = logged(proxy_header_expected),
     erlmcp_test_http:stop(Server).
 
 silence_ends(Config) ->
     {Transport, Options} = listener(proplists:get_value(group, Config)),
-    Server = serve({Transport, Options#{trusted_proxies => ?TRUSTED}}, #{receive_timeout_ms => 100}),
+    Server = serve({Transport, Options#{trusted_proxies => ?TRUSTED}},
+                   #{receive_timeout_ms => 100}),
     #{port := Port} = Server,
     {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}], ?TIMEOUT),
     ok = ends(Socket),
@@ -492,7 +503,8 @@ wrong_options(_) ->
     [{{Transport, trusted_proxies}, ~"a list of addresses and networks, one at least"} =
          Refused({Transport, #{trusted_proxies => Wrong}})
      || Transport <- [http, tcp], Wrong <- [[], any, ~"10.0.0.1", #{}]],
-    {{http, trusted_proxies, {10, 0, 0, 1}}, ~"a binary: an IP address, or a network like 10.0.0.0/8"} =
+    {{http, trusted_proxies, {10, 0, 0, 1}},
+     ~"a binary: an IP address, or a network like 10.0.0.0/8"} =
         Refused({http, #{trusted_proxies => [~"::1", {10, 0, 0, 1}]}}),
     {{http, trusted_proxies, ~"proxy.local"}, ~"an IP address, or a network like 10.0.0.0/8"} =
         Refused({http, #{trusted_proxies => [~"proxy.local"]}}),
