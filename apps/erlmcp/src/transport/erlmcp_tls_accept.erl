@@ -31,7 +31,8 @@ controlling_process(Socket, Pid) -> ranch_ssl:controlling_process(Socket, Pid).
 recv_proxy_header(Socket, Timeout) -> ranch_ssl:recv_proxy_header(Socket, Timeout).
 
 -doc false.
--spec handshake(ssl:sslsocket(), timeout()) -> {ok, ssl:sslsocket()} | {error, term()}.
+-spec handshake(ssl:sslsocket(), timeout()) ->
+    {ok, ssl:sslsocket()} | {ok, ssl:sslsocket(), ssl:protocol_extensions()} | {error, term()}.
 handshake(Socket, Timeout) -> ranch_ssl:handshake(Socket, Timeout).
 
 -doc false.
