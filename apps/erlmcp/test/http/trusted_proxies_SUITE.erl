@@ -13,8 +13,8 @@ The proxy here is the suite, at 127.0.0.1; real ones are in `m:proxies_SUITE`.
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([clients_have_their_own_rates/1, what_a_client_says_of_itself_is_not_read/1,
          a_direct_client_is_its_address/1]).
--export([a_stream_is_its_clients/1, who_asks_hears_of_the_client/1,
-         connections_of_a_proxy_have_no_address/1, only_a_proxys_connection_is_many_clients/1]).
+-export([clients_wait_for_their_own_turns/1, a_stream_is_its_clients/1,
+         who_asks_hears_of_the_client/1, connections_of_a_proxy_have_no_address/1, only_a_proxys_connection_is_many_clients/1]).
 -export([untrusted_headers_are_logged_once/1, listeners_without_proxies_log_it_too/1]).
 -export([header_of_version_1/1, header_of_version_2/1, the_proxy_itself/1, header_in_pieces/1,
          no_header/1, silence_ends/1, headers_of_others_are_not_read/1,
@@ -35,7 +35,7 @@ suite() ->
 
 all() ->
     [{group, Group} || {Group, _, _} <- groups()]
-        ++ [a_stream_is_its_clients, who_asks_hears_of_the_client,
+        ++ [clients_wait_for_their_own_turns, a_stream_is_its_clients, who_asks_hears_of_the_client,
             connections_of_a_proxy_have_no_address, only_a_proxys_connection_is_many_clients,
             untrusted_headers_are_logged_once, listeners_without_proxies_log_it_too,
             the_client_behind_both, wrong_options].
@@ -235,6 +235,46 @@ a_direct_client_is_its_address(Config) ->
     close(Connection),
     close(Proxy),
     erlmcp_test_http:stop(Server).
+
+%% One has all of its places in the queue; who comes behind it, through the same proxy, has its own.
+clients_wait_for_their_own_turns(_) ->
+    #{pid := Pid} = Server = serve({http, #{trusted_proxies => ?TRUSTED}},
+                                   #{in_flight => 1, queue => 10, queue_per_principal => 1,
+                                     queue_ms => ?TIMEOUT}),
+    Of = fun(Address) -> [{~"x-forwarded-for", Address}] end,
+    Begin = fun(Address) ->
+        Socket = connect(Server, {127, 0, 0, 1}, ~""),
+        {Headers, Body} = erlmcp_test_http:message(~"tools/call", #{name => ~"wait"}, #{}),
+        ok = erlmcp_test_http:send(Socket, ~"POST", Of(Address) ++ Headers, Body),
+        Socket
+    end,
+    Wait = fun(Number) ->
+        until(fun() -> map_get(waiting, erlmcp:info(Pid)) =:= Number end)
+    end,
+    Runs = Begin(~"203.0.113.1"),
+    {First, _} = erlmcp_test_http:running(),
+    Waits = Begin(~"203.0.113.1"),
+    Wait(1),
+    Refused = {http1, connect(Server, {127, 0, 0, 1}, ~"")},
+    429 = ask(Refused, Of(~"203.0.113.1")),
+    Other = Begin(~"203.0.113.2"),
+    Wait(2),
+    ok = erlmcp_test_http:finish(First, ~"done"),
+    _ = [begin
+             {Next, _} = erlmcp_test_http:running(),
+             erlmcp_test_http:finish(Next, ~"done")
+         end || _ <- [second, third]],
+    [#{status := 200} = erlmcp_test_http:response(Socket) || Socket <- [Runs, Waits, Other]],
+    [erlmcp_test_http:close(Socket) || Socket <- [Runs, Waits, Other]],
+    close(Refused),
+    erlmcp_test_http:stop(Server).
+
+%% Looked at again and again until it is so.
+until(Condition) ->
+    case Condition() of
+        true -> ok;
+        false -> receive after 10 -> until(Condition) end
+    end.
 
 a_stream_is_its_clients(_) ->
     Server = serve({http, #{sse => #{}, trusted_proxies => ?TRUSTED}},
