@@ -14,7 +14,8 @@ The proxy here is the suite, at 127.0.0.1; real ones are in `m:proxies_SUITE`.
 -export([clients_have_their_own_rates/1, what_a_client_says_of_itself_is_not_read/1,
          a_direct_client_is_its_address/1]).
 -export([clients_wait_for_their_own_turns/1, a_stream_is_its_clients/1,
-         who_asks_hears_of_the_client/1, connections_of_a_proxy_have_no_address/1, only_a_proxys_connection_is_many_clients/1]).
+         who_asks_hears_of_the_client/1, connections_of_a_proxy_have_no_address/1,
+         only_a_proxys_connection_is_many_clients/1]).
 -export([untrusted_headers_are_logged_once/1, listeners_without_proxies_log_it_too/1]).
 -export([header_of_version_1/1, header_of_version_2/1, the_proxy_itself/1, header_in_pieces/1,
          no_header/1, silence_ends/1, headers_of_others_are_not_read/1,
