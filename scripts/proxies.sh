@@ -10,8 +10,8 @@ set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 . "$root/scripts/debian.sh"
-packages='haproxy libcrypt1 libjemalloc2 liblua5.4-0 libopentracing-c-wrapper0t64 libopentracing1
-    libpcre2-8-0 nginx'
+packages='haproxy libcrypt1 libjemalloc2 liblua5.4-0 libnginx-mod-stream
+    libopentracing-c-wrapper0t64 libopentracing1 libpcre2-8-0 nginx'
 
 prefix=$(debian_prefix proxies "$0" "$root/scripts/debian.sh")
 if [ ! -e "$prefix/complete" ]; then

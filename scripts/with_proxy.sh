@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command while a proxy stands in front of a server, and stops the proxy after it. The
 # command finds the proxy's URL in ERLMCP_URL. Clients speak HTTP/1.1 to it; it speaks HTTP/1.1 or
-# HTTP/2 (in clear, from the first byte) to the server.
+# HTTP/2 (in clear, from the first byte) to the server. In front of a server at tcp://HOST:PORT it
+# hands on bytes.
 #
 #   scripts/with_proxy.sh (haproxy | nginx) (1.1 | 2) URL COMMAND [ARGUMENT...]
 #
@@ -9,14 +10,19 @@
 #
 #   ERLMCP_PROXY_PATIENCE    seconds of silence after which they give up (18; the server writes into
 #                            a quiet stream every 15)
+#   ERLMCP_PROXY_CLIENT      how they tell the server whose a request is: x-forwarded-for,
+#                            forwarded; proxy-v1, proxy-v2: the PROXY protocol, for which nginx
+#                            hands on bytes, and has version 1 alone (nothing unless given)
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 proxy=$1
 version=$2
-[[ $3 =~ ^http://([^/]+)(/.*)?$ ]] || { echo "with_proxy: $3 is no http URL" >&2; exit 2; }
-upstream=${BASH_REMATCH[1]}
-path=${BASH_REMATCH[2]:-}
+[[ $3 =~ ^(http|tcp)://([^/]+)(/.*)?$ ]] || { echo "with_proxy: $3 is no http URL" >&2; exit 2; }
+scheme=${BASH_REMATCH[1]}
+upstream=${BASH_REMATCH[2]}
+path=${BASH_REMATCH[3]:-}
 shift 3
+client=${ERLMCP_PROXY_CLIENT:-}
 patience=${ERLMCP_PROXY_PATIENCE:-18}
 programs=$("$root/scripts/proxies.sh")
 work=$(mktemp -d)
@@ -33,31 +39,53 @@ trap stop EXIT
 trap 'exit 130' INT TERM
 
 haproxy() {
+    server=$upstream
+    [ "$version" != 2 ] || [ "$scheme" = tcp ] || server+=' proto h2'
+    told=''
+    case $client in
+        x-forwarded-for) told='option forwardfor' ;;
+        forwarded) told='option forwarded' ;;
+        proxy-v1) server+=' send-proxy' ;;
+        proxy-v2) server+=' send-proxy-v2' ;;
+    esac
     cat >"$work/haproxy.cfg" <<CONFIGURATION
 global
     maxconn 1000
     # Or two of them could have one port, each for a part of the connections.
     noreuseport
 defaults
-    mode http
+    mode $scheme
     timeout connect 5s
     timeout client ${patience}s
     timeout server ${patience}s
+$([ "$scheme" = tcp ] || cat <<'HTTP'
     # Without it an event waits for the next one, for up to 200 ms.
     option http-no-delay
     option abortonclose
+HTTP
+)
+    $told
 frontend clients
     bind 127.0.0.1:$1
     default_backend servers
 backend servers
-    server mcp $upstream $([ "$version" = 2 ] && echo 'proto h2')
+    server mcp $server
 CONFIGURATION
     "$programs/haproxy" -q -db -f "$work/haproxy.cfg" >"$work/log" 2>&1 &
     pid=$!
 }
 
 nginx() {
+    # Empty, they are not sent: what a client writes under a name that we do not write is not ours.
+    addresses='""'
+    forwarded='""'
+    case $client in
+        x-forwarded-for) addresses=\$proxy_add_x_forwarded_for ;;
+        forwarded) forwarded=\$forwarded_client ;;
+        '') addresses=\$http_x_forwarded_for forwarded=\$http_forwarded ;;
+    esac
     cat >"$work/nginx.conf" <<CONFIGURATION
+load_module $programs/usr/lib/nginx/modules/ngx_stream_module.so;
 daemon off;
 master_process off;
 pid $work/nginx.pid;
@@ -65,7 +93,36 @@ error_log stderr warn;
 events {
     worker_connections 1000;
 }
+CONFIGURATION
+    if [ "$scheme" = tcp ] || [[ $client = proxy-* ]]; then
+        nginx_stream "$1"
+    else
+        nginx_http "$1"
+    fi
+    "$programs/nginx" -p "$work" -c "$work/nginx.conf" >"$work/log" 2>&1 &
+    pid=$!
+}
+
+nginx_stream() {
+    cat >>"$work/nginx.conf" <<CONFIGURATION
+stream {
+    server {
+        listen 127.0.0.1:$1;
+        proxy_pass $upstream;
+        proxy_timeout ${patience}s;
+        proxy_protocol $([ "$client" = proxy-v1 ] && echo on || echo off);
+    }
+}
+CONFIGURATION
+}
+
+nginx_http() {
+    cat >>"$work/nginx.conf" <<CONFIGURATION
 http {
+    map \$remote_addr \$forwarded_client {
+        ~^[0-9.]+\$ "for=\$remote_addr";
+        default "for=\"[\$remote_addr]\"";
+    }
     access_log off;
     client_body_temp_path $work/body;
     proxy_temp_path $work/proxy;
@@ -80,13 +137,13 @@ http {
             proxy_http_version $version;
             proxy_set_header Host \$http_host;
             proxy_set_header Connection "";
+            proxy_set_header X-Forwarded-For $addresses;
+            proxy_set_header Forwarded $forwarded;
             proxy_read_timeout ${patience}s;
         }
     }
 }
 CONFIGURATION
-    "$programs/nginx" -p "$work" -c "$work/nginx.conf" >"$work/log" 2>&1 &
-    pid=$!
 }
 
 # The port may be another's by the time that the proxy binds it: then it ends, and takes another.
@@ -111,6 +168,6 @@ if [ -z "$ready" ] || ! kill -0 "$pid" 2>/dev/null; then
     exit 1
 fi
 status=0
-ERLMCP_URL=http://127.0.0.1:$port$path "$@" || status=$?
+ERLMCP_URL=$scheme://127.0.0.1:$port$path "$@" || status=$?
 [ "$status" -eq 0 ] || tail -n 20 "$work/log" | sed "s/^/# $proxy: /" >&2
 exit "$status"

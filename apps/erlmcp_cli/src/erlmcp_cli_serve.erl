@@ -35,6 +35,12 @@ command() ->
           #{name => allowed_origin, long => "-allowed-origin", action => append, required => false,
             help => "an origin, such as https://example.com, whose pages may call the server; may "
                     "stand again"},
+          #{name => trusted_proxies, long => "-trusted-proxy", type => binary, action => append,
+            help => {"[--trusted-proxy <address>]...",
+                     ["an address of a proxy, or a network like 10.0.0.0/8: it says whose its "
+                      "requests are, in Forwarded or X-Forwarded-For"]}},
+          #{name => proxy_protocol, long => "-proxy-protocol", type => boolean,
+            help => "those proxies begin each connection with the PROXY protocol's header"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
             help => "definitions in one page of a list; without it what the server says"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
@@ -221,12 +227,17 @@ listen(#{port := Port} = Arguments, Ip) ->
               || {Option, Argument} <- [{allowed_hosts, allowed_host},
                                         {allowed_origins, allowed_origin}],
                  {ok, Given} <- [maps:find(Argument, Arguments)]},
-    Http = Names#{port => Port, ip => Ip},
+    Proxies = maps:with([trusted_proxies, proxy_protocol], Arguments),
+    Http = (maps:merge(Names, Proxies))#{port => Port, ip => Ip},
     case Arguments of
         #{sse := true} -> [{http, Http#{sse => #{}}} | tcp(Arguments, Ip)];
         #{} -> [{http, Http} | tcp(Arguments, Ip)]
     end.
 
+%% Lines have no headers.
+tcp(#{tcp := Port, proxy_protocol := true} = Arguments, Ip) ->
+    Proxies = maps:with([trusted_proxies, proxy_protocol], Arguments),
+    [{tcp, Proxies#{port => Port, ip => Ip}}];
 tcp(#{tcp := Port}, Ip) -> [{tcp, #{port => Port, ip => Ip}}];
 tcp(_, _) -> [].
 
@@ -243,6 +254,10 @@ refused({listen, Transport, Reason}, Listeners) ->
     Option = maps:get(Transport, #{http => "--port", tcp => "--tcp"}),
     io_lib:format("cannot listen on port ~b of ~ts: ~ts; ~ts takes another",
                   [Port, inet:ntoa(Ip), why(Reason), Option]);
+refused({bad_option, {_, trusted_proxies, Text}, Expected}, _) ->
+    io_lib:format("--trusted-proxy ~ts: expected ~ts", [Text, Expected]);
+refused({bad_option, {_, proxy_protocol}, _}, _) ->
+    "--proxy-protocol: expected --trusted-proxy beside it, for whose header is read";
 refused({bad_option, Option, Expected}, _) ->
     io_lib:format("the option ~0tp of the server: expected ~ts", [Option, Expected]);
 refused({bad_definition, Kind, Name, Field, Expected}, _) ->

@@ -10,7 +10,8 @@
          nobody_there_exits_3/1,
          not_an_mcp_endpoint_exits_1/1, sigterm_ends_serve_with_0/1, sigterm_waits_for_answers/1,
          a_second_sigterm_does_not/1, sigint_ends_serve/1,
-         tcp_is_served_too/1, sse_is_served_too/1, ipv6_is_served/1, stdio_is_served/1,
+         tcp_is_served_too/1, sse_is_served_too/1, clients_behind_a_proxy_are_told_apart/1,
+         wrong_proxies_exit_1/1, ipv6_is_served/1, stdio_is_served/1,
          stdio_stdout_is_clean/1, other_folder_is_kept/1]).
 -export([pasted_curl_works/1, pasted_commands_work/1, list_shows_what_is_offered/1,
          list_json_is_json/1, call_prints_text/1, call_prints_unicode/1, call_describes_media/1,
@@ -26,7 +27,8 @@ all() ->
      wrong_use_says_what_is_right, unknown_module_exits_1, unusable_host_exits_1,
      nobody_there_exits_3, not_an_mcp_endpoint_exits_1, sigterm_ends_serve_with_0,
      sigterm_waits_for_answers, a_second_sigterm_does_not, sigint_ends_serve, tcp_is_served_too,
-     sse_is_served_too, ipv6_is_served, stdio_is_served, stdio_stdout_is_clean,
+     sse_is_served_too, clients_behind_a_proxy_are_told_apart, wrong_proxies_exit_1,
+     ipv6_is_served, stdio_is_served, stdio_stdout_is_clean,
      other_folder_is_kept, {group, served}].
 
 groups() ->
@@ -200,6 +202,37 @@ read_until(Socket, Wanted, Read) ->
         _ ->
             ok
     end.
+
+%% The header of the PROXY protocol is no request to who does not take it.
+clients_behind_a_proxy_are_told_apart(Config) ->
+    {Server, Url, Said} = serve(["--port", "0", "--tcp", "0", "--trusted-proxy", "::1",
+                                 "--trusted-proxy", "127.0.0.0/8", "--proxy-protocol"], Config),
+    {match, [Lines]} = re:run(Said, "tcp://127\\.0\\.0\\.1:([0-9]+) ",
+                              [{capture, all_but_first, list}]),
+    #{port := Http} = uri_string:parse(Url),
+    Header = ~"PROXY TCP4 203.0.113.1 203.0.113.1 1 2\r\n",
+    Asked = fun(Port, Request) ->
+        {ok, Socket} = gen_tcp:connect({127, 0, 0, 1}, Port, [binary, {active, false}]),
+        ok = gen_tcp:send(Socket, Request),
+        Answer = gen_tcp:recv(Socket, 0, 10_000),
+        ok = gen_tcp:close(Socket),
+        Answer
+    end,
+    {ok, <<"{\"jsonrpc\"", _/binary>>} = Asked(list_to_integer(Lines), [Header, discover()]),
+    Get = ~"GET /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n",
+    {ok, <<"HTTP/1.1 405 ", _/binary>>} = Asked(Http, [Header, Get]),
+    {error, closed} = Asked(Http, Get),
+    0 = stop("TERM", Server).
+
+wrong_proxies_exit_1(Config) ->
+    [begin
+         {1, "", Why} = erlmcp(["serve", "everything", "--port", "0" | Options], Config),
+         one_line(Why),
+         {match, _} = re:run(Why, Says)
+     end || {Options, Says} <- [
+         {["--trusted-proxy", "10.0.0.1/8"], "--trusted-proxy 10.0.0.1/8: expected 10.0.0.0/8, "},
+         {["--trusted-proxy", "proxy"], "--trusted-proxy proxy: expected an IP address, or "},
+         {["--proxy-protocol"], "--proxy-protocol: expected --trusted-proxy beside it"}]].
 
 ipv6_is_served(Config) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of

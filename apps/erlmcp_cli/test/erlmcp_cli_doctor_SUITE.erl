@@ -64,7 +64,7 @@ limits_have_their_commands(_) ->
               backlog => 128, local_ports => 28_232},
     [#{name := descriptors, value := 1024, hard := 4096, connections := 768,
        raise := ~"ulimit -n 4096"},
-     #{name := ports, connections := 65_280, raise := ~"ERL_FLAGS=\"+Q 1048576\""},
+     #{name := ports, connections := 64_512, raise := ~"ERL_FLAGS=\"+Q 1048576\""},
      #{name := processes, connections := 262_144, raise := ~"ERL_FLAGS=\"+P 16777216\""},
      #{name := memory, connections := 32_768},
      #{name := group_memory, connections := 4_096, raise := <<"MemoryMax=", _/binary>>},

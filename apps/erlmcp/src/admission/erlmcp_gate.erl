@@ -67,7 +67,7 @@ No bound of what is held is more than 268,435,455.
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed | connection}
     | free.
 
-%% When who was refused for want of memory or processor time may come again.
+%% When who was refused for want of memory, processor time or descriptors may come again.
 -define(RETRY_MS, 1000).
 %% Of one request in so many it is counted what work it was: to ask costs more than to leave.
 -define(SAMPLED, 16).
@@ -100,11 +100,22 @@ bounded(Limit) -> Limit.
     {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
 connect(#{books := Books, bounds := Bounds} = Gate, #{address := Address}) ->
     #{connections := Most, connections_per_address := MostOfOne} = Bounds,
-    case state(Gate) of
+    case connectable(Gate) of
         open ->
             connection([{connections, 1, bounded(Most)}
                         | [{{address, network(Address)}, 1, MostOfOne}
                            || Address =/= local, MostOfOne =/= infinity]], Books);
+        Refused ->
+            Refused
+    end.
+
+connectable(Gate) ->
+    case state(Gate) of
+        open ->
+            case erlmcp_descriptors:state() of
+                ok -> open;
+                _ -> {refuse, erlmcp_descriptors:refusal(?RETRY_MS)}
+            end;
         Refused ->
             Refused
     end.

@@ -13,8 +13,6 @@ machine has (`measured/0`). Limits that an envelope does not name have their def
 
 -define(MIB, 1_048_576).
 
-%% Of the descriptors and ports, what files, listeners and handlers have.
--define(SPARE, 256).
 %% Bytes of memory that a connection may cost while a message of it is handled.
 -define(CONNECTION, 65_536).
 %% Connections that no machine is measured to carry.
@@ -60,8 +58,9 @@ The limits that are measured, and how: `default` where the machine does not say 
     [{Limit :: atom(), fun((erlmcp_machine:facts()) -> integer() | default), How :: binary()}].
 measured() ->
     [{connections, fun connections/1,
-      <<"the descriptors and the ports but 256, a fourth of the processes, and a fourth of the "
-        "memory at 64 KiB each: the least of them, 100,000 at most">>},
+      <<"the descriptors and the ports but a fourth (256 at least, 1,024 at most; of few, half), a "
+        "fourth of the processes, and a fourth of the memory at 64 KiB each: the least of them, "
+        "100,000 at most">>},
      {message_bytes, share(256, 4 * ?MIB), ~"1/256 of the memory, 4 MiB at most"},
      {unread_bytes, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
      {queue_bytes_per_connection, share(64, 16 * ?MIB), ~"1/64 of the memory, 16 MiB at most"},
@@ -83,11 +82,7 @@ carried(Facts) ->
 carried(processes, Processes) -> Processes div 4;
 carried(Memory, Bytes) when Memory =:= memory; Memory =:= group_memory ->
     Bytes div 4 div ?CONNECTION;
-carried(_, Number) -> spared(Number).
-
-%% Of few, half.
-spared(Number) ->
-    max(Number - ?SPARE, Number div 2).
+carried(_, Number) -> Number - erlmcp_descriptors:spare(Number).
 
 share(Part, Most) ->
     fun(Facts) ->

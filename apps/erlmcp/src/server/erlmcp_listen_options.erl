@@ -20,8 +20,11 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
   have in them), `protected_resource` (what the listener's metadata says, by the names of RFC 9728
   as atoms; served where it has `authorization_servers`, or `authenticate` has), `sse` (serves
   HTTP+SSE of 2024-11-05 too: its `path`, `/sse`, and its `message_path`, `/messages`, are those
-  unless given).
+  unless given), `trusted_proxies` (addresses and networks, like `~"10.0.0.0/8"`, of proxies: what
+  comes from one of them is of the client that it names in `Forwarded` or `X-Forwarded-For`), and
+  `proxy_protocol` (`true` where those begin each connection with the header of the PROXY protocol).
 - `tcp`: newline-framed JSON-RPC. All its clients are the `principal` (`anonymous`).
+  `trusted_proxies` and `proxy_protocol` as with `http`, both or neither.
 - `stdio`: the same on standard input and output; the node stops when the input ends. `output` is
   the file descriptor that MCP is written to (1); see `m:erlmcp_stdio`.
 """.
@@ -32,9 +35,11 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
              authenticate => erlmcp_auth:authenticate()
                  | {bearer, erlmcp_bearer_options:options()},
              scopes => [erlmcp_scope:scope()], implied_scopes => erlmcp_scope:implied(),
-             protected_resource => protected_resource(), sse => sse()}}
+             protected_resource => protected_resource(), sse => sse(),
+             trusted_proxies => [binary(), ...], proxy_protocol => boolean()}}
     | {tcp, #{ip => inet:ip_address(), port => inet:port_number(),
-              principal => erlmcp_auth:principal()}}
+              principal => erlmcp_auth:principal(),
+              trusted_proxies => [binary(), ...], proxy_protocol => boolean()}}
     | {stdio, #{output => pos_integer(), principal => erlmcp_auth:principal()}}.
 -type protected_resource() :: #{
     resource => binary(), authorization_servers => [binary(), ...],
@@ -56,6 +61,7 @@ check([{Transport, #{} = Options} | Listeners]) when
         ok ?= each(Transport, maps:to_list(Options)),
         ok ?= paths(Options),
         ok ?= said_once(Options),
+        ok ?= proxies(Transport, Options),
         check(Listeners)
     end;
 check([_ | _]) ->
@@ -75,8 +81,8 @@ each(Transport, [{Name, Value} | Options]) ->
 
 names(http) ->
     [ip, port, path, tls, allowed_hosts, allowed_origins, authenticate, scopes, implied_scopes,
-     protected_resource, sse];
-names(tcp) -> [ip, port, principal];
+     protected_resource, sse, trusted_proxies, proxy_protocol];
+names(tcp) -> [ip, port, principal, trusted_proxies, proxy_protocol];
 names(stdio) -> [output, principal].
 
 expected(ip, Ip) -> ok_or(inet:is_ip_address(Ip), ~"an IP address, as a tuple");
@@ -114,11 +120,26 @@ expected(implied_scopes, Implied) ->
           ~"a map of scopes to lists of scopes");
 expected(protected_resource, Fields) when is_map(Fields) -> fields(maps:to_list(Fields));
 expected(protected_resource, _) -> ~"a map";
+expected(trusted_proxies, [_ | _] = Networks) -> networks(Networks);
+expected(trusted_proxies, _) -> ~"a list of addresses and networks, one at least";
+expected(proxy_protocol, Value) -> ok_or(is_boolean(Value), ~"true or false");
 expected(sse, Sse) when is_map(Sse) -> endpoints(maps:to_list(Sse));
 expected(sse, _) -> ~"a map with path, message_path or neither";
 expected(_, any) -> ok;
 expected(_, Names) ->
     ok_or(is_list(Names) andalso lists:all(fun is_binary/1, Names), ~"any, or a list of binaries").
+
+networks([]) ->
+    ok;
+networks([Text | Networks]) when is_binary(Text) ->
+    case erlmcp_network:read(Text) of
+        {ok, _} -> networks(Networks);
+        {error, Expected} -> {Text, Expected}
+    end;
+networks([Other | _]) ->
+    {Other, ~"a binary: an IP address, or a network like 10.0.0.0/8"};
+networks(_) ->
+    ~"a list of addresses and networks, one at least".
 
 is_proper(List) when length(List) >= 0 -> true;
 is_proper(_) -> false.
@@ -182,6 +203,19 @@ paths(Options) ->
         none -> ok;
         {error, _} = Error -> Error
     end.
+
+%% An option without which another one does nothing.
+proxies(Transport, #{proxy_protocol := true} = Options) when
+    not is_map_key(trusted_proxies, Options)
+->
+    {error, {bad_option, {Transport, proxy_protocol},
+             ~"trusted_proxies beside it, from which the header is read"}};
+proxies(tcp, #{trusted_proxies := _, proxy_protocol := true}) ->
+    ok;
+proxies(tcp, #{trusted_proxies := _}) ->
+    {error, {bad_option, {tcp, trusted_proxies}, ~"proxy_protocol => true beside it"}};
+proxies(_, _) ->
+    ok.
 
 %% What tokens are for must not be one thing to those who check them and another to clients.
 said_once(#{authenticate := {bearer, _}, protected_resource := Fields}) ->

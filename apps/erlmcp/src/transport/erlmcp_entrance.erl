@@ -23,7 +23,7 @@ like others: those that may not enter are refused in its answer.
 Places for a connection whose principal is known from the start. The calling process holds them,
 until it leaves them or ends.
 """.
--spec connect(inet:ip_address(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+-spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, [ticket()]} | {refuse, erlmcp_refusal:refusal()}.
 connect(Ip, Principal, #{gate := Gate}) ->
     maybe

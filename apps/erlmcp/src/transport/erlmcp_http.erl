@@ -60,10 +60,10 @@ security(#{tls := Given} = Options, Key) ->
     case erlmcp_tls_listener:has_files(Tls) of
         true ->
             Table = erlmcp_tls_listener:new(),
-            {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], ranch_ssl,
+            {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], erlmcp_tls_accept,
              {erlmcp_http_tls, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
         false ->
-            {[], ranch_ssl, {erlmcp_http_tls, #{}}, Tls}
+            {[], erlmcp_tls_accept, {erlmcp_http_tls, #{}}, Tls}
     end;
 security(_, _) ->
     {[], erlmcp_tcp_accept, {erlmcp_http_plain, #{}}, []}.
@@ -81,6 +81,7 @@ cowboy_options(Limits, Options, Instance) ->
 streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
     #{connection_type => supervisor,
       stream_handlers => [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
+      erlmcp_proxies => erlmcp_proxies:new(Options, maps:get(key, Instance)),
       erlmcp_identity => erlmcp_http_identity:config(Options),
       erlmcp => erlmcp_http_config:new(Options, Instance),
       request_timeout => ReceiveTimeout,

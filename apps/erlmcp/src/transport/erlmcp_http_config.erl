@@ -14,6 +14,8 @@
     %% of one request, by the door
     identity => erlmcp_auth:identity(),
     insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
+    %% of one connection, where its listener trusts proxies: whether it is many clients'
+    proxied => boolean(),
     message_bytes := pos_integer(),
     receive_timeout_ms := pos_integer()
 }.

@@ -1,7 +1,8 @@
 -module(erlmcp_http_connection).
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
-a place before anything is read, also before a TLS handshake, and then it is that of plain requests
+a place before anything is read, also before a TLS handshake, but for a proxy's header that says
+whose the connection is (`m:erlmcp_proxies`), and then it is that of plain requests
 (`erlmcp_http_plain`), and cowboy's if others come. One for which there is no place is not left
 waiting in a queue of the system's: its requests are answered with the refusal
 (`erlmcp_http_refused`) and it ends.
@@ -15,9 +16,11 @@ waiting in a queue of the system's: its requests are answered with the refusal
 
 %% Milliseconds that a connection without a place may last, and its requests may take to arrive.
 -define(REFUSED, 5000).
+%% Milliseconds that a proxy has to say whose a connection is.
+-define(HEADER, 5000).
 
 -doc "The listener that a connection came to, and whose it is.".
--type from() :: {ranch:ref(), {inet:ip_address(), inet:port_number()}}.
+-type from() :: {ranch:ref(), erlmcp_proxies:peer()}.
 
 -type protocol() :: erlmcp_http_plain | erlmcp_http_tls.
 
@@ -28,28 +31,46 @@ start_link(Ref, Transport, Protocol) ->
     erlmcp_listener:start_connection({?MODULE, init, Arguments}).
 
 once_accepted(erlmcp_tcp_accept) -> ranch_tcp;
-once_accepted(ranch_ssl) -> ranch_ssl.
+once_accepted(erlmcp_tls_accept) -> ranch_ssl.
 
 -doc false.
 -spec init(pid(), ranch:ref(), module(), protocol()) -> ok.
 init(Parent, Given, Transport, Protocol) ->
     case erlmcp_shared:find(Given) of
-        {ok, {Ref, Options}} -> enter(Parent, Ref, Transport, Protocol, Options);
-        gone -> exit({shutdown, closed})
+        {ok, {Ref, Options}} ->
+            #{erlmcp_proxies := Proxies, request_timeout := Timeout} = Options,
+            case erlmcp_proxies:accepted(Ref, Proxies, min(?HEADER, Timeout)) of
+                {ok, Peer} ->
+                    enter(Parent, {Ref, Peer}, Transport, Protocol, behind(Peer, Options));
+                closed ->
+                    exit({shutdown, closed})
+            end;
+        gone ->
+            exit({shutdown, closed})
     end.
 
-enter(Parent, Ref, Transport, Protocol, #{erlmcp := #{instance := #{gate := Gate}}} = Options) ->
-    {Ip, _} = Peer = peer(Ref),
-    case erlmcp_gate:connect(Gate, #{address => Ip}) of
+%% Most listeners trust no proxy, and most of their options are shared.
+behind(Peer, #{erlmcp_proxies := Listener, erlmcp := Config} = Options) ->
+    case erlmcp_proxies:of_connection(Peer, Listener) of
+        Listener ->
+            Options;
+        Proxies ->
+            Proxied = erlmcp_proxies:is_proxied(Proxies),
+            Options#{erlmcp_proxies := Proxies, erlmcp := Config#{proxied => Proxied}}
+    end.
+
+enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
+    #{erlmcp := #{instance := #{gate := Gate}}, erlmcp_proxies := Proxies} = Options,
+    case erlmcp_gate:connect(Gate, #{address => erlmcp_proxies:counted(Peer, Proxies)}) of
         {ok, Ticket} ->
             serve(Ticket, fun() ->
-                Protocol:connection_process(Parent, {Ref, Peer}, Transport, Options)
+                Protocol:connection_process(Parent, From, Transport, Options)
             end);
         {refuse, Refusal} ->
             %% What cowboy is told when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
-            {Cowboys, From} = cowboys(Protocol, {Ref, Peer}),
-            Cowboys:connection_process(Parent, From, Transport,
+            {Cowboys, Known} = cowboys(Protocol, From),
+            Cowboys:connection_process(Parent, Known, Transport,
                                        refusing(Refusal, Parent, Options))
     end.
 
@@ -68,17 +89,6 @@ serve(Ticket, Serve) ->
 
 cowboys(erlmcp_http_plain, {Ref, _}) -> {cowboy_clear, Ref};
 cowboys(erlmcp_http_tls, From) -> {erlmcp_http_tls, From}.
-
-%% The message with the socket is for who serves the connection, when it is its turn.
-peer(Ref) ->
-    receive
-        {handshake, Ref, Transport, Socket, _} = Handshake ->
-            self() ! Handshake,
-            case Transport:peername(Socket) of
-                {ok, Peer} -> Peer;
-                {error, _} -> exit({shutdown, closed})
-            end
-    end.
 
 refusing(Refusal, Parent, Options) ->
     Options#{stream_handlers := [erlmcp_http_refused], erlmcp_refused => {Refusal, Parent},

@@ -4,7 +4,7 @@ What HTTP has of its own at a server's gate: requests that are refused on their 
 of their bodies is read; principals that come with a request and not with a connection; statuses.
 """.
 
--export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/2]).
+-export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/3]).
 
 -export_type([told/0]).
 
@@ -143,13 +143,13 @@ For how many milliseconds a refusal is kept back, on a connection with one reque
 refusal there has told when to come back, and who asks again before, is told again when that time is
 over, a second at most, or up to half of it sooner: not all at once. The next request is read when
 this one is answered; so clients that ask again at once leave the server time for what it lets in,
-which never waits for this. Behind a proxy that says so a connection is many clients', and nobody is
-kept back.
+which never waits for this. A proxy's connection is many clients', and nobody is kept back there:
+that of one that is trusted, or, on a listener that trusts none, of one whose headers say so.
 """.
--spec kept_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
-    non_neg_integer().
-kept_back(Refusal, Headers) ->
-    case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers)} of
+-spec kept_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
+                erlmcp_http_config:config()) -> non_neg_integer().
+kept_back(Refusal, Headers, Config) ->
+    case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers, Config)} of
         {Seconds, false} when is_integer(Seconds) ->
             Now = erlang:monotonic_time(millisecond),
             Kept = early(get({?MODULE, told}), Now),
@@ -164,7 +164,6 @@ early(Told, Now) when is_integer(Told), Told > Now ->
 early(_, _) ->
     0.
 
-is_proxied(#{~"via" := _}) -> true;
-is_proxied(#{~"forwarded" := _}) -> true;
-is_proxied(#{~"x-forwarded-for" := _}) -> true;
-is_proxied(_) -> false.
+is_proxied(_, #{proxied := Proxied}) -> Proxied;
+is_proxied(#{~"via" := _}, _) -> true;
+is_proxied(Headers, _) -> erlmcp_forwarded:is_there(Headers).

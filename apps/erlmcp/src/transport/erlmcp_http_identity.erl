@@ -67,22 +67,24 @@ config(Options) ->
                                            [Path | lists:sublist(SsePaths, 1)])}.
 
 -doc """
-Who comes with a head, where that is known and the same for all that have it, as the configuration
-of the next handler: a listener that asks nobody, and a head that is not refused.
+Who comes with a head, where that is known and the same for all that have it, as the request and the
+configuration of the next handler: a listener that asks nobody, and a head that is not refused.
 """.
--spec unasked(cowboy_req:req(), cowboy:opts()) -> {ok, erlmcp_http_config:config()} | unknown.
+-spec unasked(cowboy_req:req(), cowboy:opts()) ->
+    {ok, cowboy_req:req(), erlmcp_http_config:config()} | unknown.
 unasked(#{headers := #{~"origin" := Origin}}, #{erlmcp_identity := #{pages := Pages}})
   when is_map_key(Origin, Pages) ->
     unknown;
-unasked(#{headers := Headers} = Request, #{erlmcp_identity := #{auth := none} = Asked} = Options) ->
-    #{erlmcp := #{instance := #{limits := Limits}}} = Options,
+unasked(#{headers := Headers} = Came, #{erlmcp_identity := #{auth := none} = Asked} = Options) ->
+    #{erlmcp := #{instance := #{limits := Limits}}, erlmcp_proxies := Proxies} = Options,
+    Request = erlmcp_proxies:request(Came, Proxies),
     #{scopes := Needed} = Asked,
     #{scopes := Scopes} = Identity = erlmcp_auth:anonymous(),
     maybe
         ok ?= from_here(Request, Asked, maps:get(~"origin", Headers, undefined)),
         ok ?= erlmcp_scope:check(Needed, Scopes),
         ok = erlmcp_heap:bound_connection(Limits),
-        {ok, with_identity(Identity, Request, Options)}
+        {ok, Request, with_identity(Identity, Request, Options)}
     else
         {error, _} -> unknown
     end;
@@ -95,9 +97,10 @@ init(StreamId, #{headers := #{~"origin" := Origin}} = Request,
     #{Origin := With} = Pages,
     shared(asked_by_page(StreamId, Request, Options#{erlmcp_identity := Asked#{pages := #{}}}),
            With);
-init(StreamId, #{path := Path, method := Method} = Request, Options) ->
+init(StreamId, #{path := Path, method := Method} = Came, Options) ->
     #{erlmcp_identity := #{endpoints := Endpoints, metadata := Metadata} = Asked,
-      erlmcp := #{instance := #{limits := Limits}}} = Options,
+      erlmcp_proxies := Proxies, erlmcp := #{instance := #{limits := Limits}}} = Options,
+    Request = erlmcp_proxies:request(Came, Proxies),
     ok = erlmcp_heap:bound_connection(Limits),
     case lists:member(Path, Endpoints) of
         true ->

@@ -20,9 +20,9 @@ where it has HTTP+SSE, and none for a head that is refused.
 new(Request, #{stream_handlers := [erlmcp_http_unread, erlmcp_http_identity, erlmcp_http_stream],
                erlmcp := #{instance := Instance}} = Options) ->
     maybe
-        {ok, Config} ?= erlmcp_http_identity:unasked(Request, Options),
-        {ok, Stream} ?= erlmcp_http_stream:new(Request, Config),
-        {Request, Instance, Stream}
+        {ok, Known, Config} ?= erlmcp_http_identity:unasked(Request, Options),
+        {ok, Stream} ?= erlmcp_http_stream:new(Known, Config),
+        {Known, Instance, Stream}
     else
         _ -> none
     end;

@@ -182,8 +182,8 @@ admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stre
 
 %% Alone on its connection it holds up nothing but its client's next request.
 refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
-    #stream{envelope = #{headers := Headers}} = Stream,
-    case erlmcp_http_door:kept_back(Refusal, Headers) of
+    #stream{envelope = #{headers := Headers}, config = Config} = Stream,
+    case erlmcp_http_door:kept_back(Refusal, Headers, Config) of
         0 ->
             perform([Reply], #{}, Stream);
         Milliseconds ->

@@ -2,12 +2,12 @@
 -moduledoc """
 Starts a ranch listener whose port may have been another's a moment ago: a listening socket closes
 some time after the process that had it, so a server that is restarted on its port must wait for it.
-And what its sockets have in common: how many connections wait to be accepted, and how long a client
-that does not read is waited for.
+And what its sockets have in common: how many connections wait to be accepted, how many the node has
+descriptors for, and how long a client that does not read is waited for.
 """.
 
 -export([child_spec/2, hard_stop/1, start_link/2, reason/1]).
--export([socket_options/2, backlog/0, acceptors/0, is_loopback/1]).
+-export([socket_options/2, backlog/0, acceptors/0, is_loopback/1, accept/2]).
 -export([start_connection/1]).
 
 %% Milliseconds between two looks at the port, and how many.
@@ -18,8 +18,10 @@ that does not read is waited for.
 %% Connections that wait to be accepted, as many as Linux lets them by itself. What comes when they
 %% are full is dropped, and its client asks again after a second.
 -define(BACKLOG, 4096).
-%% Each accepts one connection when it is its turn among all processes that have something to do.
--define(ACCEPTORS, 100).
+%% Milliseconds after which it is tried again to accept where there was no descriptor.
+-define(PAUSE, 100).
+%% The applications whose modules say to a client that it is refused.
+-define(NEEDED, [erlmcp, cowboy, cowlib, ranch]).
 
 -doc "The child specification of a listener, from ranch's own.".
 -spec child_spec(supervisor:child_spec(), SocketOptions :: [gen_tcp:listen_option()]) ->
@@ -40,9 +42,39 @@ hard_stop(Connections) ->
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
--doc "How many processes of a listener accept connections.".
+-doc """
+How many processes of a listener accept connections. Each accepts one when it is its turn among all
+processes that have something to do.
+""".
 -spec acceptors() -> pos_integer().
-acceptors() -> ?ACCEPTORS.
+acceptors() ->
+    erlmcp_descriptors:acceptors(erlmcp_descriptors:measure(erlmcp_machine:facts("/"))).
+
+-doc """
+Accepts the next connection for which the node has a descriptor to spare, and closes those before it
+for which it has none. Where it could open none, it is tried again after a while.
+""".
+-spec accept(fun(() -> {ok, Socket} | {error, atom()}), Close :: fun((Socket) -> term())) ->
+    {ok, Socket} | {error, atom()}.
+accept(Accept, Close) ->
+    case Accept() of
+        {ok, Socket} = Accepted ->
+            case erlmcp_descriptors:state() of
+                spent ->
+                    _ = Close(Socket),
+                    ok = erlmcp_descriptors:closed(),
+                    accept(Accept, Close);
+                _ ->
+                    Accepted
+            end;
+        {error, Reason} when Reason =:= emfile; Reason =:= enfile ->
+            ok = erlmcp_descriptors:report(),
+            receive
+            after ?PAUSE -> accept(Accept, Close)
+            end;
+        {error, _} = Error ->
+            Error
+    end.
 
 -doc """
 The socket options of a listener with these options: its address, and those by which a client that
@@ -84,8 +116,22 @@ start_connection({Module, Function, Arguments}) ->
 start_link({Module, Function, Arguments}, Address) ->
     %% A node may have been started without them for want of a listener (m:erlmcp_cli_boot).
     {ok, _} = application:ensure_all_started(cowboy),
+    ok = load(code:get_mode()),
     ok = wait(Address, ?LOOKS),
     apply(Module, Function, Arguments).
+
+%% Where modules are loaded when they are called first, that would be when there is no descriptor to
+%% read them with.
+load(interactive) ->
+    _ = code:ensure_modules_loaded(lists:append([modules(Application) || Application <- ?NEEDED])),
+    ok;
+load(embedded) ->
+    ok.
+
+modules(Application) ->
+    _ = application:load(Application),
+    {ok, Modules} = application:get_key(Application, modules),
+    Modules.
 
 -doc "Why a listener could not listen: ranch wraps it in the reasons of its own supervisors.".
 -spec reason(term()) -> term().

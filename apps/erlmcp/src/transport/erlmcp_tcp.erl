@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -behaviour(erlmcp_shell).
 
 -export([child_spec/3, address/1]).
--export([start_link/3, init/3]).
+-export([start_link/3, init/4]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
 
 %% Bytes of an answer from which on it is watched whether the client reads it.
@@ -24,6 +24,8 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -define(BUFFER, 16_384).
 %% Milliseconds that one for which there is no place, or no room, has to read that.
 -define(LINGER, 1000).
+%% Milliseconds that a proxy has to say whose a connection is.
+-define(HEADER, 5000).
 
 -doc "The child specification of a TCP listener.".
 -spec child_spec(ranch:ref(), map(), erlmcp_instance:instance()) -> supervisor:child_spec().
@@ -37,7 +39,8 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                             #{max_connections => erlmcp_listener:hard_stop(Connections),
                               num_acceptors => erlmcp_listener:acceptors(),
                               num_conns_sups => 1, socket_opts => SocketOptions},
-                            ?MODULE, {maps:get(principal, Options, anonymous), Key}),
+                            ?MODULE, {maps:get(principal, Options, anonymous), Key,
+                                      erlmcp_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
 -doc "What there is to know of a listener at this address.".
@@ -47,22 +50,26 @@ address({Ip, Port}) ->
     #{ip => Ip, port => Port, url => <<"tcp://", (erlmcp_host:authority(Ip, Port))/binary>>}.
 
 -doc false.
-start_link(Ref, _, {Principal, Key}) ->
-    erlmcp_listener:start_connection({?MODULE, init, [Ref, Principal, Key]}).
+start_link(Ref, _, {Principal, Key, Proxies}) ->
+    erlmcp_listener:start_connection({?MODULE, init, [Ref, Principal, Key, Proxies]}).
 
 -doc false.
--spec init(ranch:ref(), erlmcp_auth:principal(), Server :: reference()) -> ok.
-init(Ref, Principal, Key) ->
-    case erlmcp_shared:find(Key) of
-        {ok, Instance} -> serve(Ref, Principal, Instance);
-        gone -> exit({shutdown, closed})
+-spec init(ranch:ref(), erlmcp_auth:principal(), Server :: reference(),
+           erlmcp_proxies:proxies()) -> ok.
+init(Ref, Principal, Key, Proxies) ->
+    maybe
+        {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_shared:find(Key),
+        {ok, {Ip, _} = Peer} ?= erlmcp_proxies:accepted(Ref, Proxies, min(?HEADER, Timeout)),
+        serve(Ref, {Ip, erlmcp_proxies:counted(Peer, Proxies)}, Principal, Instance)
+    else
+        _ -> exit({shutdown, closed})
     end.
 
-serve(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
+serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
     #{receive_timeout_ms := Timeout, send_timeout_ms := SendTimeout} = Limits,
     ok = erlmcp_heap:bound_connection(Limits),
     {ok, Socket} = ranch:handshake(Ref),
-    case connect(inet:peername(Socket), Principal, Instance) of
+    case connect(Address, Principal, Instance) of
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
             ok = asked(Socket, [{mode, binary}, {active, ?ACTIVE}]),
@@ -70,19 +77,15 @@ serve(Ref, Principal, #{key := Key, limits := Limits} = Instance) ->
         {refuse, Refusal} ->
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
             ok = lingered(Socket),
-            gen_tcp:close(Socket);
-        closed ->
             gen_tcp:close(Socket)
     end.
 
-connect({ok, {Ip, _}}, Principal, Instance) ->
+connect({Ip, Counted}, Principal, Instance) ->
     maybe
-        {ok, Places} ?= erlmcp_entrance:connect(Ip, Principal, Instance),
+        {ok, Places} ?= erlmcp_entrance:connect(Counted, Principal, Instance),
         Connection = erlmcp_connection:new(Instance, Principal, Ip),
         {ok, erlmcp_connection:admitted(Places, erlmcp_connection:of_strangers(Connection))}
-    end;
-connect({error, _}, _, _) ->
-    closed.
+    end.
 
 %% What is unread when a socket is closed takes what was sent last with it.
 lingered(Socket) ->

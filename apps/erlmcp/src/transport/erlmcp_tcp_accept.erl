@@ -9,7 +9,8 @@ system's, which is a quarter of what a connection takes of the processor until i
 """.
 
 -export([listen/1, accept/2, controlling_process/2]).
--export([handshake/2, peername/1, sockname/1, close/1, cleanup/1, format_error/1]).
+-export([recv_proxy_header/2, handshake/2, peername/1, sockname/1, close/1, cleanup/1,
+         format_error/1]).
 
 -type socket() :: inet:socket().
 
@@ -20,12 +21,15 @@ listen(Options) -> ranch_tcp:listen(Options).
 
 -doc false.
 -spec accept(socket(), timeout()) -> {ok, socket()} | {error, atom()}.
-accept(Listening, infinity) when is_port(Listening) ->
+accept(Listening, Timeout) ->
+    erlmcp_listener:accept(fun() -> accepted(Listening, Timeout) end, fun ranch_tcp:close/1).
+
+accepted(Listening, infinity) when is_port(Listening) ->
     case os:type() of
         {unix, linux} -> of_kind(inet_db:lookup_socket(Listening), Listening);
         _ -> gen_tcp:accept(Listening)
     end;
-accept(Listening, Timeout) ->
+accepted(Listening, Timeout) ->
     gen_tcp:accept(Listening, Timeout).
 
 of_kind({ok, Module}, Listening) ->
@@ -55,6 +59,11 @@ controlling_process(Socket, Pid) when is_port(Socket) ->
     end;
 controlling_process(Socket, Pid) ->
     gen_tcp:controlling_process(Socket, Pid).
+
+-doc false.
+-spec recv_proxy_header(socket(), timeout()) ->
+    {ok, ranch_proxy_header:proxy_info()} | {error, atom()} | {error, protocol_error, atom()}.
+recv_proxy_header(Socket, Timeout) -> ranch_tcp:recv_proxy_header(Socket, Timeout).
 
 -doc false.
 -spec handshake(socket(), timeout()) -> {ok, socket()}.

@@ -121,8 +121,8 @@ plans_name_limits_that_there_are(_) ->
 a_machine_is_measured(_) ->
     Facts = #{descriptors => 65_536, ports => 65_536, processes => 1_048_576, schedulers => 8,
               memory => 16 * 1024 * ?MIB},
-    %% What is least of: 65,280 descriptors, as many ports, 262,144 processes, 65,536 of memory.
-    #{connections := 65_280, message_bytes := 4_194_304, unread_bytes := 16_777_216,
+    %% What is least of: 64,512 descriptors, as many ports, 262,144 processes, 65,536 of memory.
+    #{connections := 64_512, message_bytes := 4_194_304, unread_bytes := 16_777_216,
       call_heap_bytes := 134_217_728, cache_bytes := 67_108_864, task_bytes := 268_435_456,
       task_bytes_per_principal := 67_108_864} =
         erlmcp_envelope:limits(measured, Facts),
@@ -130,7 +130,7 @@ a_machine_is_measured(_) ->
         map_get(connections, erlmcp_envelope:limits(measured, maps:merge(Facts, Changed)))
     end,
     %% Of few descriptors half are left to others; each of the others may be the least.
-    [128, 744, 65_280, 1_000, 4_096, 100_000] =
+    [128, 744, 64_512, 1_000, 4_096, 100_000] =
         [Connections(Changed)
          || Changed <- [#{descriptors => 256}, #{descriptors => 1000}, #{descriptors => 1_000_000},
                         #{processes => 4_000}, #{group_memory => 1024 * ?MIB},
@@ -148,7 +148,7 @@ a_small_machine_is_measured_small(_) ->
 
 a_silent_machine_has_the_defaults(_) ->
     Facts = #{ports => 65_536, processes => 1_048_576, schedulers => 1},
-    #{connections := 65_280} = Limits = erlmcp_envelope:limits(measured, Facts),
+    #{connections := 64_512} = Limits = erlmcp_envelope:limits(measured, Facts),
     [connections] = maps:keys(Limits).
 
 measured_is_the_default(_) ->

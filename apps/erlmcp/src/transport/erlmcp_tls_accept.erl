@@ -1,0 +1,61 @@
+-module(erlmcp_tls_accept).
+-moduledoc """
+How connections are accepted that are to speak TLS: ranch's transport for the part that listens.
+Whose they are then has `ranch_ssl` for them.
+""".
+
+-export([listen/1, accept/2, controlling_process/2]).
+-export([recv_proxy_header/2, handshake/2, handshake/3, peername/1, sockname/1, close/1, cleanup/1,
+         format_error/1]).
+
+-type options() :: ranch:transport_opts(ranch_ssl:opts()).
+-type address() :: {inet:ip_address(), inet:port_number()}.
+
+-doc false.
+-spec listen(options()) -> {ok, ssl:sslsocket()} | {error, atom()}.
+listen(Options) -> ranch_ssl:listen(Options).
+
+-doc false.
+-spec accept(ssl:sslsocket(), timeout()) -> {ok, ssl:sslsocket()} | {error, atom()}.
+accept(Listening, Timeout) ->
+    Accept = fun() -> ranch_ssl:accept(Listening, Timeout) end,
+    erlmcp_listener:accept(Accept, fun ranch_ssl:close/1).
+
+-doc false.
+-spec controlling_process(ssl:sslsocket(), pid()) -> ok | {error, atom()}.
+controlling_process(Socket, Pid) -> ranch_ssl:controlling_process(Socket, Pid).
+
+-doc false.
+-spec recv_proxy_header(ssl:sslsocket(), timeout()) ->
+    {ok, ranch_proxy_header:proxy_info()} | {error, atom()} | {error, protocol_error, atom()}.
+recv_proxy_header(Socket, Timeout) -> ranch_ssl:recv_proxy_header(Socket, Timeout).
+
+-doc false.
+-spec handshake(ssl:sslsocket(), timeout()) ->
+    {ok, ssl:sslsocket()} | {ok, ssl:sslsocket(), ssl:protocol_extensions()} | {error, term()}.
+handshake(Socket, Timeout) -> ranch_ssl:handshake(Socket, Timeout).
+
+-doc false.
+-spec handshake(ssl:sslsocket(), ranch_ssl:opts(), timeout()) ->
+    {ok, ssl:sslsocket()} | {ok, ssl:sslsocket(), ssl:protocol_extensions()} | {error, term()}.
+handshake(Socket, Options, Timeout) -> ranch_ssl:handshake(Socket, Options, Timeout).
+
+-doc false.
+-spec peername(ssl:sslsocket()) -> {ok, address()} | {error, atom()}.
+peername(Socket) -> ranch_ssl:peername(Socket).
+
+-doc false.
+-spec sockname(ssl:sslsocket()) -> {ok, address()} | {error, atom()}.
+sockname(Socket) -> ranch_ssl:sockname(Socket).
+
+-doc false.
+-spec close(ssl:sslsocket()) -> ok.
+close(Socket) -> ranch_ssl:close(Socket).
+
+-doc false.
+-spec cleanup(options()) -> ok.
+cleanup(Options) -> ranch_ssl:cleanup(Options).
+
+-doc false.
+-spec format_error(term()) -> string().
+format_error(Reason) -> ranch_ssl:format_error(Reason).

@@ -1,0 +1,190 @@
+-module(erlmcp_forwarded).
+-moduledoc """
+The client behind proxies, as the headers `Forwarded` and `X-Forwarded-For` name it. Pure.
+
+Each proxy writes the address from which it was asked behind what was there. So both headers are
+read from their end, as long as a trusted proxy wrote what is read: the client is the last hop that
+is not trusted. What stands in front of it is of that client, who can write what it likes, and is
+not looked at; a quote that it opens there is none for those behind.
+
+Where a hop has no address (`unknown`, a name of the proxy's own, or anything else), the proxy that
+wrote it is taken for the client. The same is true where both headers are there and do not say the
+same: a proxy that writes one of them may hand on the other as its client wrote it.
+
+Source: RFC 7239, sections 4 to 6.
+""".
+
+-export([client/3, is_there/1]).
+
+%% Hops that are looked at, and octets that one may have.
+-define(HOPS, 32).
+-define(HOP, 1024).
+
+-define(IS_SPACE(C), (C =:= $\s orelse C =:= $\t)).
+
+-type headers() :: #{binary() => binary()}.
+
+-doc "Returns `true` if one of the two headers is among these.".
+-spec is_there(headers()) -> boolean().
+is_there(#{~"x-forwarded-for" := _}) -> true;
+is_there(#{~"forwarded" := _}) -> true;
+is_there(_) -> false.
+
+-doc """
+Returns the address of the client of a request with these headers, which came from `Proxy`, one that
+is trusted.
+
+## Examples
+
+```erlang
+1> {ok, Trusted} = erlmcp_network:read(~"10.0.0.0/8").
+2> Headers = #{~"x-forwarded-for" => ~"198.51.100.7, 203.0.113.9, 10.0.0.2"}.
+3> erlmcp_forwarded:client(Headers, {10, 0, 0, 1}, [Trusted]).
+{203, 0, 113, 9}
+```
+""".
+-spec client(headers(), Proxy :: inet:ip_address(), Trusted :: [erlmcp_network:network()]) ->
+    inet:ip_address().
+client(#{~"forwarded" := Forwarded, ~"x-forwarded-for" := Addresses}, Proxy, Trusted) ->
+    Client = last_not_trusted(addresses, Addresses, Proxy, Trusted, ?HOPS),
+    case last_not_trusted(elements, Forwarded, Proxy, Trusted, ?HOPS) of
+        Client -> Client;
+        _ -> Proxy
+    end;
+client(#{~"x-forwarded-for" := Addresses}, Proxy, Trusted) ->
+    last_not_trusted(addresses, Addresses, Proxy, Trusted, ?HOPS);
+client(#{~"forwarded" := Forwarded}, Proxy, Trusted) ->
+    last_not_trusted(elements, Forwarded, Proxy, Trusted, ?HOPS);
+client(_, Proxy, _) ->
+    Proxy.
+
+last_not_trusted(_, _, Nearest, _, 0) ->
+    Nearest;
+last_not_trusted(Form, Text, Nearest, Trusted, Hops) ->
+    maybe
+        {Before, Hop} ?= last(Form, Text),
+        {ok, Address} ?= address(Form, trimmed(Hop)),
+        case Before =/= none andalso erlmcp_network:has(Address, Trusted) of
+            true -> last_not_trusted(Form, Before, Address, Trusted, Hops - 1);
+            false -> Address
+        end
+    else
+        error -> Nearest
+    end.
+
+%% The last hop of a list, and what stands before it.
+last(Form, Text) ->
+    Size = byte_size(Text),
+    last(Form, Text, Size - 1, max(0, Size - ?HOP)).
+
+last(_, Text, -1, _) ->
+    {none, Text};
+last(_, _, At, Least) when At < Least ->
+    error;
+last(Form, Text, At, Least) ->
+    case binary:at(Text, At) of
+        $, ->
+            <<Before:At/binary, _, Hop/binary>> = Text,
+            {Before, Hop};
+        $" when Form =:= elements ->
+            case opening(Text, At - 1, Least) of
+                error -> error;
+                Opening -> last(Form, Text, Opening - 1, Least)
+            end;
+        _ ->
+            last(Form, Text, At - 1, Least)
+    end.
+
+%% Where a quoted string begins that ends before here.
+opening(_, At, Least) when At < Least ->
+    error;
+opening(Text, At, Least) ->
+    case binary:at(Text, At) of
+        $" ->
+            case escapes(Text, At - 1, Least) of
+                Escapes when Escapes rem 2 =:= 1 -> opening(Text, At - 1 - Escapes, Least);
+                _ -> At
+            end;
+        _ ->
+            opening(Text, At - 1, Least)
+    end.
+
+escapes(Text, At, Least) when At >= Least ->
+    case binary:at(Text, At) of
+        $\\ -> 1 + escapes(Text, At - 1, Least);
+        _ -> 0
+    end;
+escapes(_, _, _) ->
+    0.
+
+address(addresses, Hop) ->
+    node_address(Hop);
+address(elements, Element) ->
+    case pairs(Element, []) of
+        [Node] -> node_address(Node);
+        _ -> error
+    end.
+
+%% The values that an element has under `for`.
+pairs(Element, Found) ->
+    maybe
+        [Name, Text] ?= binary:split(Element, ~"="),
+        {ok, Value, Rest} ?= value(Text),
+        Values = [Value || is_for(trimmed(Name))] ++ Found,
+        case Rest of
+            <<>> -> Values;
+            <<";", Next/binary>> -> pairs(Next, Values);
+            _ -> error
+        end
+    else
+        _ -> error
+    end.
+
+is_for(<<F, O, R>>) -> [F bor 32, O bor 32, R bor 32] =:= "for";
+is_for(_) -> false.
+
+value(<<$", Text/binary>>) -> quoted(Text, <<>>);
+value(Text) -> plain(Text).
+
+quoted(<<$\\, C, Text/binary>>, Value) -> quoted(Text, <<Value/binary, C>>);
+quoted(<<$", Rest/binary>>, Value) -> {ok, Value, trimmed(Rest)};
+quoted(<<C, Text/binary>>, Value) -> quoted(Text, <<Value/binary, C>>);
+quoted(<<>>, _) -> error.
+
+plain(Text) ->
+    case binary:split(Text, ~";") of
+        [Value] -> {ok, trimmed(Value), <<>>};
+        [Value, Rest] -> {ok, trimmed(Value), <<";", Rest/binary>>}
+    end.
+
+%% An address, with a port or without: of IPv6 in brackets if it has one.
+node_address(<<"[", Text/binary>>) ->
+    case binary:split(Text, ~"]") of
+        [Address, <<>>] -> erlmcp_network:address(Address);
+        [Address, <<":", Port/binary>>] -> with_port(Address, Port);
+        _ -> error
+    end;
+node_address(Text) ->
+    case binary:split(Text, ~":", [global]) of
+        [Address, Port] -> with_port(Address, Port);
+        _ -> erlmcp_network:address(Text)
+    end.
+
+with_port(Address, Port) when Port =/= <<>>, byte_size(Port) =< 64 ->
+    erlmcp_network:address(Address);
+with_port(_, _) ->
+    error.
+
+trimmed(Text) ->
+    trimmed_end(trimmed_start(Text)).
+
+trimmed_start(<<C, Text/binary>>) when ?IS_SPACE(C) -> trimmed_start(Text);
+trimmed_start(Text) -> Text.
+
+trimmed_end(<<>>) ->
+    <<>>;
+trimmed_end(Text) ->
+    case binary:last(Text) of
+        C when ?IS_SPACE(C) -> trimmed_end(binary:part(Text, 0, byte_size(Text) - 1));
+        _ -> Text
+    end.
