@@ -240,7 +240,7 @@ came(Name, Expected, Came) when is_binary(Came) ->
 came(Name, Expected, _) -> text("~ts: expected ~ts; no text came", [Name, Expected]).
 
 text(Format, Arguments) ->
-    unicode:characters_to_binary(io_lib:format(Format, Arguments)).
+    <<_/binary>> = unicode:characters_to_binary(io_lib:format(Format, Arguments)).
 
 -doc """
 The keys that a signature with this algorithm may be of: those of the id, if the header has one, or
