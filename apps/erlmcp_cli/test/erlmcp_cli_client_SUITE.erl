@@ -518,7 +518,7 @@ a_login_asks_where_it_is_led(Config) ->
     First = List(["--login"]),
     {match, _} = re:run(said(First, ~"Allow it? [y/N] ", <<>>),
                         "the login of http://localhost:[0-9]+ leads to another host, "
-                        "localhost\r\n  http://localhost:[0-9]+/token\r\n"),
+                        "localhost\r\n    http://localhost:[0-9]+/token\r\n"),
     true = port_command(First, ~"\n"),
     {5, _} = typed(First, []),
     [] = oauth_peer:asked(Other),

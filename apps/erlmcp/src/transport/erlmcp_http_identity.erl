@@ -288,9 +288,5 @@ terminate(StreamId, Reason, #shared{state = State}) ->
     terminate(StreamId, Reason, State).
 
 -doc false.
-early_error(_, _, _, {response, 505, Headers, Body}, _) ->
-    %% Cowboy takes all that stands behind the path for a version, of a request line of four words
-    %% too. "Recipients of an invalid request-line SHOULD respond with [...] a 400" (RFC 9112, 3).
-    {response, 400, Headers, Body};
 early_error(_, _, _, Response, _) ->
     Response.

@@ -253,7 +253,17 @@ read(Bytes, #plain{request = Common, options = Options, number = Id} = Plain) ->
                     unfinished(Bytes, Plain)
             end;
         more -> unfinished(Bytes, Plain);
-        other -> hand_over(Plain#plain{buffer = Bytes})
+        other -> others(Bytes, Plain#plain{buffer = Bytes})
+    end.
+
+%% Cowboy takes all that stands behind the path for a version, and would say 505.
+others(Bytes, Plain) ->
+    case erlmcp_http_plain_head:has_words_too_many(Bytes) of
+        true ->
+            _ = sent(400, #{~"content-length" => ~"0", ~"connection" => ~"close"}, <<>>, Plain),
+            ended({connection_error, protocol_error, 'A request line has three words.'}, Plain);
+        false ->
+            hand_over(Plain)
     end.
 
 unfinished(Bytes, #plain{since = none} = Plain) ->

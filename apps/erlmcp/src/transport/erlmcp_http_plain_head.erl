@@ -7,7 +7,7 @@ letter is no error: it is for the parser that knows all of HTTP. Pure.
 Source: RFC 9110 and RFC 9112.
 """.
 
--export([patterns/1, read/2, kept/2, again/2]).
+-export([patterns/1, read/2, has_words_too_many/1, kept/2, again/2]).
 
 -export_type([patterns/0, head/0, kept/0]).
 
@@ -115,6 +115,16 @@ beginning(Bytes, Line) ->
     case binary:longest_common_prefix([Bytes, Line]) of
         Size -> more;
         _ -> other
+    end.
+
+-doc """
+Returns `true` if `Bytes` begin with a request line of more than three words (RFC 9112, 3).
+""".
+-spec has_words_too_many(binary()) -> boolean().
+has_words_too_many(Bytes) ->
+    case binary:split(Bytes, ~"\r\n") of
+        [Line, _] -> length(binary:split(Line, ~" ", [global])) > 3;
+        [_] -> false
     end.
 
 parsed(Head, #{line := Line, line_end := LineEnd, forbidden := Forbidden} = Patterns) ->

@@ -93,7 +93,7 @@ subscription_ends_on_the_server(_) ->
 %% Who is to be told of a change of tools.
 listeners(Server) ->
     {ok, _, #{subscriptions := Table}} = erlmcp_registry:whereis(Server),
-    [Key || {{tool, _, _} = Key, _, _} <- ets:tab2list(Table)].
+    [Key || {{tool, _, _} = Key, _, _, _} <- ets:tab2list(Table)].
 
 eventually(Is) -> eventually(Is, erlang:monotonic_time(millisecond) + ?WAIT).
 

@@ -215,7 +215,8 @@ http_sse_can_be_read(Config) ->
          || {Path, Methods} <- [{~"/mcp", ~"POST, GET, DELETE"}, {~"/sse", ~"GET"},
                                 {~"/messages", ~"POST"}]],
         {404, #{?ORIGIN := ?PAGE}, _} =
-            answer(Connection, gun:post(Connection, "/messages?sessionId=none", [Page], ~"{}")),
+            answer(Connection, gun:post(Connection, "/messages?sessionId=none",
+                                        [Page, {~"content-type", ~"application/json"}], ~"{}")),
         {200, #{?ORIGIN := ?PAGE}, _} = answer(Connection, echo(Connection, page())),
         Stream = gun:get(Connection, "/sse", [Page, {~"accept", ~"text/event-stream"}]),
         {response, nofin, 200, Headers} = gun:await(Connection, Stream, ?TIMEOUT),

@@ -170,7 +170,8 @@ initialize_cannot_be_batched(Config) ->
     Initialize = member(1, ~"initialize", #{protocolVersion => ~"2025-03-26", capabilities => #{},
                                             clientInfo => #{name => ~"c", version => ~"1"}}),
     #{status := 400, headers := Headers, messages := [#{~"error" := #{~"code" := -32600}}]} =
-        post(proplists:get_value(server, Config), [], batch([Initialize])),
+        post(proplists:get_value(server, Config), [{~"content-type", ~"application/json"}],
+             batch([Initialize])),
     false = is_map_key(~"mcp-session-id", Headers),
     #{messages := [[#{~"id" := 1, ~"error" := #{~"code" := -32600}}]]} =
         post_batch(Config, [Initialize]).

@@ -236,7 +236,8 @@ notification_is_202(Config) ->
                              {~"notifications/progress", #{progressToken => 1, progress => 1}},
                              {~"notifications/nobody/knows", #{}}]],
     [#{status := 202, body := <<>>} =
-         erlmcp_test_http:post(server(Config), [{~"mcp-session-id", Id}], Body)
+         erlmcp_test_http:post(server(Config), [{~"mcp-session-id", Id},
+                                                {~"content-type", ~"application/json"}], Body)
      || Body <- [~'{"jsonrpc":"2.0","id":1,"result":{}}',
                  ~'{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no"}}']].
 

@@ -143,9 +143,11 @@ http2_reply(Connection, Stream) ->
 
 tcp(#{target := Target} = Context) ->
     {ok, Connection} = erlmcp_chaos_client:connect(tcp, Target),
+    Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
+    %% A first line that is no message would end the connection.
+    answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = line(tcp_unannounced_us, fun(Bytes) -> erlmcp_chaos_client:send(Connection, Bytes) end,
               fun() -> reply(Connection) end, Context),
-    Good = erlmcp_chaos_client:call(1, ~"echo", #{text => ~"good"}),
     answered = erlmcp_chaos_client:ask(Connection, Context, fault, Good, ?WAIT_MS),
     ok = erlmcp_chaos_client:close(Connection),
     ended(Context).

@@ -37,7 +37,7 @@ stages() ->
       [{erlmcp_connection_reader, decode, 2}, {erlmcp_connection_reader, request, 4}]},
      {admit, ~"the gate: a place, its turn, and its end",
       [{erlmcp_entrance, enter, 4}, {erlmcp_entrance, enter_unread, 3},
-       {erlmcp_entrance, effects, 2}, {erlmcp_gate, state, 1},
+       {erlmcp_entrance, effects, 3}, {erlmcp_gate, state, 1},
        {erlmcp_gate, await, 2}, {erlmcp_gate, leave, 1}]},
      {dispatch, ~"the engine: era, `_meta`, headers, method, definition",
       [{erlmcp_engine, handle, 4}, {erlmcp_engine, request, 3}]},

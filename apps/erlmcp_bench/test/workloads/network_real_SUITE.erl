@@ -67,14 +67,14 @@ nobody_there_is_a_failure(_) ->
 
 room_is_what_the_least_carries(_) ->
     Facts = #{descriptors => 20_000, ports => 65_536, processes => 1_048_576, schedulers => 2},
-    #{connections := 19_744} = Room =
+    #{connections := 18_976} = Room =
         erlmcp_bench_room:for(100_000, Facts, Facts#{descriptors := 100_000}),
     #{bounded_by := ~"descriptors of the generator"} = Room,
-    #{connections := 65_280, bounded_by := ~"ports of the server"} =
+    #{connections := 64_512, bounded_by := ~"ports of the server"} =
         erlmcp_bench_room:for(100_000, Facts#{descriptors := 200_000, ports := 262_144},
                               Facts#{descriptors := 100_000}),
-    Enough = erlmcp_bench_room:for(19_744, Facts, none),
-    #{connections => 19_744} =:= Enough orelse error(Enough).
+    Enough = erlmcp_bench_room:for(18_976, Facts, none),
+    #{connections => 18_976} =:= Enough orelse error(Enough).
 
 %% What people call by name.
 the_catalogue_is_whole(_) ->
