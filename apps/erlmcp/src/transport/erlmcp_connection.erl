@@ -503,13 +503,10 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
         _ -> {lists:reverse(Out), Connection}
     end.
 
--doc """
-Returns how many bytes have arrived and were not handled: the beginning of a line, and the requests
-that wait.
-""".
--spec held(connection()) -> non_neg_integer().
+-doc "Returns how many bytes have arrived and were not handled: of a line, and of what waits.".
+-spec held(connection()) -> {Begun :: non_neg_integer(), Waiting :: non_neg_integer()}.
 held(#{framing := Framing, queue := Queue}) ->
-    erlmcp_line:held(Framing) + erlmcp_connection_queue:bytes(Queue).
+    {erlmcp_line:held(Framing), erlmcp_connection_queue:bytes(Queue)}.
 
 -doc "Gives up what is held, and returns the refusals.".
 -spec give_up(connection()) -> {iodata(), connection()}.

@@ -173,9 +173,10 @@ step(Message, #shell{module = Module, channel = Channel, connection = Connection
 %% A message that was there in one read is not counted, unless it waits.
 counted(Input, Connection, #shell{held = Before} = Shell) ->
     case erlmcp_connection:held(Connection) of
-        Before -> Shell;
-        Held when Input =:= started -> held(Held, held(0, Shell));
-        Held -> held(Held, Shell)
+        {Begun, Waiting} when Begun + Waiting =:= Before -> Shell;
+        %% Of another message: its age begins anew.
+        {Begun, 0} when Input =:= started -> held(Begun, held(0, Shell));
+        {Begun, Waiting} -> held(Begun + Waiting, Shell)
     end.
 
 held(Held, #shell{held = Before, paused = Paused} = Shell) ->

@@ -9,7 +9,8 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
 -export([bodies_with_a_length/1, bodies_in_chunks/1, bodies_over_tls/1, bodies_of_http2/1,
          tiny_frames_of_http2/1, messages_of_sse/1, lines_of_tcp/1, heads_of_http1/1]).
 -export([behind_a_plain_request/1, behind_another_request/1, line_of_a_parent/1,
-         those_who_are_killed_give_back/1, what_is_announced_costs_nothing/1,
+         what_waits_on_a_connection/1, those_who_are_killed_give_back/1,
+         what_is_announced_costs_nothing/1,
          a_share_of_the_memory_is_the_default/1,
          wrong_bounds_do_not_start/1, room_is_made_by_size_and_age/1]).
 %% In the server's node.
@@ -104,6 +105,36 @@ lines_of_tcp(Config) ->
     #{port := Port} = listener(2, Config),
     attack(fun() -> plain(#{port => Port, url => ~""}, ~"", Text) end, Config).
 
+%% Whole messages, which wait for a place among the calls of their connection. Each is refused.
+what_waits_on_a_connection(Config) ->
+    ok = none_left(Config),
+    [#{port := Port}] = call(Config, ?MODULE, serve, [[{tcp, #{}}],
+                                                      #{calls_per_connection => 1}]),
+    Socket = erlmcp_test_http:connect(#{port => Port, url => ~""}),
+    Call = fun(Id, Tool, Arguments) ->
+        Params = #{~"name" => Tool, ~"arguments" => Arguments},
+        [json:encode(erlmcp_test_line:stateless(Id, ~"tools/call", Params)), $\n]
+    end,
+    Text = binary:copy(~"x", 65_536),
+    _ = spawn_link(fun() ->
+        _ = [gen_tcp:send(Socket, Call(Id, ~"echo", #{~"text" => Text}))
+             || Id <- lists:seq(1, 2 * ?BOUND div byte_size(Text))]
+    end),
+    ok = gen_tcp:send(Socket, Call(0, ~"wait", #{})),
+    Refused = refused_ids(Socket, <<>>),
+    Refused = lists:seq(hd(Refused), lists:last(Refused)),
+    true = length(Refused) >= ?BOUND div byte_size(Text) - 1,
+    none_left(Config).
+
+refused_ids(Socket, Bytes) ->
+    case gen_tcp:recv(Socket, 0, ?TIMEOUT) of
+        {ok, More} ->
+            refused_ids(Socket, <<Bytes/binary, More/binary>>);
+        {error, closed} ->
+            [Id || Line <- binary:split(Bytes, ~"\n", [global, trim]),
+                   #{~"id" := Id, ~"error" := #{~"code" := 1089}} <- [json:decode(Line)]]
+    end.
+
 %% Ninety-nine fields of four thousand bytes, and no end: within cowboy's bounds of a head.
 heads_of_http1(Config) ->
     Fields = [[~"x-", integer_to_binary(N), ~": ", binary:copy(~"x", 4000), ~"\r\n"]
@@ -112,10 +143,11 @@ heads_of_http1(Config) ->
     attack(fun() -> plain(listener(1, Config), ~"", Head) end,
            ?ATTACKERS - ?BOUND div byte_size(Head), Config).
 
-%% The others on its connection are not at fault, nor is the connection.
+%% The others on its connection are not at fault, nor is the connection. A stream that waits keeps
+%% the window of its connection, so that fewer of these get over the bound.
 bodies_of_http2(Config) ->
     {_, Text} = endless(),
-    attack(fun(Told) -> streams(listener(1, Config), Text, Told) end, Config).
+    attack(fun(Told) -> streams(listener(1, Config), Text, Told) end, ?ATTACKERS div 4, Config).
 
 %% Kept of a frame are its octets: not what was read with it, nor a term for each.
 tiny_frames_of_http2(Config) ->
@@ -245,17 +277,23 @@ answers(Connection, Told) ->
 %% Its text is as large as an attacker's.
 good(Listener, Test) ->
     Text = binary:copy(~"x", ?MIB),
-    Test ! {served, good(Listener, Text, 0)}.
+    Test ! {served, good(Listener, Text, {0, 0})}.
 
-good(Listener, Text, Served) ->
-    #{status := 200, messages := [#{~"result" := _}]} =
-        erlmcp_test_http:call(Listener, ~"tools/call", #{name => ~"echo",
-                                                         arguments => #{text => Text}}),
+%% A message as large and nearly as old as those of the attack may be refused, as it begins, and its
+%% client comes again.
+good(Listener, Text, {Served, Refused}) ->
+    Call = #{name => ~"echo", arguments => #{text => Text}},
+    Now = case erlmcp_test_http:call(Listener, ~"tools/call", Call) of
+        #{status := 200, messages := [#{~"result" := _}]} ->
+            {Served + 1, Refused};
+        #{status := 503, messages := [#{~"error" := #{~"code" := 1089}}]} when Refused =:= 0 ->
+            {Served, Refused + 1}
+    end,
     #{status := 200} = erlmcp_test_http:call(Listener, ~"tools/list", #{}),
     receive
-        stop -> Served + 1
+        stop when element(1, Now) > 0 -> element(1, Now)
     after 0 ->
-        good(Listener, Text, Served + 1)
+        good(Listener, Text, Now)
     end.
 
 %% What lies behind a request that is served.
