@@ -100,8 +100,8 @@ add() {
 if scripts/build.sh test; then
     # For the one fault that wants it; where it cannot be built, that one is not run.
     if toxiproxy=$(scripts/toxiproxy.sh); then PATH=$toxiproxy:$PATH; fi
-    # The peers come while the suites run. What does not come is told where it is missed.
-    scripts/peers.sh >/dev/null 2>&1 &
+    # What is tried with comes while the suites run. What does not come is told where it is missed.
+    { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
     suites
     wait
     # They wait more than they work, but for the last.

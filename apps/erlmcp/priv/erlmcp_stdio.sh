@@ -92,7 +92,8 @@ make)
     ;;
 run | adopt)
     children=/proc/$$/task/$$/children
-    if [ "$role" = run ] && [ -e "$children" ] && [ -x /usr/bin/perl ] && [ -z "${PERL5OPT:-}" ]
+    if [ "$role" = run ] && [ -e "$children" ] && [ -z "${PERL5OPT:-}" ] &&
+        /usr/bin/perl -e 1 2>/dev/null
     then
         # The number of prctl. What it sets is kept over exec.
         case $(uname -m) in

@@ -6,8 +6,13 @@ and what nobody reads is dropped. What a terminal would obey is spelled out in i
 the command writes.
 """.
 
--export([never_wait/0, without_reports/1]).
+-export([never_wait/0, without_reports/2]).
 -export([room/2, no_report/2, format/2]).
+
+-export_type([whose/0]).
+
+-doc "Whether what starts is the command's own, or belongs to applications.".
+-type whose() :: own | applications.
 
 %% Of OTP's handler for `default`, in the logger's guide: the name of its process.
 -define(WRITER, logger_std_h_default).
@@ -26,20 +31,20 @@ never_wait() ->
 -doc """
 Runs `Start`, which starts something, without the reports of OTP and of ranch: the caller is told
 why it failed, once, and they say the same in pages. What else is logged meanwhile is shown: a
-server may have its first requests before `Start` returns.
+server may have its first requests before `Start` returns. The warning of a listener that asks
+nobody is left out for `own`: `erlmcp serve` says it of that server in a line.
 """.
--spec without_reports(Start :: fun(() -> Result)) -> Result.
-without_reports(Start) ->
-    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, none}),
+-spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
+without_reports(Whose, Start) ->
+    _ = logger:add_primary_filter(?MODULE, {fun ?MODULE:no_report/2, Whose}),
     try Start() after logger:remove_primary_filter(?MODULE) end.
 
 -doc false.
--spec no_report(logger:log_event(), none) -> stop | ignore.
-no_report(#{meta := #{domain := [otp | _]}}, none) -> stop;
-no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}}, none) -> stop;
-%% `erlmcp serve` says it in a line.
-no_report(#{msg := {report, #{what := listener_asks_nobody}}}, none) -> stop;
-no_report(_, none) -> ignore.
+-spec no_report(logger:log_event(), whose()) -> stop | ignore.
+no_report(#{meta := #{domain := [otp | _]}}, _) -> stop;
+no_report(#{msg := {"Failed to start Ranch listener" ++ _, _}}, _) -> stop;
+no_report(#{msg := {report, #{what := listener_asks_nobody}}}, own) -> stop;
+no_report(_, _) -> ignore.
 
 -doc false.
 -spec format(logger:log_event(), #{formatter := {module(), logger:formatter_config()}}) -> binary().

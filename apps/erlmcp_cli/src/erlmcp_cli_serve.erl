@@ -178,7 +178,7 @@ start_applications(Applications, Arguments) ->
     Start = fun() -> application:ensure_all_started(Applications) end,
     Started = case Arguments of
         #{verbose := true} -> Start();
-        #{} -> erlmcp_cli_log:without_reports(Start)
+        #{} -> erlmcp_cli_log:without_reports(applications, Start)
     end,
     case Started of
         {ok, Names} ->

@@ -25,7 +25,7 @@ start_client(Target) ->
     start(Spec#{id := make_ref(), restart => temporary}).
 
 start(Spec) ->
-    erlmcp_cli_log:without_reports(fun() ->
+    erlmcp_cli_log:without_reports(own, fun() ->
         case supervisor:start_child(?MODULE, Spec) of
             {ok, Pid} when is_pid(Pid) -> {ok, Pid};
             {error, {Reason, Child}} when element(1, Child) =:= child -> {error, Reason};

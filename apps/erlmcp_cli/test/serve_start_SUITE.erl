@@ -13,7 +13,8 @@ something is wrong.
          a_failed_start_is_one_line/1, verbose_shows_reports/1,
          listen_is_for_stdio/1, handlers_have_their_application/1,
          the_server_ends_with_its_application/1]).
--export([a_server_that_asks_nobody_is_warned_of/1, a_public_name_is_let_in_by_option/1,
+-export([a_server_that_asks_nobody_is_warned_of/1,
+         applications_that_ask_nobody_are_warned_of/1, a_public_name_is_let_in_by_option/1,
          names_are_for_http/1, an_empty_version_leaves_no_gap/1]).
 
 suite() ->
@@ -24,8 +25,8 @@ all() ->
      all_is_loaded_before_a_listener_opens, windows_share_no_port,
      listen_opens_the_applications_listeners, a_failed_start_is_one_line, verbose_shows_reports,
      listen_is_for_stdio, handlers_have_their_application, the_server_ends_with_its_application,
-     a_server_that_asks_nobody_is_warned_of, a_public_name_is_let_in_by_option, names_are_for_http,
-     an_empty_version_leaves_no_gap].
+     a_server_that_asks_nobody_is_warned_of, applications_that_ask_nobody_are_warned_of,
+     a_public_name_is_let_in_by_option, names_are_for_http, an_empty_version_leaves_no_gap].
 
 init_per_suite(Given) ->
     Config = erlmcp_cli_program:init(Given),
@@ -70,7 +71,10 @@ shop() ->
          Port = list_to_integer(os:getenv(\"SHOP_PORT\", \"0\")),
          {ok, {#{}, [#{id => stock, start => {shop, stock, []}},
                      erlmcp:child_spec(#{handler => shop_server, id => shop,
-                                         listen => [{http, #{port => Port}}]})]}}.
+                                         listen => [{http, #{port => Port, ip => ip()}}]})]}}.
+     ip() ->
+         {ok, Ip} = inet:parse_address(os:getenv(\"SHOP_HOST\", \"127.0.0.1\")),
+         Ip.
      stock() ->
          Pid = spawn_link(fun() -> register(shop_stock, self()), loop() end),
          {ok, Pid}.
@@ -268,6 +272,16 @@ a_server_that_asks_nobody_is_warned_of(Config) ->
     _ = said(Local, ~"Stop it: "),
     {ok, <<>>} = file:read_file(Silent),
     0 = stop("TERM", Local).
+
+%% Those of the application that the server belongs to, too: its log says so.
+applications_that_ask_nobody_are_warned_of(Config) ->
+    {Port, Stderr} = opened(["serve", "shop_server", "--port", "0"],
+                            [{"SHOP_HOST", "0.0.0.0"} | shop_at(0, Config)], Config),
+    _ = said(Port, ~"Stop it: "),
+    {ok, Warning} = file:read_file(Stderr),
+    0 = stop("TERM", Port),
+    {match, _} = re:run(Warning, "listener_asks_nobody"),
+    ok.
 
 a_public_name_is_let_in_by_option(Config) ->
     Names = ["--allowed-host", "mcp.example.com", "--allowed-host", "other.example.com",
