@@ -407,7 +407,8 @@ http2_has_processes_for_many(_) ->
     Connection = list_to_pid(binary_to_list(Where)),
     ok = sys:suspend(Connection),
     Together = [http2_call(Gun, ~"quick", #{~"do" => ~"work more"}) || _ <- lists:seq(1, 60)],
-    %% Gun has written them, and the server's socket has read them.
+    %% Gun has written them, and the server's socket has read them, or as many reads as it makes
+    %% before its process asks for more: the rest is one read then.
     _ = sys:get_state(Gun),
     #{socket := Socket} = gun:info(Gun),
     {ok, [{send_oct, Sent}]} = inet:getstat(Socket, [send_oct]),
@@ -415,7 +416,7 @@ http2_has_processes_for_many(_) ->
     [Read] = [Link || Link <- Links, is_port(Link)],
     two_eras:await(fun() ->
         {ok, [{recv_oct, Received}]} = inet:getstat(Read, [recv_oct]),
-        Received >= Sent
+        Received >= Sent orelse inet:getopts(Read, [active]) =:= {ok, [{active, false}]}
     end),
     ok = sys:resume(Connection),
     Answers = [http2_answer(Gun, Stream) || Stream <- Together],
