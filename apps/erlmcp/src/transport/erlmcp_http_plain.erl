@@ -285,7 +285,7 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
         {Commands, Handler} ->
             Begun = uncounted(Plain#plain{buffer = Rest, number = Id + 1, since = none,
                                           sent = nothing, stream = {Id, Module, Handler}}),
-            go_on(commands(Commands, Begun))
+            go_on(commands(Commands, behind(Begun)))
     catch
         Class:Reason:Stacktrace ->
             ok = erlmcp_http_plain_stream:failed(init, [Id, Asked, Known],
@@ -293,6 +293,11 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
             _ = sent(500, #{~"content-length" => ~"0"}, <<>>, Plain),
             ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
     end.
+
+%% What lies behind the request was counted with the one before it, and is still held. A few small
+%% requests that come together are not worth it.
+behind(#plain{buffer = Buffer} = Plain) when byte_size(Buffer) > ?BEHIND -> counted(Plain);
+behind(Plain) -> Plain.
 
 %% The answer is there already, all of it: most are, and nothing is kept of them. Nobody knows of
 %% the stream, so the next one may have its number.

@@ -8,7 +8,8 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([bodies_with_a_length/1, bodies_in_chunks/1, bodies_over_tls/1, bodies_of_http2/1,
          tiny_frames_of_http2/1, messages_of_sse/1, lines_of_tcp/1, heads_of_http1/1]).
--export([behind_a_plain_request/1, behind_another_request/1, line_of_a_parent/1,
+-export([behind_a_plain_request/1, behind_the_next_request/1, behind_another_request/1,
+         line_of_a_parent/1,
          what_waits_on_a_connection/1, those_who_are_killed_give_back/1,
          what_is_announced_costs_nothing/1,
          a_share_of_the_memory_is_the_default/1,
@@ -301,6 +302,23 @@ good(Listener, Text, {Served, Refused}) ->
 behind_a_plain_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
     behind(Headers, Body, Config).
+
+%% What lies behind two requests is still held, and counted, when the first is answered.
+behind_the_next_request(Config) ->
+    ok = none_left(Config),
+    Requests = [begin
+                    {Headers, Body} = message(~"tools/call", #{name => Tool}, #{}),
+                    [~"POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-length: ",
+                     integer_to_binary(iolist_size(Body)), ~"\r\n",
+                     [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers], ~"\r\n", Body]
+                end || Tool <- [~"slow", ~"wait"]],
+    Socket = erlmcp_test_http:connect(listener(1, Config)),
+    ok = sent(Socket, [Requests, binary:copy(~"x", ?MIB)]),
+    %% The deadline of the first.
+    #{status := 503} = erlmcp_test_http:response(Socket),
+    ok = until(fun() -> sum(Config) >= ?MIB end),
+    ok = erlmcp_test_http:close(Socket),
+    none_left(Config).
 
 %% One in chunks is cowboy's.
 behind_another_request(Config) ->
