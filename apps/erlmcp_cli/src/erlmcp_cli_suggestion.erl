@@ -1,5 +1,5 @@
 -module(erlmcp_cli_suggestion).
--moduledoc "What a user may have meant by a name that there is not. Pure.".
+-moduledoc "Suggestions of names that a user may have meant. Pure.".
 
 -export([closest/2, question/2]).
 

@@ -198,7 +198,7 @@ remedy(#{status := 401}, before) -> "; the login of before has ended; --login be
 remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token may get it";
 remedy(_, _) -> "; --login or --token may help".
 
--doc "The same for machines, with the names of RFC 6750; `rpc` is the server's JSON-RPC error.".
+-doc "Returns the same for machines, with the names of RFC 6750; `rpc` is the JSON-RPC error.".
 -spec refused_json(erlmcp_client_refusal:refusal()) -> json:encode_value().
 refused_json(Refusal) ->
     Scope = #{scope => iolist_to_binary(lists:join($\s, Scopes))

@@ -27,7 +27,7 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -doc "The process that holds a message, and what tells its messages from one another.".
 -type owner() :: {pid(), Tag :: term()}.
 -type verdict() :: go_on | refused.
--doc "What is held, since when, and whether its owner reads on.".
+-doc "A message: its bytes, since when it is held, and whether its owner reads on.".
 -type row() :: {owner(), Bytes :: pos_integer(), SinceMs :: integer(),
                 reading | waiting | refused}.
 
@@ -143,7 +143,7 @@ is_refused(Owner) ->
         error:badarg -> false
     end.
 
--doc "What its client is told.".
+-doc "Returns the refusal that its client is told.".
 -spec refusal() -> erlmcp_refusal:refusal().
 refusal() ->
     erlmcp_refusal:new(resource_exhausted, ~"the server holds too much of unfinished messages",
@@ -154,7 +154,7 @@ refusal() ->
 sum() ->
     max(0, atomics:get(persistent_term:get(?MODULE), ?SUM)).
 
--doc "How many they may be.".
+-doc "Returns the bound of the node, in bytes.".
 -spec bound() -> pos_integer().
 bound() ->
     atomics:get(persistent_term:get(?MODULE), ?BOUND).

@@ -85,7 +85,7 @@ add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
             ok
     end.
 
--doc "What a client is told whose tenant watches `Max` resources and tasks already.".
+-doc "Returns the refusal of a client whose tenant watches `Max` resources and tasks already.".
 -spec refusal(Max :: pos_integer(), Observed :: pos_integer()) -> erlmcp_refusal:refusal().
 refusal(Max, Observed) ->
     erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many subscriptions of one client",

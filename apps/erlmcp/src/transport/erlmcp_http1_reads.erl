@@ -49,7 +49,7 @@ init(Parent, Ref, Socket, Transport, ProxyHeader, Options) ->
     ok = keep(#reads{socket = Socket, transport = Transport, most = Max + ?BEHIND}),
     cowboy_http:init(Parent, Ref, Socket, ?MODULE, ProxyHeader, Options).
 
--doc "What came to a process of cowboy's, and cowboy knows nothing of: whether it is for here.".
+-doc "Returns `true` if a message that cowboy does not know came from the socket, and takes it.".
 -spec came(term()) -> boolean().
 came(Message) ->
     case get(?MODULE) of
@@ -168,7 +168,7 @@ whole() ->
         _ -> ok
     end.
 
--doc "It is over: what lies behind it is the next one's.".
+-doc "Ends the request: what lies behind it is the next one's.".
 -spec over() -> ok.
 over() ->
     case get(?MODULE) of

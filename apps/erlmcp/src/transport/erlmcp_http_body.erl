@@ -178,7 +178,7 @@ broken(#body{version = Version} = Body) ->
                                  #{status => 400}),
     erlmcp_http_response:refuse(Refusal, undefined, closing(Version)).
 
--doc "Nothing more is done with it.".
+-doc "Forgets the body: nothing more is done with it.".
 -spec forget(body() | none) -> ok.
 forget(none) ->
     ok;

@@ -32,7 +32,7 @@ nothing more is read until `read_on/1`.
 -callback pause(channel()) -> ok.
 -doc "Reads again.".
 -callback read_on(channel()) -> ok.
--doc "Nothing more is written; waits a moment for the client to read what was, before the end.".
+-doc "Waits a moment for the client to read what was written, before the end.".
 -callback linger(channel()) -> ok.
 -doc "The end: nothing more is written.".
 -callback close(channel()) -> ok.

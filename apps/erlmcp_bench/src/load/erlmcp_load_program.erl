@@ -13,7 +13,7 @@ told to end, and killed, with all of its process group.
 
 -export_type([program/0, environment/0]).
 
--doc "What a program's environment differs in from this node's; `false` takes a variable away.".
+-doc "Differences of a program's environment from this node's; `false` removes a variable.".
 -type environment() :: [{Name :: string(), Value :: string() | false}].
 
 -opaque program() :: #{port := port(), closed := reference(), writer := pid(), guard := pid(),

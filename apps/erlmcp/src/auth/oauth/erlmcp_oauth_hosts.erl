@@ -14,7 +14,7 @@ name that means another address a moment later leads nowhere else.
 
 -export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
 
--doc "Where a login may lead.".
+-doc "Hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := allow(),
