@@ -4,7 +4,7 @@ The members of an object: `properties`, `patternProperties`, what is said of the
 `required`. They are one check, since nearly every object has them together. Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([part/2, has_check/1]).
 

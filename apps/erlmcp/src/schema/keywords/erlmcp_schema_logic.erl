@@ -4,7 +4,7 @@ The keywords that apply other schemas to the same value: `allOf`, `anyOf`, `oneO
 Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([parts/2]).
 

@@ -4,7 +4,7 @@ The keywords that look at an array's items. The first ones (`prefixItems`, and b
 in `items`) and the rest are one check. Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([parts/2, has_items/1]).
 

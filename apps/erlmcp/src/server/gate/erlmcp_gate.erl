@@ -12,7 +12,7 @@ A tenant (`flow`) is whom the bounds of one principal are for: a principal, or t
 anonymous client. A bound that is `infinity` costs nothing.
 """.
 
--include("erlmcp_node_guard.hrl").
+-include("../overload/erlmcp_node_guard.hrl").
 
 -export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
          unseat/1, rest/1, hand_over/2, leave/1]).

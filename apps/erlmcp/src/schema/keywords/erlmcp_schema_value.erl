@@ -4,7 +4,7 @@ The keywords that look at a value alone: its type, the values it may have, what 
 is like. Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([parts/2]).
 -export([integral/2, names/2, characters/1]).

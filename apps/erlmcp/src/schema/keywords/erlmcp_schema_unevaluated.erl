@@ -4,7 +4,7 @@
 it applies to the same value, has evaluated. Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([resolved/2, finders/2]).
 

@@ -4,7 +4,7 @@ Schemas of which a value can pass at most one, since each requires another const
 property: the branches of a `oneOf` or `anyOf` are most often such. One look-up tells which. Pure.
 """.
 
--include("erlmcp_schema.hrl").
+-include("../erlmcp_schema.hrl").
 
 -export([find/2]).
 
