@@ -66,12 +66,12 @@ placed(Gate, Message) ->
     Place.
 
 rows(_) ->
-    Ledger = erlmcp_ledger:new(),
+    Ledger = erlmcp_gate_permits:new(),
     fun(_) ->
         fun() ->
             Id = erlang:unique_integer([monotonic, positive]),
-            Id = erlmcp_ledger:write(Id, [], [{1, 1}, {2, 1}, {3, 1}], Ledger),
-            true = erlmcp_ledger:replace(Id, [{4, 1}], Ledger),
+            Id = erlmcp_gate_permits:write(Id, [], [{1, 1}, {2, 1}, {3, 1}], Ledger),
+            true = erlmcp_gate_permits:replace(Id, [{4, 1}], Ledger),
             [_] = ets:take(Ledger, Id)
         end
     end.

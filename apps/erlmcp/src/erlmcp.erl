@@ -28,7 +28,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
     state := open | erlmcp_refusal:name(),
     connections := non_neg_integer(), sessions := non_neg_integer(),
     in_flight := non_neg_integer(), places := pos_integer(), waiting := non_neg_integer(),
-    cache := erlmcp_cache:info(), error_budget := erlmcp_zones:report(),
+    cache := erlmcp_result_cache:info(), error_budget := erlmcp_error_budget:report(),
     mounts := [#{prefix := binary(), server := server(), running := boolean()}]
 }.
 -doc "How grave a log message is, as of RFC 5424; the last one is the gravest.".
@@ -36,7 +36,7 @@ A server speaks all five revisions of the protocol at once, to each client the o
 
 -doc """
 Starts a server, linked to the caller: a supervisor with its listeners, for the caller's own tree.
-See `t:erlmcp_options:options/0`.
+See `t:erlmcp_server_options:options/0`.
 
 ## Errors
 
@@ -67,7 +67,7 @@ ok
 {error, {bad_definition, tool, ~"greet", handler, ~"a fun of two arguments"}}
 ```
 """.
--spec start_server(erlmcp_options:options()) -> {ok, pid()} | {error, term()}.
+-spec start_server(erlmcp_server_options:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     maybe
         {ok, Settings, Catalog} ?= erlmcp_mounts:compose(Options),
@@ -103,7 +103,7 @@ The child specification of a server, for a supervisor of the user's. The options
   start => {erlmcp, start_server, [#{id => mine, handler => my_server}]}}
 ```
 """.
--spec child_spec(erlmcp_options:options()) -> supervisor:child_spec().
+-spec child_spec(erlmcp_server_options:options()) -> supervisor:child_spec().
 child_spec(Options) ->
     %% The first that is there tells servers of one supervisor apart.
     [Id | _] = [Value || Key <- [id, name, handler], {ok, Value} <- [maps:find(Key, Options)]]
@@ -234,8 +234,9 @@ How a server does. What there is of it now: `connections` of its listeners; `ses
 HTTP+SSE; requests `in_flight`, how many of those the machine carries (`places`), and how many wait
 for a place (`waiting`). `state` is `open`, or the name of the refusal that a request would get:
 `server_shutting_down`, `resource_exhausted`, `service_unavailable`. What its `cache` holds, see
-`t:erlmcp_cache:info/0`; the zone of its `error_budget`, see `t:erlmcp_zones:report/0`; and of each
-of its `mounts` the prefix and the server, and whether that runs. No process is asked.
+`t:erlmcp_result_cache:info/0`; the zone of its `error_budget`, see
+`t:erlmcp_error_budget:report/0`; and of each of its `mounts` the prefix and the server, and whether
+that runs. No process is asked.
 """.
 -spec info(server()) -> info() | {error, not_found}.
 info(Server) ->
@@ -258,8 +259,8 @@ seen(#{gate := Gate, mounts := Mounts, zones := Zones} = Instance) ->
       in_flight => erlmcp_gate:held(Gate, in_flight),
       places => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),
-      cache => erlmcp_cache:info(Instance),
-      error_budget => erlmcp_zones:report(Zones),
+      cache => erlmcp_result_cache:info(Instance),
+      error_budget => erlmcp_error_budget:report(Zones),
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.
@@ -272,7 +273,7 @@ state(Gate) ->
 
 change(Server, Change) ->
     with_server(Server, fun(Pid) ->
-        erlmcp_publisher:change(erlmcp_server_sup:publisher(Pid), Change)
+        erlmcp_catalog_publisher:change(erlmcp_server_sup:publisher(Pid), Change)
     end).
 
 with_server(Server, Do) ->

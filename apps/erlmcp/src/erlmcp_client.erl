@@ -64,7 +64,7 @@ start_link(Name, Target) ->
 start(Name, Target) ->
     maybe
         {ok, Settings} ?= erlmcp_client_target:settings(Target),
-        {ok, Pid} ?= erlmcp_peer:start_link({Name, Settings}),
+        {ok, Pid} ?= erlmcp_client_connection:start_link({Name, Settings}),
         {ok, Pid}
     else
         {error, {shutdown, Reason}} -> {error, Reason};
@@ -97,7 +97,7 @@ connections are closed.
 -spec stop(client()) -> ok.
 stop(Client) ->
     case erlmcp_client_table:find(Client) of
-        {ok, #{peer := Peer}} -> erlmcp_peer:stop(Peer);
+        {ok, #{peer := Peer}} -> erlmcp_client_connection:stop(Peer);
         {ok, #{pool := Pool}} -> erlmcp_pool_sup:stop(Pool);
         {error, stopped} -> ok
     end.
@@ -120,7 +120,7 @@ server(Client, Options) ->
 
 known(#{settings := #{timeout := Default}} = Client, Options) ->
     Timeout = maps:get(timeout, Options, Default),
-    case erlmcp_peer:live(Client, erlang:monotonic_time(millisecond) + Timeout) of
+    case erlmcp_client_connection:live(Client, erlang:monotonic_time(millisecond) + Timeout) of
         {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
         {error, timeout} -> {error, {timeout, Timeout}};
         {error, _} = Error -> Error
@@ -133,7 +133,7 @@ faster than it could hand them on, and what its cache holds.
 """.
 -spec info(client()) -> map() | {error, stopped}.
 info(Client) ->
-    with_client(Client, fun erlmcp_peer:info/1).
+    with_client(Client, fun erlmcp_client_connection:info/1).
 
 -doc "All tools of the server; all pages of the list, up to the limit `pages`.".
 -spec list_tools(client()) -> items().
@@ -247,7 +247,7 @@ server has taken it. In a pool one member does.
 """.
 -spec notify(client(), Method :: binary(), Params :: map()) -> ok | {error, reason()}.
 notify(Client, Method, Params) ->
-    with_client(Client, fun(Found) -> erlmcp_client_attempt:notify(Method, Params, Found) end).
+    with_client(Client, fun(Found) -> erlmcp_client_exchange:notify(Method, Params, Found) end).
 
 run(Operation, Client, Options) ->
     maybe
@@ -275,16 +275,16 @@ with_client(Client, Do) ->
 
 -doc """
 Starts an operation and does not wait: `{list, tools}`, `{call_tool, Name, Arguments}`,
-`{read_resource, Uri}` and the like, see `t:erlmcp_operation:operation/0`. The calling process is
-sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end, `{erlmcp,
-Reference, {ok, Result} | {error, Reason}}`.
+`{read_resource, Uri}` and the like, see `t:erlmcp_client_operation:operation/0`. The calling
+process is sent `{erlmcp, Reference, {progress | log, Params}}` while it runs and once, in the end,
+`{erlmcp, Reference, {ok, Result} | {error, Reason}}`.
 """.
--spec async(client(), erlmcp_operation:operation()) -> {ok, reference()} | {error, reason()}.
+-spec async(client(), erlmcp_client_operation:operation()) -> {ok, reference()} | {error, reason()}.
 async(Client, Operation) ->
     async(Client, Operation, #{}).
 
 -doc "The same with options.".
--spec async(client(), erlmcp_operation:operation(), options()) ->
+-spec async(client(), erlmcp_client_operation:operation(), options()) ->
     {ok, reference()} | {error, reason()}.
 async(Client, Operation, Options) ->
     maybe
@@ -353,7 +353,10 @@ Subscribes the calling process to changes, see `t:erlmcp_client_subscriptions:fi
     {ok, reference()} | {error, reason()}.
 subscribe(Client, Filter) ->
     case erlmcp_client_subscriptions:check(Filter) of
-        ok -> with_client(Client, fun(Found) -> erlmcp_peer:subscribe(Found, self(), Filter) end);
+        ok ->
+            with_client(Client, fun(Found) ->
+                erlmcp_client_connection:subscribe(Found, self(), Filter)
+            end);
         {error, _} = Error -> Error
     end.
 
@@ -362,7 +365,7 @@ subscribe(Client, Filter) ->
 unsubscribe(Client, Reference) ->
     case erlmcp_client_table:find(Client) of
         {ok, #{peer := _} = Found} ->
-            erlmcp_peer:unsubscribe(Found, Reference);
+            erlmcp_client_connection:unsubscribe(Found, Reference);
         {ok, #{pool := _} = Pool} ->
             lists:foreach(fun(Member) -> unsubscribe(Member, Reference) end,
                           erlmcp_pool_members:pids(Pool));

@@ -22,7 +22,7 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 -export([options/1]).
 
 -doc "The server's options: at least `name` and `version`. Those given beside `handler` win.".
--callback server() -> erlmcp_options:options().
+-callback server() -> erlmcp_server_options:options().
 -doc "The definitions of its tools, in the order of the list, before those given beside `handler`.".
 -callback tools() -> [erlmcp_definition:source()].
 -doc "The same of its resources.".
@@ -57,7 +57,7 @@ for input.
 -optional_callbacks([call_tool/3, read_resource/3, get_prompt/3]).
 
 -doc "The options that a handler module amounts to, its definitions with their funs filled in.".
--spec options(module()) -> erlmcp_options:options().
+-spec options(module()) -> erlmcp_server_options:options().
 options(Module) ->
     Options = Module:server(),
     lists:foldl(

@@ -3,7 +3,7 @@
 The behaviour of what keeps the records of a server's tasks. `m:erlmcp_task_store_ets` is the one
 that a server has unless its option `task_store` names another: in memory, on this node.
 
-A task that runs is written by one process, its keeper (`erlmcp_task_keeper`); others read it. Its
+A task that runs is written by one process, its keeper (`erlmcp_task_process`); others read it. Its
 `version` grows by one with each change, and a change is made only to the version before it
 (`update/2`): a keeper that was cut off from its store, and whose task another one declared lost or
 removed, does not write over that. What a store keeps must be readable on every node that shares it.
@@ -57,7 +57,7 @@ what it takes, and `is_error` whether it says that the tool failed.
 Opens the store. Called by the supervisor of the server, as often as it starts; what belongs to the
 calling process ends with it. `Options` are those of the option `task_store`.
 """.
--callback open(Options :: map(), erlmcp_options:limits()) -> State :: term().
+-callback open(Options :: map(), erlmcp_server_options:limits()) -> State :: term().
 -doc """
 Keeps a new task; there are limits of them (`tasks`, and `tasks_per_principal` of those with one
 `flow`).
@@ -80,7 +80,7 @@ more, or there is none. `full`: its result is more than there is room for (`task
 -callback sweep(Now :: integer(), State :: term()) -> ok.
 
 -doc "Opens a store: its module and its options.".
--spec open({module(), map()}, erlmcp_options:limits()) -> handle().
+-spec open({module(), map()}, erlmcp_server_options:limits()) -> handle().
 open({Module, Options}, Limits) ->
     {Module, Module:open(Options, Limits)}.
 

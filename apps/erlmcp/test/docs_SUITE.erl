@@ -17,7 +17,7 @@ how it is run `m:erlmcp_test_script`.
                        "interop.md", "performance.md", "scenarios.md"]).
 %% What users call.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
-               erlmcp_listen_options, erlmcp_options, erlmcp_pool, erlmcp_server,
+               erlmcp_listen_options, erlmcp_server_options, erlmcp_pool, erlmcp_server,
                erlmcp_skills, erlmcp_token_store]).
 
 suite() ->
@@ -118,9 +118,9 @@ tables_are_the_codes(_) ->
 
 %% The data of the code, and what the table says of it.
 compared(~"limits", Rows) ->
-    numbers(erlmcp_options:limits(), Rows);
+    numbers(erlmcp_server_options:limits(), Rows);
 compared(~"options", Rows) ->
-    {codes(fields(erlmcp_options, options)), named(Rows)};
+    {codes(fields(erlmcp_server_options, options)), named(Rows)};
 compared(~"refusals", Rows) ->
     %% Those that the code can give.
     Atoms = lists:usort(lists:append([atoms(forms(Module)) || Module <- modules()])),
@@ -138,7 +138,8 @@ compared(~"measured", Rows) ->
     {[[code(Name), How] || {Name, _, How} <- erlmcp_envelope:measured()], Rows};
 compared(~"node bounds", Rows) ->
     {[[code(Name), iolist_to_binary(io_lib:format("~p", [Default])), What]
-      || {Name, Default, What} <- erlmcp_memory_guard:bounds() ++ erlmcp_unfinished:bounds()
+      || {Name, Default, What} <- erlmcp_memory_guard:bounds()
+                                  ++ erlmcp_unfinished_messages:bounds()
              ++ erlmcp_processor_guard:bounds()],
      Rows};
 compared(~"events", Rows) ->
@@ -147,7 +148,7 @@ compared(~"events", Rows) ->
      Rows};
 compared(~"zones", Rows) ->
     {[[code(Zone), iolist_to_binary(io_lib:format("~p %", [Percent]))]
-      || {Zone, Percent} <- erlmcp_zone:zones()],
+      || {Zone, Percent} <- erlmcp_error_budget_window:zones()],
      Rows};
 compared(~"client numbers", Rows) ->
     numbers(erlmcp_client_options:defaults(), Rows);
@@ -161,12 +162,12 @@ compared(~"options of a call", Rows) ->
 compared(~"options of a client on http", Rows) ->
     Url = ~"http://localhost/",
     Takes = fun(Key) ->
-        case erlmcp_http_options:check(Url, #{Key => make_ref()}) of
+        case erlmcp_httpc_options:check(Url, #{Key => make_ref()}) of
             {error, {bad_option, Key, ~"no such option of a client on HTTP"}} -> false;
             {error, {bad_option, Key, _}} -> true
         end
     end,
-    {taken(Takes, erlmcp_http_options), named(Rows)};
+    {taken(Takes, erlmcp_httpc_options), named(Rows)};
 compared(~"options of a client on stdio", Rows) ->
     Takes = fun(Key) ->
         erlmcp_stdio_channel:option(Key, make_ref()) =/= ~"no such option of a client on stdio"

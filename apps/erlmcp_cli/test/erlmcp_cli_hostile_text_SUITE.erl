@@ -35,7 +35,7 @@ end_per_suite(_) ->
 
 examples(_) ->
     case code:ensure_loaded(ct_doctest) of
-        {module, _} -> lists:foreach(fun ct_doctest:module/1, [erlmcp_visible, erlmcp_cli_text]);
+        {module, _} -> lists:foreach(fun ct_doctest:module/1, [erlmcp_printable, erlmcp_cli_text]);
         {error, _} -> ok
     end.
 
@@ -52,7 +52,7 @@ hidden() ->
 %% Unicode's own words for them, where OTP knows them: of the marks that order what stands beside
 %% them, those of Arabic, Syriac, Kaithi and Egyptian are seen themselves.
 every_hidden_character_is_known(_) ->
-    [] = [C || C <- hidden(), erlmcp_visible:is_visible(C)],
+    [] = [C || C <- hidden(), erlmcp_printable:is_visible(C)],
     Seen = [{16#600, 16#605}, {16#6dd, 16#6dd}, {16#70f, 16#70f}, {16#890, 16#891},
             {16#8e2, 16#8e2}, {16#110bd, 16#110bd}, {16#110cd, 16#110cd}, {16#13430, 16#1343f}],
     IsSeen = fun(C) -> lists:any(fun({From, To}) -> From =< C andalso C =< To end, Seen) end,
@@ -62,7 +62,7 @@ every_hidden_character_is_known(_) ->
     end,
     Orders = [{other, control}, {other, format}, {separator, line}, {separator, paragraph}],
     ?assertEqual([], [C || C <- lists:seq(0, 16#d7ff) ++ lists:seq(16#e000, 16#10ffff),
-                           erlmcp_visible:is_visible(C), lists:member(Categories(C), Orders),
+                           erlmcp_printable:is_visible(C), lists:member(Categories(C), Orders),
                            not IsSeen(C)]).
 
 %% Whichever way a text comes to be written.

@@ -58,7 +58,7 @@ keep({Method, _} = Key, #{~"ttlMs" := Ttl} = Result, Changes, {Table, Options, S
 ->
     #{bytes := Most} = Options,
     Bytes = erlang:external_size(Result),
-    case erlmcp_operation:is_cacheable(Method) andalso Bytes =< Most div 4 of
+    case erlmcp_client_operation:is_cacheable(Method) andalso Bytes =< Most div 4 of
         true ->
             ok = forget([Key], Cache),
             ok = make_room(Bytes, Cache),

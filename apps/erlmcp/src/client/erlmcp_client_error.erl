@@ -29,7 +29,7 @@ sentence(session_lost) ->
 sentence({redirect, Location}) ->
     %% A header is not always text.
     ["the server sends to another place, which is not followed: ",
-     erlmcp_visible:part(Location, byte_size(Location))];
+     erlmcp_printable:part(Location, byte_size(Location))];
 sentence({unauthorized, Why}) ->
     ["the server wants authorization: ", why(Why)];
 sentence({protocol, What}) ->

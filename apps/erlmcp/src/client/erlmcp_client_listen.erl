@@ -18,8 +18,8 @@ Source: specification 2026-07-28, "Subscriptions".
     reference :: reference(),
     subscriber :: pid(),
     filter :: map(),
-    client :: erlmcp_peer:client(),
-    live :: erlmcp_peer:live(),
+    client :: erlmcp_client_connection:client(),
+    live :: erlmcp_client_connection:live(),
     id :: undefined | integer(),
     acknowledged = false :: boolean(),
     pause = ?PAUSE :: pos_integer()
@@ -29,8 +29,8 @@ Source: specification 2026-07-28, "Subscriptions".
 Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
 process, whose exit signal ends it, and then the server is told.
 """.
--spec run(reference(), pid(), erlmcp_client_subscriptions:filter(), erlmcp_peer:client(),
-          erlmcp_peer:live()) -> ok.
+-spec run(reference(), pid(), erlmcp_client_subscriptions:filter(),
+          erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Reference, Subscriber, Filter, Client, Live) ->
     process_flag(trap_exit, true),
     listen(#listen{reference = Reference, subscriber = Subscriber, client = Client, live = Live,
@@ -81,7 +81,7 @@ left(Exchange, #listen{client = #{channel := {Transport, _}} = Client, live = Li
         false ->
             Params = #{~"requestId" => Id},
             _ = spawn(fun() ->
-                erlmcp_client_attempt:tell(~"notifications/cancelled", Params, Client, Live)
+                erlmcp_client_exchange:tell(~"notifications/cancelled", Params, Client, Live)
             end),
             ok
     end.
@@ -118,13 +118,13 @@ next(Event, Events, Exchange, Listen) ->
         ok ->
             events(Events, Exchange, Listen);
         cut ->
-            ok = erlmcp_peer:unsubscribe(Client, Reference),
+            ok = erlmcp_client_connection:unsubscribe(Client, Reference),
             left(Exchange, Listen)
     end.
 
 finished(Reason, #listen{subscriber = Pid, reference = Reference, client = Client}) ->
     _ = erlmcp_client_subscriptions:deliver(Pid, Reference, {ended, Reason}),
-    erlmcp_peer:unsubscribe(Client, Reference).
+    erlmcp_client_connection:unsubscribe(Client, Reference).
 
 %% Somebody else's server may be down for long; half of the pause is chance, so that not all come
 %% back at once.

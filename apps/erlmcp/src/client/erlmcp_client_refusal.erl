@@ -58,7 +58,7 @@ texts(Members, Names) ->
                             {ok, Text} <- [maps:find(atom_to_binary(Name), Members)],
                             is_binary(Text), Text =/= ~""}.
 
-part(Text) -> erlmcp_visible:part(Text, ?TEXT_BYTES).
+part(Text) -> erlmcp_printable:part(Text, ?TEXT_BYTES).
 
 body(Body) ->
     case erlmcp_json:decode(Body, ?LIMITS) of

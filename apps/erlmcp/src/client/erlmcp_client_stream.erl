@@ -15,8 +15,8 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
 -define(OPEN, 30_000).
 
 -record(stream, {
-    client :: erlmcp_peer:client(),
-    live :: erlmcp_peer:live(),
+    client :: erlmcp_client_connection:client(),
+    live :: erlmcp_client_connection:live(),
     questions = erlmcp_client_questions:new() :: erlmcp_client_questions:questions(),
     pause = ?PAUSE :: pos_integer()
 }).
@@ -25,7 +25,7 @@ Source: specification 2025-11-25, "Transports / Listening for Messages from the 
 Keeps the stream open until the session is lost or there is no stream to have. Linked to the
 client's process, whose exit signal ends it, and then the server sees the stream close.
 """.
--spec run(erlmcp_peer:client(), erlmcp_peer:live()) -> ok.
+-spec run(erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Client, Live) ->
     process_flag(trap_exit, true),
     open(#stream{client = Client, live = Live}).
@@ -66,7 +66,7 @@ events([{headers, _} | Events], Exchange, #stream{client = #{peer := Peer}} = St
     Peer ! {stream, self(), open},
     events(Events, Exchange, Stream#stream{pause = ?PAUSE});
 events([{message, {notification, Method, Params}} | Events], Exchange, Stream) ->
-    ok = erlmcp_peer:notify(Stream#stream.client, Method, Params),
+    ok = erlmcp_client_connection:notify(Stream#stream.client, Method, Params),
     events(Events, Exchange, Stream);
 events([{message, {request, _, _, _} = Request} | Events], Exchange, Stream) ->
     events(Events, Exchange, asked(Request, Stream));
@@ -91,7 +91,8 @@ failed(session_lost, #stream{client = #{peer := Peer} = Client, live = Live} = S
             Peer ! {stream, self(), refused},
             ok;
         #{} ->
-            _ = erlmcp_peer:lost(Client, Live, erlang:monotonic_time(millisecond) + ?OPEN),
+            _ = erlmcp_client_connection:lost(Client, Live,
+                                              erlang:monotonic_time(millisecond) + ?OPEN),
             failed(lost, Stream)
     end;
 failed(_, #stream{pause = Pause} = Stream) ->

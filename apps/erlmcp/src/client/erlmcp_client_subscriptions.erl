@@ -50,7 +50,7 @@ of from now on; when it comes again the way there was lost, and changes may have
 }).
 
 -opaque subscriptions() :: #subscriptions{}.
--type server() :: {erlmcp_peer:client(), undefined | erlmcp_peer:live()}.
+-type server() :: {erlmcp_client_connection:client(), undefined | erlmcp_client_connection:live()}.
 
 -doc "Whether a filter is one.".
 -spec check(filter() | term()) -> ok | {error, {bad_option, Key :: term(), Expected :: binary()}}.
@@ -122,7 +122,7 @@ begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
 watch([], _, _, _) ->
     ok;
 watch([Uri | Uris], Method, Client, Live) ->
-    case erlmcp_client_attempt:request({Method, #{~"uri" => Uri}}, Client, Live) of
+    case erlmcp_client_exchange:request({Method, #{~"uri" => Uri}}, Client, Live) of
         {ok, _, _} -> watch(Uris, Method, Client, Live);
         {error, _} = Error -> Error
     end.
@@ -184,7 +184,8 @@ end_all(Reason, #subscriptions{all = All}) ->
                   end, maps:to_list(All)).
 
 -doc "The server is known, or known anew: everything is asked for again.".
--spec renewed({erlmcp_peer:client(), erlmcp_peer:live()}, subscriptions()) -> subscriptions().
+-spec renewed({erlmcp_client_connection:client(), erlmcp_client_connection:live()},
+              subscriptions()) -> subscriptions().
 renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
     ok = case Stream of
         {_, Old} -> end_worker(Old);
@@ -295,7 +296,8 @@ deliver(Pid, Reference, Event) ->
     end.
 
 -doc "Answers a request that the server sent on no call's stream.".
--spec asked(erlmcp_message:message(), {erlmcp_peer:client(), erlmcp_peer:live()},
+-spec asked(erlmcp_message:message(),
+            {erlmcp_client_connection:client(), erlmcp_client_connection:live()},
             subscriptions()) -> subscriptions().
 asked(Request, Server, #subscriptions{questions = Questions} = Subscriptions) ->
     Asked = erlmcp_client_questions:ask(Request, Server, Questions),

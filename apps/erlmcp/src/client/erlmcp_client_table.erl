@@ -52,7 +52,7 @@ leave(Pid) ->
 
 -doc "A client, or a pool of them, by its pid or name, as every call reads it.".
 -spec find(pid() | atom()) ->
-    {ok, erlmcp_peer:client() | erlmcp_pool_members:pool()} | {error, stopped}.
+    {ok, erlmcp_client_connection:client() | erlmcp_pool_members:pool()} | {error, stopped}.
 find(Name) when is_atom(Name) ->
     case whereis(Name) of
         undefined -> {error, stopped};
@@ -67,31 +67,32 @@ find(Peer) ->
     end.
 
 -doc "What is known of a client's server; `none` if it is not known yet, or no longer.".
--spec live(pid()) -> erlmcp_peer:live() | none | stopped.
+-spec live(pid()) -> erlmcp_client_connection:live() | none | stopped.
 live(Peer) ->
     ets:lookup_element(?MODULE, Peer, 3, stopped).
 
 -doc "Puts a client or a pool there, for all that call it. Nothing is known of its server then.".
--spec publish(pid(), erlmcp_peer:client() | erlmcp_pool_members:pool()) -> ok.
+-spec publish(pid(), erlmcp_client_connection:client() | erlmcp_pool_members:pool()) -> ok.
 publish(Pid, Client) ->
     true = ets:insert(?MODULE, {Pid, Client, none}),
     ok.
 
 -doc "Puts there what is known of a client's server.".
--spec publish_live(pid(), erlmcp_peer:live() | none) -> ok.
+-spec publish_live(pid(), erlmcp_client_connection:live() | none) -> ok.
 publish_live(Peer, Live) ->
     true = ets:update_element(?MODULE, Peer, {3, Live}),
     ok.
 
 -doc "The era that a server at the client's URL last had; `unknown` for other transports.".
--spec remembered(erlmcp_peer:client()) -> erlmcp_revision:era() | unknown.
+-spec remembered(erlmcp_client_connection:client()) -> erlmcp_revision:era() | unknown.
 remembered(#{settings := #{rules := http, target := Url}}) ->
     ets:lookup_element(?MODULE, {era, Url}, 2, unknown);
 remembered(_) ->
     unknown.
 
 -doc "Remembers the era of a client's URL, for so many of them; then it begins anew.".
--spec remember(erlmcp_peer:client(), erlmcp_revision:era(), Most :: pos_integer()) -> ok.
+-spec remember(erlmcp_client_connection:client(), erlmcp_revision:era(), Most :: pos_integer()) ->
+    ok.
 remember(#{settings := #{rules := http, target := Url}}, Era, Most) ->
     case ets:info(?MODULE, size) of
         Size when Size >= Most ->

@@ -20,7 +20,7 @@ between. The options are `t:erlmcp_client_options:options/0` and those of the tr
 -doc "The settings of a client of this server, if its options are right.".
 -spec settings(target()) -> {ok, erlmcp_client_options:settings()} | {error, term()}.
 settings({http, Url, Options}) ->
-    erlmcp_client_options:check(http, erlmcp_http_channel, Url, Options);
+    erlmcp_client_options:check(http, erlmcp_httpc_channel, Url, Options);
 settings({stdio, Command, Options}) ->
     erlmcp_client_options:check(line, erlmcp_stdio_channel, {stdio, Command}, Options);
 settings({tcp, Host, Port, Options}) ->

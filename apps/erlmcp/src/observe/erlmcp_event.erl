@@ -31,7 +31,7 @@ other fields are those of `table/0`.
     server :: term(),
     handler :: handler(),
     %% events that wait for the fun
-    backlog :: erlmcp_backlog:backlog()
+    backlog :: erlmcp_drop_counter:backlog()
 }).
 
 -doc "Every event, its fields beside those that all have, and when it is told.".
@@ -96,14 +96,14 @@ event(Name, Fields) ->
     Fields#{event => Name, at => erlang:system_time(millisecond)}.
 
 send(Pid, Backlog, Event) ->
-    _ = erlmcp_backlog:enter(Backlog) andalso (Pid ! {?MODULE, Event}),
+    _ = erlmcp_drop_counter:enter(Backlog) andalso (Pid ! {?MODULE, Event}),
     ok.
 
 -doc false.
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
     %% A new one: what waited for a process that ended is gone with it.
-    Backlog = erlmcp_backlog:new(),
+    Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
     {ok, #state{key = Key, server = Server, handler = Handler, backlog = Backlog}}.
 
@@ -123,8 +123,8 @@ handle_info(_, State) ->
     {noreply, State}.
 
 told(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
-    ok = erlmcp_backlog:leave(Backlog),
-    Whole = erlmcp_backlog:with_dropped(Event#{server => Server}, Backlog),
+    ok = erlmcp_drop_counter:leave(Backlog),
+    Whole = erlmcp_drop_counter:with_dropped(Event#{server => Server}, Backlog),
     try
         _ = Handler(Whole),
         ok

@@ -14,7 +14,7 @@ many were, as `dropped`.
 -spec open() -> ok.
 open() ->
     ?MODULE = ets:new(?MODULE, [named_table, {read_concurrency, true}]),
-    true = ets:insert(?MODULE, {backlog, erlmcp_backlog:new()}),
+    true = ets:insert(?MODULE, {backlog, erlmcp_drop_counter:new()}),
     ok.
 
 -doc "Logs a report of an error, and gives the id that finds it.".
@@ -41,7 +41,7 @@ log_apart(Report, Key) ->
 apart(Report, Key) ->
     try ets:lookup_element(?MODULE, backlog, 2) of
         Backlog ->
-            _ = erlmcp_backlog:enter(Backlog)
+            _ = erlmcp_drop_counter:enter(Backlog)
                 andalso spawn(fun() -> waiting(Report, Key, Backlog) end),
             ok
     catch
@@ -53,9 +53,9 @@ apart(Report, Key) ->
 %% others when they like: it is the backlog that bounds them.
 waiting(Report, Key, Backlog) ->
     try
-        ok = erlmcp_log:report(error, erlmcp_backlog:with_dropped(Report, Backlog), Key)
+        ok = erlmcp_log:report(error, erlmcp_drop_counter:with_dropped(Report, Backlog), Key)
     after
-        ok = erlmcp_backlog:leave(Backlog)
+        ok = erlmcp_drop_counter:leave(Backlog)
     end.
 
 id() ->

@@ -4,9 +4,9 @@ One HTTP request of the authorization flow, and its answer: a small document, as
 deadline and read within a bound. It runs in the process that asks.
 
 A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address that
-`m:erlmcp_oauth_hosts` allows: the name is looked up once, for both. A redirect is followed for GET
-alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document only
-under a JSON media type.
+`m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
+GET alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document
+only under a JSON media type.
 """.
 
 -export([get_json/2, post_form/4, post_json/3]).
@@ -22,7 +22,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
     deadline := integer(),
     plain := erlmcp_oauth_url:plain(),
     tls := [ssl:tls_client_option()],
-    hosts => erlmcp_oauth_hosts:hosts()
+    hosts => erlmcp_outbound_hosts:hosts()
 }.
 -doc "`json` is `none` where the body is not a JSON document.".
 -type answer() :: #{
@@ -33,7 +33,7 @@ allowed to, `tls` the options of TLS. Without `hosts` all addresses are allowed.
 -type reason() ::
     {url_not_allowed, binary()}
     | {connect, term()}
-    | erlmcp_oauth_hosts:reason()
+    | erlmcp_outbound_hosts:reason()
     | {closed, term()}
     | {redirect, binary()}
     | {too_large, pos_integer()}
@@ -103,7 +103,7 @@ resolved(_, _) ->
 exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = Settings) ->
     maybe
         true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
-        {ok, Addresses} ?= erlmcp_oauth_hosts:addresses(Url, maps:get(hosts, Settings, any)),
+        {ok, Addresses} ?= erlmcp_outbound_hosts:addresses(Url, maps:get(hosts, Settings, any)),
         {ok, Origin} = erlmcp_oauth_url:origin(Url),
         Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
         exchanged(Addresses, Origin, {Method, target(Url), [host(Origin) | Headers], Body},

@@ -236,7 +236,7 @@ size_of(Name, Jwk) ->
 
 came(Name, Expected, none) -> text("~ts: expected ~ts; it is missing", [Name, Expected]);
 came(Name, Expected, Came) when is_binary(Came) ->
-    text("~ts: expected ~ts; ~ts came", [Name, Expected, erlmcp_visible:quoted(Came)]);
+    text("~ts: expected ~ts; ~ts came", [Name, Expected, erlmcp_printable:quoted(Came)]);
 came(Name, Expected, _) -> text("~ts: expected ~ts; no text came", [Name, Expected]).
 
 text(Format, Arguments) ->

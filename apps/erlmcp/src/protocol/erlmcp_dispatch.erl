@@ -143,7 +143,7 @@ find(prompt, Name, #{principal := Principal}, Catalog) ->
 found({ok, _} = Found, _, _, _) ->
     Found;
 found(error, Refused, Unknown, Name) ->
-    {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_schema_text:name(Name)],
+    {error, erlmcp_refusal:new(Refused, [Unknown, erlmcp_value_text:name(Name)],
                                #{code => -32602, status => 400})}.
 
 %% Whoever sees it knows that it is there; to use it he must have been given its scopes.
@@ -172,7 +172,7 @@ required(prompt, #{wire := #{~"arguments" := Declared}}, Arguments) ->
         {[], []} -> ok;
         {[Name | _], _} -> {error, erlmcp_params:missing([~"arguments.", Name])};
         {[], [Name | _]} ->
-            {error, erlmcp_params:mistyped([~"arguments.", erlmcp_schema_text:name(Name)],
+            {error, erlmcp_params:mistyped([~"arguments.", erlmcp_value_text:name(Name)],
                                            ~"a string", map_get(Name, Arguments))}
     end;
 required(_, _, _) ->
@@ -233,7 +233,7 @@ complete(Id, Params, #{revision := Revision} = Client, Catalog) ->
         {ok, Value} ?= erlmcp_params:string(~"value", Argument),
         {ok, Given} ?= erlmcp_params:object(~"context", Params),
         {ok, Resolved} ?= erlmcp_params:object(~"arguments", Given),
-        [] ?= [erlmcp_params:mistyped([~"context.arguments.", erlmcp_schema_text:name(Known)],
+        [] ?= [erlmcp_params:mistyped([~"context.arguments.", erlmcp_value_text:name(Known)],
                                       ~"a string", Other)
                || Known := Other <- Resolved, not is_binary(Other)],
         {ok, Target, Definition} ?= reference(Ref, Client, Catalog),

@@ -82,7 +82,7 @@ is the id of the task that the call runs as.
     arguments := map(),
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
-    keys := erlmcp_seal:key_ring(),
+    keys := erlmcp_sealed_state:key_ring(),
     %% its place at the server's gate, and for whom the bounds of one are, which the shell that
     %% performs the effect has for it
     ticket => term(),
@@ -248,7 +248,7 @@ offered(Method, Revision, Catalog) ->
             ok;
         false ->
             Message = [~"method not found in ", erlmcp_revision:name(Revision), ~": ",
-                       erlmcp_schema_text:literal(Method)],
+                       erlmcp_value_text:literal(Method)],
             {error, erlmcp_refusal:new(protocol_error, Message, #{code => -32601, status => 404})}
     end.
 
@@ -269,7 +269,7 @@ session(Id, ~"ping", _, _, _, Session) ->
     {erlmcp_reply:result(Id, ~"{}"), Session};
 session(Id, Method, _, _, _, none) ->
     Message = [~"expected initialize first, or the protocol fields of 2026-07-28 in params._meta",
-               ~", got ", erlmcp_schema_text:literal(Method), ~" without them"],
+               ~", got ", erlmcp_value_text:literal(Method), ~" without them"],
     {erlmcp_reply:refuse(Id, erlmcp_refusal:new(server_uninitialized, Message,
                                    #{code => -32600, status => 400})), none};
 session(Id, ~"logging/setLevel", Params, _, _, #{revision := Revision} = Session) ->

@@ -77,7 +77,7 @@ object(Members, Revision, ServerMeta) ->
     iodata().
 object(complete, [{text, Text}] = Members, Revision, ServerMeta) when is_binary(ServerMeta) ->
     %% As most results are: in few pieces, which cost wherever they are counted or written.
-    case erlmcp_json_plain:is_plain(Text) andalso erlmcp_revision:era(Revision) of
+    case erlmcp_json_fast:is_plain(Text) andalso erlmcp_revision:era(Revision) of
         stateless ->
             [type(complete), ServerMeta, ~",\"content\":[{\"type\":\"text\",\"text\":\"", Text,
              ~"\"}]}"];
@@ -123,7 +123,7 @@ caching(Milliseconds, Scope, Revision) ->
 -spec missing_resource(Uri :: binary(), erlmcp_revision:revision()) -> erlmcp_refusal:refusal().
 missing_resource(Uri, Revision) ->
     erlmcp_refusal:new(resource_not_found,
-                       [~"no resource has the URI ", erlmcp_schema_text:name(Uri)],
+                       [~"no resource has the URI ", erlmcp_value_text:name(Uri)],
                        #{code => erlmcp_revision:missing_resource_code(Revision),
                          status => 400, data => #{~"uri" => Uri}}).
 

@@ -250,4 +250,4 @@ details(Errors) ->
 -doc "Why a schema cannot be compiled, in a sentence.".
 -spec reason(reason()) -> binary().
 reason(Reason) ->
-    erlmcp_schema_text:reason(Reason).
+    erlmcp_value_text:reason(Reason).

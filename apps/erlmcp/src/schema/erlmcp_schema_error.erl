@@ -7,7 +7,7 @@ What a validation found wrong: a small term while it validates, told when somebo
 
 -export_type([error/0, kind/0, detail/0]).
 
--import(erlmcp_schema_text, [value/1, literal/1, count/2]).
+-import(erlmcp_value_text, [value/1, literal/1, count/2]).
 
 -doc "The paths have their last token first.".
 -type error() :: {kind(), Expected :: term(), Value :: term(),
@@ -38,7 +38,7 @@ sentence(Error) ->
     iolist_to_binary([said(Error), $.]).
 
 said({Kind, Expected, V, Instance, _}) ->
-    Field = erlmcp_schema_text:field(erlmcp_schema_place:pointer(Instance)),
+    Field = erlmcp_value_text:field(erlmcp_schema_place:pointer(Instance)),
     [Field, $\s, text(Kind, Expected, V)].
 
 text(false, _, _) ->
@@ -52,7 +52,7 @@ text(halted, none, _) ->
 text(halted, Pattern, _) ->
     [~"cannot be checked: the pattern ", literal(Pattern), ~" took too long"];
 text(~"type", Names, V) ->
-    Types = erlmcp_schema_text:list([erlmcp_schema_text:type(Name) || Name <- Names], ~"or"),
+    Types = erlmcp_value_text:list([erlmcp_value_text:type(Name) || Name <- Names], ~"or"),
     [~"must be ", Types, ~", not ", value(V)];
 text(~"enum", Values, V) ->
     [~"must be one of ", literals(Values, ~"or"), ~", not ", value(V)];
@@ -107,13 +107,13 @@ text(Choice, {0, []}, V) ->
     [~"must match a schema in ", Choice, ~", which has none, and is ", value(V)];
 text(Choice, {passed, Tokens}, V) ->
     [~"must match exactly one schema in ", Choice, ~", but ", value(V), ~" matches ",
-     erlmcp_schema_text:list(Tokens, ~"and")];
+     erlmcp_value_text:list(Tokens, ~"and")];
 text(Choice, {Count, Errors}, _) ->
     [~"must match a schema in ", Choice, ~"; by the nearest of ", integer_to_binary(Count), ~", ",
      said(nearest(Errors))].
 
 literals(Values, Last) ->
-    erlmcp_schema_text:list([literal(Value) || Value <- Values], Last).
+    erlmcp_value_text:list([literal(Value) || Value <- Values], Last).
 
 bound(Text, Limit, V) ->
     [~"must be ", Text, literal(Limit), ~", not ", literal(V)].

@@ -138,7 +138,7 @@ present({optional, Type}) -> Type;
 present(Type) -> Type.
 
 json(#{'__struct__' := Module} = Struct, Path) when is_atom(Module) ->
-    case erlmcp_elixir:iso8601(Struct) of
+    case erlmcp_elixir_terms:iso8601(Struct) of
         {ok, Text} -> Text;
         error -> throw({bad_shorthand, Path, Struct})
     end;

@@ -18,7 +18,7 @@ first_words() ->
     ?FIRST.
 
 -doc "The bound of a process that runs user code, or holds what it gives. It dies quietly.".
--spec max_of_call(erlmcp_options:limits()) -> map().
+-spec max_of_call(erlmcp_server_options:limits()) -> map().
 max_of_call(#{call_heap_bytes := Bytes}) ->
     #{size => Bytes div erlang:system_info(wordsize), kill => true, error_logger => false}.
 
@@ -28,7 +28,7 @@ of its own. There is room for the largest answer beside what may be unread, and 
 that may wait until fewer calls run. Counts the messages' binaries too from OTP 28 on. Done once,
 however often it is called.
 """.
--spec bound_connection(erlmcp_options:limits()) -> ok.
+-spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
                    queue_bytes_per_connection := Queued}) ->
     case put(erlmcp_bounded, true) of

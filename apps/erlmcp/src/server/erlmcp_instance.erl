@@ -10,9 +10,9 @@ its process is started when it is needed first, and until then there is `none`, 
 bit for each list that changed meanwhile. `LastUsed` is `{unused, Opened}` until a request names the
 session (`m:erlmcp_unused_sessions`), and then brought up to date once in a hundredth of
 `session_idle_ms`; a session ends so much later. `Flow` is the tenant that the session is counted
-for (`m:erlmcp_counts`). A session of HTTP+SSE has `{sse, Id}` for its id, so that neither kind is
-found as the other; it keeps its state itself, and its row counts the messages that it has not taken
-yet.
+for (`m:erlmcp_tenant_counts`). A session of HTTP+SSE has `{sse, Id}` for its id, so that neither
+kind is found as the other; it keeps its state itself, and its row counts the messages that it has
+not taken yet.
 """.
 
 %% Every request of a session looks it up.
@@ -36,13 +36,13 @@ yet.
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -type instance() :: #{
-    key := reference(), limits := erlmcp_options:limits(), gate := erlmcp_gate:gate(),
+    key := reference(), limits := erlmcp_server_options:limits(), gate := erlmcp_gate:gate(),
     mounts := [erlmcp_mounts:mount()],
     sessions := ets:table(), session_counts := ets:table(), unused_sessions := ets:table(),
     subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), changing := ets:table(), cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
-    zones := erlmcp_zones:zones(),
+    zones := erlmcp_error_budget:zones(),
     of_calls := of_calls()
 }.
 
@@ -50,7 +50,7 @@ yet.
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(), zones := erlmcp_zones:zones(), atom() => term()
+    used_states := erlmcp_used_states:used(), zones := erlmcp_error_budget:zones(), atom() => term()
 }.
 
 -doc "What calls know of an instance.".
@@ -70,7 +70,7 @@ of_calls(Instance) ->
 A new instance, whose tasks are kept in this store; its tables belong to the calling process, the
 server's supervisor.
 """.
--spec new(reference(), erlmcp_options:limits(), [erlmcp_mounts:mount()],
+-spec new(reference(), erlmcp_server_options:limits(), [erlmcp_mounts:mount()],
           TaskStore :: {module(), map()}) -> instance().
 new(Key, Limits, Mounts, TaskStore) ->
     Instance = #{
@@ -79,18 +79,19 @@ new(Key, Limits, Mounts, TaskStore) ->
       sessions => ets:new(erlmcp_sessions, [public, {write_concurrency, auto},
                                             %% Its size is asked for whenever a session is opened.
                                             {decentralized_counters, false}]),
-      session_counts => erlmcp_counts:new(), unused_sessions => erlmcp_unused_sessions:new(),
+      session_counts => erlmcp_tenant_counts:new(), unused_sessions => erlmcp_unused_sessions:new(),
       subscriptions => erlmcp_subscriptions:new(),
       supervisors => ets:new(erlmcp_supervisors, [public]),
       mounting => ets:new(erlmcp_mounting, [public]),
       changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
-      cache => ets:new(erlmcp_cache, [ordered_set, public, {read_concurrency, true}]),
+      cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits),
-      used_states => erlmcp_used_states:new(), zones => erlmcp_zones:new()},
+      used_states => erlmcp_used_states:new(), zones => erlmcp_error_budget:new()},
     Instance#{of_calls => of_calls(Instance)}.
 
 gate(Limits) ->
-    erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_options:gate_limits()], Limits)).
+    erlmcp_gate:new(maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()],
+                              Limits)).
 
 -doc """
 Adds the row of a new session, with its process if it has one. Gives the number of open sessions;
@@ -101,7 +102,7 @@ Adds the row of a new session, with its process if it has one. Gives the number 
 add_session(Id, Pid, Session, Flow, #{sessions := Sessions, limits := Limits} = Instance) ->
     #{session_counts := Counts, unused_sessions := Unused} = Instance,
     #{sessions_per_principal := Max} = Limits,
-    case erlmcp_counts:take({flow, Flow}, 1, Max, Counts) of
+    case erlmcp_tenant_counts:take({flow, Flow}, 1, Max, Counts) of
         ok ->
             Opened = erlang:monotonic_time(microsecond),
             Kept = kept(Flow, Session),
@@ -245,7 +246,7 @@ ends(Row, Guards, Flow, #{sessions := Sessions} = Instance) ->
     end.
 
 give_back(Flow, #{session_counts := Counts}) ->
-    erlmcp_counts:give_back({flow, Flow}, 1, Counts).
+    erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts).
 
 -doc """
 Deletes the sessions that were not used for `session_idle_ms` and have no process, or one that was

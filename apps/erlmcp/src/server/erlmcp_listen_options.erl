@@ -13,7 +13,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 - `http`: `path` (`/mcp`), `tls` (options of `ssl:listen/2`; without them plain text),
   `allowed_hosts` (names accepted in `Host` beside IP addresses, `localhost` and the machine's own,
   or `any`), `allowed_origins` (origins accepted beside those of the same host and loopback ones,
-  and whose pages may read what is answered, `m:erlmcp_cors`; or `any` is accepted, and told
+  and whose pages may read what is answered, `m:erlmcp_httpd_cors`; or `any` is accepted, and told
   nothing), `authenticate` (says who asks, or refuses; see `t:erlmcp_auth:authenticate/0`; or
   `{bearer, Options}`, access tokens, see `t:erlmcp_bearer_options:options/0`. Without it all are
   `anonymous`), `scopes` (that every request must have), `implied_scopes` (what the broader ones
@@ -132,7 +132,7 @@ expected(_, Names) ->
 networks([]) ->
     ok;
 networks([Text | Networks]) when is_binary(Text) ->
-    case erlmcp_network:read(Text) of
+    case erlmcp_ip_network:read(Text) of
         {ok, _} -> networks(Networks);
         {error, Expected} -> {Text, Expected}
     end;

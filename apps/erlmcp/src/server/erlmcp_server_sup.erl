@@ -18,10 +18,10 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 -define(PART, 4).
 
 -doc "Starts a server with these settings and the catalog that they amount to.".
--spec start_link(erlmcp_options:settings(), erlmcp_catalog:catalog()) ->
+-spec start_link(erlmcp_server_options:settings(), erlmcp_catalog:catalog()) ->
     supervisor:startlink_ret().
 start_link(#{key := Key} = Settings, Catalog) ->
-    ok = erlmcp_published:first(Catalog, Key),
+    ok = erlmcp_published_catalog:first(Catalog, Key),
     %% It has its argument as long as it lives: not what is compiled. And it logs it, when it ends
     %% badly: a fun hides the keys.
     Kept = maps:without([sources], Settings),
@@ -29,7 +29,7 @@ start_link(#{key := Key} = Settings, Catalog) ->
         {ok, _} = Started ->
             Started;
         NotStarted ->
-            ok = erlmcp_published:erase(Key),
+            ok = erlmcp_published_catalog:erase(Key),
             NotStarted
     end.
 
@@ -73,7 +73,7 @@ address({_, Transport, Options} = Id) ->
     case {Transport, ranch:get_addr(Id)} of
         %% It is suspended.
         {_, {undefined, undefined}} -> [];
-        {http, At} -> [(erlmcp_http:address(At, Options))#{transport => http}];
+        {http, At} -> [(erlmcp_httpd:address(At, Options))#{transport => http}];
         {tcp, At} -> [(erlmcp_tcp:address(At))#{transport => tcp}]
     end.
 
@@ -102,21 +102,21 @@ init(Given) ->
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++
-          [#{id => zones, start => {erlmcp_zones, start_link, [Key, Zones, Least]}}]
+          [#{id => zones, start => {erlmcp_error_budget, start_link, [Key, Zones, Least]}}]
           ++
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
           [#{id => gate_keeper, start => {erlmcp_gate_keeper, start_link, [Gate]}},
            #{id => gate_queue, start => {erlmcp_gate_queue, start_link, [Gate]}},
-           #{id => governor, start => {erlmcp_governor, start_link, [Gate]}},
-           #{id => cache, start => {erlmcp_cache, start_link, [Instance]}},
-           #{id => guard, start => {erlmcp_guard, start_link, [Instance]}}]
+           #{id => governor, start => {erlmcp_concurrency_limiter, start_link, [Gate]}},
+           #{id => cache, start => {erlmcp_result_cache, start_link, [Instance]}},
+           #{id => guard, start => {erlmcp_definition_guard, start_link, [Instance]}}]
           ++ [#{id => {workers, Name},
                 start => {erlmcp_workers, start_link, [Name, Pool, Instance]}}
               || Name := Pool <- Workers]
           ++
-          [#{id => publisher, start => {erlmcp_publisher, start_link, [Instance]}},
+          [#{id => publisher, start => {erlmcp_catalog_publisher, start_link, [Instance]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
            sweeper(session_keeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
@@ -125,7 +125,7 @@ init(Given) ->
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
-          ++ [#{id => keeper, start => {erlmcp_subscription_keeper, start_link, [Instance]}}]}}.
+          ++ [#{id => keeper, start => {erlmcp_subscription_sweeper, start_link, [Instance]}}]}}.
 
 sweeper(Id, Milliseconds, Sweep, Instance) ->
     #{id => Id, start => {erlmcp_sweeper, start_link, [Milliseconds, Sweep, Instance]}}.
@@ -136,7 +136,7 @@ session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->
 
 %% After the listeners: they end before them.
 sse_sessions(Listen, Instance) ->
-    [#{id => sse_sessions, start => {erlmcp_sse_session_sup, start_link, [Instance]},
+    [#{id => sse_sessions, start => {erlmcp_httpd_sse_session_sup, start_link, [Instance]},
        type => supervisor}
      || lists:any(fun({_, Options}) -> is_map_key(sse, Options) end, Listen)].
 
@@ -163,7 +163,7 @@ listener(Number, {Transport, Options}, #{key := Key} = Instance) ->
     Id = {{Key, Number}, Transport, Shown},
     ok = warn(Transport, Options, Key),
     {Before, Spec} = case Transport of
-        http -> erlmcp_http:child_specs(Id, Options, Instance);
+        http -> erlmcp_httpd:child_specs(Id, Options, Instance);
         tcp -> {[], erlmcp_tcp:child_spec(Id, Options, Instance)};
         stdio -> {[], erlmcp_stdio:child_spec(Options, Instance)}
     end,

@@ -2,7 +2,7 @@
 -moduledoc """
 What all processes of a server read and none has a copy of: its instance, the settings of its
 listeners, and its pools of workers, each written again where it begins anew; and its catalog, which
-`m:erlmcp_published` writes. They are persistent
+`m:erlmcp_published_catalog` writes. They are persistent
 terms, which are handed on as they are, to a process that starts too, so that a connection costs
 what is its own.
 
@@ -53,5 +53,5 @@ handle_cast(_, Shared) ->
 -doc false.
 terminate(_, {Key, Names}) ->
     lists:foreach(fun(Name) -> persistent_term:erase({?MODULE, Name}) end, [Key | Names]),
-    ok = erlmcp_published:erase(Key),
+    ok = erlmcp_published_catalog:erase(Key),
     erlmcp_log:forget(Key).

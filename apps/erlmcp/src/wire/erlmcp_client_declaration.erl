@@ -147,7 +147,7 @@ each([], _, _) ->
 named(Path) ->
     [case Step of
          Index when is_integer(Index) -> [$[, integer_to_binary(Index), $]];
-         Name -> [$., erlmcp_schema_text:name(Name)]
+         Name -> [$., erlmcp_value_text:name(Name)]
      end || Step <- lists:reverse(Path)].
 
 expected(string) -> ~"a string";

@@ -98,17 +98,17 @@ not_a_message(Message) ->
 fault([]) ->
     ~"expected a message, got an empty array";
 fault(Message) when not is_map(Message) ->
-    [~"expected a JSON-RPC message object, got ", erlmcp_schema_text:value(Message)];
+    [~"expected a JSON-RPC message object, got ", erlmcp_value_text:value(Message)];
 fault(#{~"jsonrpc" := ~"2.0", ~"id" := Id}) when not is_binary(Id), not is_integer(Id) ->
-    [~"id: expected a string or an integer, got ", erlmcp_schema_text:value(Id)];
+    [~"id: expected a string or an integer, got ", erlmcp_value_text:value(Id)];
 fault(#{~"jsonrpc" := ~"2.0", ~"method" := Method}) when not is_binary(Method) ->
-    [~"method: expected a string, got ", erlmcp_schema_text:value(Method)];
+    [~"method: expected a string, got ", erlmcp_value_text:value(Method)];
 fault(#{~"jsonrpc" := ~"2.0"} = Message) ->
     Came = [Name || Name <- [~"method", ~"id", ~"result", ~"error"], is_map_key(Name, Message)],
     [~"expected a method, or an id with either a result or an error, got ",
-     erlmcp_schema_text:list(Came, ~"and")];
+     erlmcp_value_text:list(Came, ~"and")];
 fault(#{~"jsonrpc" := Version}) ->
-    [~"jsonrpc: expected \"2.0\", got ", erlmcp_schema_text:value(Version)];
+    [~"jsonrpc: expected \"2.0\", got ", erlmcp_value_text:value(Version)];
 fault(_) ->
     ~"jsonrpc: expected \"2.0\", got nothing".
 

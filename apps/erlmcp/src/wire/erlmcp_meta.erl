@@ -51,8 +51,8 @@ validate(#{~"_meta" := #{?VERSION := Version, ?CAPABILITIES := Capabilities} = M
             Error;
         {_, _} when Header =/= none, Header =/= Version ->
             {error, header_mismatch([~"MCP-Protocol-Version: the header says ",
-                                     erlmcp_visible:quoted(Header), ~", _meta says ",
-                                     erlmcp_visible:quoted(Version)])};
+                                     erlmcp_printable:quoted(Header), ~", _meta says ",
+                                     erlmcp_printable:quoted(Version)])};
         {#{} = Fields, {ok, '2026-07-28' = Revision}} ->
             case declared(Fields, Revision) of
                 ok -> {ok, Revision, Fields};
@@ -152,7 +152,7 @@ missing(undefined, Header) when is_binary(Header) ->
     %% It may be the header that is wrong: with another one the request is of a session.
     erlmcp_refusal:new(missing_required_field,
                        [~"params._meta: missing, and MCP-Protocol-Version says ",
-                        erlmcp_visible:quoted(Header)],
+                        erlmcp_printable:quoted(Header)],
                        #{code => -32602});
 missing(undefined, _) ->
     erlmcp_params:missing(~"params._meta");
@@ -165,7 +165,7 @@ header_mismatch(Message) ->
 unsupported(Version) ->
     Supported = erlmcp_revision:supported(stateless),
     erlmcp_refusal:new(invalid_protocol_version,
-                       [~"unsupported protocol version ", erlmcp_visible:quoted(Version),
+                       [~"unsupported protocol version ", erlmcp_printable:quoted(Version),
                         ~"; supported: ", lists:join(~", ", Supported)],
                        #{code => -32022, status => 400,
                          data => #{~"supported" => Supported, ~"requested" => Version}}).

@@ -32,7 +32,7 @@ objects(Field, Params) ->
     else
         [Item | _] ->
             #{Field := #{Item := Value}} = Params,
-            {error, mistyped([Field, $., erlmcp_schema_text:name(Item)], ~"an object", Value)};
+            {error, mistyped([Field, $., erlmcp_value_text:name(Item)], ~"an object", Value)};
         {error, _} = Error ->
             Error
     end.
@@ -69,7 +69,7 @@ mistyped(Field, Expected, Came) ->
                        #{code => -32602}).
 
 came(undefined) -> ~"nothing";
-came(Value) -> erlmcp_schema_text:value(Value).
+came(Value) -> erlmcp_value_text:value(Value).
 
 -doc "The refusal for a member whose value will not do.".
 -spec invalid(iodata(), Why :: iodata()) -> erlmcp_refusal:refusal().
@@ -108,7 +108,7 @@ unreadable({too_many_members, Limit}) ->
 unreadable({number_too_long, Limit}) ->
     parse_error(~"a number has too many digits", #{limit => Limit});
 unreadable({duplicate_key, Key}) ->
-    parse_error([~"an object has the key ", erlmcp_schema_text:literal(Key), ~" twice"], #{});
+    parse_error([~"an object has the key ", erlmcp_value_text:literal(Key), ~" twice"], #{});
 unreadable(Reason) ->
     parse_error([~"expected JSON in UTF-8, got ", found(Reason)], #{}).
 
@@ -118,7 +118,7 @@ found({invalid_byte, Byte, Offset}) -> [~"the byte ", integer_to_binary(Byte), b
 found(unexpected_end) -> ~"a part of it";
 found(trailing_bytes) -> ~"more behind it".
 
-behind(Offset) -> [~" behind ", erlmcp_schema_text:count(Offset, ~"byte")].
+behind(Offset) -> [~" behind ", erlmcp_value_text:count(Offset, ~"byte")].
 
 parse_error(Message, Details) ->
     erlmcp_refusal:new(protocol_error, Message, Details#{code => -32700, status => 400}).

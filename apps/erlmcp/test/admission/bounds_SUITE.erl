@@ -1,9 +1,9 @@
 -module(bounds_SUITE).
 -moduledoc """
-Every bound of `erlmcp_options:limits/0`, from one table: at the limit it succeeds, at the limit and
-one more it is refused with its code, its HTTP status and its `Retry-After`, and those that were in
-are not disturbed. On HTTP/1.1, HTTP/2, TCP and stdio, in both eras. A limit that is neither here
-nor in `elsewhere/0` fails the suite.
+Every bound of `erlmcp_server_options:limits/0`, from one table: at the limit it succeeds, at the
+limit and one more it is refused with its code, its HTTP status and its `Retry-After`, and those
+that were in are not disturbed. On HTTP/1.1, HTTP/2, TCP and stdio, in both eras. A limit that is
+neither here nor in `elsewhere/0` fails the suite.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
@@ -145,7 +145,7 @@ every_limit_has_its_test(_) ->
             || Row <- calls() ++ waiting(1) ++ waiting_on_connection(1) ++ messages() ++ sizes()
                    ++ connections()]
         ++ [queue_ms, connections_per_principal, principals],
-    Known = [Name || {Name, _, _} <- erlmcp_options:limits()],
+    Known = [Name || {Name, _, _} <- erlmcp_server_options:limits()],
     [] = Known -- (Here ++ maps:keys(elsewhere())),
     [] = (Here ++ maps:keys(elsewhere())) -- Known,
     [begin

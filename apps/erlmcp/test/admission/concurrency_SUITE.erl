@@ -72,7 +72,8 @@ a_change_is_followed(_) ->
     [true = busy(Seen) > 0.9 || Seen <- [Cheap, Dear, Again]],
     [true = mean_wait(Seen) < 3 * ?MS || Seen <- [Cheap, Again]],
     true = mean_wait(Dear) < 10 * ?MS,
-    [Few, Many, ManyAgain] = [erlmcp_concurrency:limit(C) || C <- [Meanwhile, Before, After]],
+    [Few, Many, ManyAgain] =
+        [erlmcp_concurrency_gradient:limit(C) || C <- [Meanwhile, Before, After]],
     true = Few < Many,
     true = Few < ManyAgain.
 
@@ -145,13 +146,13 @@ window() ->
            in_flight => InFlight, ready => Ready}).
 
 new(Min, Max, First) ->
-    erlmcp_concurrency:new(#{min => Min, max => Max, first => First}).
+    erlmcp_concurrency_gradient:new(#{min => Min, max => Max, first => First}).
 
 limits(Windows, Concurrency) ->
-    [erlmcp_concurrency:limit(Concurrency)
+    [erlmcp_concurrency_gradient:limit(Concurrency)
      | case Windows of
            [] -> [];
-           [Window | Rest] -> limits(Rest, erlmcp_concurrency:update(Window, Concurrency))
+           [Window | Rest] -> limits(Rest, erlmcp_concurrency_gradient:update(Window, Concurrency))
        end].
 
 %% The machine. `free` is when each core is free for the next call in turn; `starts` are the calls
@@ -179,14 +180,14 @@ run(Windows, Load, Seen, #{now := Now} = Machine) ->
                in_flight => gb_sets:size(Ends), ready => queue:len(Starts)},
     run(Windows - 1, Load, Arrived#{started := Before + Started, waited := Sum + Waited},
         Later#{now := Now + ?WINDOW,
-               concurrency := erlmcp_concurrency:update(Window, Concurrency)}).
+               concurrency := erlmcp_concurrency_gradient:update(Window, Concurrency)}).
 
 arrivals(End, _, Seen, #{next := Next} = Machine) when Next >= End ->
     {Seen, Machine};
 arrivals(End, Load, Seen, #{next := Next, ends := Ends, concurrency := Concurrency} = Machine) ->
     Left = ended(Next, Ends),
     After = Machine#{next := Next + exponential(1 / rate(Load)), ends := Left},
-    case gb_sets:size(Left) < erlmcp_concurrency:limit(Concurrency) of
+    case gb_sets:size(Left) < erlmcp_concurrency_gradient:limit(Concurrency) of
         true ->
             #{began := Began, idle := Idle} = Seen,
             #{free := [Free | _]} = Machine,

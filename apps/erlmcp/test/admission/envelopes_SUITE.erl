@@ -110,7 +110,7 @@ unknown_envelopes_are_refused(_) ->
 
 %% Only those, and each with a positive integer for each plan.
 plans_name_limits_that_there_are(_) ->
-    Known = [Name || {Name, _, _} <- erlmcp_options:limits()],
+    Known = [Name || {Name, _, _} <- erlmcp_server_options:limits()],
     [] = [Name || {Name, _} <- erlmcp_envelope:plans()] -- Known,
     [] = [Name || {Name, _, _} <- erlmcp_envelope:measured()] -- Known,
     [[enterprise, gov, team] = [Plan || Plan := Value <- maps:iterator(Values, ordered),
@@ -159,5 +159,5 @@ measured_is_the_default(_) ->
 
 limits(Options) ->
     {ok, #{limits := Limits}} =
-        erlmcp_options:check(maps:merge(#{name => ~"n", version => ~"1"}, Options)),
+        erlmcp_server_options:check(maps:merge(#{name => ~"n", version => ~"1"}, Options)),
     Limits.

@@ -224,7 +224,7 @@ results_of_one_take_no_others_room(_) ->
 
 %% What one may take is a tenth of all at most; of results a fourth, so that a large one has room.
 defaults_leave_room_for_others(_) ->
-    Limits = #{Name => Default || {Name, Default, _} <- erlmcp_options:limits()},
+    Limits = #{Name => Default || {Name, Default, _} <- erlmcp_server_options:limits()},
     [true = map_get(OfOne, Limits) * Parts =< map_get(All, Limits)
      || {OfOne, All, Parts} <- [{sessions_per_principal, sessions, 10},
                                 {tasks_per_principal, tasks, 10},

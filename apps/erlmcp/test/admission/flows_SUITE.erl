@@ -21,8 +21,8 @@ flows_take_turns(_) ->
         begin
             Numbered = lists:enumerate(Given),
             Flows = lists:foldl(fun({Number, Flow}, Flows) ->
-                                    erlmcp_flows:add(Flow, Number, {Flow, Number}, 0, Flows)
-                                end, erlmcp_flows:new(), Numbered),
+                                    erlmcp_fair_queue:add(Flow, Number, {Flow, Number}, 0, Flows)
+                                end, erlmcp_fair_queue:new(), Numbered),
             Served = serve(Flows),
             %% All of them, each flow in its order, and no flow twice where another one waits.
             true = lists:sort(Served) =:= lists:sort([{F, N} || {N, F} <- Numbered]),
@@ -32,13 +32,13 @@ flows_take_turns(_) ->
         end), 200).
 
 serve(Flows) ->
-    case erlmcp_flows:next(Flows) of
+    case erlmcp_fair_queue:next(Flows) of
         none ->
-            0 = erlmcp_flows:length(Flows),
+            0 = erlmcp_fair_queue:length(Flows),
             [];
         {Key, Key} ->
-            {ok, Key, Rest} = erlmcp_flows:take(Key, Flows),
-            [Key | serve(erlmcp_flows:served(Key, Rest))]
+            {ok, Key, Rest} = erlmcp_fair_queue:take(Key, Flows),
+            [Key | serve(erlmcp_fair_queue:served(Key, Rest))]
     end.
 
 %% Between two turns of a flow all others that wait have one.
@@ -60,7 +60,7 @@ flows_have_equal_shares(_) ->
         begin
             Names = [{Kind, N} || {Kind, Most} <- [{many, Many}, {one, OneByOne}],
                                   N <- lists:seq(1, Most)],
-            Filled = lists:foldl(fun come/2, {1, erlmcp_flows:new()},
+            Filled = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()},
                                  Names ++ [Name || {many, _} = Name <- Names,
                                                    _ <- lists:seq(1, Rounds)]),
             Turns = turns(Rounds * length(Names), Filled),
@@ -76,12 +76,12 @@ turns(Left, Waiting) ->
     end.
 
 come(Flow, {Number, Flows}) ->
-    {Number + 1, erlmcp_flows:add(Flow, Number, none, 0, Flows)}.
+    {Number + 1, erlmcp_fair_queue:add(Flow, Number, none, 0, Flows)}.
 
 turn({Number, Flows}) ->
-    {{Flow, _} = Key, none} = erlmcp_flows:next(Flows),
-    {ok, none, Rest} = erlmcp_flows:take(Key, Flows),
-    {Flow, {Number, erlmcp_flows:served(Key, Rest)}}.
+    {{Flow, _} = Key, none} = erlmcp_fair_queue:next(Flows),
+    {ok, none, Rest} = erlmcp_fair_queue:take(Key, Flows),
+    {Flow, {Number, erlmcp_fair_queue:served(Key, Rest)}}.
 
 %% Of some floods and some others that ask for less than their share at random times: one of the
 %% others waits for those of its like, and for a turn of each flow at most, however long the floods'
@@ -91,7 +91,7 @@ who_asks_for_little_waits_little(_) ->
                                             {range(1, 5), range(1, 9), integer(1, inf)},
         begin
             _ = rand:seed(exsss, Seed),
-            Flooded = lists:foldl(fun come/2, {1, erlmcp_flows:new()},
+            Flooded = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()},
                                   [{flood, N rem Floods} || N <- lists:seq(1, 600)]),
             Waits = waits(300, Floods, Others, #{}, Flooded),
             ?WHENFAIL(ct:log("~p", [Waits]), lists:all(fun(Turns) -> Turns =< Floods + Others end,
@@ -115,7 +115,7 @@ waits(Left, Floods, Others, Since, Waiting) ->
 %% What comes at once of one that asks for little is served next, up to four turns; the rest takes
 %% turns with the flood.
 a_burst_of_who_asks_for_little_is_next(_) ->
-    Flooded = lists:foldl(fun come/2, {1, erlmcp_flows:new()}, lists:duplicate(200, flood)),
+    Flooded = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()}, lists:duplicate(200, flood)),
     Turn = fun(_, Waiting) -> turn(Waiting) end,
     {_, Served} = lists:mapfoldl(Turn, Flooded, lists:seq(1, 100)),
     Both = lists:foldl(fun come/2, Served, lists:duplicate(20, burst)),
@@ -126,12 +126,12 @@ a_burst_of_who_asks_for_little_is_next(_) ->
 
 %% Others that nobody knew before come in each turn, and are due at once.
 those_that_stay_have_their_turns(_) ->
-    Stays = lists:foldl(fun come/2, {1, erlmcp_flows:new()}, lists:duplicate(100, stays)),
+    Stays = lists:foldl(fun come/2, {1, erlmcp_fair_queue:new()}, lists:duplicate(100, stays)),
     {Turns, _} = lists:mapfoldl(fun(N, Waiting) -> turn(come({new, N}, Waiting)) end, Stays,
                                 lists:seq(1, 400)),
     true = length([stays || stays <- Turns]) >= 400 div 20.
 
 ended_flows_are_forgotten(_) ->
     {_, Flows} = lists:foldl(fun(N, Waiting) -> element(2, turn(come(N, Waiting))) end,
-                             {1, erlmcp_flows:new()}, lists:seq(1, 10_000)),
+                             {1, erlmcp_fair_queue:new()}, lists:seq(1, 10_000)),
     true = erts_debug:flat_size(Flows) < 1_000.

@@ -77,8 +77,8 @@ what_was_lost_is_found(_) ->
     #{books := Books} = Gate,
     {Keeper, Queue} = processes(Gate),
     %% As if somebody had been killed after he took, and before he wrote it down.
-    {ok, _} = erlmcp_gate_books:take_place(Books),
-    {ok, _} = erlmcp_gate_books:take_one({principal, ada}, [], 3, 1, Books),
+    {ok, _} = erlmcp_gate_counters:take_place(Books),
+    {ok, _} = erlmcp_gate_counters:take_one({principal, ada}, [], 3, 1, Books),
     Stays = entered(erlmcp_gate:enter(Gate, request(ada))),
     %% It is never quiet meanwhile.
     [begin
@@ -123,29 +123,30 @@ accounts_are_closed_when_idle(_) ->
 
 idle_accounts_are_exact(_) ->
     %% Who had found an account before it was closed takes nothing of it.
-    #{words := Words} = Small = erlmcp_accounts:new(1, 8),
-    {ok, Index} = erlmcp_accounts:find({principal, ada}, Small),
-    ok = erlmcp_accounts:close_idle(1, Small),
-    closed = erlmcp_account:take(Words, Index, {1, 0}, 10),
-    {none, [Index]} = {erlmcp_accounts:known({principal, ada}, Small), erlmcp_accounts:lost(Small)},
+    #{words := Words} = Small = erlmcp_gate_accounts:new(1, 8),
+    {ok, Index} = erlmcp_gate_accounts:find({principal, ada}, Small),
+    ok = erlmcp_gate_accounts:close_idle(1, Small),
+    closed = erlmcp_gate_account:take(Words, Index, {1, 0}, 10),
+    {none, [Index]} =
+        {erlmcp_gate_accounts:known({principal, ada}, Small), erlmcp_gate_accounts:lost(Small)},
     %% And what he counted in its rates is not its next owner's.
     ok = erlmcp_rate:take_all([{day, 1}], Words, Index, 1),
-    ok = erlmcp_accounts:free(Index, Small),
-    {ok, Index} = erlmcp_accounts:find({principal, bob}, Small),
+    ok = erlmcp_gate_accounts:free(Index, Small),
+    {ok, Index} = erlmcp_gate_accounts:find({principal, bob}, Small),
     ok = erlmcp_rate:take_all([{day, 1}], Words, Index, 1),
     %% He opens another one instead, though the closed one can still be found.
-    Two = erlmcp_accounts:new(2, 8),
-    {ok, Closed} = erlmcp_accounts:find({principal, ada}, Two),
-    true = erlmcp_account:close(maps:get(words, Two), Closed),
-    {ok, {Open, _}} = erlmcp_accounts:take({principal, ada}, {[], 1}, 0, 10, Two),
+    Two = erlmcp_gate_accounts:new(2, 8),
+    {ok, Closed} = erlmcp_gate_accounts:find({principal, ada}, Two),
+    true = erlmcp_gate_account:close(maps:get(words, Two), Closed),
+    {ok, {Open, _}} = erlmcp_gate_accounts:take({principal, ada}, {[], 1}, 0, 10, Two),
     true = Open =/= Closed,
-    {ok, Open} = erlmcp_accounts:known({principal, ada}, Two),
+    {ok, Open} = erlmcp_gate_accounts:known({principal, ada}, Two),
     %% So they are exact while others enter.
     Gate = erlmcp_gate:new(#{in_flight_per_principal => 1, principals => 100_000}),
     #{books := #{accounts := Accounts}} = Gate,
     Inside = atomics:new(3, []),
     Closer = spawn_link(fun Close() ->
-        ok = erlmcp_accounts:close_idle(1 bsl 58, Accounts),
+        ok = erlmcp_gate_accounts:close_idle(1 bsl 58, Accounts),
         Close()
     end),
     Run = fun(Flow) -> [visit(Gate, Flow, Inside) || _ <- lists:seq(1, 500)] end,
@@ -170,7 +171,7 @@ tickets_are_handed_over(_) ->
 %% Those of connections and of who waits are numbered in two ways, which may not meet.
 tickets_have_their_own_rows(_) ->
     #{books := Books} = Gate = queued(#{}),
-    Numbers = [{erlmcp_gate_books:write([], Books), erlmcp_gate_books:queue([], [], Books)}
+    Numbers = [{erlmcp_gate_counters:write([], Books), erlmcp_gate_counters:queue([], [], Books)}
                || _ <- lists:seq(1, 1000)],
     true = lists:all(fun({Holds, Waits}) -> Holds < 0 andalso Waits > 0 end, Numbers),
     [] = erlmcp_gate:calls(Gate).
@@ -178,25 +179,25 @@ tickets_have_their_own_rows(_) ->
 generations_are_counted_apart(_) ->
     Words = atomics:new(1, []),
     Take = fun(Generation) ->
-        {ok, Share} = erlmcp_account:take(Words, 1, {1, Generation}, 10),
+        {ok, Share} = erlmcp_gate_account:take(Words, 1, {1, Generation}, 10),
         Share
     end,
     [First | _] = [Take(0), Take(0)],
     [Second | _] = [Take(1), Take(1), Take(1)],
-    {2, 3, 5} = {erlmcp_account:held(Words, 1, 0), erlmcp_account:held(Words, 1, 1),
-                 erlmcp_account:held(Words, 1)},
-    [{1, 0}, {0, 1}] = [{erlmcp_account:amount(Share, 0), erlmcp_account:amount(Share, 1)}
+    {2, 3, 5} = {erlmcp_gate_account:held(Words, 1, 0), erlmcp_gate_account:held(Words, 1, 1),
+                 erlmcp_gate_account:held(Words, 1)},
+    [{1, 0}, {0, 1}] = [{erlmcp_gate_account:amount(Share, 0), erlmcp_gate_account:amount(Share, 1)}
                         || Share <- [First, Second]].
 
 %% What it asked for is in the word that counts the places, and is none of them.
 the_queue_is_told_once(_) ->
     #{books := Books} = Gate = erlmcp_gate:new(#{in_flight => 2}),
-    ok = erlmcp_gate_books:put_queue(self(), 1000, Books),
+    ok = erlmcp_gate_counters:put_queue(self(), 1000, Books),
     [First, Second] = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2]],
     ok = erlmcp_gate:leave(First),
     none = told(),
-    ok = erlmcp_gate_books:call_queue(Books),
-    ok = erlmcp_gate_books:call_queue(Books),
+    ok = erlmcp_gate_counters:call_queue(Books),
+    ok = erlmcp_gate_counters:call_queue(Books),
     Third = entered(erlmcp_gate:enter(Gate, request(ada))),
     2 = erlmcp_gate:held(Gate, in_flight),
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
@@ -205,14 +206,14 @@ the_queue_is_told_once(_) ->
     Fourth = entered(erlmcp_gate:enter(Gate, request(ada))),
     [ok = erlmcp_gate:leave(Ticket) || Ticket <- [Third, Fourth]],
     none = told(),
-    ok = erlmcp_gate_books:call_queue(Books),
+    ok = erlmcp_gate_counters:call_queue(Books),
     ok = erlmcp_gate:limit(Gate, 1),
     turn = told(),
     %% Nor is it lost with what is given back twice.
-    {ok, Place} = erlmcp_gate_books:take_place(Books),
-    ok = erlmcp_gate_books:give_place(Place, Books),
-    ok = erlmcp_gate_books:call_queue(Books),
-    ok = erlmcp_gate_books:give_place(Place, Books),
+    {ok, Place} = erlmcp_gate_counters:take_place(Books),
+    ok = erlmcp_gate_counters:give_place(Place, Books),
+    ok = erlmcp_gate_counters:call_queue(Books),
+    ok = erlmcp_gate_counters:give_place(Place, Books),
     turn = told(),
     none = told(),
     0 = erlmcp_gate:held(Gate, in_flight).
@@ -234,17 +235,17 @@ nothing_is_lost_below_zero(_) ->
          Word = atomics:get(Words, InFlight),
          Place = erlmcp_gate_state:enter(InFlight, Words),
          Called = erlmcp_gate_state:give_place(InFlight, Place, Words),
-         0 = erlmcp_account:held(Words, InFlight)
+         0 = erlmcp_gate_account:held(Words, InFlight)
      end || {Called, Before} <- [{false, fun() -> ok end}, {true, Call}],
             Borrowed <- [1, 1 bsl 29]],
     %% Nor does who corrects it when it has just been given back.
     [begin
-         ok = erlmcp_account:correct(Words, InFlight, Generation, -1),
+         ok = erlmcp_gate_account:correct(Words, InFlight, Generation, -1),
          0 = atomics:get(Words, InFlight)
      end || Generation <- [0, 1]],
-    ok = erlmcp_account:correct(Words, InFlight, 1, 2),
-    ok = erlmcp_account:correct(Words, InFlight, 1, -1),
-    1 = erlmcp_account:held(Words, InFlight, 1).
+    ok = erlmcp_gate_account:correct(Words, InFlight, 1, 2),
+    ok = erlmcp_gate_account:correct(Words, InFlight, 1, -1),
+    1 = erlmcp_gate_account:held(Words, InFlight, 1).
 
 told() ->
     receive turn -> turn after 0 -> none end.

@@ -221,17 +221,17 @@ without_a_queue_nobody_waits(_) ->
     0 = erlmcp_gate:held(Gate, waiting).
 
 patience_is_short_in_a_long_queue(_) ->
-    New = erlmcp_patience:began(0, erlmcp_patience:new(1000)),
-    1000 = erlmcp_patience:allowed(250, 0, 1, New),
-    Turned = lists:foldl(fun erlmcp_patience:turned/2, New, lists:seq(10, 2000, 10)),
-    100 = erlmcp_patience:allowed(2001, 0, 1, Turned),
+    New = erlmcp_queue_delay:began(0, erlmcp_queue_delay:new(1000)),
+    1000 = erlmcp_queue_delay:allowed(250, 0, 1, New),
+    Turned = lists:foldl(fun erlmcp_queue_delay:turned/2, New, lists:seq(10, 2000, 10)),
+    100 = erlmcp_queue_delay:allowed(2001, 0, 1, Turned),
     %% A flow in which nobody always waited may wait for a round of turns more, if that is short.
-    150 = erlmcp_patience:allowed(2001, 1900, 5, Turned),
-    200 = erlmcp_patience:allowed(2001, 1900, 5_000, Turned),
+    150 = erlmcp_queue_delay:allowed(2001, 1900, 5, Turned),
+    200 = erlmcp_queue_delay:allowed(2001, 1900, 5_000, Turned),
     %% A turn may take longer than that.
-    [300 = erlmcp_patience:allowed(2300, Since, 1, Turned) || Since <- [0, 2200]],
-    100 = erlmcp_patience:needed(10, Turned),
-    0 = erlmcp_patience:needed(0, Turned),
-    0 = erlmcp_patience:needed(10, New),
+    [300 = erlmcp_queue_delay:allowed(2300, Since, 1, Turned) || Since <- [0, 2200]],
+    100 = erlmcp_queue_delay:needed(10, Turned),
+    0 = erlmcp_queue_delay:needed(0, Turned),
+    0 = erlmcp_queue_delay:needed(10, New),
     %% It is new again when it was empty.
-    1000 = erlmcp_patience:allowed(2750, 2500, 1, erlmcp_patience:began(2500, Turned)).
+    1000 = erlmcp_queue_delay:allowed(2750, 2500, 1, erlmcp_queue_delay:began(2500, Turned)).

@@ -42,14 +42,14 @@ end_per_testcase(_, _) ->
 one_row_for_all_requests(_) ->
     #{books := #{ledger := Ledger}} = Gate = erlmcp_gate:new(#{in_flight => 2}),
     %% Who never asked for anything has none.
-    [] = erlmcp_ledger:rows(Ledger),
+    [] = erlmcp_gate_permits:rows(Ledger),
     Rows = [begin
                 Ticket = enter(Gate),
                 1 = erlmcp_gate:held(Gate, in_flight),
-                Within = erlmcp_ledger:rows(Ledger),
+                Within = erlmcp_gate_permits:rows(Ledger),
                 ok = erlmcp_gate:leave(Ticket),
                 0 = erlmcp_gate:held(Gate, in_flight),
-                Within = erlmcp_ledger:rows(Ledger)
+                Within = erlmcp_gate_permits:rows(Ledger)
             end || _ <- lists:seq(1, 100)],
     Self = self(),
     [[{Self, _}]] = lists:usort(Rows).
@@ -58,12 +58,12 @@ a_second_request_at_once_has_a_row(_) ->
     #{books := #{ledger := Ledger}} = Gate = erlmcp_gate:new(#{in_flight => 3}),
     Tickets = [_, Second, _] = [enter(Gate) || _ <- [1, 2, 3]],
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
-    3 = length(erlmcp_ledger:rows(Ledger)),
+    3 = length(erlmcp_gate_permits:rows(Ledger)),
     ok = erlmcp_gate:leave(Second),
-    2 = length(erlmcp_ledger:rows(Ledger)),
+    2 = length(erlmcp_gate_permits:rows(Ledger)),
     [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets],
     0 = erlmcp_gate:held(Gate, in_flight),
-    [{_, _}] = erlmcp_ledger:rows(Ledger).
+    [{_, _}] = erlmcp_gate_permits:rows(Ledger).
 
 who_has_left_says_nothing_of_the_next(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1}),
@@ -84,7 +84,7 @@ who_has_left_says_nothing_of_the_next(_) ->
 numbers_begin_anew(_) ->
     #{books := #{ledger := Ledger}} = Gate = erlmcp_gate:new(#{in_flight => 1}),
     ok = erlmcp_gate:leave(enter(Gate)),
-    [{_, Seat}] = erlmcp_ledger:rows(Ledger),
+    [{_, Seat}] = erlmcp_gate_permits:rows(Ledger),
     ok = atomics:put(Seat, 1, (1 bsl 58) - (1 bsl 30)),
     Last = enter(Gate),
     true = atomics:get(Seat, 1) < 1 bsl 58,
@@ -101,25 +101,25 @@ one_gate_has_a_seat(_) ->
     #{books := #{ledger := Ledger}} = Second = erlmcp_gate:new(#{in_flight => 1}),
     [begin
          Tickets = [enter(Gate) || Gate <- [First, Second]],
-         [{_, _, _, []}] = erlmcp_ledger:rows(Ledger),
+         [{_, _, _, []}] = erlmcp_gate_permits:rows(Ledger),
          [1, 1] = [erlmcp_gate:held(Gate, in_flight) || Gate <- [First, Second]],
          [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets],
          [0, 0] = [erlmcp_gate:held(Gate, in_flight) || Gate <- [First, Second]]
      end || _ <- [1, 2]],
-    [] = erlmcp_ledger:rows(Ledger).
+    [] = erlmcp_gate_permits:rows(Ledger).
 
 connections_take_their_seats_along(_) ->
     #{books := #{ledger := Ledger}} = Gate = erlmcp_gate:new(#{in_flight => 2}),
     {ok, Connection} = erlmcp_gate:connect(Gate, #{address => local}),
     ok = erlmcp_gate:leave(enter(Gate)),
-    2 = length(erlmcp_ledger:rows(Ledger)),
+    2 = length(erlmcp_gate_permits:rows(Ledger)),
     ok = erlmcp_gate:leave(Connection),
-    [] = erlmcp_ledger:rows(Ledger),
+    [] = erlmcp_gate_permits:rows(Ledger),
     %% One that has something in it stays as long as that.
     {ok, Other} = erlmcp_gate:connect(Gate, #{address => local}),
     Ticket = enter(Gate),
     ok = erlmcp_gate:leave(Other),
-    [{_, _}] = erlmcp_ledger:rows(Ledger),
+    [{_, _}] = erlmcp_gate_permits:rows(Ledger),
     1 = erlmcp_gate:held(Gate, in_flight),
     ok = erlmcp_gate:leave(Ticket),
     0 = erlmcp_gate:held(Gate, in_flight).
@@ -170,7 +170,7 @@ who_leaves_meanwhile_has_left(_) ->
         ok = erlmcp_gate:hand_over(Ticket, Pid),
         receive {'DOWN', Monitor, process, Pid, normal} -> ok end,
         0 = erlmcp_gate:held(Gate, in_flight),
-        [{_, _}] = erlmcp_ledger:rows(Ledger)
+        [{_, _}] = erlmcp_gate_permits:rows(Ledger)
     end, lists:seq(1, 2_000)).
 
 tickets_in_seats_are_for_more(_) ->
@@ -209,7 +209,7 @@ what_the_dead_had_is_given_back_once(_) ->
              _ -> [ok = Do() || Do <- lists:sublist([Look, Leave, Look], Order, 2)]
          end,
          ok = rounds(Keeper, 1),
-         [{Self, _}] = erlmcp_ledger:rows(Ledger),
+         [{Self, _}] = erlmcp_gate_permits:rows(Ledger),
          1 = erlmcp_gate:held(Gate, in_flight)
      end || Order <- [1, 2 | lists:duplicate(50, together)]],
     ok = erlmcp_gate:leave(Stays),
@@ -220,15 +220,15 @@ what_the_dead_had_is_given_back_once(_) ->
 rows_are_taken_away_as_they_were_read(_) ->
     #{books := #{ledger := Ledger} = Books} = Gate = erlmcp_gate:new(#{in_flight => 2}),
     ok = erlmcp_gate:leave(enter(Gate)),
-    [Before] = erlmcp_ledger:rows(Ledger),
+    [Before] = erlmcp_gate_permits:rows(Ledger),
     ok = erlmcp_gate:rest(Gate),
-    [] = erlmcp_ledger:rows(Ledger),
+    [] = erlmcp_gate_permits:rows(Ledger),
     _ = enter(Gate),
-    [Now] = erlmcp_ledger:rows(Ledger),
-    false = erlmcp_gate_books:leave_as(Before, Books),
-    {[Now], 1} = {erlmcp_ledger:rows(Ledger), erlmcp_gate:held(Gate, in_flight)},
-    true = erlmcp_gate_books:leave_as(Now, Books),
-    {[], 0} = {erlmcp_ledger:rows(Ledger), erlmcp_gate:held(Gate, in_flight)}.
+    [Now] = erlmcp_gate_permits:rows(Ledger),
+    false = erlmcp_gate_counters:leave_as(Before, Books),
+    {[Now], 1} = {erlmcp_gate_permits:rows(Ledger), erlmcp_gate:held(Gate, in_flight)},
+    true = erlmcp_gate_counters:leave_as(Now, Books),
+    {[], 0} = {erlmcp_gate_permits:rows(Ledger), erlmcp_gate:held(Gate, in_flight)}.
 
 what_is_in_seats_is_not_astray(_) ->
     #{books := Books} = Gate = erlmcp_gate:new(#{in_flight => 4}),
@@ -238,7 +238,7 @@ what_is_in_seats_is_not_astray(_) ->
     ok = rounds(Keeper, 12),
     1 = erlmcp_gate:held(Gate, in_flight),
     %% As if somebody had been killed after he took, or when the share was in no seat any more.
-    {ok, _} = erlmcp_gate_books:take_place(Books),
+    {ok, _} = erlmcp_gate_counters:take_place(Books),
     ok = rounds(Keeper, 12),
     1 = erlmcp_gate:held(Gate, in_flight),
     ok = erlmcp_gate:unseat(Stays),
@@ -267,7 +267,7 @@ killed(Lives) ->
     [await_end(Pid) || Pid <- Pids],
     ok = await_others(Ledger),
     ok = rounds(Keeper, 12),
-    [{Self, _}] = erlmcp_ledger:rows(Ledger),
+    [{Self, _}] = erlmcp_gate_permits:rows(Ledger),
     1 = erlmcp_gate:held(Gate, in_flight),
     Rest = [enter(Gate) || _ <- lists:seq(2, Limit)],
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
@@ -300,7 +300,7 @@ lived(Ticket, _) ->
 %% Those who were given a ticket are at their end, too.
 await_others(Ledger) ->
     Holders = [case Row of {Holder, _} -> Holder; {_, Holder, _, _} -> Holder end
-               || Row <- erlmcp_ledger:rows(Ledger)],
+               || Row <- erlmcp_gate_permits:rows(Ledger)],
     lists:foreach(fun(Pid) -> await_end(Pid) end, lists:delete(self(), lists:usort(Holders))).
 
 never_more_than_the_limit(_) ->

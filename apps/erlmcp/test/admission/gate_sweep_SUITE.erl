@@ -30,18 +30,18 @@ many_holders(_) ->
 
 %% The row was read before, and its holder is no more.
 what_was_handed_over_meanwhile_stays(_) ->
-    Books = erlmcp_gate_books:new(1),
-    {ok, Held} = erlmcp_gate_books:take_place(Books),
-    Id = erlmcp_gate_books:write(Held, Books),
+    Books = erlmcp_gate_counters:new(1),
+    {ok, Held} = erlmcp_gate_counters:take_place(Books),
+    Id = erlmcp_gate_counters:write(Held, Books),
     #{ledger := Ledger} = Books,
-    [Read] = erlmcp_ledger:rows(Ledger),
+    [Read] = erlmcp_gate_permits:rows(Ledger),
     {Other, Monitor} = spawn_monitor(fun() -> receive stop -> ok end end),
-    ok = erlmcp_gate_books:hand_over(Id, Other, Books),
-    false = erlmcp_gate_books:leave_as(Read, Books),
-    true = erlmcp_gate_books:is_written(Id, Books),
-    [Now] = erlmcp_ledger:rows(Ledger),
-    true = erlmcp_gate_books:leave_as(Now, Books),
-    [] = erlmcp_ledger:rows(Ledger),
+    ok = erlmcp_gate_counters:hand_over(Id, Other, Books),
+    false = erlmcp_gate_counters:leave_as(Read, Books),
+    true = erlmcp_gate_counters:is_written(Id, Books),
+    [Now] = erlmcp_gate_permits:rows(Ledger),
+    true = erlmcp_gate_counters:leave_as(Now, Books),
+    [] = erlmcp_gate_permits:rows(Ledger),
     Other ! stop,
     receive {'DOWN', Monitor, process, Other, normal} -> ok end.
 

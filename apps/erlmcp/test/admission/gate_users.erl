@@ -89,7 +89,7 @@ wait(Gate, Flow, Milliseconds) ->
 waiting(Gate, Queue, Count) ->
     until(fun() ->
         erlmcp_gate:held(Gate, waiting) =:= Count
-            andalso erlmcp_flows:length(element(4, sys:get_state(Queue))) =:= Count
+            andalso erlmcp_fair_queue:length(element(4, sys:get_state(Queue))) =:= Count
     end).
 
 -doc "Until this is so.".

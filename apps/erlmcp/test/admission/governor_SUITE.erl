@@ -68,7 +68,7 @@ few_of_a_flood_wait_in_a_lasting_overload(_) ->
     [{ok, _} = erlmcp_gate:enter(Gate, request(another)) || _ <- lists:seq(1, 10)],
     %% When nobody comes any more for whom there is no place, as many may wait again as before.
     #{books := Books} = Gate,
-    until(fun() -> erlmcp_gate_books:room(Books) >= 50_000 end),
+    until(fun() -> erlmcp_gate_counters:room(Books) >= 50_000 end),
     {ok, _} = enter(Gate).
 
 flood(_, 0) ->
@@ -85,7 +85,7 @@ flood(Gate, Left) ->
 governed(Bounds) ->
     Gate = erlmcp_gate:new(Bounds),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
-    {ok, _} = erlmcp_governor:start_link(Gate),
+    {ok, _} = erlmcp_concurrency_limiter:start_link(Gate),
     Gate.
 
 enter(Gate) ->

@@ -90,15 +90,15 @@ a_drained_server_answers_them(_) ->
 connections_of_many_are_not_kept_back(_) ->
     Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many",
                                  #{retry_after_ms => 3_600_000}),
-    [[0, 0] = [erlmcp_http_door:kept_back(Refusal, #{Name => ~"proxy"}, #{})
+    [[0, 0] = [erlmcp_httpd_admission:kept_back(Refusal, #{Name => ~"proxy"}, #{})
                || _ <- [first, second]]
      || Name <- [~"via", ~"forwarded", ~"x-forwarded-for"]],
-    0 = erlmcp_http_door:kept_back(Refusal, #{}, #{}),
+    0 = erlmcp_httpd_admission:kept_back(Refusal, #{}, #{}),
     %% An hour is told, and a second is kept back, behind another one.
     true = lists:all(fun(Kept) -> Kept =< 2000 end,
-                     [erlmcp_http_door:kept_back(Refusal, #{}, #{}) || _ <- [first, second]]),
+                     [erlmcp_httpd_admission:kept_back(Refusal, #{}, #{}) || _ <- [first, second]]),
     Never = erlmcp_refusal:new(invalid_params, ~"no such tool", #{}),
-    0 = erlmcp_http_door:kept_back(Never, #{}, #{}).
+    0 = erlmcp_httpd_admission:kept_back(Never, #{}, #{}).
 
 echo() ->
     message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"x"}}, #{}).

@@ -137,7 +137,7 @@ wrong_bounds_do_not_start(Config) ->
 %% As the application's supervisor does, beside the one that runs.
 guarded_start(Module) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
-        exit({result, gen_server:start(erlmcp_node_guard, Module, [])})
+        exit({result, gen_server:start(erlmcp_overload_guard, Module, [])})
     end),
     receive {'DOWN', Monitor, process, Pid, {result, Result}} -> Result end.
 

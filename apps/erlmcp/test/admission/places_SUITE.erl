@@ -234,9 +234,9 @@ connections_leave_nothing(_) ->
          Client = keep(Server, Transport),
          [ok = served_on(Client) || _ <- [1, 2]],
          %% That of the connection, and that of its seat.
-         2 = length(erlmcp_ledger:rows(Ledger)),
+         2 = length(erlmcp_gate_permits:rows(Ledger)),
          ok = close(Client),
-         ok = until(fun() -> erlmcp_ledger:rows(Ledger) =:= [] end),
+         ok = until(fun() -> erlmcp_gate_permits:rows(Ledger) =:= [] end),
          [ok = sys:resume(Keeper) || Keeper <- Keepers],
          stop(Server)
      end || Transport <- [http, http2, tcp]].

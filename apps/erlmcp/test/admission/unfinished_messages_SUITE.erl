@@ -66,7 +66,7 @@ peer(Config) -> proplists:get_value(peer, Config).
 call(Config, Module, Function, Arguments) ->
     peer:call(peer(Config), Module, Function, Arguments, ?TIMEOUT).
 
-sum(Config) -> call(Config, erlmcp_unfinished, sum, []).
+sum(Config) -> call(Config, erlmcp_unfinished_messages, sum, []).
 
 memory(Config) -> call(Config, erlang, memory, [total]).
 
@@ -361,7 +361,7 @@ line_of_a_parent(_) ->
         receive {erlmcp_memory, Parent, taken} -> ok end
     end,
     ok = Say(~"{\"jsonrpc\":"),
-    ok = until(fun() -> erlmcp_unfinished:sum() =:= 11 end),
+    ok = until(fun() -> erlmcp_unfinished_messages:sum() =:= 11 end),
     ok = application:set_env(erlmcp, unfinished_bytes, 10),
     Refusal = receive {erlmcp_memory, Parent, Bytes} when is_binary(Bytes) -> Bytes end,
     #{~"error" := #{~"code" := 1089}} = json:decode(Refusal),
@@ -371,7 +371,7 @@ line_of_a_parent(_) ->
     ok = Say(iolist_to_binary([~"\"2.0\",\"id\":1}\n", Ping, ~"\n"])),
     Answer = receive {erlmcp_memory, Parent, Answered} when is_binary(Answered) -> Answered end,
     #{~"id" := 7, ~"result" := _} = json:decode(Answer),
-    0 = erlmcp_unfinished:sum(),
+    0 = erlmcp_unfinished_messages:sum(),
     erlmcp_test_http:stop(Server).
 
 those_who_are_killed_give_back(Config) ->
@@ -391,7 +391,7 @@ those_who_are_killed_give_back(Config) ->
     ok.
 
 kill_holders() ->
-    length([exit(Pid, kill) || {{Pid, _}, _, _, _} <- ets:tab2list(erlmcp_unfinished)]).
+    length([exit(Pid, kill) || {{Pid, _}, _, _, _} <- ets:tab2list(erlmcp_unfinished_messages)]).
 
 what_is_announced_costs_nothing(Config) ->
     {Head, _} = endless(),
@@ -418,12 +418,13 @@ a_share_of_the_memory_is_the_default(_) ->
     ok = application:set_env(erlmcp, unfinished_percent, 5),
     50_000_000 = await_bound(50_000_000),
     ok = application:unset_env(erlmcp, memory_bytes),
-    [ok = application:unset_env(erlmcp, Name) || {Name, _, _} <- erlmcp_unfinished:bounds()],
+    [ok = application:unset_env(erlmcp, Name)
+     || {Name, _, _} <- erlmcp_unfinished_messages:bounds()],
     ok.
 
 await_bound(Bound) ->
     await(fun() ->
-        case erlmcp_unfinished:bound() of
+        case erlmcp_unfinished_messages:bound() of
             Bound -> {ok, Bound};
             _ -> again
         end
@@ -433,7 +434,7 @@ wrong_bounds_do_not_start(_) ->
     [begin
          ok = application:set_env(erlmcp, Name, Wrong),
          {Pid, Monitor} = spawn_monitor(fun() ->
-             exit({result, gen_server:start(erlmcp_unfinished, [], [])})
+             exit({result, gen_server:start(erlmcp_unfinished_messages, [], [])})
          end),
          receive
              {'DOWN', Monitor, process, Pid, {result, Result}} ->
@@ -451,8 +452,8 @@ room_is_made_by_size_and_age(_) ->
         begin
             Now = 10_000,
             Sum = lists:sum([Bytes || {_, Bytes, _, _} <- Rows]),
-            {Refused, GoOn} = erlmcp_unfinished:choose(Rows, #{sum => Sum, bound => Bound,
-                                                               now => Now}),
+            {Refused, GoOn} = erlmcp_unfinished_messages:choose(Rows, #{sum => Sum, bound => Bound,
+                                                                        now => Now}),
             Score = fun(Owner) ->
                 {{Holder, _}, _, Since, _} = lists:keyfind(Owner, 1, Rows),
                 Of = lists:sum([Bytes || {{Same, _}, Bytes, _, _} <- Rows, Same =:= Holder]),

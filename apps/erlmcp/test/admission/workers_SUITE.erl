@@ -119,7 +119,7 @@ no_worker_is_had_by_two(_) ->
     [0 = atomics:get(Worker, 1) || {_, Worker} <- All].
 
 mends(Seats) ->
-    ok = erlmcp_worker_seats:mend(Seats),
+    ok = erlmcp_worker_table:mend(Seats),
     mends(Seats).
 
 used(0, _) ->
@@ -165,7 +165,7 @@ who_waits_no_more_has_no_place(_) ->
     {error, _} = borrow(Instance),
     ok = is_killed(Killed),
     {ok, {_, Seats}} = erlmcp_instance:pool(db, Instance),
-    await(fun() -> not erlmcp_worker_seats:awaited(Seats) end),
+    await(fun() -> not erlmcp_worker_table:awaited(Seats) end),
     Waiting = waiting(Instance),
     ok = gives_back(Before),
     ok = has(Waiting),

@@ -61,12 +61,12 @@ times_at_their_bounds(_) ->
     Wanted = #{issuer => ~"i", audience => [~"a"], now => 1000, leeway => 60,
                introspected => false},
     Good = #{~"iss" => ~"i", ~"aud" => ~"a", ~"exp" => 941, ~"nbf" => 1060, ~"iat" => 1060},
-    ok = erlmcp_claims:check(Good, Wanted),
-    {ok, #{expires_at := 1001}} = erlmcp_claims:identity(Good#{~"sub" => ~"s"}, Wanted),
-    {error, expired} = erlmcp_claims:check(Good, Wanted#{now := 1001}),
-    {error, expired} = erlmcp_claims:check(Good#{~"exp" := 940}, Wanted),
-    {error, not_yet} = erlmcp_claims:check(Good#{~"nbf" := 1061}, Wanted),
-    {error, issued_at} = erlmcp_claims:check(Good#{~"iat" := 1061}, Wanted).
+    ok = erlmcp_token_claims:check(Good, Wanted),
+    {ok, #{expires_at := 1001}} = erlmcp_token_claims:identity(Good#{~"sub" => ~"s"}, Wanted),
+    {error, expired} = erlmcp_token_claims:check(Good, Wanted#{now := 1001}),
+    {error, expired} = erlmcp_token_claims:check(Good#{~"exp" := 940}, Wanted),
+    {error, not_yet} = erlmcp_token_claims:check(Good#{~"nbf" := 1061}, Wanted),
+    {error, issued_at} = erlmcp_token_claims:check(Good#{~"iat" := 1061}, Wanted).
 
 audiences(Config) ->
     Handle = handle(#{}, Config),

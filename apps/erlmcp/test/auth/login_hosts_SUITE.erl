@@ -251,7 +251,7 @@ what_the_user_named_is_not_asked_about(_) ->
     end).
 
 how_far_inside_addresses_lie(_) ->
-    [{Text, Depth} = {Text, erlmcp_oauth_hosts:inwards(element(2, inet:parse_address(Text)))}
+    [{Text, Depth} = {Text, erlmcp_outbound_hosts:inwards(element(2, inet:parse_address(Text)))}
      || {Depth, Texts} <- [
             {0, ["1.1.1.1", "9.255.255.255", "11.0.0.0", "172.15.255.255", "172.32.0.0",
                  "100.63.255.255", "100.128.0.0", "169.253.0.1", "192.167.0.1", "223.255.255.255",
@@ -269,26 +269,26 @@ how_far_inside_addresses_lie(_) ->
 %% However it is written, it is the address that counts.
 ways_to_write_an_address(_) ->
     Settings = #{allow_hosts => []},
-    Hosts = erlmcp_oauth_hosts:new(~"https://93.184.216.34/mcp", Settings, [], fun(_) -> ok end),
+    Hosts = erlmcp_outbound_hosts:new(~"https://93.184.216.34/mcp", Settings, [], fun(_) -> ok end),
     [{Url, {error, {host_not_allowed, _, {inner_address, _}}}} =
-         {Url, erlmcp_oauth_hosts:addresses(Url, Hosts)}
+         {Url, erlmcp_outbound_hosts:addresses(Url, Hosts)}
      || Url <- [~"https://169.254.169.254/latest", ~"https://[::ffff:169.254.169.254]/",
                 ~"https://[::ffff:a9fe:a9fe]/", ~"https://127.0.0.1/", ~"https://[::1]/",
                 ~"https://10.1.2.3/", ~"https://[fd00::1]/", ~"https://localhost/",
                 ~"https://LOCALHOST:8443/"]],
     %% Some systems take these for addresses.
-    [{Url, error} = {Url, element(1, erlmcp_oauth_hosts:addresses(Url, Hosts))}
+    [{Url, error} = {Url, element(1, erlmcp_outbound_hosts:addresses(Url, Hosts))}
      || Url <- [~"https://127.1/", ~"https://2130706433/", ~"https://0x7f000001/", ~"https://0/"]],
-    {ok, [{1, 1, 1, 1}]} = erlmcp_oauth_hosts:addresses(~"https://1.1.1.1/", Hosts),
-    {ok, [{93, 184, 216, 34}]} = erlmcp_oauth_hosts:addresses(~"https://93.184.216.34/", Hosts),
+    {ok, [{1, 1, 1, 1}]} = erlmcp_outbound_hosts:addresses(~"https://1.1.1.1/", Hosts),
+    {ok, [{93, 184, 216, 34}]} = erlmcp_outbound_hosts:addresses(~"https://93.184.216.34/", Hosts),
     %% From inside outwards nothing is asked.
-    Private = erlmcp_oauth_hosts:new(~"https://10.0.0.1/mcp", Settings, [], fun(_) -> ok end),
-    [{ok, _} = erlmcp_oauth_hosts:addresses(Url, Private)
+    Private = erlmcp_outbound_hosts:new(~"https://10.0.0.1/mcp", Settings, [], fun(_) -> ok end),
+    [{ok, _} = erlmcp_outbound_hosts:addresses(Url, Private)
      || Url <- [~"https://192.168.1.1/", ~"https://1.1.1.1/"]],
     {error, {host_not_allowed, ~"169.254.169.254", _}} =
-        erlmcp_oauth_hosts:addresses(~"https://169.254.169.254/", Private),
-    Here = erlmcp_oauth_hosts:new(~"http://localhost:1/mcp", Settings, [], fun(_) -> ok end),
-    {ok, _} = erlmcp_oauth_hosts:addresses(~"http://127.0.0.1:2/", Here).
+        erlmcp_outbound_hosts:addresses(~"https://169.254.169.254/", Private),
+    Here = erlmcp_outbound_hosts:new(~"http://localhost:1/mcp", Settings, [], fun(_) -> ok end),
+    {ok, _} = erlmcp_outbound_hosts:addresses(~"http://127.0.0.1:2/", Here).
 
 hosts_that_are_none(_) ->
     [{Hosts, {error, {bad_option, allow_hosts, _}}} =

@@ -1,7 +1,7 @@
 -module(http_channel_SUITE).
 -moduledoc """
-The client's channel on HTTP, `m:erlmcp_http_channel`, against sockets that answer byte by byte what
-a case says. Against a server of erlmcp's own: `http_channel_servers_SUITE`.
+The client's channel on HTTP, `m:erlmcp_httpc_channel`, against sockets that answer byte by byte
+what a case says. Against a server of erlmcp's own: `http_channel_servers_SUITE`.
 """.
 
 -compile(nowarn_missing_spec_documented).
@@ -44,8 +44,8 @@ headers(_) ->
     ?assertEqual(iolist_to_binary([~"127.0.0.1:", integer_to_binary(maps:get(port, Peer))]),
                  maps:get(~"host", Headers)),
     [begin
-         {ok, Parts} = erlmcp_http_target:parse(Url),
-         ?assertEqual(Authority, erlmcp_http_target:authority(Parts))
+         {ok, Parts} = erlmcp_httpc_target:parse(Url),
+         ?assertEqual(Authority, erlmcp_httpc_target:authority(Parts))
      end || {Authority, Url} <- [{~"a.example", ~"http://A.example"}, {~"a", ~"http://a:80/"},
                                  {~"a", ~"https://a:443/"}, {~"a:80", ~"https://a:80"},
                                  {~"[::1]:8080", ~"http://[::1]:8080/mcp"},
@@ -53,7 +53,7 @@ headers(_) ->
     %% A session's id, and a method, come from elsewhere.
     with_channel(url(Peer), #{}, fun(Channel) ->
         [{error, {protocol, <<"header ", Name:Size/binary, ":", _/binary>>}} =
-             erlmcp_http_channel:send(outgoing(Bad#{message => ping()}), Channel)
+             erlmcp_httpc_channel:send(outgoing(Bad#{message => ping()}), Channel)
          || {Name, Bad} <- [{~"mcp-session-id", #{session => ~"a\r\nb: c"}},
                             {~"mcp-method", #{headers => [{~"mcp-method", ~"a\nb"}]}}],
             Size <- [byte_size(Name)]]
@@ -236,7 +236,7 @@ flood(_) ->
     Flood = [binary:copy(iolist_to_binary(Events), 200), event(result(1))],
     Peer = peer([stream([Flood])]),
     with_channel(url(Peer), #{}, fun(Channel) ->
-        {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+        {ok, X} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
         {[{headers, _} | First], Open} = next(X),
         ok = quiet(0),
         {messages, Messages} = process_info(self(), messages),
@@ -294,7 +294,7 @@ framed(Answer) ->
     Peer = peer([Answer, json(200, result(1))]),
     with_channel(url(Peer), #{}, fun(Channel) ->
         [begin
-             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             {ok, X} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
              [{headers, _}, {message, {response, 1, {ok, _}}}] = events(X)
          end || _ <- [1, 2]]
     end),
@@ -306,7 +306,7 @@ reuses(_) ->
                  json(200, result(1))]),
     with_channel(url(Peer), #{protocols => [http]}, fun(Channel) ->
         [begin
-             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             {ok, X} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
              events(X)
          end || _ <- [1, 2, 3, 4]]
     end),
@@ -318,9 +318,9 @@ closes(_) ->
     Peer = peer([Closing, json(200, result(1))]),
     with_channel(url(Peer), #{}, fun(#{pool := Pool} = Channel) ->
         [begin
-             {ok, X} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             {ok, X} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
              [_, {message, {response, 1, _}}] = events(X),
-             ?assertMatch(#{open := Open, busy := 0}, erlmcp_http_pool:info(Pool))
+             ?assertMatch(#{open := Open, busy := 0}, erlmcp_httpc_pool:info(Pool))
          end || Open <- [0, 1]]
     end),
     ?assertMatch([1, 2], [Connection || #{connection := Connection} <- asked(Peer)]).
@@ -329,11 +329,11 @@ aborts(_) ->
     [begin
          Peer = peer([head(200, [{"Content-Type", "text/event-stream"}]), json(200, result(1))]),
          with_channel(url(Peer), #{}, fun(Channel) ->
-             {ok, X} = erlmcp_http_channel:send(outgoing(Options#{message => ping()}), Channel),
+             {ok, X} = erlmcp_httpc_channel:send(outgoing(Options#{message => ping()}), Channel),
              {[{headers, _}], Open} = next(X),
-             ?assert(erlmcp_http_channel:abort(Open)),
+             ?assert(erlmcp_httpc_channel:abort(Open)),
              ok = closed(Peer, 1),
-             {ok, Other} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+             {ok, Other} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
              [_, {message, {response, 1, _}}] = events(Other)
          end)
      end || Options <- [#{}, #{session => ~"s"}, #{resumes => true}]].
@@ -349,10 +349,10 @@ batch(_) ->
 unprocessed(_) ->
     Peer = peer([{json(200, result(1)), close}, json(200, result(1))]),
     with_channel(url(Peer), #{}, fun(Channel) ->
-        {ok, First} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+        {ok, First} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
         [_, {message, {response, 1, _}}] = events(First),
         ok = closed(Peer, 1),
-        {ok, Second} = erlmcp_http_channel:send(outgoing(#{message => ping()}), Channel),
+        {ok, Second} = erlmcp_httpc_channel:send(outgoing(#{message => ping()}), Channel),
         [_, {message, {response, 1, _}}] = events(Second)
     end).
 
@@ -365,8 +365,8 @@ outcome(Options, Outgoing, Answers) ->
 
 told(Peer, Options, Outgoing) ->
     with_channel(url(Peer), Options, fun(Channel) ->
-        {ok, X} = erlmcp_http_channel:send(outgoing(maps:merge(#{message => ping()}, Outgoing)),
-                                           Channel),
+        {ok, X} = erlmcp_httpc_channel:send(outgoing(maps:merge(#{message => ping()}, Outgoing)),
+                                            Channel),
         events(X)
     end).
 

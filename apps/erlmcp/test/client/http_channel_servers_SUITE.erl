@@ -1,6 +1,6 @@
 -module(http_channel_servers_SUITE).
 -moduledoc """
-The client's channel on HTTP, `m:erlmcp_http_channel`, against a server of erlmcp's own: over
+The client's channel on HTTP, `m:erlmcp_httpc_channel`, against a server of erlmcp's own: over
 HTTP/1.1, HTTP/2 and TLS.
 """.
 
@@ -80,10 +80,10 @@ session(Config) ->
 session_stream(Config) ->
     with_server(Config, fun(Channel) ->
         Session = initialize(Channel),
-        {ok, X} = erlmcp_http_channel:send(outgoing(#{kind => stream, id => none, message => ~"",
-                                                      session => Session}), Channel),
+        {ok, X} = erlmcp_httpc_channel:send(outgoing(#{kind => stream, id => none, message => ~"",
+                                                       session => Session}), Channel),
         {[{headers, #{~"content-type" := ~"text/event-stream"}} | _], Open} = next(X),
-        _ = erlmcp_http_channel:abort(Open)
+        _ = erlmcp_httpc_channel:abort(Open)
     end).
 
 %% Closing a stream of HTTP/2 leaves the others beside it; one of HTTP/1.1 has its connection alone.
@@ -92,13 +92,13 @@ aborts_alone(Config) ->
         X = send(Channel, ~"tools/call", #{name => ~"wait"}, #{}),
         {Tool, _} = erlmcp_test_http:running(),
         Monitor = monitor(process, Tool),
-        ?assert(erlmcp_http_channel:abort(X)),
+        ?assert(erlmcp_httpc_channel:abort(X)),
         receive {'DOWN', Monitor, process, _, _} -> ok end,
         Open = case protocols(Config) of
             [http2] -> 1;
             [http] -> 0
         end,
-        ?assertMatch(#{open := Open, busy := 0}, erlmcp_http_pool:info(Pool)),
+        ?assertMatch(#{open := Open, busy := 0}, erlmcp_httpc_pool:info(Pool)),
         Echo = send(Channel, ~"tools/call", #{name => ~"echo", arguments => #{text => ~"hi"}}, #{}),
         [{headers, _}, {message, {response, 1, {ok, _}}}] = events(Echo)
     end).
@@ -124,7 +124,7 @@ initialize(Channel) ->
                clientInfo => #{name => ~"suite", version => ~"1"}},
     X = send(Channel, ~"initialize", Params, #{headers => []}),
     [{headers, #{~"mcp-session-id" := Session}}, {message, {response, 1, {ok, _}}}] = events(X),
-    {ok, Told} = erlmcp_http_channel:send(
+    {ok, Told} = erlmcp_httpc_channel:send(
         outgoing(#{kind => notification, id => none, session => Session, headers => [],
                    message => erlmcp_message:notification(~"notifications/initialized", #{})}),
         Channel),
@@ -132,7 +132,7 @@ initialize(Channel) ->
     Session.
 
 leave(Channel, Session) ->
-    erlmcp_http_channel:leave(Session, [], erlang:monotonic_time(millisecond) + 5000, Channel).
+    erlmcp_httpc_channel:leave(Session, [], erlang:monotonic_time(millisecond) + 5000, Channel).
 
 send(Channel, Method, Params, #{session := _} = Options) ->
     sent(Channel, Method, Params, maps:merge(#{headers => []}, Options));
@@ -146,5 +146,5 @@ send(Channel, Method, Params, Options) ->
 
 sent(Channel, Method, Params, Options) ->
     Message = erlmcp_message:request(1, Method, Params),
-    {ok, X} = erlmcp_http_channel:send(outgoing(Options#{message => Message}), Channel),
+    {ok, X} = erlmcp_httpc_channel:send(outgoing(Options#{message => Message}), Channel),
     X.

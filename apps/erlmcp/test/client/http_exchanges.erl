@@ -1,5 +1,5 @@
 -module(http_exchanges).
--moduledoc "For suites of `m:erlmcp_http_channel`: a channel, and what comes of what is sent.".
+-moduledoc "For suites of `m:erlmcp_httpc_channel`: a channel, and what comes of what is sent.".
 
 -export([open/2, with_channel/3, outgoing/1, next/1, events/1]).
 
@@ -8,13 +8,13 @@
 with_channel(Url, Options, Fun) ->
     {ok, Pid, Handle} = open(Url, Options),
     Result = Fun(Handle),
-    ok = erlmcp_http_channel:close(Pid),
+    ok = erlmcp_httpc_channel:close(Pid),
     Result.
 
 -doc "A channel to this URL.".
 -spec open(binary(), map()) -> {ok, pid(), term()} | {error, term()}.
 open(Url, Options) ->
-    erlmcp_http_channel:open(Url, #{
+    erlmcp_httpc_channel:open(Url, #{
         limits => #{message_bytes => 1_000_000, depth => 64, members => 10_000},
         connect_timeout => 5000, options => Options
     }).
@@ -44,7 +44,7 @@ is_last(_) -> false.
 next(X) ->
     receive
         Message when element(1, Message) =/= asked, element(1, Message) =/= closed ->
-            case erlmcp_http_channel:received(Message, X) of
+            case erlmcp_httpc_channel:received(Message, X) of
                 {[], Next} -> next(Next);
                 {Events, Next} -> {Events, Next};
                 other -> left_over(Message), next(X)

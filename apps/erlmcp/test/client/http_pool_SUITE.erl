@@ -93,8 +93,8 @@ server(Limits) ->
     erlmcp_test_http:start(Definitions#{limits => Limits}).
 
 pool(Origin, Options) ->
-    {ok, Pid} = erlmcp_http_pool:start_link(Options#{origin => Origin}),
-    erlmcp_http_pool:handle(Pid).
+    {ok, Pid} = erlmcp_httpc_pool:start_link(Options#{origin => Origin}),
+    erlmcp_httpc_pool:handle(Pid).
 
 in(Ms) ->
     erlang:monotonic_time(millisecond) + Ms.
@@ -103,24 +103,24 @@ take(Handle) ->
     take(Handle, call).
 
 take(Handle, Kind) ->
-    {ok, Lease} = erlmcp_http_pool:checkout(Handle, Kind, in(?TIMEOUT)),
+    {ok, Lease} = erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT)),
     Lease.
 
 refusal(Handle, Kind, Ms) ->
-    {error, Reason} = erlmcp_http_pool:checkout(Handle, Kind, in(Ms)),
+    {error, Reason} = erlmcp_httpc_pool:checkout(Handle, Kind, in(Ms)),
     Reason.
 
 connection(Lease) ->
-    erlmcp_http_pool:connection(Lease).
+    erlmcp_httpc_pool:connection(Lease).
 
 reusable(Lease) ->
-    ok = erlmcp_http_pool:give_back(Lease, reusable).
+    ok = erlmcp_httpc_pool:give_back(Lease, reusable).
 
 %% A process that takes a lease, and tells what came of it.
 taker(Handle, Kind) ->
     Test = self(),
     spawn(fun() ->
-        Test ! {self(), erlmcp_http_pool:checkout(Handle, Kind, in(?TIMEOUT))},
+        Test ! {self(), erlmcp_httpc_pool:checkout(Handle, Kind, in(?TIMEOUT))},
         receive stop -> ok end
     end).
 
@@ -145,7 +145,7 @@ await(Handle, Expected) ->
     await(Handle, Expected, in(?TIMEOUT)).
 
 await(Handle, Expected, Deadline) ->
-    Info = erlmcp_http_pool:info(Handle),
+    Info = erlmcp_httpc_pool:info(Handle),
     case maps:with(maps:keys(Expected), Info) of
         Expected ->
             ok;
@@ -163,32 +163,32 @@ exchange(Lease) ->
     Status.
 
 asked(Lease, Asked, {Headers, Body}) ->
-    erlmcp_http_loan:request(Lease, Asked, {[{~"host", ~"127.0.0.1"} | Headers], Body}).
+    erlmcp_httpc_pool_request:request(Lease, Asked, {[{~"host", ~"127.0.0.1"} | Headers], Body}).
 
 response(Loan, Status, Held) ->
-    {ok, Message} = erlmcp_http_loan:next(Loan, in(?TIMEOUT)),
-    case erlmcp_http_loan:received(Message, Loan) of
+    {ok, Message} = erlmcp_httpc_pool_request:next(Loan, in(?TIMEOUT)),
+    case erlmcp_httpc_pool_request:received(Message, Loan) of
         {head, IsFin, Said, _, Data, Next} -> response(IsFin, Next, Said, Data);
         {data, IsFin, Data, Next} -> response(IsFin, Next, Status, <<Held/binary, Data/binary>>);
         {more, Next} -> response(Next, Status, Held);
         {broken, Reason, Left} ->
-            ok = erlmcp_http_loan:give_back(Left, Loan),
+            ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
             {broken, Reason}
     end.
 
 response(nofin, Loan, Status, Body) ->
     response(Loan, Status, Body);
 response(fin, Loan, Status, Body) ->
-    ok = erlmcp_http_loan:give_back(reusable, Loan),
+    ok = erlmcp_httpc_pool_request:give_back(reusable, Loan),
     {Status, Body}.
 
 an_exchange_is_carried(Config) ->
     {_, Handle} = start(Config),
-    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_http_pool:info(Handle),
+    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_httpc_pool:info(Handle),
     Lease = take(Handle),
-    #{open := 1, busy := 1} = erlmcp_http_pool:info(Handle),
+    #{open := 1, busy := 1} = erlmcp_httpc_pool:info(Handle),
     true = is_integer(exchange(Lease)),
-    #{open := 1, busy := 0} = erlmcp_http_pool:info(Handle),
+    #{open := 1, busy := 0} = erlmcp_httpc_pool:info(Handle),
     Again = take(Handle),
     {Connection, Connection} = {connection(Lease), connection(Again)},
     true = is_integer(exchange(Again)).
@@ -207,20 +207,20 @@ stopped_pool_leaves_nothing(Config) ->
     Lease = take(Handle),
     {links, Links} = process_info(self(), links),
     [Pool] = [Pid || Pid <- Links, is_pid(Pid),
-                     proc_lib:translate_initial_call(Pid) =:= {erlmcp_http_pool, init, 1}],
+                     proc_lib:translate_initial_call(Pid) =:= {erlmcp_httpc_pool, init, 1}],
     unlink(Pool),
     exit(Pool, shutdown),
     _ = erlmcp_test_http:ended(Pool),
     _ = erlmcp_test_http:ended(connection(Lease)),
     {connect, stopped} = refusal(Handle, call, ?TIMEOUT),
     {connect, stopped} = refusal(Handle, stream, ?TIMEOUT),
-    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_http_pool:info(Handle),
+    #{open := 0, busy := 0, waiting := 0, ejected := 0} = erlmcp_httpc_pool:info(Handle),
     reusable(Lease).
 
 broken_connection_is_not_taken_again(Config) ->
     {_, Handle} = start(Config),
     Lease = take(Handle),
-    ok = erlmcp_http_pool:give_back(Lease, broken),
+    ok = erlmcp_httpc_pool:give_back(Lease, broken),
     Next = take(Handle),
     true = connection(Lease) =/= connection(Next),
     _ = erlmcp_test_http:ended(connection(Lease)),
@@ -231,7 +231,7 @@ connections_are_bounded(Config) ->
     {_, Handle} = start(#{}, #{connections => 3}, Config),
     [First | _] = [take(Handle) || _ <- lists:seq(1, 3)],
     timeout = refusal(Handle, call, 100),
-    #{open := 3, busy := 3, waiting := 0} = erlmcp_http_pool:info(Handle),
+    #{open := 3, busy := 3, waiting := 0} = erlmcp_httpc_pool:info(Handle),
     reusable(First),
     true = connection(First) =:= connection(take(Handle)).
 
@@ -251,7 +251,7 @@ no_connection_is_shared_while_busy(Config) ->
     end) || _ <- lists:seq(1, 16)],
     [receive {'DOWN', Monitor, process, Pid, Reason} -> normal = Reason
      after ?TIMEOUT -> error(still_alive) end || {Pid, Monitor} <- Workers],
-    #{open := Open, busy := 0, waiting := 0} = erlmcp_http_pool:info(Handle),
+    #{open := Open, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle),
     true = Open =< 4.
 
 waiting_is_bounded(Config) ->
@@ -269,7 +269,7 @@ waiting_ends_at_the_deadline(Config) ->
     {Micros, timeout} = timer:tc(fun() -> refusal(Handle, call, 150) end),
     true = Micros >= 140_000 andalso Micros < 20_000_000,
     timeout = refusal(Handle, call, -100),
-    #{waiting := 0} = erlmcp_http_pool:info(Handle).
+    #{waiting := 0} = erlmcp_httpc_pool:info(Handle).
 
 first_to_wait_is_first_served(Config) ->
     {_, Handle} = start(#{}, #{connections => 1}, Config),
@@ -315,7 +315,7 @@ killed_holder_ends_its_connection(Config) ->
     true = connection(Lease) =/= connection(Next),
     _ = erlmcp_test_http:ended(connection(Lease)),
     reusable(Next),
-    #{open := 1, busy := 0} = erlmcp_http_pool:info(Handle).
+    #{open := 1, busy := 0} = erlmcp_httpc_pool:info(Handle).
 
 connection_closed_by_the_server_is_not_taken(_) ->
     {Listener, Port} = listener(),
@@ -343,15 +343,15 @@ answer_that_closes_is_not_a_failure(_) ->
          ok = gen_tcp:close(Socket),
          {200, ~"hello"} = response(Loan, none, ~"")
      end || _ <- lists:seq(1, 5)],
-    #{ejected := 0} = erlmcp_http_pool:info(Handle).
+    #{ejected := 0} = erlmcp_httpc_pool:info(Handle).
 
 streams_share_a_connection(Config) ->
     {_, Handle} = start(Config),
     Leases = [take(Handle, Kind) || _ <- lists:seq(1, 40), Kind <- [call, stream]],
     [_] = lists:usort([connection(Lease) || Lease <- Leases]),
-    #{open := 1, busy := 80} = erlmcp_http_pool:info(Handle),
+    #{open := 1, busy := 80} = erlmcp_httpc_pool:info(Handle),
     [reusable(Lease) || Lease <- Leases],
-    #{busy := 0} = erlmcp_http_pool:info(Handle).
+    #{busy := 0} = erlmcp_httpc_pool:info(Handle).
 
 %% SETTINGS_MAX_CONCURRENT_STREAMS: a further connection where the first is full, and the bound of
 %% both.
@@ -379,7 +379,7 @@ killed_holder_leaves_the_others(Config) ->
     {ok, _} = told(Taker),
     ok = killed(Taker),
     %% It keeps its seat, for its stream still runs.
-    #{open := 1, busy := 2} = erlmcp_http_pool:info(Handle),
+    #{open := 1, busy := 2} = erlmcp_httpc_pool:info(Handle),
     Alone = monitor(process, connection(Lease)),
     true = is_integer(exchange(Lease)),
     %% With the last of the others the connection ends, and with it the stream.
@@ -411,7 +411,7 @@ dead_server_is_told_at_once(_) ->
              timer:tc(fun() -> refusal(Handle, Kind, ?TIMEOUT) end),
          true = Micros < 20_000_000
      end || _ <- lists:seq(1, 50), Kind <- [call, stream]],
-    #{open := 0, busy := 0, waiting := 0} = erlmcp_http_pool:info(Handle).
+    #{open := 0, busy := 0, waiting := 0} = erlmcp_httpc_pool:info(Handle).
 
 dead_server_is_tried_again(Config) ->
     {Port, Taken} = erlmcp_test_port:taken(),
@@ -421,7 +421,7 @@ dead_server_is_tried_again(Config) ->
     Server = erlmcp_test_http:start(#{listen => [{http, #{port => Port}}]}),
     await(Handle, #{ejected => 0}),
     true = is_integer(exchange(take(Handle))),
-    #{open := 1, ejected := 0} = erlmcp_http_pool:info(Handle),
+    #{open := 1, ejected := 0} = erlmcp_httpc_pool:info(Handle),
     erlmcp_test_http:stop(Server),
     Config.
 
@@ -446,7 +446,7 @@ others_do_not_wait_for_a_silent_server(_) ->
     First = taker(Handle, call),
     await(Handle, #{waiting => 1}),
     {connect, timeout} = refusal(Handle, call, ?TIMEOUT),
-    #{waiting := 1} = erlmcp_http_pool:info(Handle),
+    #{waiting := 1} = erlmcp_httpc_pool:info(Handle),
     {error, {connect, timeout}} = told(First).
 
 unknown_host_is_told(_) ->
@@ -455,7 +455,7 @@ unknown_host_is_told(_) ->
 
 pauses_grow(_) ->
     [begin
-         Pause = erlmcp_http_pause:after_failures(Failures),
+         Pause = erlmcp_httpc_backoff:after_failures(Failures),
          true = Pause > Least andalso Pause =< 2 * Least
      end || {Failures, Least} <- [{1, 50}, {2, 100}, {5, 800}, {7, 3200}, {8, 5000}, {9, 5000},
                                   {100_000, 5000}],

@@ -238,7 +238,7 @@ who_comes_is_asked_each_time(_) ->
     ok = gen_tcp:close(Socket),
     erlmcp_test_http:stop(Server).
 
-%% A page's browser looks at every answer, of whichever head (`m:erlmcp_cors`).
+%% A page's browser looks at every answer, of whichever head (`m:erlmcp_httpd_cors`).
 pages_may_read_it_each_time(_) ->
     Page = ~"https://app.example.com",
     Server = serve(#{listen => [{http, #{allowed_origins => [Page]}}]}),
@@ -344,22 +344,22 @@ what_is_known_is_taken_out(_) ->
         iolist_to_binary([cow_http2:headers(Id, nofin, Block), cow_http2:data(Id, fin, ~"body")])
     end,
     First = <<Begin/binary, (Request(1))/binary>>,
-    {Left, [], Read} = erlmcp_http2_known:read(First, erlmcp_http2_known:new()),
+    {Left, [], Read} = erlmcp_httpd_http2_heads:read(First, erlmcp_httpd_http2_heads:new()),
     First = iolist_to_binary(Left),
-    true = erlmcp_http2_known:is_candidate(1, Read),
-    Known = erlmcp_http2_known:learn(4, head, Read),
+    true = erlmcp_httpd_http2_heads:is_candidate(1, Read),
+    Known = erlmcp_httpd_http2_heads:learn(4, head, Read),
     %% Where each was there is a request without a body.
     {InPlace, [{3, head, ~"body"}, {5, head, ~"body"}], Next} =
-        erlmcp_http2_known:read(<<(Request(3))/binary, (Request(5))/binary>>, Known),
+        erlmcp_httpd_http2_heads:read(<<(Request(3))/binary, (Request(5))/binary>>, Known),
     {ok, {headers, 3, fin, head_fin, Some}, Rest} = cow_http2:parse(iolist_to_binary(InPlace)),
     {ok, {headers, 5, fin, head_fin, Some}, <<>>} = cow_http2:parse(Rest),
     {[{~":method", ~"POST"}, {~":scheme", _}, {~":path", _}, {~":authority", _}], _} =
         cow_hpack:decode(Some),
     %% As much as a window has, until that was handled.
     Many = iolist_to_binary([Request(Id) || Id <- lists:seq(7, 40_007, 2)]),
-    {_, Taken, _} = erlmcp_http2_known:read(Many, Next),
+    {_, Taken, _} = erlmcp_httpd_http2_heads:read(Many, Next),
     {65_535 div 4 - 2, {7, head, ~"body"}} = {length(Taken), hd(Taken)},
-    {_, More, _} = erlmcp_http2_known:read(Many, erlmcp_http2_known:handled(8, Next)),
+    {_, More, _} = erlmcp_httpd_http2_heads:read(Many, erlmcp_httpd_http2_heads:handled(8, Next)),
     65_535 div 4 = length(More).
 
 %% Whatever came before, and however it is cut.
@@ -368,7 +368,7 @@ what_is_not_known_is_left_as_it_is(_) ->
         ?FORALL({Frames, Cuts}, {list(some_frame()), list(range(1, 40))},
                 begin
                     Bytes = iolist_to_binary([~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" | Frames]),
-                    Bytes =:= left(cut(Bytes, Cuts), erlmcp_http2_known:new())
+                    Bytes =:= left(cut(Bytes, Cuts), erlmcp_httpd_http2_heads:new())
                 end), 200).
 
 some_frame() ->
@@ -384,7 +384,7 @@ cut(Bytes, _) ->
 left(Pieces, Known) ->
     {Out, _} = lists:mapfoldl(
         fun(Piece, State) ->
-            {Left, [], Next} = erlmcp_http2_known:read(Piece, State),
+            {Left, [], Next} = erlmcp_httpd_http2_heads:read(Piece, State),
             {Left, Next}
         end, Known, Pieces),
     iolist_to_binary(Out).
@@ -405,11 +405,11 @@ fields() ->
     [{~"accept", ~"a"}, {~"cache-control", ~"b"}, {~"x-unlisted", ~"c"}].
 
 may_be_known(Block) ->
-    {_, [], State} = erlmcp_http2_known:read(
+    {_, [], State} = erlmcp_httpd_http2_heads:read(
         iolist_to_binary([~"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
                           cow_http2:headers(1, nofin, Block)]),
-        erlmcp_http2_known:new()),
-    erlmcp_http2_known:is_candidate(1, State).
+        erlmcp_httpd_http2_heads:new()),
+    erlmcp_httpd_http2_heads:is_candidate(1, State).
 
 is_unchanged(Block, Decoding) ->
     try cow_hpack:decode(Block, Decoding) of

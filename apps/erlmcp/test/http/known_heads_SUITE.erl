@@ -1,6 +1,6 @@
 -module(known_heads_SUITE).
 -moduledoc """
-What a connection knows of the requests before (`erlmcp_http_plain`) is nothing to the next one:
+What a connection knows of the requests before (`erlmcp_httpd_http1`) is nothing to the next one:
 each is answered as if it came first, whoever sends it and whichever session it names.
 """.
 

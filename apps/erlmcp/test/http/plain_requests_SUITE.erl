@@ -1,8 +1,8 @@
 -module(plain_requests_SUITE).
 -moduledoc """
-RFC 9112: the short way of plain requests (`erlmcp_http_plain`), and that what is not plain fares as
-if there were none: on a new connection, and on one that has had a plain request; in the clear and
-over TLS.
+RFC 9112: the short way of plain requests (`erlmcp_httpd_http1`), and that what is not plain fares
+as if there were none: on a new connection, and on one that has had a plain request; in the clear
+and over TLS.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1, init_per_group/2,
@@ -255,7 +255,7 @@ what_rests_keeps_nothing_of_its_requests(Config) ->
     {Pid, Keys} = called_lately(Socket, Supervisor),
     ok = hibernated(Pid),
     Left = keys(Pid),
-    [erlmcp_connection_reader, erlmcp_quick_watch, erlmcp_seat] = lists:sort(Keys -- Left),
+    [erlmcp_gate_seat, erlmcp_inline_call_watchdog, erlmcp_meta_cache] = lists:sort(Keys -- Left),
     {binary, []} = process_info(Pid, binary),
     called(Socket),
     close(Socket),
@@ -266,7 +266,7 @@ called_lately(Socket, Supervisor) ->
     called(Socket),
     [Pid] = connections(Supervisor),
     Keys = keys(Pid),
-    case lists:member(erlmcp_seat, Keys) of
+    case lists:member(erlmcp_gate_seat, Keys) of
         true -> {Pid, Keys};
         false -> called_lately(Socket, Supervisor)
     end.
@@ -332,7 +332,7 @@ changed(Bytes, At, Change, Byte) ->
 
 read_as(Request, Rest) ->
     Bytes = <<Request/binary, Rest/binary>>,
-    case erlmcp_http_plain_head:read(Bytes, erlmcp_http_plain_head:patterns(~"/mcp")) of
+    case erlmcp_httpd_http1_head:read(Bytes, erlmcp_httpd_http1_head:patterns(~"/mcp")) of
         {ok, #{headers := Headers, length := Length}, Head, Behind} ->
             <<Head:(byte_size(Head))/binary, "\r\n\r\n", Behind/binary>> = Bytes,
             {ok, {http_request, 'POST', {abs_path, ~"/mcp"}, {1, 1}}, Lines} =
@@ -357,23 +357,23 @@ parsed(Bytes, Headers) ->
 
 %% A head that is known but for the session's id is what is read, whatever stands in the id's place.
 what_is_known_is_what_is_read(_) ->
-    Patterns = erlmcp_http_plain_head:patterns(~"/mcp"),
+    Patterns = erlmcp_httpd_http1_head:patterns(~"/mcp"),
     Named = fun(Id) -> request([[~"Mcp-Session-Id: ", Id], ~"X-Mine: 1"]) end,
     {ok, #{headers := Headers}, Head, _} =
-        erlmcp_http_plain_head:read(Named(~"12345678"), Patterns),
-    Known = erlmcp_http_plain_head:kept(Head, Headers),
-    {same, _} = erlmcp_http_plain_head:again(Named(~"12345678"), Known),
-    {~"87654321", _} = erlmcp_http_plain_head:again(Named(~"87654321"), Known),
+        erlmcp_httpd_http1_head:read(Named(~"12345678"), Patterns),
+    Known = erlmcp_httpd_http1_head:kept(Head, Headers),
+    {same, _} = erlmcp_httpd_http1_head:again(Named(~"12345678"), Known),
+    {~"87654321", _} = erlmcp_httpd_http1_head:again(Named(~"87654321"), Known),
     true = proper:quickcheck(
         ?FORALL({Id, Rest},
                 {vector(8, frequency([{9, oneof("abcXYZ09-_")}, {1, byte()},
                                       {1, oneof("\r\n: \t,;")}])), binary()},
                 begin
                     Bytes = <<(Named(list_to_binary(Id)))/binary, Rest/binary>>,
-                    case erlmcp_http_plain_head:again(Bytes, Known) of
+                    case erlmcp_httpd_http1_head:again(Bytes, Known) of
                         {Session, Behind} ->
                             {ok, #{headers := Read}, _, Behind} =
-                                erlmcp_http_plain_head:read(Bytes, Patterns),
+                                erlmcp_httpd_http1_head:read(Bytes, Patterns),
                             Read =:= Headers#{~"mcp-session-id" := Session};
                         other -> true
                     end

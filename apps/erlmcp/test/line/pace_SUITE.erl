@@ -26,22 +26,24 @@ end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
 who_comes_back_soon_is_waited_for(_) ->
-    First = erlmcp_pace:first_ms(),
-    [true = erlmcp_pace:next_ms(First, Pause - First) > Pause || Pause <- [1_001, 2_000, 6_000]],
+    First = erlmcp_hibernate_delay:first_ms(),
+    [true = erlmcp_hibernate_delay:next_ms(First, Pause - First) > Pause
+     || Pause <- [1_001, 2_000, 6_000]],
     ok.
 
 who_is_long_away_is_not(_) ->
-    First = erlmcp_pace:first_ms(),
-    Learnt = erlmcp_pace:next_ms(First, 2_000),
-    [First = erlmcp_pace:next_ms(Waited, 60_000) || Waited <- [First, Learnt]],
+    First = erlmcp_hibernate_delay:first_ms(),
+    Learnt = erlmcp_hibernate_delay:next_ms(First, 2_000),
+    [First = erlmcp_hibernate_delay:next_ms(Waited, 60_000) || Waited <- [First, Learnt]],
     ok.
 
 it_is_never_long(_) ->
     ok = erlmcp_test_property:holds(?FORALL(Pauses, list(non_neg_integer()),
         begin
-            Last = lists:foldl(fun(Slept, Waited) -> erlmcp_pace:next_ms(Waited, Slept) end,
-                               erlmcp_pace:first_ms(), Pauses),
-            Last >= erlmcp_pace:first_ms() andalso Last =< 9_000
+            Last =
+                lists:foldl(fun(Slept, Waited) -> erlmcp_hibernate_delay:next_ms(Waited, Slept) end,
+                            erlmcp_hibernate_delay:first_ms(), Pauses),
+            Last >= erlmcp_hibernate_delay:first_ms() andalso Last =< 9_000
         end), 100).
 
 connections_of_http_learn_it(_) ->
@@ -71,7 +73,7 @@ connections_of_lines_keep_nothing_of_their_requests(_) ->
          Keys = kept(Client),
          hibernated(Connection),
          Gone = Keys -- keys(process_info(Connection, dictionary)),
-         [erlmcp_connection_reader, erlmcp_quick_watch, erlmcp_seat] = lists:sort(Gone),
+         [erlmcp_meta_cache, erlmcp_inline_call_watchdog, erlmcp_gate_seat] = lists:sort(Gone),
          {binary, []} = process_info(Connection, binary)
      end || _ <- [1, 2]],
     Connection = answers(Ask),
@@ -108,7 +110,7 @@ learns(Ask, Connection, Tries) ->
     Connection = answers(Ask),
     hibernated(Connection),
     Waited = erlang:monotonic_time(millisecond) - Begin,
-    case Waited >= erlmcp_pace:first_ms() * 3 div 2 of
+    case Waited >= erlmcp_hibernate_delay:first_ms() * 3 div 2 of
         true -> ok;
         false when Tries > 1 -> learns(Ask, Connection, Tries - 1)
     end.

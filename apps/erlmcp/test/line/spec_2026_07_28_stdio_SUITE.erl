@@ -209,7 +209,7 @@ what_a_cancelled_call_asked_is_taken_back(Config) ->
 %% served. A message of the limit's size is one.
 oversize_is_refused_before_it_ends(Config) ->
     Server = launch(Config),
-    {message_bytes, Limit, _} = lists:keyfind(message_bytes, 1, erlmcp_options:limits()),
+    {message_bytes, Limit, _} = lists:keyfind(message_bytes, 1, erlmcp_server_options:limits()),
     Fitting = iolist_to_binary(json:encode(stateless(1, ~"tools/list", #{}))),
     send(Server, [[Fitting, binary:copy(~" ", Limit - byte_size(Fitting))]]),
     #{~"id" := 1, ~"result" := _} = receive_message(Server),

@@ -106,7 +106,7 @@ it_is_found_out_once_whose_a_connection_is(_) ->
 
 waits(Connection) ->
     case process_info(Connection, current_function) of
-        {current_function, {erlmcp_http_plain, loop, _}} -> ok;
+        {current_function, {erlmcp_httpd_http1, loop, _}} -> ok;
         {current_function, _} -> receive after 5 -> waits(Connection) end
     end.
 

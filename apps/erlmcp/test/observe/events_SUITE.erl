@@ -372,7 +372,7 @@ faults_change_the_zone(_) ->
     _ = [echo(Server, Options) || Options <- eras(Server), _ <- lists:seq(1, 10)],
     _ = [crash(Server, Options) || Options <- eras(Server)],
     %% All three windows have the same in them.
-    Events = [told(zone_changed) || _ <- erlmcp_zone:windows()],
+    Events = [told(zone_changed) || _ <- erlmcp_error_budget_window:windows()],
     [ok = as_in_the_table(Event) || Event <- Events],
     [10, 60, 300] = lists:sort([Window || #{window := Window, to := red} <- Events]),
     await(fun() -> map_get(zone, budget(Server)) =:= red andalso faults(Server) =:= 2 end),
@@ -425,9 +425,9 @@ few_requests_change_no_zone(_) ->
 windows_slide(_) ->
     {[#{window := 10, from := green, to := red, requests := 100, faults := 1},
       #{window := 60}, #{window := 300}], First} =
-        erlmcp_zone:tick(1100, 6, erlmcp_zone:new(100, 1000, 5)),
+        erlmcp_error_budget_window:tick(1100, 6, erlmcp_error_budget_window:new(100, 1000, 5)),
     Changes = fun(Second, {Told, Windows}) ->
-        {Now, Next} = erlmcp_zone:tick(1100 + Second, 6, Windows),
+        {Now, Next} = erlmcp_error_budget_window:tick(1100 + Second, 6, Windows),
         {Told ++ [{Second, Window, To} || #{window := Window, to := To} <- Now], Next}
     end,
     {Told, Last} = lists:foldl(Changes, {[], First}, lists:seq(1, 300)),
@@ -435,13 +435,14 @@ windows_slide(_) ->
     [{1, 10, orange}, {1, 60, orange}, {1, 300, orange}, {10, 10, green}, {60, 60, green},
      {300, 300, green}] = Told,
     [#{window := 10, zone := green, requests := 10, faults := 0}, #{window := 60, requests := 60},
-     #{window := 300, requests := 300}] = erlmcp_zone:report(Last).
+     #{window := 300, requests := 300}] = erlmcp_error_budget_window:report(Last).
 
 %% At each bound, and just under it; a window with too few requests stays as it was.
 zones_have_their_bounds(_) ->
     Zone = fun(Requests, Faults) ->
-        {_, Windows} = erlmcp_zone:tick(Requests, Faults, erlmcp_zone:new(200, 0, 0)),
-        [#{zone := Found} | _] = erlmcp_zone:report(Windows),
+        {_, Windows} = erlmcp_error_budget_window:tick(Requests, Faults,
+                                                       erlmcp_error_budget_window:new(200, 0, 0)),
+        [#{zone := Found} | _] = erlmcp_error_budget_window:report(Windows),
         Found
     end,
     [green, green, yellow, yellow, orange, orange, red, red] =

@@ -624,16 +624,18 @@ sealed_opens_and_nothing_else(_) ->
                    non_neg_integer()},
         begin
             [Key | Rest] = Keys,
-            Own = erlmcp_seal:seal(Plain, Bound, Keys),
-            Own =:= erlmcp_seal:seal(Plain, Bound, Keys) andalso
+            Own = erlmcp_sealed_state:seal(Plain, Bound, Keys),
+            Own =:= erlmcp_sealed_state:seal(Plain, Bound, Keys) andalso
             lists:all(fun(Sealed) ->
-                {ok, Plain} =:= erlmcp_seal:open(Sealed, Bound, Keys)
-                andalso {ok, Plain} =:= erlmcp_seal:open(Sealed, Bound, Rest ++ [Key])
-                andalso error =:= erlmcp_seal:open(flip(Sealed, Bit), Bound, Keys)
+                {ok, Plain} =:= erlmcp_sealed_state:open(Sealed, Bound, Keys)
+                andalso {ok, Plain} =:= erlmcp_sealed_state:open(Sealed, Bound, Rest ++ [Key])
+                andalso error =:= erlmcp_sealed_state:open(flip(Sealed, Bit), Bound, Keys)
                 andalso (lists:member(Key, Rest)
-                         orelse error =:= erlmcp_seal:open(Sealed, Bound, [inverted(Key) | Rest]))
-                andalso (Other =:= Bound orelse error =:= erlmcp_seal:open(Sealed, Other, Keys))
-            end, [erlmcp_seal:seal(Plain, Bound, Nonce, Keys), Own])
+                         orelse error =:= erlmcp_sealed_state:open(Sealed, Bound,
+                                                                   [inverted(Key) | Rest]))
+                andalso (Other =:= Bound
+                         orelse error =:= erlmcp_sealed_state:open(Sealed, Other, Keys))
+            end, [erlmcp_sealed_state:seal(Plain, Bound, Nonce, Keys), Own])
         end), 300).
 
 flip(Bytes, Bit) ->

@@ -186,7 +186,7 @@ every_object_fits_a_tool_without_constraints(Config) ->
             Arguments <- [#{}, #{~"a" => #{~"b" => [null]}}, #{~"" => 1}]],
     %% That there is nothing to pay for it is seen where the tool is compiled.
     {ok, _, Instance} = erlmcp_registry:whereis(maps:get(pid, proplists:get_value(server, Config))),
-    Catalog = erlmcp_published:catalog(Instance),
+    Catalog = erlmcp_published_catalog:catalog(Instance),
     [begin
          {ok, Tool} = erlmcp_catalog:tool(Name, anonymous, Catalog),
          Validated = is_map_key(input_validator, Tool)

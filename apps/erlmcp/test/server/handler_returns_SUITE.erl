@@ -197,7 +197,8 @@ dates_are_those_of_the_calendar(_) ->
                           Sign, abs(Offset) div 60, abs(Offset) rem 60])),
                       Text = calendar:system_time_to_rfc3339(Micro, [{unit, microsecond},
                                                                      {offset, Zone}]),
-                      {ok, list_to_binary(Text)} =:= erlmcp_elixir:iso8601(date_time(Micro, Offset))
+                      {ok, list_to_binary(Text)}
+                          =:= erlmcp_elixir_terms:iso8601(date_time(Micro, Offset))
                   end), 500).
 
 date_time(Micro, Offset) ->

@@ -113,7 +113,7 @@ a_changing_catalog_ends_as_another(_) ->
     end).
 
 read_on(Instance) ->
-    _ = erlmcp_published:catalog(Instance),
+    _ = erlmcp_published_catalog:catalog(Instance),
     read_on(Instance).
 
 %% A catalog that has changed much has its layers twice until it is settled. It is so in ten
@@ -157,13 +157,13 @@ readers_copy_no_folders_of_skills(_) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Server),
     Read = fun() ->
         {ok, Page} = erlmcp_catalog:directory(~"skill://many/data", none, '2026-07-28',
-                                              erlmcp_published:catalog(Instance)),
+                                              erlmcp_published_catalog:catalog(Instance)),
         maps:get(~"resources", json:decode(Page))
     end,
     Before = Read(),
     [ok = erlmcp:add(Server, tool, tool(N)) || N <- lists:seq(1, 3)],
     Before = Read(),
-    {Copied, _} = erlmcp_catalog:split(erlmcp_published:catalog(Instance)),
+    {Copied, _} = erlmcp_catalog:split(erlmcp_published_catalog:catalog(Instance)),
     true = erts_debug:flat_size(Copied) < 3_000 orelse error({words, erts_debug:flat_size(Copied)}),
     settled(Server),
     Before = Read(),
@@ -261,7 +261,7 @@ every_change_is_told(Config) ->
 settled(Pid) ->
     {ok, _, Instance} = erlmcp_registry:whereis(Pid),
     erlmcp_test_servers:await(fun() ->
-        case erlmcp_published:is_changing(Instance) of
+        case erlmcp_published_catalog:is_changing(Instance) of
             true -> again;
             false -> {ok, settled}
         end

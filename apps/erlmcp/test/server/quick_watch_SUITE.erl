@@ -1,8 +1,8 @@
 -module(quick_watch_SUITE).
 -moduledoc """
-Who ends quick calls that are not (`m:erlmcp_quick_watch`): what is late and done is not ended, what
-hangs is, whatever becomes of the watch. The processes here are in calls of their own; whole ones
-are in `quick_handlers_SUITE`.
+Who ends quick calls that are not (`m:erlmcp_inline_call_watchdog`): what is late and done is not
+ended, what hangs is, whatever becomes of the watch. The processes here are in calls of their own;
+whole ones are in `quick_handlers_SUITE`.
 """.
 
 -export([suite/0, all/0, groups/0, init_per_suite/1, end_per_suite/1]).
@@ -53,8 +53,8 @@ late_is_not_ended_once_it_is_over(_) ->
         receive after infinity -> ok end
     end),
     ok = ended(Late, LateMonitor),
-    true = erlmcp_quick_watch:has_ended(Late),
-    false = erlmcp_quick_watch:has_ended(Done),
+    true = erlmcp_inline_call_watchdog:has_ended(Late),
+    false = erlmcp_inline_call_watchdog:has_ended(Done),
     receive {'DOWN', Monitor, process, Done, _} -> error(ended) after 0 -> ok end,
     true = exit(Done, kill).
 
@@ -99,7 +99,7 @@ the_latest_definition_is_named(_) ->
     {Second, _} = Latest = a_definition(),
     Quick = atomics:get(First, 1),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        [ok = erlmcp_quick_watch:over(may_last(1_000, Watched))
+        [ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched))
          || _ <- [1, 2], Watched <- [Before, Latest]],
         _ = may_last(1, Latest),
         receive after infinity -> ok end
@@ -114,7 +114,7 @@ where_nobody_watches_no_call_is_quick(_) ->
     Watched = a_definition(),
     Test = self(),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_quick_watch:over(may_last(1_000, Watched)),
+        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
         Test ! {over, self()},
         receive go_on -> ok end,
         _ = may_last(6_000, Watched),
@@ -122,7 +122,7 @@ where_nobody_watches_no_call_is_quick(_) ->
     end),
     receive {over, Hangs} -> ok end,
     ok = application:stop(erlmcp),
-    none = erlmcp_quick_watch:watch(erlang:monotonic_time(millisecond) + 20, Watched),
+    none = erlmcp_inline_call_watchdog:watch(erlang:monotonic_time(millisecond) + 20, Watched),
     ok = application:start(erlmcp),
     Hangs ! go_on,
     ok = ended(Hangs, Monitor).
@@ -140,7 +140,7 @@ one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         InCall = may_last(1, Watched),
         {ok, _} = file:open(Pipe, [read, raw, device]),
-        ok = erlmcp_quick_watch:over(InCall)
+        ok = erlmcp_inline_call_watchdog:over(InCall)
     end),
     ok = paused(Mark, Quick),
     {status, running} = process_info(Pid, status),
@@ -150,7 +150,7 @@ one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
     after ?PATIENCE ->
         error(not_back)
     end,
-    false = erlmcp_quick_watch:has_ended(Pid).
+    false = erlmcp_inline_call_watchdog:has_ended(Pid).
 
 %% One that has an end in a call leaves nothing, as one that was ended does neither.
 one_that_died_is_forgotten(_) ->
@@ -161,14 +161,14 @@ one_that_died_is_forgotten(_) ->
     {Hangs, Other} = hangs(Watched),
     ok = ended(Hangs, Other),
     %% Who ends it looks after its row then.
-    _ = sys:get_state(erlmcp_quick_watch),
+    _ = sys:get_state(erlmcp_inline_call_watchdog),
     [] = [Pid || Pid <- [Dies, Hangs], _ <- rows(Pid)].
 
 %% Two thousand processes that make a call now and again cost the watch a few looks, and when they
 %% make none any more, not even that. The last look leaves nothing.
 calls_send_no_message(_) ->
     Watched = a_definition(),
-    Watch = whereis(erlmcp_quick_watch),
+    Watch = whereis(erlmcp_inline_call_watchdog),
     ok = forgotten(Watch),
     1 = erlang:trace(Watch, true, ['receive']),
     Callers = [spawn(fun() -> asked(Watched) end) || _ <- lists:seq(1, 2_000)],
@@ -196,7 +196,7 @@ what_was_forgotten_is_watched_again(_) ->
     Caller ! {ask, self()},
     receive {asked, Caller} -> ok end,
     [_] = rows(Caller),
-    ok = forgotten(whereis(erlmcp_quick_watch)),
+    ok = forgotten(whereis(erlmcp_inline_call_watchdog)),
     [] = rows(Caller),
     Caller ! hang,
     ok = ended(Caller, Monitor).
@@ -204,8 +204,8 @@ what_was_forgotten_is_watched_again(_) ->
 %% Who asked for it was ended before that was heard: it does not come, and once it should have come
 %% long ago, the next call sees that.
 a_look_that_was_lost_is_asked_for_again(_) ->
-    ok = forgotten(whereis(erlmcp_quick_watch)),
-    [{due, Due}] = ets:lookup(erlmcp_quick_watch, due),
+    ok = forgotten(whereis(erlmcp_inline_call_watchdog)),
+    [{due, Due}] = ets:lookup(erlmcp_inline_call_watchdog, due),
     ok = atomics:put(Due, 8, erlang:monotonic_time(millisecond) - 5_000),
     {Hangs, Monitor} = hangs(a_definition()),
     ok = ended(Hangs, Monitor).
@@ -238,17 +238,17 @@ one_that_is_over_says_so_to_another_watch(_) ->
         ok = paused(Mark, Quick),
         Self ! {late, self()},
         receive go -> ok end,
-        ok = erlmcp_quick_watch:over(InCall),
+        ok = erlmcp_inline_call_watchdog:over(InCall),
         receive after infinity -> ok end
     end),
     receive {late, Done} -> ok after ?PATIENCE -> error(not_late) end,
-    ok = sys:suspend(erlmcp_quick_watch),
+    ok = sys:suspend(erlmcp_inline_call_watchdog),
     Done ! go,
     ok = asks(Done),
     true = erlang:suspend_process(Done),
     ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
     {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
-    false = erlmcp_quick_watch:has_ended(Done),
+    false = erlmcp_inline_call_watchdog:has_ended(Done),
     true = erlang:resume_process(Done),
     {Hangs, Other} = hangs(a_definition()),
     ok = ended(Hangs, Other),
@@ -275,7 +275,7 @@ none_is_ended_that_is_not_in_a_call(_) ->
                    {Pid, Monitor} <- [spawn_monitor(fun() -> at_random(N, In, Definitions) end)]},
     ok = restarted(40),
     ok = all_ended(Callers, In),
-    ok = forgotten(whereis(erlmcp_quick_watch)).
+    ok = forgotten(whereis(erlmcp_inline_call_watchdog)).
 
 at_random(N, In, Definitions) ->
     [begin
@@ -283,7 +283,7 @@ at_random(N, In, Definitions) ->
          true = ets:insert(In, {self(), erlang:monotonic_time(millisecond)}),
          InCall = may_last(rand:uniform(20), Watched),
          receive after lists:nth(rand:uniform(4), [0, 0, 5, 40]) -> ok end,
-         ok = erlmcp_quick_watch:over(InCall),
+         ok = erlmcp_inline_call_watchdog:over(InCall),
          true = ets:insert(In, {self(), none}),
          receive after rand:uniform(20) -> ok end
      end || _ <- lists:seq(1, 100)],
@@ -330,7 +330,7 @@ may_end(_, _) -> false.
 asked(Watched) ->
     receive
         {ask, From} ->
-            ok = erlmcp_quick_watch:over(may_last(1_000, Watched)),
+            ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
             From ! {asked, self()},
             asked(Watched);
         hang ->
@@ -354,7 +354,7 @@ received(Watch) ->
 forgotten(Watch) ->
     1 = erlang:trace(Watch, true, ['receive']),
     {Last, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_quick_watch:over(may_last(1_000, a_definition()))
+        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, a_definition()))
     end),
     receive {'DOWN', Monitor, process, Last, normal} -> ok end,
     ok = no_rows(Watch),
@@ -364,7 +364,7 @@ forgotten(Watch) ->
 
 no_rows(Watch) ->
     %% What it received before, it is done with.
-    false = erlmcp_quick_watch:has_ended(self()),
+    false = erlmcp_inline_call_watchdog:has_ended(self()),
     case rows('_') of
         [] -> ok;
         _ ->
@@ -374,7 +374,7 @@ no_rows(Watch) ->
     end.
 
 rows(Pid) ->
-    ets:match_object(erlmcp_quick_watch, {'_', Pid, '_'}).
+    ets:match_object(erlmcp_inline_call_watchdog, {'_', Pid, '_'}).
 
 hangs(Watched) ->
     hangs(Watched, 1).
@@ -420,7 +420,7 @@ done() ->
         Until = atomics:get(Mark, 1),
         InCall = watched(Watched),
         ok = paused(Mark, Until),
-        ok = erlmcp_quick_watch:over(InCall),
+        ok = erlmcp_inline_call_watchdog:over(InCall),
         Self ! {done, self()},
         receive again -> ok end,
         _ = watched(Watched),
@@ -435,17 +435,17 @@ done() ->
     end.
 
 a_definition() ->
-    {erlmcp_quick:mark(), {make_ref(), ~"tools/call", ~"late"}}.
+    {erlmcp_inline_call:mark(), {make_ref(), ~"tools/call", ~"late"}}.
 
 watched(Watched) ->
     may_last(1, Watched).
 
 may_last(Ms, Watched) ->
-    erlmcp_quick_watch:watch(erlang:monotonic_time(millisecond) + Ms, Watched).
+    erlmcp_inline_call_watchdog:watch(erlang:monotonic_time(millisecond) + Ms, Watched).
 
 %% One after the other until then: who looks finds calls that may last longer, and none.
 calls(Until, Watched) ->
-    ok = erlmcp_quick_watch:over(watched(Watched)),
+    ok = erlmcp_inline_call_watchdog:over(watched(Watched)),
     _ = erlang:yield(),
     case erlang:monotonic_time(millisecond) < Until of
         true -> calls(Until, Watched);

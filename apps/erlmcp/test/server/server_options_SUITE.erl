@@ -86,7 +86,7 @@ bad_options() ->
 bad_limits_are_refused_by_name(_) ->
     [{Name, Value, {error, {bad_option, {limits, Name}, <<_, _/binary>>}}} =
          {Name, Value, started(options(#{limits => #{Name => Value}}))}
-     || {Name, Default, _} <- [{no_such_limit, 1, ~""} | erlmcp_options:limits()],
+     || {Name, Default, _} <- [{no_such_limit, 1, ~""} | erlmcp_server_options:limits()],
         Value <- [0, -1, 1.5, ~"1", infinity, undefined, #{}],
         Value =/= Default, not (Value =:= 0 andalso lists:member(Name, may_be_none()))].
 
@@ -98,7 +98,7 @@ every_limit_can_be_set(_) ->
          true = byte_size(What) > 10,
          true = Default =:= infinity orelse is_integer(Default) andalso Default > 0,
          started = started(options(#{limits => #{Name => Value}}))
-     end || {Name, Default, What} <- erlmcp_options:limits(),
+     end || {Name, Default, What} <- erlmcp_server_options:limits(),
             Value <- [1, Default] ++ [Default * 2 || Default =/= infinity]].
 
 %% `{bad_definition, Kind, Name, Field, Expected}`, for every field of every kind, at the start and

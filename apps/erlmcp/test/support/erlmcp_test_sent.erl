@@ -62,7 +62,7 @@ listen(Config) ->
     Pid = spawn(fun() -> listening(#{}, []) end),
     Session = trace:session_create(?MODULE, Pid, []),
     _ = trace:process(Session, all, true, [call]),
-    Channels = [erlmcp_http_channel, erlmcp_line_channel],
+    Channels = [erlmcp_httpc_channel, erlmcp_line_channel],
     ok = code:ensure_modules_loaded(Channels),
     [1 = trace:function(Session, {Channel, send, 2}, true, [local]) || Channel <- Channels],
     [{listening, {Pid, Session}} | Config].

@@ -1,6 +1,6 @@
 -module(connection_reader_SUITE).
 -moduledoc """
-`m:erlmcp_connection_reader`: what is read of a request whose head has told its method is what the
+`m:erlmcp_meta_cache`: what is read of a request whose head has told its method is what the
 whole of it says, whatever the bytes are; and what was learnt of a connection changes nothing.
 """.
 
@@ -61,9 +61,9 @@ holds(Property, Cases) ->
     erlmcp_test_property:holds(Property, Cases).
 
 decoded(Text) ->
-    erlmcp_connection_reader:decode(Text, limits()).
+    erlmcp_meta_cache:decode(Text, limits()).
 
-%% In more bytes than `m:erlmcp_json_plain` reads, and no others.
+%% In more bytes than `m:erlmcp_json_fast` reads, and no others.
 long(Text) ->
     erlmcp_json:decode(<<Text/binary, (binary:copy(~" ", 65_537))/binary>>, limits()).
 
@@ -88,10 +88,10 @@ before(Method) ->
 request(Method, Text, Meta) ->
     Headers = #{~"mcp-protocol-version" => ?VERSION, ~"mcp-method" => Method},
     maybe
-        {told, _, _} = Told ?= erlmcp_http_door:asked(Headers, both),
+        {told, _, _} = Told ?= erlmcp_httpd_admission:asked(Headers, both),
         {ok, Id, At} ?= erlmcp_message:first_id(Text),
         on_connection(Meta, fun() ->
-            erlmcp_connection_reader:request(Text, {Id, At}, Told, limits())
+            erlmcp_meta_cache:request(Text, {Id, At}, Told, limits())
         end)
     else
         _ -> other

@@ -31,13 +31,13 @@ examples(_Config) ->
     case code:ensure_loaded(ct_doctest) of
         {module, _} ->
             ct_doctest:module(erlmcp_forwarded),
-            ct_doctest:module(erlmcp_network);
+            ct_doctest:module(erlmcp_ip_network);
         {error, _} ->
             {skip, "no ct_doctest before OTP 29"}
     end.
 
 networks(_Config) ->
-    [?assertEqual(Has, erlmcp_network:has(Ip, [network(Text)]), {Text, Ip})
+    [?assertEqual(Has, erlmcp_ip_network:has(Ip, [network(Text)]), {Text, Ip})
      || {Text, Ip, Has} <- [
             {~"10.0.0.1", {10, 0, 0, 1}, true},
             {~"10.0.0.1", {10, 0, 0, 2}, false},
@@ -52,11 +52,11 @@ networks(_Config) ->
             {~"2001:db8::/32", {16#2001, 16#db9, 0, 0, 0, 0, 0, 0}, false},
             {~"::1", {0, 0, 0, 0, 0, 0, 0, 1}, true},
             {~"::1", {0, 0, 0, 1}, false}]],
-    ?assert(erlmcp_network:has({127, 0, 0, 1}, [network(~"::1"), network(~"127.0.0.0/8")])),
-    ?assertNot(erlmcp_network:has({127, 0, 0, 1}, [])).
+    ?assert(erlmcp_ip_network:has({127, 0, 0, 1}, [network(~"::1"), network(~"127.0.0.0/8")])),
+    ?assertNot(erlmcp_ip_network:has({127, 0, 0, 1}, [])).
 
 no_networks(_Config) ->
-    [?assertMatch({{error, <<_/binary>>}, _}, {erlmcp_network:read(Text), Text})
+    [?assertMatch({{error, <<_/binary>>}, _}, {erlmcp_ip_network:read(Text), Text})
      || Text <- [~"", ~"localhost", ~"10.0.0", ~"10.0.0.256", ~"010.0.0.1", ~"10.0.0.0/0",
                  ~"10.0.0.0/33", ~"10.0.0.0/08", ~"10.0.0.0/", ~"10.0.0.0/8/8", ~"10.0.0.1/8",
                  ~"::/0", ~"::/129", ~"fe80::1%eth0", ~"0x7f.0.0.1", ~"2130706433", <<255>>]].
@@ -173,7 +173,7 @@ any_chain_of_proxies(_Config) ->
                   end)).
 
 last_untrusted(Hop, Seen) ->
-    case erlmcp_network:has(Hop, trusted()) of
+    case erlmcp_ip_network:has(Hop, trusted()) of
         true -> Seen;
         false -> Hop
     end.
@@ -216,5 +216,5 @@ by_forwarded(Text) ->
 trusted() -> [network(~"10.0.0.0/8")].
 
 network(Text) ->
-    {ok, Network} = erlmcp_network:read(Text),
+    {ok, Network} = erlmcp_ip_network:read(Text),
     Network.

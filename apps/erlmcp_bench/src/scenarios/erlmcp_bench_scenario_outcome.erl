@@ -10,7 +10,7 @@ marks, what its faults did, and whether all that is as it has to be. Pure.
 
 -type outcome() :: #{
     scenario := erlmcp_bench_scenarios:name(), title := binary(), status := passed | failed,
-    complaints := [complaint()], zone := erlmcp_zone:zone(),
+    complaints := [complaint()], zone := erlmcp_error_budget_window:zone(),
     transport := tcp | http1 | http2, nodes := non_neg_integer(), urls => [binary()],
     profile => erlmcp_bench_profile:name(),
     %% how long it takes in full, and took; which part of its clients there was, and how many
@@ -26,7 +26,8 @@ marks, what its faults did, and whether all that is as it has to be. Pure.
 -doc "What came in so many seconds. Latencies are there where something was answered.".
 -type figures() :: #{
     duration_s := float(), rate := float(), sums := erlmcp_bench_scenario_sums:sums(),
-    throughput_msg_per_s := float(), error_percent := float(), zone := erlmcp_zone:zone(),
+    throughput_msg_per_s := float(), error_percent := float(),
+    zone := erlmcp_error_budget_window:zone(),
     latency_p50_us => pos_integer(), latency_p95_us => pos_integer(),
     latency_p99_us => pos_integer()
 }.

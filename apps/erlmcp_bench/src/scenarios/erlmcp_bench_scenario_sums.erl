@@ -87,9 +87,9 @@ error_percent(#{unsent := Unsent} = Sums) ->
     end.
 
 -doc "The zone of that share.".
--spec zone(sums()) -> erlmcp_zone:zone().
+-spec zone(sums()) -> erlmcp_error_budget_window:zone().
 zone(#{unsent := Unsent} = Sums) ->
-    erlmcp_zone:zone(ended(Sums) + Unsent, errors(Sums)).
+    erlmcp_error_budget_window:zone(ended(Sums) + Unsent, errors(Sums)).
 
 -doc "The histogram of all answers.".
 -spec histogram(sums()) -> erlmcp_bench_histogram:histogram().

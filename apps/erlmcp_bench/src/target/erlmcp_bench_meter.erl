@@ -26,7 +26,7 @@ processor is counted as if it worked, so only the shares mean something on a bus
                    ports_ns := non_neg_integer()}.
 
 %% The processes that look at something again and again, whatever is asked.
--define(BY_THE_CLOCK, [erlmcp_governor, erlmcp_node_guard, erlmcp_zones]).
+-define(BY_THE_CLOCK, [erlmcp_concurrency_limiter, erlmcp_overload_guard, erlmcp_error_budget]).
 %% Goes of which the middle one is what the measuring takes.
 -define(GOES, 1_001).
 

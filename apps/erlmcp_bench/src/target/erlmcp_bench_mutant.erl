@@ -17,7 +17,7 @@ none. One function of the server is wrapped, in the server's node (`m:erlmcp_ben
 -define(ADDED_MS, 5).
 
 %% The function that is wrapped. All results pass it.
-place(drops_replies) -> {erlmcp_http_response, answer, 5};
+place(drops_replies) -> {erlmcp_httpd_response, answer, 5};
 place(_) -> {erlmcp_message, result, 2}.
 
 -doc "Breaks the server of this node.".

@@ -53,7 +53,7 @@ start(Options) ->
 
 %% All clients of the instruments come from one address: it may have all sessions that there are.
 for_one_address(Server) ->
-    #{sessions := Default} = #{Name => Value || {Name, Value, _} <- erlmcp_options:limits()},
+    #{sessions := Default} = #{Name => Value || {Name, Value, _} <- erlmcp_server_options:limits()},
     Limits = maps:get(limits, Server, #{}),
     OfOne = #{sessions_per_principal => maps:get(sessions, Limits, Default)},
     Server#{limits => maps:merge(OfOne, Limits)}.

@@ -65,7 +65,7 @@ way({Transport, Era} = Way, Target, #{id := Id, steps := Steps} = Workload, Opti
     Begin = erlang:monotonic_time(microsecond),
     End = Begin + round(Seconds * 1_000_000),
     Work = fun() -> worked(Steps, Address, End, Histogram) end,
-    Started = [erlmcp_outcome:start(Work, []) || _ <- lists:seq(1, Workers)],
+    Started = [erlmcp_one_shot:start(Work, []) || _ <- lists:seq(1, Workers)],
     Ended = ended(maps:from_list(Started), {Begin, End}, erlmcp_bench_run:on_part(Options), []),
     Fields = #{workload_id => Id, benchmark => ~"integration", transport => Transport, era => Era,
                scope => per_node, workers => Workers, shortened => Shortened},

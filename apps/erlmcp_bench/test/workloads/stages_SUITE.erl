@@ -27,7 +27,7 @@ every_stage_is_measured(_) ->
     true = lists:sum([Reductions || {_, _, _, Reductions} <- Rows]) > All - 1.
 
 a_quick_call_has_no_process(_) ->
-    Functions = [{erlmcp_quick, run, 2}, {erlmcp_call, run_linked, 3}],
+    Functions = [{erlmcp_inline_call, run, 2}, {erlmcp_call, run_linked, 3}],
     [begin
         {ok, Workload} = erlmcp_bench_workloads:find(Id),
         Plan = erlmcp_bench_stages:plan(Workload, #{duration_s => 0.1, connections => 4}),

@@ -107,7 +107,7 @@ asked(Params, Fun) ->
     end.
 
 -doc "Returns `true` if the user allows a login to lead to a host; without a terminal nobody does.".
--spec allows(erlmcp_oauth_hosts:question()) -> boolean().
+-spec allows(erlmcp_outbound_hosts:question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->
     erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
         ok = erlmcp_cli_output:note([erlmcp_cli_text:leads_to(Host, Why), $\n,

@@ -2,8 +2,8 @@
 -moduledoc """
 Logins: `--login` sends the user to the browser where the server wants that, and keeps the tokens in
 a folder of the user's alone; what was kept for a URL serves the commands that come after. A host
-that the login leads to against the rules (`m:erlmcp_oauth_hosts`) is asked about on the terminal;
-what the user said for a URL is kept, too.
+that the login leads to against the rules (`m:erlmcp_outbound_hosts`) is asked about on the
+terminal; what the user said for a URL is kept, too.
 """.
 
 -export([arguments/0, options/1]).
@@ -112,8 +112,8 @@ kept(Url) ->
         {ok, Remembered} ?= Module:get({login, Url}, Store),
         Given = #{client_id => Id || #{~"client_id" := Id} <- [Remembered]},
         {ok, Settings} = erlmcp_oauth_options:check(Given#{store => store()}),
-        {ok, Kept} ?= opened(erlmcp_oauth_kept:open(store(), Url, Settings)),
-        {ok, _, _} ?= erlmcp_oauth_kept:tokens(Kept),
+        {ok, Kept} ?= opened(erlmcp_oauth_credentials:open(store(), Url, Settings)),
+        {ok, _, _} ?= erlmcp_oauth_credentials:tokens(Kept),
         {ok, #{auth => Given#{store => store(), allow_hosts => allow(Url, Given),
                               browser => none}}}
     else

@@ -91,7 +91,7 @@ what(_) -> "UTF-8 was expected".
 
 %% A character for each that is shown, so that the mark stands below the right one.
 characters(Line) ->
-    [case erlmcp_visible:is_visible(C) of
+    [case erlmcp_printable:is_visible(C) of
          true -> C;
          false -> 16#fffd
      end || C <- decoded_characters(Line)].

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_output).
 -moduledoc """
 Writes what a command prints, on stdout and on stderr. Everything that is printed passes here: what
-a terminal would obey, or not show, is spelled out (`erlmcp_visible:text/1`), so that no text of a
+a terminal would obey, or not show, is spelled out (`erlmcp_printable:text/1`), so that no text of a
 server's, whichever way it came, controls a terminal or hides from its reader. The only sequences of
 controls are the colours of this module.
 
@@ -40,8 +40,8 @@ with `none` in the place of the descriptor there are none.
 rendered(Text, Descriptor) ->
     iolist_to_binary(walk(Text, has_colours(Descriptor))).
 
-walk(C, _) when is_integer(C) -> erlmcp_visible:text(<<C/utf8>>);
-walk(Text, _) when is_binary(Text) -> erlmcp_visible:text(Text);
+walk(C, _) when is_integer(C) -> erlmcp_printable:text(<<C/utf8>>);
+walk(Text, _) when is_binary(Text) -> erlmcp_printable:text(Text);
 walk([], _) -> [];
 walk([First | Others], Colours) -> [walk(First, Colours) | walk(Others, Colours)];
 walk({Style, Text}, true) -> [sequence(Style), walk(Text, true), ~"\e[0m"];

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_text).
 -moduledoc """
 What a server answered, as text for a person. Pure. What a terminal would obey or not show is
-spelled out in it (`erlmcp_visible:text/1`).
+spelled out in it (`erlmcp_printable:text/1`).
 """.
 
 -export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
@@ -206,7 +206,7 @@ refused_json(Refusal) ->
     #{error => maps:merge(maps:remove(scopes, Refusal), Scope)}.
 
 -doc "Where a login leads, and why that is not simply followed.".
--spec leads_to(Host :: binary(), erlmcp_oauth_hosts:why()) -> unicode:chardata().
+-spec leads_to(Host :: binary(), erlmcp_outbound_hosts:why()) -> unicode:chardata().
 leads_to(Host, {other_origin, Issuer}) ->
     ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
 leads_to(Host, {inner_address, Address}) ->
@@ -272,7 +272,7 @@ every one of them.
 json(Value) -> escaped(json:encode(Value)).
 
 escaped(Json) ->
-    << <<(case Character =:= $\n orelse erlmcp_visible:is_visible(Character) of
+    << <<(case Character =:= $\n orelse erlmcp_printable:is_visible(Character) of
               true -> <<Character/utf8>>;
               false -> << <<"\\u", (binary:encode_hex(Unit, lowercase))/binary>>
                           || <<Unit:2/binary>> <= <<Character/utf16>> >>
@@ -281,7 +281,7 @@ escaped(Json) ->
 
 -doc "Returns a text of which a reader sees everything, and a terminal obeys nothing.".
 -spec visible(binary()) -> binary().
-visible(Text) -> erlmcp_visible:text(Text).
+visible(Text) -> erlmcp_printable:text(Text).
 
 -doc """
 Returns a text whose first line is indented by `First` columns, and all others by `Next`. Lines are

@@ -88,12 +88,12 @@ option(_, _) ->
     ~"no such option of a call".
 
 -doc "Runs an operation and waits for its outcome.".
--spec run(erlmcp_operation:operation(), erlmcp_peer:client(), options()) ->
+-spec run(erlmcp_client_operation:operation(), erlmcp_client_connection:client(), options()) ->
     {ok, term()} | {error, reason()}.
 run(Operation, #{calls := Calls} = Client, Options) ->
     Caller = self(),
-    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
-        Watch = erlmcp_client_attempt:watch(Options#{caller => monitor(process, Caller)}, Client),
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
+        Watch = erlmcp_client_exchange:watch(Options#{caller => monitor(process, Caller)}, Client),
         Outcome = outcome(Operation, Client, Options, Watch, none),
         _ = has_left(Calls),
         Outcome
@@ -107,7 +107,8 @@ run(Operation, #{calls := Calls} = Client, Options) ->
 Runs an operation whose outcome is sent to the calling process, as `{erlmcp, Reference, Outcome}`,
 and before it `{erlmcp, Reference, {progress | log, Params}}`.
 """.
--spec start(erlmcp_operation:operation(), erlmcp_peer:client(), options(), pid()) -> reference().
+-spec start(erlmcp_client_operation:operation(), erlmcp_client_connection:client(), options(),
+            pid()) -> reference().
 start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
     Reference = make_ref(),
     Tell = fun(Kind) ->
@@ -121,7 +122,7 @@ start(Operation, #{calls := Calls} = Client, Options, Receiver) ->
         receive {go, Reference} -> ok end,
         try
             Ends = #{caller => monitor(process, Receiver), cancel => Reference},
-            Watch = erlmcp_client_attempt:watch(maps:merge(Told, Ends), Client),
+            Watch = erlmcp_client_exchange:watch(maps:merge(Told, Ends), Client),
             outcome(Operation, Client, Told, Watch, To)
         of
             Outcome -> ended(Outcome, To, Calls)
@@ -167,7 +168,7 @@ died(shutdown) -> stopped;
 died(Reason) -> {crashed, Reason}.
 
 -doc "Cancels a call that `start/4` started; its outcome is then `{error, cancelled}`.".
--spec cancel(reference(), erlmcp_peer:client()) -> ok.
+-spec cancel(reference(), erlmcp_client_connection:client()) -> ok.
 cancel(Reference, #{calls := Calls}) ->
     try ets:match(Calls, {'$1', {'_', Reference}}) of
         Found -> lists:foreach(fun([Pid]) -> Pid ! {erlmcp_cancel, Reference} end, Found)

@@ -39,12 +39,12 @@ capabilities(Inputs) ->
                    ++ [{~"roots", #{}} || is_map_key(roots, Inputs)]).
 
 -doc "Milliseconds that an answer may take.".
--spec timeout(erlmcp_peer:client()) -> pos_integer().
+-spec timeout(erlmcp_client_connection:client()) -> pos_integer().
 timeout(#{settings := #{input_timeout := Timeout}}) ->
     Timeout.
 
 -doc "Whether somebody is asked for the answer, which may take its time.".
--spec is_asked(Method :: binary(), erlmcp_peer:client()) -> boolean().
+-spec is_asked(Method :: binary(), erlmcp_client_connection:client()) -> boolean().
 is_asked(~"elicitation/create", #{settings := #{inputs := Inputs}}) ->
     is_map_key(elicit, Inputs) orelse is_map_key(elicit_url, Inputs);
 is_asked(~"sampling/createMessage", #{settings := #{inputs := Inputs}}) ->
@@ -59,14 +59,14 @@ The answers to the `inputRequests` of a result, by their names. They are asked a
 process of its own, and all have the time of `timeout/1`. They end with the calling process, and
 when its call is cancelled, which is thrown as `cancelled`.
 """.
--spec gather(Requests :: #{binary() => term()}, erlmcp_client_attempt:watch(),
-             erlmcp_peer:client()) ->
+-spec gather(Requests :: #{binary() => term()}, erlmcp_client_exchange:watch(),
+             erlmcp_client_connection:client()) ->
     {ok, #{binary() => map()}} | {error, {input, Name :: binary(), Why :: term()}}.
 gather(Requests, Watch, #{settings := #{inputs := Inputs}} = Client) when
     map_size(Requests) =< ?AT_ONCE
 ->
     Deadline = erlang:monotonic_time(millisecond) + timeout(Client),
-    Asked = [{Name, erlmcp_outcome:start(fun() -> respond(Request, Inputs) end, [])}
+    Asked = [{Name, erlmcp_one_shot:start(fun() -> respond(Request, Inputs) end, [])}
              || Name := Request <- Requests],
     Call = self(),
     Guard = spawn(fun() ->

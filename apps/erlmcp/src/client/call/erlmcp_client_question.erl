@@ -15,14 +15,16 @@ table() ->
     ets:new(questions, [public]).
 
 -doc "Answers a request: the monitor of its process is returned.".
--spec start(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) -> reference().
+-spec start(erlmcp_message:message(), erlmcp_client_connection:client(),
+            erlmcp_client_connection:live()) -> reference().
 start(Request, Client, Live) ->
     {Pid, Monitor} = wait(Request, Client, Live),
     ok = go(Pid),
     Monitor.
 
 -doc "The same, but not before `go/1`.".
--spec wait(erlmcp_message:message(), erlmcp_peer:client(), erlmcp_peer:live()) ->
+-spec wait(erlmcp_message:message(), erlmcp_client_connection:client(),
+           erlmcp_client_connection:live()) ->
     {pid(), reference()}.
 wait({request, Id, _, _} = Request, #{questions := Table} = Client, #{epoch := Epoch} = Live) ->
     Reader = self(),
@@ -56,13 +58,14 @@ go(Pid) ->
     ok.
 
 -doc "The server wants no more answer to the request with this id, if it is still a question.".
--spec take_back({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_peer:client()) -> ok.
+-spec take_back({Epoch :: non_neg_integer(), Id :: term()}, erlmcp_client_connection:client()) ->
+    ok.
 take_back(Key, #{questions := Table}) ->
     lists:foreach(fun({_, Pid}) -> Pid ! taken_back end, ets:lookup(Table, Key)).
 
 serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Client, Live}, Gone) ->
     Request = #{~"method" => Method, ~"params" => Params},
-    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
         erlmcp_client_inputs:respond(Request, Inputs)
     end, []),
     receive
@@ -80,5 +83,5 @@ serve({request, Id, Method, Params}, {#{settings := #{inputs := Inputs}} = Clien
     end.
 
 answer(Id, Answer, Client, Live) ->
-    _ = erlmcp_client_attempt:answer(Id, Answer, Client, Live),
+    _ = erlmcp_client_exchange:answer(Id, Answer, Client, Live),
     true.

@@ -20,7 +20,7 @@ a server that has a hundred such answers under way, and does not take them, no m
 %% Answers that are known, on their way at once.
 -define(ANSWERS, 100).
 
--type server() :: {erlmcp_peer:client(), erlmcp_peer:live()}.
+-type server() :: {erlmcp_client_connection:client(), erlmcp_client_connection:live()}.
 
 -record(questions, {
     open = [] :: [reference()],
@@ -93,6 +93,6 @@ start(Request, {Client, Live}) ->
 refuse({request, Id, _, _}, {Client, Live}) ->
     Refusal = {error, -32603, ~"the client has as many of the server's requests as it can answer"},
     {_, Monitor} = spawn_monitor(fun() ->
-        erlmcp_client_attempt:answer(Id, Refusal, Client, Live)
+        erlmcp_client_exchange:answer(Id, Refusal, Client, Live)
     end),
     Monitor.

@@ -16,9 +16,9 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
 -define(AGAIN, 200).
 
 -record(call, {
-    client :: erlmcp_peer:client(),
+    client :: erlmcp_client_connection:client(),
     options :: erlmcp_client_call:options(),
-    watch :: erlmcp_client_attempt:watch(),
+    watch :: erlmcp_client_exchange:watch(),
     %% What has been tried once and is not tried again.
     tried = [] :: [session | version | headers | again],
     rounds = 0 :: non_neg_integer(),
@@ -26,15 +26,16 @@ Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "H
     changes = 0 :: non_neg_integer()
 }).
 
--doc "Sends what the operation takes. Throws `cancelled` as `erlmcp_client_attempt:run/4` does.".
--spec outcome(erlmcp_operation:operation(), erlmcp_peer:client(), erlmcp_client_call:options(),
-              erlmcp_client_attempt:watch()) -> {ok, term()} | {error, erlmcp_client_call:reason()}.
+-doc "Sends what the operation takes. Throws `cancelled` as `erlmcp_client_exchange:run/4` does.".
+-spec outcome(erlmcp_client_operation:operation(), erlmcp_client_connection:client(),
+              erlmcp_client_call:options(), erlmcp_client_exchange:watch()) ->
+    {ok, term()} | {error, erlmcp_client_call:reason()}.
 outcome(Operation, Client, Options, Watch) ->
     perform(Operation, #call{client = Client, options = Options, watch = Watch}).
 
 perform({list, List}, Call) ->
     #call{client = #{settings := #{limits := Limits}}} = Call,
-    erlmcp_client_pages:collect(erlmcp_operation:pages(List),
+    erlmcp_client_pages:collect(erlmcp_client_operation:pages(List),
                                 fun(Request, kept) -> fresh_or_kept(Request, Call);
                                    (Request, fresh) -> send(Request, Call)
                                 end, Limits);
@@ -53,7 +54,7 @@ perform({task, Operation, Task}, Call) ->
     task(Operation, Task, Call);
 perform(Operation, #call{client = #{tools := Tools}} = Call) ->
     maybe
-        {ok, Request} ?= as_task(erlmcp_operation:request(Operation), Call),
+        {ok, Request} ?= as_task(erlmcp_client_operation:request(Operation), Call),
         {ok, Result} ?= fresh_or_kept(Request, Call),
         ok ?= fits(Operation, Result, Tools),
         {ok, Result}
@@ -89,7 +90,7 @@ task(Operation, Task, #call{client = Client, watch = Watch} = Call) ->
     end,
     %% What ends a task has time when the call has none any more.
     Late = fun(Request) ->
-        Send(Request, erlmcp_client_attempt:watch(#{timeout => ?CANCEL}, Client))
+        Send(Request, erlmcp_client_exchange:watch(#{timeout => ?CANCEL}, Client))
     end,
     erlmcp_client_task:run(Operation, Task, {Send, Late}, Watch, Client).
 
@@ -109,7 +110,7 @@ fresh_or_kept(Request, #call{client = #{cache := Cache}} = Call) ->
     end.
 
 live(#call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    in_time(erlmcp_peer:live(Client, Deadline), Call).
+    in_time(erlmcp_client_connection:live(Client, Deadline), Call).
 
 %% Whatever a call waited for when its time was over, its time is what it is told.
 in_time({error, timeout}, #call{watch = #{timeout := Timeout}}) -> {error, {timeout, Timeout}};
@@ -127,7 +128,7 @@ attempt(Request, Live, #call{client = Client, options = Options, watch = Watch})
                            ++ [{log_level, Level} || Level <- level(Options, Client)]
                            ++ [{declarations, Declared}
                                || Declared <- declarations(Request, Client)]),
-    erlmcp_client_attempt:run(Request, Extra, {Client, Live}, Watch).
+    erlmcp_client_exchange:run(Request, Extra, {Client, Live}, Watch).
 
 level(#{log_level := Level}, _) -> [atom_to_binary(Level)];
 level(_, #{settings := #{log_level := Level}}) -> [Level];
@@ -150,7 +151,7 @@ sent({Method, _} = Request, {ok, Result, _}, #{revision := Revision}, Call) ->
         #{~"task" := #{} = Task} when Method =:= ~"tools/call", Revision =:= '2025-11-25' ->
             became_task(Request, Task, Call);
         _ ->
-            case erlmcp_operation:check(Method, Result) of
+            case erlmcp_client_operation:check(Method, Result) of
                 ok -> {ok, kept(Request, Result, Revision, Call)};
                 {error, What} -> protocol(What)
             end
@@ -199,7 +200,7 @@ remedy({rpc, #{code := -32022}}, _, _) -> version;
 remedy({rpc, #{code := -32020}}, {~"tools/call", _}, #{revision := '2026-07-28'}) -> headers;
 remedy({closed, unprocessed}, _, _) -> again;
 remedy({closed, _}, {Method, _}, _) ->
-    case erlmcp_operation:is_safe(Method) of
+    case erlmcp_client_operation:is_safe(Method) of
         true -> again;
         false -> none
     end;
@@ -217,7 +218,7 @@ remedied(again, Request, _, Call) ->
         send(Request, Call)
     end;
 remedied(_, Request, {_, Live}, #call{client = Client, watch = #{deadline := Deadline}} = Call) ->
-    case in_time(erlmcp_peer:lost(Client, Live, Deadline), Call) of
+    case in_time(erlmcp_client_connection:lost(Client, Live, Deadline), Call) of
         {ok, _} -> send(Request, Call);
         {error, _} = Error -> Error
     end.

@@ -17,12 +17,12 @@ Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25
 
 -doc "How a request is sent; the second one when the call's time is over, or its caller gone.".
 -type sends() :: {send(), Late :: fun((request()) -> {ok, map()} | {error, term()})}.
--type send() :: fun((request(), erlmcp_client_attempt:watch()) -> {ok, map()} | {error, term()}).
+-type send() :: fun((request(), erlmcp_client_exchange:watch()) -> {ok, map()} | {error, term()}).
 -type request() :: {Method :: binary(), Params :: map()}.
 
 -doc "Asks how a task is, waits for its result, or cancels it.".
--spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_attempt:watch(),
-          erlmcp_peer:client()) -> {ok, map()} | {error, term()}.
+-spec run(get | await | cancel, Task :: map(), sends(), erlmcp_client_exchange:watch(),
+          erlmcp_client_connection:client()) -> {ok, map()} | {error, term()}.
 run(Operation, #{~"taskId" := Id} = Task, {Send, Late}, Watch, Client) when is_binary(Id) ->
     case Operation of
         get -> Send({~"tasks/get", #{~"taskId" => Id}}, Watch);
@@ -77,7 +77,7 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
 went(~"completed", #{~"result" := Result}, _, _, _, _) ->
-    case erlmcp_operation:check(~"tools/call", Result) of
+    case erlmcp_client_operation:check(~"tools/call", Result) of
         ok -> {ok, Result};
         {error, What} -> {error, {protocol, What}}
     end;

@@ -20,7 +20,7 @@ attempt that failed, too.
 
 -export_type([handle/0, exchange/0, way/0, prepared/0]).
 
--opaque exchange() :: {pid(), erlmcp_exchanges:ref()}.
+-opaque exchange() :: {pid(), erlmcp_line_exchanges:ref()}.
 -type way() :: term().
 -type prepared() :: term().
 
@@ -67,7 +67,7 @@ started(Module, Target, Settings) ->
     Unsent = atomics:new(1, [{signed, true}]),
     %% Commands and environments have secrets: a fun hides them from logs.
     Given = fun() -> {Module, Target, Settings, Unsent} end,
-    case erlmcp_line_process:start(self(), Given) of
+    case erlmcp_line_channel_process:start(self(), Given) of
         {ok, Pid} -> {ok, Pid, {Pid, Unsent}};
         {error, _} = Error -> Error
     end.

@@ -33,7 +33,7 @@ requests of the server's to the owner are answered with an error.
     %% Who it is that the owner hears of.
     channel :: pid(),
     limits :: erlmcp_json:limits(),
-    complaints :: erlmcp_complaints:complaints(),
+    complaints :: erlmcp_rate_limited_log:complaints(),
     framing :: erlmcp_line:state(),
     %% Bytes of the line that is read.
     size = 0 :: non_neg_integer(),
@@ -47,7 +47,7 @@ requests of the server's to the owner are answered with an error.
 -spec new({Owner :: pid(), Channel :: pid()}, erlmcp_json:limits(), About :: map()) -> inbox().
 new({Owner, Channel}, #{message_bytes := Max} = Limits, About) ->
     #inbox{owner = Owner, channel = Channel, limits = Limits,
-           complaints = erlmcp_complaints:new(About),
+           complaints = erlmcp_rate_limited_log:new(About),
            framing = erlmcp_line:new(Max)}.
 
 -doc """
@@ -55,16 +55,16 @@ What arrived. Exchanges are told what is theirs, and those that got their respon
 the answers that are to be written. A line over `message_bytes` is `too_large`: whose it is cannot
 be known, so the connection is of no use to anyone after it.
 """.
--spec push(binary(), erlmcp_exchanges:exchanges(), inbox()) ->
-    {[iodata()], erlmcp_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
+-spec push(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
+    {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()} | {too_large, Limit :: pos_integer()}.
 push(Bytes, Exchanges, #inbox{framing = Framing} = Inbox) ->
     {Lines, Rest} = erlmcp_line:push(Bytes, Framing),
     %% A look at the mailboxes is good for one chunk.
     lines(Lines, [], Exchanges, Inbox#inbox{framing = Rest, sent = #{}}).
 
 -doc "The same of one message that is known to be whole, such as an event's data.".
--spec take(binary(), erlmcp_exchanges:exchanges(), inbox()) ->
-    {[iodata()], erlmcp_exchanges:exchanges(), inbox()}.
+-spec take(binary(), erlmcp_line_exchanges:exchanges(), inbox()) ->
+    {[iodata()], erlmcp_line_exchanges:exchanges(), inbox()}.
 take(Bytes, Exchanges, Inbox) ->
     line(Bytes, Exchanges, Inbox#inbox{sent = #{}}).
 
@@ -99,12 +99,12 @@ batch([Item | Items], Replies, Exchanges, Inbox) ->
     batch(Items, More ++ Replies, NextExchanges, Next).
 
 route({response, Id, _} = Message, _, Exchanges, Inbox) ->
-    case erlmcp_exchanges:by_id(Id, Exchanges) of
+    case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} -> {[], finish(Ref, {message, Message}, Exchanges), Inbox};
         none -> {[], Exchanges, complain(unknown_response, #{id => shown(Id)}, Inbox)}
     end;
 route({notification, _, Params} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox) ->
-    case erlmcp_exchanges:by_params(Params, Exchanges) of
+    case erlmcp_line_exchanges:by_params(Params, Exchanges) of
         {ok, Ref, Pid} -> {[], Exchanges, notify(Pid, Ref, {Ref, {message, Message}}, Inbox)};
         none -> {[], Exchanges, notify(Owner, Owner, to_owner(Message, Inbox), Inbox)}
     end;
@@ -121,7 +121,7 @@ route({request, Id, _, _} = Message, _, Exchanges, #inbox{owner = Owner} = Inbox
     end;
 route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} = Json, Exchanges,
       Inbox) when not is_map_key(~"method", Json) ->
-    case erlmcp_exchanges:only_request(Exchanges) of
+    case erlmcp_line_exchanges:only_request(Exchanges) of
         {ok, Ref, Id} ->
             {[], finish(Ref, {message, {response, Id, {error, Error}}}, Exchanges), Inbox};
         none ->
@@ -130,7 +130,7 @@ route({invalid, undefined, Refusal}, #{~"jsonrpc" := ~"2.0", ~"error" := Error} 
 route({invalid, Id, Refusal}, Json, Exchanges, Inbox) when
     Id =/= undefined, not is_map_key(~"method", Json)
 ->
-    case erlmcp_exchanges:by_id(Id, Exchanges) of
+    case erlmcp_line_exchanges:by_id(Id, Exchanges) of
         {ok, Ref} ->
             What = erlmcp_refusal:message(Refusal),
             {[], finish(Ref, {failed, {protocol, What}}, Exchanges), Inbox};
@@ -143,7 +143,7 @@ route({batch, _}, _, Exchanges, Inbox) ->
     {[], Exchanges, complain(not_a_message, #{reason => ~"a batch in a batch"}, Inbox)}.
 
 finish(Ref, Event, Exchanges) ->
-    {_, Rest} = erlmcp_exchanges:remove(Ref, Exchanges),
+    {_, Rest} = erlmcp_line_exchanges:remove(Ref, Exchanges),
     Ref ! {Ref, Event},
     Rest.
 
@@ -181,4 +181,4 @@ shown(Id) when is_binary(Id), byte_size(Id) > ?SHOWN -> binary:copy(binary_part(
 shown(Id) -> Id.
 
 complain(Kind, Details, #inbox{complaints = Complaints} = Inbox) ->
-    Inbox#inbox{complaints = erlmcp_complaints:add(Kind, Details, Complaints)}.
+    Inbox#inbox{complaints = erlmcp_rate_limited_log:add(Kind, Details, Complaints)}.

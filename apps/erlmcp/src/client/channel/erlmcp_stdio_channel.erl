@@ -54,7 +54,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     %% Where the readers say that they have copied a portion.
     teller :: port(),
     told = ~"" :: binary(),
-    errors :: erlmcp_stderr:lines(),
+    errors :: erlmcp_stdio_stderr:lines(),
     heard = false :: boolean(),
     ended = none :: none | term(),
     output = open :: open | closed
@@ -132,7 +132,7 @@ activate({Folder, Command}, #{options := Options}) ->
                                     [Guard, Reader, ErrorReader, Teller]),
         {ok, #way{folder = Folder, stop_ms = StopMs, server = Server, guard = Guard,
                   reader = Reader, error_reader = ErrorReader, reader_pids = Pids,
-                  teller = Teller, errors = erlmcp_stderr:new(hd(Command), script())}}
+                  teller = Teller, errors = erlmcp_stdio_stderr:new(hd(Command), script())}}
     end.
 
 %% While it copies a portion it is to have leave for the next.
@@ -181,7 +181,7 @@ pid_of(Port) ->
 arrived({Reader, {data, Bytes}}, #way{reader = Reader} = Way) ->
     {data, Bytes, Way#way{heard = true}};
 arrived({Reader, {data, Bytes}}, #way{error_reader = Reader, errors = Errors} = Way) ->
-    {ignore, Way#way{errors = erlmcp_stderr:push(Bytes, Errors)}};
+    {ignore, Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Errors)}};
 arrived({Teller, {data, Bytes}}, #way{teller = Teller} = Way) ->
     {ignore, told(Bytes, Way)};
 arrived({Teller, {exit_status, _}}, #way{teller = Teller} = Way) ->
@@ -270,7 +270,7 @@ await_ends(Ports, Timer, #way{reader = Reader, error_reader = ErrorReader,
     receive
         {ErrorReader, {data, Bytes}} ->
             await_ends(Ports, Timer,
-                       Way#way{errors = erlmcp_stderr:push(Bytes, Way#way.errors)});
+                       Way#way{errors = erlmcp_stdio_stderr:push(Bytes, Way#way.errors)});
         {Reader, {data, _}} ->
             await_ends(Ports, Timer, Way);
         {Teller, {data, Bytes}} ->

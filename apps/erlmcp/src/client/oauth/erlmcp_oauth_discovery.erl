@@ -127,7 +127,7 @@ server(Issuer, #{plain := Plain} = Settings) ->
 %% Whether a token can be had there: before a user logs in, and not after.
 usable(#{token_endpoint := Url, issuer := Issuer} = Server, Settings) ->
     maybe
-        ok ?= erlmcp_oauth_hosts:endpoint(Url, Issuer, Settings),
+        ok ?= erlmcp_outbound_hosts:endpoint(Url, Issuer, Settings),
         {ok, Server}
     end.
 

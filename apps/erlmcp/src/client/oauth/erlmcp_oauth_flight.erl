@@ -19,9 +19,9 @@ hosts that were allowed.
     settings := erlmcp_oauth_options:settings(),
     tokens := none | fun(() -> erlmcp_oauth_token:tokens()),
     issuer := binary() | none,
-    consents := [erlmcp_oauth_hosts:consent()],
+    consents := [erlmcp_outbound_hosts:consent()],
     dpop := fun(() -> erlmcp_dpop:key() | none),
-    kept := erlmcp_oauth_kept:kept()
+    kept := erlmcp_oauth_credentials:kept()
 }.
 -type result() ::
     {ok, fun(() -> erlmcp_oauth_token:tokens())}
@@ -45,10 +45,10 @@ context(Intent, #{server_url := Url, settings := #{tls := Tls} = Settings, token
     (maps:with([server_url, settings, issuer], Before))#{
         fetch => #{deadline => Deadline, tls => Tls,
                    plain => erlmcp_oauth_url:plain_hosts(Url),
-                   hosts => erlmcp_oauth_hosts:new(Url, Settings, Consents, Allowed)},
+                   hosts => erlmcp_outbound_hosts:new(Url, Settings, Consents, Allowed)},
         tokens => usable(Tokens, Intent),
         dpop => Dpop(),
-        known => fun(Issuer) -> erlmcp_oauth_kept:client(Issuer, Kept) end,
+        known => fun(Issuer) -> erlmcp_oauth_credentials:client(Issuer, Kept) end,
         learned => fun(What) -> learned(What, Kept, Owner) end
     }.
 
@@ -66,9 +66,9 @@ refreshable(Tokens) ->
     Tokens.
 
 learned({client, Issuer, Client}, Kept, _) ->
-    erlmcp_oauth_kept:learn({Issuer, Client}, Kept);
+    erlmcp_oauth_credentials:learn({Issuer, Client}, Kept);
 learned({forget, Issuer}, Kept, _) ->
-    erlmcp_oauth_kept:forget(Issuer, Kept);
+    erlmcp_oauth_credentials:forget(Issuer, Kept);
 learned(What, _, Owner) ->
     Owner ! {learned, self(), What},
     ok.

@@ -141,7 +141,7 @@ begun(#{server := Server} = Place, RedirectUri, Scopes, State, Context) ->
 %% The browser looks the host up for itself, and goes where its user sees it go.
 browsed(#{authorization_endpoint := none}, _) -> ok;
 browsed(#{authorization_endpoint := Url, issuer := Issuer}, #{fetch := Fetch}) ->
-    erlmcp_oauth_hosts:endpoint(Url, Issuer, Fetch).
+    erlmcp_outbound_hosts:endpoint(Url, Issuer, Fetch).
 
 redeemed(Redirected, Client, #{place := Place, scopes := Scopes} = Pending, Context) ->
     maybe

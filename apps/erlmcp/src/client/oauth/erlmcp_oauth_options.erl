@@ -41,7 +41,7 @@ How a token is come by.
   `-behaviour(erlmcp_token_store)`; by default in memory, as long as the client lives.
 - `allow_hosts`: hosts that the servers of a login may lead to although they lie outside of the
   issuer's origin, or further inside than the MCP server; or a fun that is asked, see
-  `t:erlmcp_oauth_hosts:allow/0`. By default there are none.
+  `t:erlmcp_outbound_hosts:allow/0`. By default there are none.
 - `tls`: options of TLS with the authorization server.
 - `login_timeout`: milliseconds that a user has for a login (300,000).
 """.
@@ -64,14 +64,14 @@ How a token is come by.
              id_token := secret()},
     dpop => boolean(),
     store => {module(), term()},
-    allow_hosts => erlmcp_oauth_hosts:allow(),
+    allow_hosts => erlmcp_outbound_hosts:allow(),
     tls => [ssl:tls_client_option()],
     login_timeout => pos_integer()
 }.
 -doc "The options with the defaults of those that have one.".
 -type settings() :: #{
     grant := grant(), client_name := binary(), scope := [binary()], dpop := boolean(),
-    store := {module(), term()}, allow_hosts := erlmcp_oauth_hosts:allow(), tls := list(),
+    store := {module(), term()}, allow_hosts := erlmcp_outbound_hosts:allow(), tls := list(),
     login_timeout := pos_integer(), algorithm := binary(), atom() => term()
 }.
 

@@ -114,7 +114,7 @@ register(#{registration_endpoint := Url, issuer := Issuer, auth_methods := Metho
          #{settings := Settings, fetch := Fetch, learned := Learned}) ->
     Method = first_of([none, client_secret_basic, client_secret_post], Methods),
     maybe
-        ok ?= erlmcp_oauth_hosts:endpoint(Url, Issuer, Fetch),
+        ok ?= erlmcp_outbound_hosts:endpoint(Url, Issuer, Fetch),
         {ok, Answer} ?= erlmcp_fetch:post_json(Url, document(Method, RedirectUri, Settings), Fetch),
         {ok, Registered} ?= registered(Answer, Method),
         Client = Registered#{redirect_uri => RedirectUri},

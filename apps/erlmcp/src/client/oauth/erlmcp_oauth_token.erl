@@ -135,7 +135,7 @@ who(#{auth := private_key_jwt, client_id := Id}, Audience, #{settings := Setting
     end.
 
 asserted(Options) ->
-    case erlmcp_assertion:client(Options) of
+    case erlmcp_oauth_assertion:client(Options) of
         {ok, Jwt} -> {ok, Jwt};
         {error, Reason} -> {error, {assertion, Reason}}
     end.
@@ -219,6 +219,6 @@ What the authorization server says in a member of an error: a short text in ASCI
 -spec said(Name :: binary(), #{binary() => term()}) -> binary() | none.
 said(Name, Document) ->
     case Document of
-        #{Name := Text} when is_binary(Text) -> erlmcp_visible:part(Text, ?SAID_BYTES);
+        #{Name := Text} when is_binary(Text) -> erlmcp_printable:part(Text, ?SAID_BYTES);
         #{} -> none
     end.

@@ -25,7 +25,7 @@ of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in secon
     url :: binary(),
     settings :: fun(() -> erlmcp_oauth_options:settings()),
     table :: ets:table(),
-    kept :: erlmcp_oauth_kept:kept(),
+    kept :: erlmcp_oauth_credentials:kept(),
     dpop :: fun(() -> erlmcp_dpop:key() | none),
     tokens = none :: none | fun(() -> erlmcp_oauth_token:tokens()),
     digest = none :: none | binary(),
@@ -33,7 +33,7 @@ of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in secon
     flight = none :: none | #flight{},
     logins = [] :: [integer()],
     %% Hosts that were allowed, the latest first.
-    consents = [] :: [erlmcp_oauth_hosts:consent()]
+    consents = [] :: [erlmcp_outbound_hosts:consent()]
 }).
 
 %% A flight without a user has no reason to take longer.
@@ -66,12 +66,12 @@ init({Url, Settings}) ->
     process_flag(trap_exit, true),
     process_flag(sensitive, true),
     #{store := Store, dpop := Dpop} = settings(Settings),
-    case erlmcp_oauth_kept:open(Store, Url, settings(Settings)) of
+    case erlmcp_oauth_credentials:open(Store, Url, settings(Settings)) of
         {ok, Kept} ->
             Table = ets:new(?MODULE, [protected, {read_concurrency, true}]),
             State = #state{url = Url, settings = Settings, table = Table, kept = Kept,
                            dpop = fun() -> none end},
-            {ok, restored(erlmcp_oauth_kept:tokens(Kept), Dpop, State)};
+            {ok, restored(erlmcp_oauth_credentials:tokens(Kept), Dpop, State)};
         {error, Reason} ->
             {error, Reason}
     end.
@@ -225,7 +225,7 @@ landed(Result, #flight{timer = Timer, waiters = Waiters, intent = Intent}, State
     Landed.
 
 outcome({ok, Tokens}, _, #state{kept = Kept, dpop = Dpop} = State) ->
-    ok = erlmcp_oauth_kept:keep(Tokens(), Dpop(), Kept),
+    ok = erlmcp_oauth_credentials:keep(Tokens(), Dpop(), Kept),
     {retry, installed(Tokens(), State)};
 outcome({error, {token_refused, Status, _, _}}, renew, State) when Status < 500 ->
     {retry, dropped(State)};
@@ -235,7 +235,7 @@ outcome({error, _} = Error, _, State) ->
 %% The server's next challenge says what is to be done. What was asked for is asked for again.
 dropped(#state{table = Table, kept = Kept, tokens = Tokens} = State) ->
     true = ets:delete(Table, token),
-    ok = erlmcp_oauth_kept:drop(Kept),
+    ok = erlmcp_oauth_credentials:drop(Kept),
     Rest = maps:remove(refresh_token, Tokens()),
     State#state{tokens = fun() -> Rest end, digest = none}.
 

@@ -10,15 +10,15 @@ Runs in the process that calls.
 -define(PAUSE, 50).
 
 -doc "Runs an operation at a member. The call options `key` and `repeatable` are the pool's.".
--spec run(erlmcp_operation:operation(), erlmcp_pool_members:pool(), map()) ->
+-spec run(erlmcp_client_operation:operation(), erlmcp_pool_members:pool(), map()) ->
     {ok, term()} | {error, erlmcp_client_call:reason()}.
 run(Operation, #{options := #{retries := Retries}} = Pool, Options) ->
     Key = case Options of
         #{key := Value} -> {key, Value};
         #{} -> none
     end,
-    {Method, _} = erlmcp_operation:request(Operation),
-    Repeatable = maps:get(repeatable, Options, erlmcp_operation:is_safe(Method)),
+    {Method, _} = erlmcp_client_operation:request(Operation),
+    Repeatable = maps:get(repeatable, Options, erlmcp_client_operation:is_safe(Method)),
     Call = maps:without([key, repeatable], Options),
     Begun = erlang:monotonic_time(millisecond),
     try_at(Operation, {Call, Begun}, {Key, [], Pool}, Repeatable, {Retries, none}).
@@ -74,7 +74,8 @@ is_repeated({error, {http, Status, _, _}}, Repeatable) -> Status >= 500 andalso 
 is_repeated(_, _) -> false.
 
 -doc "The same without waiting, see `erlmcp_client:async/3`.".
--spec start(erlmcp_operation:operation(), erlmcp_pool_members:pool(), map(), pid()) -> reference().
+-spec start(erlmcp_client_operation:operation(), erlmcp_pool_members:pool(), map(), pid()) ->
+    reference().
 start(Operation, #{members := Table} = Pool, Options, Receiver) ->
     Reference = make_ref(),
     Tell = fun(Kind) -> fun(Params) -> Receiver ! {erlmcp, Reference, {Kind, Params}} end end,
@@ -100,7 +101,7 @@ in_table(Access) ->
 waited(Run, Receiver, Reference) ->
     receive {go, Reference} -> ok end,
     Gone = monitor(process, Receiver),
-    {Pid, Monitor} = erlmcp_outcome:start(Run, []),
+    {Pid, Monitor} = erlmcp_one_shot:start(Run, []),
     receive
         {'DOWN', Monitor, process, Pid, {outcome, Outcome}} ->
             Outcome;

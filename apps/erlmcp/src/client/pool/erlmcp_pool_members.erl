@@ -45,7 +45,8 @@ are not in `Except`. Without one, the milliseconds until one may be tried. What 
 to be told to `leave/3`.
 """.
 -spec pick(Key :: {key, term()} | none, Except :: [index()], pool()) ->
-    {ok, index(), erlmcp_peer:client()} | {error, {unavailable, Milliseconds :: non_neg_integer()}}.
+    {ok, index(), erlmcp_client_connection:client()}
+        | {error, {unavailable, Milliseconds :: non_neg_integer()}}.
 pick(Key, Except, #{size := Size} = Pool) ->
     Others = lists:seq(1, Size) -- Except,
     Working = [{rank(Key, Index, Client), Index, Client}
@@ -81,7 +82,8 @@ leave(Index, Outcome, Pool) ->
     ok.
 
 -doc "The client with the fewest calls, for what is no call.".
--spec member(pool()) -> {ok, erlmcp_peer:client()} | {error, {unavailable, non_neg_integer()}}.
+-spec member(pool()) ->
+    {ok, erlmcp_client_connection:client()} | {error, {unavailable, non_neg_integer()}}.
 member(Pool) ->
     case pick(none, [], Pool) of
         {ok, Index, Client} ->

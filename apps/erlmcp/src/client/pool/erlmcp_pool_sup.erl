@@ -47,7 +47,8 @@ start_member(Pool, Index) ->
     maybe
         %% Each time: the table may be another one since.
         ok ?= erlmcp_client_table:join_pool(Pool),
-        {ok, Pid} ?= erlmcp_peer:start_link({none, erlmcp_pool_members:settings(Index, Pool)}),
+        Settings = erlmcp_pool_members:settings(Index, Pool),
+        {ok, Pid} ?= erlmcp_client_connection:start_link({none, Settings}),
         ok = erlmcp_pool_members:joined(Index, Pid, Pool),
         {ok, Pid}
     end.

@@ -1,9 +1,9 @@
 -module(erlmcp_catalog).
 -moduledoc """
-What a server offers, compiled for reading: its definitions (`erlmcp_entries`) and, for each
+What a server offers, compiled for reading: its definitions (`erlmcp_catalog_entries`) and, for each
 revision, the answers to the list requests (`erlmcp_listing`), to `initialize` and to
 `server/discover` (`erlmcp_greeting`), already encoded. Pure; the current one is read from
-`erlmcp_published`.
+`erlmcp_published_catalog`.
 
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a
@@ -25,7 +25,8 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 `middleware`, the one that keeps results, for the definitions that ask for it, and what guards them.
 """.
 -type settings() :: #{
-    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring(),
+    page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
+    keys := erlmcp_sealed_state:key_ring(),
     reply_bytes => pos_integer(),
     middleware => [erlmcp_middleware:middleware()],
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
@@ -39,7 +40,7 @@ for, and the keys that seal cursors and state. And what is around each handler: 
     instructions := binary() | undefined,
     settings := settings(),
     server_meta := binary(),
-    entries := erlmcp_entries:entries(),
+    entries := erlmcp_catalog_entries:entries(),
     %% they are the same from the start to the end
     directories := erlmcp_skill_directory:listings() | apart,
     extensions := erlmcp_extension:extensions(),
@@ -49,7 +50,7 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 }.
 
 -doc "What stays as it is through many changes.".
--type part() :: erlmcp_layers:layer() | erlmcp_skill_directory:listings().
+-type part() :: erlmcp_catalog_layers:layer() | erlmcp_skill_directory:listings().
 
 %% The definitions up to which a catalog is small.
 -define(SMALL, 256).
@@ -70,15 +71,15 @@ new(Identity, Sources, Settings, Metaschemas) ->
               instructions => maps:get(instructions, Identity, undefined),
               settings => Settings,
               server_meta => iolist_to_binary(erlmcp_json:encode(ServerInfo)),
-              entries => erlmcp_entries:new(),
+              entries => erlmcp_catalog_entries:new(),
               directories => #{},
               extensions => #{},
               greetings => #{},
-              templates => erlmcp_templates:new(erlmcp_entries:new()),
+              templates => erlmcp_templates:new(erlmcp_catalog_entries:new()),
               lists => #{}},
     maybe
         {ok, #{entries := Entries} = Inserted} ?= insert_all(Sources, Metaschemas, Empty),
-        Filled = Inserted#{entries := erlmcp_entries:whole(Entries)},
+        Filled = Inserted#{entries := erlmcp_catalog_entries:whole(Entries)},
         {ok, Index} ?= erlmcp_skill_directory:index(files(Filled)),
         Greeting = encode_directories(Index, encode_greetings(Filled)),
         with_views(-1, encode_lists(Greeting))
@@ -102,9 +103,10 @@ insert(Kind, Source, Metaschemas, Catalog) ->
 keep(Kind, Definition, Catalog) ->
     #{entries := Entries, extensions := Extensions, settings := Settings} = Catalog,
     maybe
-        {ok, Wrapped} ?= erlmcp_middleware:of_server(Kind, erlmcp_entries:next(Entries), Definition,
+        {ok, Wrapped} ?= erlmcp_middleware:of_server(Kind, erlmcp_catalog_entries:next(Entries),
+                                                     Definition,
                                                      Settings),
-        {ok, Next} ?= erlmcp_entries:add(Kind, Wrapped, Entries),
+        {ok, Next} ?= erlmcp_catalog_entries:add(Kind, Wrapped, Entries),
         Needed = erlmcp_definition:extensions(Kind, Definition),
         {ok, Catalog#{entries := Next, extensions := maps:merge(Extensions, Needed)}}
     else
@@ -128,7 +130,7 @@ keep_files([#{key := Uri, digest := Digest} = File | Files], Catalog) ->
     end.
 
 files(#{entries := Entries}) ->
-    [File || #{contents := _} = File <- erlmcp_entries:definitions(resource, Entries)].
+    [File || #{contents := _} = File <- erlmcp_catalog_entries:definitions(resource, Entries)].
 
 %% "Resource MUST exist on the server": for as long as a tool names it. A mounted server sees to its
 %% own.
@@ -151,7 +153,7 @@ without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) 
 -spec add(erlmcp_definition:kind(), erlmcp_definition:source(), metaschemas(), catalog()) ->
     {ok, catalog()} | {error, erlmcp_definition:error() | {duplicate, atom(), binary()}}.
 add(Kind, Source, Metaschemas, Catalog) ->
-    Place = erlmcp_entries:next(map_get(entries, Catalog)),
+    Place = erlmcp_catalog_entries:next(map_get(entries, Catalog)),
     maybe
         {ok, Next} ?= insert(Kind, Source, Metaschemas, Catalog),
         with_views(Place - 1, changed_at(Place, Kind, greeting_again(Catalog, Next)))
@@ -170,7 +172,7 @@ the tool whose view it is, or the skill.
               | {in_use, erlmcp_definition:kind(), binary()}}.
 remove(Kind, Key, Catalog) ->
     #{entries := Entries} = Catalog,
-    case erlmcp_entries:find(Kind, Key, Entries) of
+    case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, #{contents := _}} ->
             {error, {in_use, skill, Key}};
         {_, #{mounted := Prefix}} ->
@@ -192,7 +194,7 @@ without_views(_, _, Rest) ->
     {ok, Rest}.
 
 without(Kind, Key, #{entries := Entries} = Catalog) ->
-    Catalog#{entries := erlmcp_entries:remove(Kind, Key, Entries)}.
+    Catalog#{entries := erlmcp_catalog_entries:remove(Kind, Key, Entries)}.
 
 -doc """
 The catalog with all that another one offers, under a prefix and as it is now; and what is left out.
@@ -216,18 +218,18 @@ unmount(Prefix, #{entries := Entries} = Catalog) ->
 -doc "A small catalog as it is read most cheaply.".
 -spec whole(catalog()) -> {ok, catalog()} | large.
 whole(#{entries := Entries} = Catalog) ->
-    case erlmcp_entries:size(Entries) > ?SMALL of
+    case erlmcp_catalog_entries:size(Entries) > ?SMALL of
         true -> large;
-        false -> {ok, Catalog#{entries := erlmcp_entries:whole(Entries)}}
+        false -> {ok, Catalog#{entries := erlmcp_catalog_entries:whole(Entries)}}
     end.
 
 -doc """
 The catalog without what stays as it is through many changes, if it is large; and that. It is not
 read before it is joined.
 """.
--spec split(catalog()) -> {catalog(), [{erlmcp_layers:id() | directories, part()}]}.
+-spec split(catalog()) -> {catalog(), [{erlmcp_catalog_layers:id() | directories, part()}]}.
 split(#{entries := Entries, directories := Directories} = Catalog) ->
-    {Few, Many} = erlmcp_entries:split(Entries),
+    {Few, Many} = erlmcp_catalog_entries:split(Entries),
     Rest = Catalog#{entries := Few},
     case map_size(Directories) of
         0 -> {Rest, Many};
@@ -240,18 +242,18 @@ join(#{directories := apart} = Catalog, Parts) ->
     {Layers, [Directories]} = lists:split(length(Parts) - 1, Parts),
     join(Catalog#{directories := Directories}, Layers);
 join(#{entries := Few} = Catalog, Many) ->
-    Catalog#{entries := erlmcp_entries:join(Few, Many)}.
+    Catalog#{entries := erlmcp_catalog_entries:join(Few, Many)}.
 
 -doc "A number that is another one after each change.".
 -spec version(catalog()) -> non_neg_integer().
 version(#{entries := Entries}) ->
-    erlmcp_entries:next(Entries).
+    erlmcp_catalog_entries:next(Entries).
 
 -doc "The definitions by which the lists of two catalogs differ, of the kinds that do.".
 -spec changed(catalog(), catalog()) ->
     #{erlmcp_definition:kind() => [erlmcp_definition:definition(), ...]}.
 changed(#{entries := One}, #{entries := Other}) ->
-    erlmcp_entries:changed(One, Other).
+    erlmcp_catalog_entries:changed(One, Other).
 
 -doc "The result of `initialize` or `server/discover` for a revision, encoded.".
 -spec greeting(erlmcp_revision:revision(), catalog()) -> binary().
@@ -277,13 +279,13 @@ list(Method, #{lists := Lists}) ->
 -spec tool(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 tool(Name, Principal, #{entries := Entries}) ->
-    erlmcp_entries:find(tool, Name, Principal, Entries).
+    erlmcp_catalog_entries:find(tool, Name, Principal, Entries).
 
 -doc "The prompt of this name.".
 -spec prompt(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 prompt(Name, Principal, #{entries := Entries}) ->
-    erlmcp_entries:find(prompt, Name, Principal, Entries).
+    erlmcp_catalog_entries:find(prompt, Name, Principal, Entries).
 
 -doc """
 The resource of this URI, or else the first template that matches it, with the template's variables.
@@ -291,7 +293,7 @@ The resource of this URI, or else the first template that matches it, with the t
 -spec resource(Uri :: binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, resource | resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
 resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
-    case erlmcp_entries:find(resource, Uri, Principal, Entries) of
+    case erlmcp_catalog_entries:find(resource, Uri, Principal, Entries) of
         {ok, Resource} -> {ok, resource, Resource, #{}};
         error -> erlmcp_templates:match(Uri, Principal, Templates, Entries)
     end.
@@ -299,14 +301,14 @@ resource(Uri, Principal, #{entries := Entries, templates := Templates}) ->
 -doc "Whether some principal finds a resource under this URI.".
 -spec is_resource(Uri :: binary(), catalog()) -> boolean().
 is_resource(Uri, #{entries := Entries}) ->
-    erlmcp_entries:find(resource, Uri, Entries) =/= error
+    erlmcp_catalog_entries:find(resource, Uri, Entries) =/= error
         orelse erlmcp_templates:matches(Uri, Entries).
 
 -doc "The resource template with this text.".
 -spec resource_template(binary(), erlmcp_auth:principal(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 resource_template(Template, Principal, #{entries := Entries}) ->
-    erlmcp_entries:find(resource_template, Template, Principal, Entries).
+    erlmcp_catalog_entries:find(resource_template, Template, Principal, Entries).
 
 -doc "A page of the children of the folder with this URI, encoded: the first, or a cursor's.".
 -spec directory(Uri :: binary(), Cursor :: binary() | none, erlmcp_revision:revision(),
@@ -332,7 +334,7 @@ result(Member, Encoded, Revision, #{server_meta := ServerMeta, settings := Setti
 -spec known(erlmcp_definition:kind(), Key :: binary(), catalog()) ->
     {ok, erlmcp_definition:definition()} | error.
 known(Kind, Key, #{entries := Entries}) ->
-    case erlmcp_entries:find(Kind, Key, Entries) of
+    case erlmcp_catalog_entries:find(Kind, Key, Entries) of
         {_, Definition} -> {ok, Definition};
         error -> error
     end.
@@ -340,8 +342,8 @@ known(Kind, Key, #{entries := Entries}) ->
 -doc "Who may know of a change of the resource with this URI: who may read it.".
 -spec audience(Uri :: binary(), catalog()) -> erlmcp_definition:audience().
 audience(Uri, #{entries := Entries} = Catalog) ->
-    case erlmcp_entries:is_shared(resource, Entries)
-        andalso erlmcp_entries:is_shared(resource_template, Entries) of
+    case erlmcp_catalog_entries:is_shared(resource, Entries)
+        andalso erlmcp_catalog_entries:is_shared(resource_template, Entries) of
         true -> all;
         false -> fun(Principal) -> resource(Uri, Principal, Catalog) =/= error end
     end.
@@ -352,7 +354,7 @@ server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
 -doc "The keys that seal.".
--spec keys(catalog()) -> erlmcp_seal:key_ring().
+-spec keys(catalog()) -> erlmcp_sealed_state:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 

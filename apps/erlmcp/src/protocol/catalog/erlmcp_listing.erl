@@ -1,7 +1,7 @@
 -module(erlmcp_listing).
 -moduledoc """
-The list of one kind of definitions, as it is given out in pages: of objects that `erlmcp_entries`
-has encoded for each revision, and the first pages whole. Pure.
+The list of one kind of definitions, as it is given out in pages: of objects that
+`erlmcp_catalog_entries` has encoded for each revision, and the first pages whole. Pure.
 
 A list in which some definitions are `visible` to some principals only has no page beforehand. It is
 put together for each request, of the encoded objects that the principal sees; `visible` is asked
@@ -25,7 +25,8 @@ How lists are given out: the definitions of one page, the milliseconds that a cl
 for, and the keys that seal cursors and state.
 """.
 -type settings() :: #{
-    page_size := pos_integer(), list_ttl_ms := non_neg_integer(), keys := erlmcp_seal:key_ring()
+    page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
+    keys := erlmcp_sealed_state:key_ring()
 }.
 -opaque listing() :: #{
     kind := erlmcp_definition:kind() | {directory, Uri :: binary()},
@@ -37,22 +38,22 @@ for, and the keys that seal cursors and state.
     last := place() | none,
     first_pages := #{erlmcp_revision:revision() => binary()}
 }.
--type place() :: erlmcp_entries:place().
+-type place() :: erlmcp_catalog_entries:place().
 
 -doc "The list of each kind of definitions; there may be more settings.".
--spec all(erlmcp_entries:entries(), map(), ServerMeta :: binary()) ->
+-spec all(erlmcp_catalog_entries:entries(), map(), ServerMeta :: binary()) ->
     #{erlmcp_definition:kind() => listing()}.
 all(Entries, Settings, ServerMeta) ->
     Needed = maps:with([page_size, list_ttl_ms, keys], Settings),
     #{Kind => in_pages(Entries, #{kind => Kind, scope => private, settings => Needed,
                                   server_meta => ServerMeta, last => none, first_pages => #{}})
-      || Kind <- erlmcp_entries:kinds()}.
+      || Kind <- erlmcp_catalog_entries:kinds()}.
 
 -doc "The list after a definition came or went at a place.".
--spec changed(place(), erlmcp_entries:entries(), listing()) -> listing().
+-spec changed(place(), erlmcp_catalog_entries:entries(), listing()) -> listing().
 changed(Place, Entries, #{kind := Kind, scope := public, last := Last} = Listing)
   when is_integer(Last), Place > Last ->
-    case erlmcp_entries:is_shared(Kind, Entries) of
+    case erlmcp_catalog_entries:is_shared(Kind, Entries) of
         true -> Listing;
         false -> in_pages(Entries, Listing)
     end;
@@ -60,7 +61,7 @@ changed(_, Entries, Listing) ->
     in_pages(Entries, Listing).
 
 in_pages(Entries, #{kind := Kind} = Listing) ->
-    case erlmcp_entries:is_shared(Kind, Entries) of
+    case erlmcp_catalog_entries:is_shared(Kind, Entries) of
         true -> shared(Entries, Listing);
         false -> Listing#{scope := private, last := none, first_pages := #{}}
     end.
@@ -86,7 +87,7 @@ directory(Uri, Children, Settings, ServerMeta) ->
                    first_pages => #{}}).
 
 -doc "The result of a principal's list request without a cursor, encoded.".
--spec first_page(listing(), erlmcp_entries:entries() | none, erlmcp_revision:revision(),
+-spec first_page(listing(), erlmcp_catalog_entries:entries() | none, erlmcp_revision:revision(),
                  erlmcp_auth:principal()) -> binary().
 first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
     case Pages of
@@ -95,7 +96,7 @@ first_page(#{first_pages := Pages} = Listing, Entries, Revision, Principal) ->
     end.
 
 -doc "The result of a list request with a cursor. The list of a folder needs no entries.".
--spec page(Cursor :: binary(), listing(), erlmcp_entries:entries() | none,
+-spec page(Cursor :: binary(), listing(), erlmcp_catalog_entries:entries() | none,
            erlmcp_revision:revision(), erlmcp_auth:principal()) -> {ok, binary()} | error.
 page(Cursor, Listing, Entries, Revision, Principal) ->
     case place(Cursor, Listing, Principal) of
@@ -111,7 +112,7 @@ found(Place, #{children := Children, settings := #{page_size := Size}}, _, _) ->
     Rest = lists:dropwhile(fun({P, _}) -> P =< Place end, Children),
     lists:sublist(Rest, Size + 1);
 found(Place, #{kind := Kind, settings := #{page_size := Size}}, Entries, Principal) ->
-    erlmcp_entries:take(Size + 1, Kind, Place, fun({At, Definition, Encoded}) ->
+    erlmcp_catalog_entries:take(Size + 1, Kind, Place, fun({At, Definition, Encoded}) ->
         erlmcp_definition:sees(Principal, erlmcp_definition:audience(Definition))
             andalso {true, {At, Encoded}}
     end, Entries).
@@ -136,10 +137,10 @@ encoded(#{} = Encoded, Revision) -> map_get(Revision, Encoded);
 encoded(Encoded, _) -> Encoded.
 
 cursor(Place, #{settings := #{keys := Keys}} = Listing, Principal) ->
-    erlmcp_seal:seal(Place, bound(Listing, Principal), Keys).
+    erlmcp_sealed_state:seal(Place, bound(Listing, Principal), Keys).
 
 place(Cursor, #{settings := #{keys := Keys}} = Listing, Principal) ->
-    erlmcp_seal:open(Cursor, bound(Listing, Principal), Keys).
+    erlmcp_sealed_state:open(Cursor, bound(Listing, Principal), Keys).
 
 bound(#{scope := public, kind := Kind}, _) -> method(Kind);
 bound(#{kind := Kind}, Principal) -> term_to_binary({method(Kind), Principal}, [deterministic]).

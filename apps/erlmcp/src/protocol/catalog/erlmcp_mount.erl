@@ -27,17 +27,17 @@ prefix, and back again for their handlers. Pure.
     | {bad_definition, erlmcp_definition:kind(), Key :: binary(), Field :: atom(),
        Expected :: binary()}.
 -doc """
-What is mounted already: all that the server had when `erlmcp_entries:next/1` was this, but for what
-was left out. Nothing is mounted since 0.
+What is mounted already: all that the server had when `erlmcp_catalog_entries:next/1` was this, but
+for what was left out. Nothing is mounted since 0.
 """.
--type since() :: {erlmcp_entries:place(), [left_out()]}.
+-type since() :: {erlmcp_catalog_entries:place(), [left_out()]}.
 -doc """
 What the entries are with what is mounted, the extensions that it needs, from which place on which
 lists are now others than before, and all that is left out.
 """.
 -type mounted() :: #{
-    entries := erlmcp_entries:entries(), extensions := erlmcp_extension:extensions(),
-    changed := #{erlmcp_definition:kind() => erlmcp_entries:place()} | all,
+    entries := erlmcp_catalog_entries:entries(), extensions := erlmcp_extension:extensions(),
+    changed := #{erlmcp_definition:kind() => erlmcp_catalog_entries:place()} | all,
     left_out := [left_out()]
 }.
 
@@ -80,8 +80,8 @@ their name is taken, or too long with the prefix. The middleware is around all o
 No more is compiled than what changed in the server since what is mounted already, as far as that is
 known, and what was left out then and whose name is free now.
 """.
--spec mount(prefix(), since(), Mounted :: erlmcp_entries:entries(), offers(),
-            [erlmcp_middleware:middleware()], erlmcp_entries:entries()) -> mounted().
+-spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
+            [erlmcp_middleware:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
@@ -94,24 +94,25 @@ mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
                                 unchanged(LeftOutBefore, Changed, Prefix)),
             Again = [{Kind, Own, Definition}
                      || {duplicate, Kind, Key} <- Free, Own <- [own(Prefix, Kind, Key)],
-                        {_, Definition} <- [erlmcp_entries:find(Kind, Own, Mounted)]],
+                        {_, Definition} <- [erlmcp_catalog_entries:find(Kind, Own, Mounted)]],
             added([{Kind, Compile(Kind, Definition)}
                    || {Kind, _, #{handler := _} = Definition} <- Again ++ Changed],
                   Prefix, Rest, nothing(Rest, Gone, LeftOutStill));
         all ->
             All = [{Kind, Compile(Kind, Definition)}
-                   || Kind <- erlmcp_entries:kinds(),
-                      #{handler := _} = Definition <- erlmcp_entries:definitions(Kind, Mounted)],
+                   || Kind <- erlmcp_catalog_entries:kinds(),
+                      #{handler := _} = Definition
+                          <- erlmcp_catalog_entries:definitions(Kind, Mounted)],
             #{entries := Entries} = Whole =
                 added(All, Prefix, Before, nothing(unmount(Prefix, Before), #{}, [])),
-            Whole#{entries := erlmcp_entries:whole(Entries), changed := all}
+            Whole#{entries := erlmcp_catalog_entries:whole(Entries), changed := all}
     end,
     Next#{left_out := lists:reverse(LeftOut)}.
 
 %% A tool is another one when its view has come or gone.
 changed(Since, Mounted) ->
     maybe
-        {ok, Changed} ?= erlmcp_entries:since(Since, Mounted),
+        {ok, Changed} ?= erlmcp_catalog_entries:since(Since, Mounted),
         false ?= lists:any(fun({Kind, Key, _}) -> Kind =/= tool andalso Kind =/= prompt
                                                   andalso erlmcp_ui:may_be_view(Key)
                            end, Changed),
@@ -125,9 +126,9 @@ gone(Changed, Prefix, Before) ->
     lists:foldl(
         fun({Kind, Own, _}, {Entries, Gone}) ->
             Key = key(Prefix, Kind, Own),
-            case erlmcp_entries:find(Kind, Key, Entries) of
+            case erlmcp_catalog_entries:find(Kind, Key, Entries) of
                 {Place, #{mounted := Prefix}} ->
-                    {erlmcp_entries:remove(Kind, Key, Entries), from(Kind, Place, Gone)};
+                    {erlmcp_catalog_entries:remove(Kind, Key, Entries), from(Kind, Place, Gone)};
                 _ ->
                     {Entries, Gone}
             end
@@ -145,7 +146,8 @@ unchanged(LeftOut, Changed, Prefix) ->
     [Reason || Reason <- LeftOut,
                not is_map_key({element(2, Reason), element(3, Reason)}, Keys)].
 
-has_room({duplicate, Kind, Key}, Entries) -> erlmcp_entries:find(Kind, Key, Entries) =:= error;
+has_room({duplicate, Kind, Key}, Entries) ->
+    erlmcp_catalog_entries:find(Kind, Key, Entries) =:= error;
 has_room(_, _) -> false.
 
 %% The last of what is left out stands first until all of it is known.
@@ -159,8 +161,8 @@ added(Definitions, Prefix, Before, Nothing) ->
             #{extensions := Extensions, changed := Changed, left_out := LeftOut} = Mounted,
             maybe
                 ok ?= fits(Kind, Key),
-                Place = place(Kind, Key, Prefix, Before, erlmcp_entries:next(Entries)),
-                {ok, More} ?= erlmcp_entries:add(Place, Kind, Definition, Before, Entries),
+                Place = place(Kind, Key, Prefix, Before, erlmcp_catalog_entries:next(Entries)),
+                {ok, More} ?= erlmcp_catalog_entries:add(Place, Kind, Definition, Before, Entries),
                 Needed = erlmcp_definition:extensions(Kind, Definition),
                 Mounted#{entries := More, extensions := maps:merge(Extensions, Needed),
                          changed := from(Kind, Place, Changed)}
@@ -170,7 +172,7 @@ added(Definitions, Prefix, Before, Nothing) ->
         end, Nothing, Definitions).
 
 place(Kind, Key, Prefix, Before, Next) ->
-    case erlmcp_entries:find(Kind, Key, Before) of
+    case erlmcp_catalog_entries:find(Kind, Key, Before) of
         {Place, #{mounted := Prefix}} -> Place;
         _ -> Next
     end.
@@ -187,9 +189,9 @@ bounded(_, _, Key, Max, _) when byte_size(Key) =< Max -> ok;
 bounded(Kind, Field, Key, _, Expected) -> {error, {bad_definition, Kind, Key, Field, Expected}}.
 
 -doc "The entries without what is mounted under a prefix.".
--spec unmount(prefix(), erlmcp_entries:entries()) -> erlmcp_entries:entries().
+-spec unmount(prefix(), erlmcp_catalog_entries:entries()) -> erlmcp_catalog_entries:entries().
 unmount(Prefix, Entries) ->
-    erlmcp_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
+    erlmcp_catalog_entries:filter(fun(#{mounted := Of}) -> Of =/= Prefix; (_) -> true end, Entries).
 
 %% A definition of the mounted server under a prefix. Its handler is given its own name or URI, and
 %% the resources of its server that its results name are named as the client finds them.

@@ -14,9 +14,9 @@ for among the entries. Pure.
 -define(FEW, 16).
 
 -doc "The templates of these entries.".
--spec new(erlmcp_entries:entries()) -> templates().
+-spec new(erlmcp_catalog_entries:entries()) -> templates().
 new(Entries) ->
-    Found = erlmcp_entries:take(?FEW + 1, resource_template, -1, fun({_, Definition, _}) ->
+    Found = erlmcp_catalog_entries:take(?FEW + 1, resource_template, -1, fun({_, Definition, _}) ->
         {true, Definition}
     end, Entries),
     case length(Found) > ?FEW of
@@ -25,7 +25,8 @@ new(Entries) ->
     end.
 
 -doc "The first template that matches a URI and that a principal sees, and its variables.".
--spec match(Uri :: binary(), erlmcp_auth:principal(), templates(), erlmcp_entries:entries()) ->
+-spec match(Uri :: binary(), erlmcp_auth:principal(), templates(),
+            erlmcp_catalog_entries:entries()) ->
     {ok, resource_template, erlmcp_definition:definition(), Variables :: map()} | error.
 match(Uri, Principal, many, Entries) ->
     Match = fun({_, Definition, _}) ->
@@ -34,7 +35,7 @@ match(Uri, Principal, many, Entries) ->
             Found -> {true, Found}
         end
     end,
-    case erlmcp_entries:take(1, resource_template, -1, Match, Entries) of
+    case erlmcp_catalog_entries:take(1, resource_template, -1, Match, Entries) of
         [Found] -> Found;
         [] -> error
     end;
@@ -53,7 +54,7 @@ first(Uri, Principal, [#{template := Template} = Definition | Definitions]) ->
     end.
 
 -doc "Whether a template matches a URI, whoever sees it.".
--spec matches(Uri :: binary(), erlmcp_entries:entries()) -> boolean().
+-spec matches(Uri :: binary(), erlmcp_catalog_entries:entries()) -> boolean().
 matches(Uri, Entries) ->
     Match = fun({_, #{template := Template}, _}) ->
         case erlmcp_uri_template:match(Uri, Template) of
@@ -61,4 +62,4 @@ matches(Uri, Entries) ->
             nomatch -> false
         end
     end,
-    erlmcp_entries:take(1, resource_template, -1, Match, Entries) =/= [].
+    erlmcp_catalog_entries:take(1, resource_template, -1, Match, Entries) =/= [].

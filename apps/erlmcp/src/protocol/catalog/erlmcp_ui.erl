@@ -161,8 +161,9 @@ is_used(_) -> false.
 The first tool behind a place that names a view which is missing, with the view's URI. A mounted
 server sees to its own.
 """.
--spec without_view(After :: erlmcp_entries:place() | -1, fun((Uri :: binary()) -> boolean()),
-                   erlmcp_entries:entries()) -> [{Name :: binary(), Uri :: binary()}].
+-spec without_view(After :: erlmcp_catalog_entries:place() | -1,
+                   fun((Uri :: binary()) -> boolean()),
+                   erlmcp_catalog_entries:entries()) -> [{Name :: binary(), Uri :: binary()}].
 without_view(After, IsMissing, Entries) ->
     Lacks = fun({_, #{mounted := _}, _}) ->
                     false;
@@ -175,4 +176,4 @@ without_view(After, IsMissing, Entries) ->
                         _ -> false
                     end
             end,
-    erlmcp_entries:take(1, tool, After, Lacks, Entries).
+    erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).

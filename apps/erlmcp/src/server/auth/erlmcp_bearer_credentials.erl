@@ -48,7 +48,8 @@ is_token(Token) ->
 Whether the sender may use the token; if so, the nonce that it is to use next, where that is a new
 one. A proof serves once, and is used up here: it is looked at last.
 """.
--spec bound(scheme(), Token :: binary(), erlmcp_claims:confirmation(), erlmcp_bearer:request(),
+-spec bound(scheme(), Token :: binary(), erlmcp_token_claims:confirmation(),
+            erlmcp_bearer:request(),
             erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
     {ok, #{dpop_nonce => binary()}} | {error, erlmcp_bearer_failure:failure()}.
 bound(_, _, unknown, _, _, _) ->

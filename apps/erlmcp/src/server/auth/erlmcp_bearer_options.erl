@@ -240,8 +240,8 @@ jwt(_, _) ->
 
 words(Names) -> lists:join(~", ", Names).
 
-shown(Name) when is_binary(Name) -> erlmcp_visible:quoted(Name);
-shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_visible:quoted(atom_to_binary(Name))];
+shown(Name) when is_binary(Name) -> erlmcp_printable:quoted(Name);
+shown(Name) when is_atom(Name) -> [~"the atom ", erlmcp_printable:quoted(atom_to_binary(Name))];
 shown(_) -> ~"what is no binary".
 
 %% Who could choose the algorithm of a token could have a public key taken for a secret. So a source

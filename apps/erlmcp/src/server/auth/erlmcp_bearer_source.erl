@@ -24,7 +24,7 @@ runs in the process that asks; what another machine has to say comes as an outco
 -type subject() :: {keys, Index :: pos_integer()}
                  | {token, Index :: pos_integer(), erlmcp_bearer_tables:digest()}.
 -doc "What came of it. The keys are in the table then.".
--type outcome() :: ok | {active, erlmcp_claims:claims()} | inactive | {error, unavailable}.
+-type outcome() :: ok | {active, erlmcp_token_claims:claims()} | inactive | {error, unavailable}.
 -type outcomes() :: #{subject() => outcome()}.
 
 %% A signature that was checked is not checked again for so long.
@@ -49,7 +49,7 @@ for which token.
 """.
 -spec identity(Token :: binary(), erlmcp_bearer:request(), outcomes(),
                erlmcp_bearer_options:settings(), erlmcp_bearer_tables:tables()) ->
-    {ok, erlmcp_bearer:identity(), erlmcp_claims:confirmation()}
+    {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}
     | {wait, subject(), Token :: fun(() -> binary())}
     | {error, erlmcp_bearer_failure:failure()}.
 identity(Token, Request, Outcomes, #{blind := Blind, sources := Sources} = Settings, Tables) ->
@@ -105,7 +105,7 @@ verified({ok, {ok, #{principal := Principal} = Given}}, Now, Key) ->
     case (Scopes =:= all orelse is_list(Scopes) andalso lists:all(fun is_binary/1, Scopes))
              andalso (is_integer(End) orelse End =:= infinity) andalso is_map(Claims) of
         true when Now >= End -> {error, erlmcp_bearer_failure:expired()};
-        true -> {ok, Identity#{principal => Principal}, erlmcp_claims:confirmation(Claims)};
+        true -> {ok, Identity#{principal => Principal}, erlmcp_token_claims:confirmation(Claims)};
         false -> {error, erlmcp_bearer_failure:refused(erlmcp_auth:bad_return(Key))}
     end;
 verified({ok, {error, Text}}, _, _) when is_binary(Text) ->
@@ -158,7 +158,7 @@ keys({uri, _}, Index, Tables) ->
     end.
 
 algorithm_not_taken(#{algorithm := Algorithm}, Algorithms) ->
-    iolist_to_binary([~"the token's algorithm ", erlmcp_visible:part(Algorithm, ?ALGORITHM_BYTES),
+    iolist_to_binary([~"the token's algorithm ", erlmcp_printable:part(Algorithm, ?ALGORITHM_BYTES),
                       ~" is not taken, only ", lists:join(~", ", Algorithms)]).
 
 unsigned(unknown_key) -> ~"the token's key is not one of its issuer's";
@@ -199,10 +199,10 @@ wanted(#{issuer := Issuer, audience := Audience}, Leeway, Introspected, Asked) -
 
 found(Claims, Wanted, Until, Kept, #asked{digest = Digest, tables = Tables} = Asked) ->
     maybe
-        ok ?= erlmcp_claims:check(Claims, Wanted),
-        {ok, ByDefault} ?= erlmcp_claims:identity(Claims, Wanted),
+        ok ?= erlmcp_token_claims:check(Claims, Wanted),
+        {ok, ByDefault} ?= erlmcp_token_claims:identity(Claims, Wanted),
         {ok, #{expires_at := End} = Identity} ?= with_principal(ByDefault, Claims, Asked),
-        Confirmation = erlmcp_claims:confirmation(Claims),
+        Confirmation = erlmcp_token_claims:confirmation(Claims),
         ok = erlmcp_bearer_tables:remember(Digest, min(Until, End), Kept,
                                            {Identity, Confirmation}, Tables),
         {ok, Identity, Confirmation}

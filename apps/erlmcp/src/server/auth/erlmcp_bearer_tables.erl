@@ -53,7 +53,7 @@ new(#{sources := Sources, dpop_proofs := Most, dpop_proofs_per_key := PerKey}) -
 
 -doc "Who asks with a token, if that was found out lately, and with keys that are still those.".
 -spec known(digest(), Now :: integer(), tables()) ->
-    {ok, erlmcp_bearer:identity(), erlmcp_claims:confirmation()} | unknown.
+    {ok, erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()} | unknown.
 known(Digest, Now, #{known := Known} = Tables) ->
     case ets:lookup(Known, Digest) of
         [{_, Until, Source, Identity, Confirmation}] when Now < Until ->
@@ -75,7 +75,7 @@ Remembers who asks with a token until that second, as long as the keys of its so
 this generation. Where there are too many it is found out anew the next time.
 """.
 -spec remember(digest(), Until :: integer(), lasting | {Index :: pos_integer(), reference()},
-               {erlmcp_bearer:identity(), erlmcp_claims:confirmation()}, tables()) -> ok.
+               {erlmcp_bearer:identity(), erlmcp_token_claims:confirmation()}, tables()) -> ok.
 remember(Digest, Until, Source, {Identity, Confirmation}, #{known := Known}) ->
     _ = ets:info(Known, size) < ?KNOWN
         andalso ets:insert(Known, {Digest, Until, Source, Identity, Confirmation}),

@@ -18,7 +18,7 @@ that key and its algorithm.
 -doc "What the server says of a token, or why it says nothing.".
 -spec ask(Token :: binary(), #{uri := binary(), client := client(), _ => _},
           erlmcp_fetch:settings()) ->
-    {active, erlmcp_claims:claims()} | inactive
+    {active, erlmcp_token_claims:claims()} | inactive
     | {error, erlmcp_oauth_token:reason() | {status, pos_integer()} | no_answer}.
 ask(Token, #{uri := Uri, client := #{client := Client, settings := Settings}}, Fetch) ->
     Form = [{~"token", Token}, {~"token_type_hint", ~"access_token"}],

@@ -5,9 +5,9 @@ its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answe
 error for its caller.
 
 The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
-(`m:erlmcp_unread`) when it writes it, and `{Tag, {request, {Id, Task}, Call, Bytes}}` for a request
-to the client, whose answer it passes on to the call as `{erlmcp_response, Id, Outcome}`, unless the
-call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
+(`m:erlmcp_notification_window`) when it writes it, and `{Tag, {request, {Id, Task}, Call, Bytes}}`
+for a request to the client, whose answer it passes on to the call as `{erlmcp_response, Id,
+Outcome}`, unless the call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
 `{Tag, {deadline, Call, Milliseconds}}` and kills the call. The call is linked to it.
 
 - The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
@@ -16,8 +16,8 @@ call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
 - The owner of a session's call on HTTP is the session, which outlives the connections of its
   client. A call that has reported nothing answers the connection that waits for it,
   `{Tag, {answer, Status, Bytes}}`; one that has answers the session, which has its stream.
-- A quick call (`m:erlmcp_quick`) has no process of its own; its owner is `{self(), quick}`, and
-  what it reports is kept for who runs it.
+- A quick call (`m:erlmcp_inline_call`) has no process of its own; its owner is `{self(), quick}`,
+  and what it reports is kept for who runs it.
 - The owner of a task's call is the task's keeper. The call answers with a result or a refusal as
   such. It sends `{Tag, {status, Text}}` beside what others send, and asks for input with
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
@@ -33,7 +33,7 @@ call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
 -type subject() ::
     {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
 -type message() ::
-    {notification, binary(), erlmcp_unread:unread()}
+    {notification, binary(), erlmcp_notification_window:unread()}
     | {answer, erlmcp_reply:status(), iodata()}
     | {request, erlmcp_calls:asked(), Call :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
@@ -106,7 +106,8 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
                 ok = erlmcp_gate:ran(Granted),
                 Answer;
             {refuse, Refusal} ->
-                answer({error, erlmcp_answers:refused(Refusal, Instance)}, Id, Revision)
+                answer({error, erlmcp_error_budget_answers:refused(Refusal, Instance)}, Id,
+                       Revision)
         end
     after
         leave(Call)
@@ -145,7 +146,7 @@ answered(#{id := Id, context := Context}, Instance, Run) ->
             exit:Reason:Stack when Reason =/= shutdown ->
                 crashed(exit, Reason, Stack, Id, Context, Instance)
         end,
-    _ = erlmcp_answers:answered(Outcome, Instance),
+    _ = erlmcp_error_budget_answers:answered(Outcome, Instance),
     Answer.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
@@ -155,7 +156,7 @@ outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
 outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
     erlmcp_tasks:perform(Call, Context, Owner, Instance);
 outcome(Call, Context, Owner, Instance) ->
-    erlmcp_rounds:run(Call, Context, Owner, Instance).
+    erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
 %% What is too large is told in the log, where who can mend it looks; it need not be its caller.
 bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
@@ -258,7 +259,7 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
                                #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
-    answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
+    answer(erlmcp_error_budget_answers:answered({error, Refusal}, Instance), Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
@@ -267,7 +268,7 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
           {reply, error, erlmcp_refusal:refusal()}.
 died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
     Refusal = why(Reason, Subject, Instance),
-    answer(erlmcp_answers:answered({error, Refusal}, Instance), Id, Revision).
+    answer(erlmcp_error_budget_answers:answered({error, Refusal}, Instance), Id, Revision).
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");

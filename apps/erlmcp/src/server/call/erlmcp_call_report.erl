@@ -1,7 +1,7 @@
 -module(erlmcp_call_report).
 -moduledoc """
 What a running call (`m:erlmcp_call`) says before its answer, and to whom: its owner, or, of a quick
-call, who runs it. Notifications have a bound (`m:erlmcp_unread`).
+call, who runs it. Notifications have a bound (`m:erlmcp_notification_window`).
 """.
 
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
@@ -104,11 +104,11 @@ notify(#{owner := Owner, unread := Unread}, Method, Params) ->
     notify(Owner, Unread, Method, Params).
 
 notify(Owner, Unread, Method, Params) ->
-    case erlmcp_unread:room(Unread) of
+    case erlmcp_notification_window:room(Unread) of
         {ok, LeftOut} ->
             Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
             Bytes = iolist_to_binary(Notification),
-            ok = erlmcp_unread:sent(byte_size(Bytes), Unread),
+            ok = erlmcp_notification_window:sent(byte_size(Bytes), Unread),
             to_owner(Owner, {notification, Bytes, Unread});
         none ->
             ok
@@ -116,7 +116,7 @@ notify(Owner, Unread, Method, Params) ->
 
 unread([{notification, _, Unread} | _], _) -> Unread;
 unread([_ | Said], Limits) -> unread(Said, Limits);
-unread(_, Limits) -> erlmcp_unread:new(Limits).
+unread(_, Limits) -> erlmcp_notification_window:new(Limits).
 
 with_left_out(0, Params) ->
     Params;

@@ -138,7 +138,7 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes, Unread}} ->
-            ok = erlmcp_unread:written(byte_size(Bytes), Unread),
+            ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
             {[], Bytes, Calls};
         {#{Call := _}, {request, {Id, _}, Asking, _}} when Asked =:= unanswerable ->
             Asking ! {erlmcp_response, Id, {error, end_of_input}},

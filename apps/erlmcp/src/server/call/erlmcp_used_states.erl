@@ -16,7 +16,7 @@ is not in a full table could come again, and so it is refused.
 new() ->
     %% {{Expires, Id}, Flow}
     {ets:new(erlmcp_used_states, [public, ordered_set, {write_concurrency, true}]),
-     erlmcp_counts:new()}.
+     erlmcp_tenant_counts:new()}.
 
 -doc """
 Notes that a state was used, which expires at a system time in milliseconds; `again` if it was used
@@ -28,17 +28,18 @@ before. `Max` are the bounds of all and of one tenant.
 use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->
     ok = forget_expired(erlang:system_time(millisecond), Used),
     %% The bound of one first: it is the nearer one.
-    case ets:member(States, State) orelse erlmcp_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
+    case ets:member(States, State)
+        orelse erlmcp_tenant_counts:take({flow, Flow}, 1, MaxOfOne, Counts) of
         true ->
             again;
         {full, Observed} ->
             {full, MaxOfOne, Observed};
         ok ->
-            case erlmcp_counts:take(all, 1, Max, Counts) of
+            case erlmcp_tenant_counts:take(all, 1, Max, Counts) of
                 ok ->
                     noted(State, Flow, Used);
                 {full, Observed} ->
-                    ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
+                    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
                     {full, Max, Observed}
             end
     end.
@@ -54,8 +55,8 @@ noted(State, Flow, {States, _} = Used) ->
     end.
 
 give_back(Flow, {_, Counts}) ->
-    ok = erlmcp_counts:give_back({flow, Flow}, 1, Counts),
-    erlmcp_counts:give_back(all, 1, Counts).
+    ok = erlmcp_tenant_counts:give_back({flow, Flow}, 1, Counts),
+    erlmcp_tenant_counts:give_back(all, 1, Counts).
 
 %% Each goes once, and so this costs each that comes as much as one that goes.
 forget_expired(Now, {States, _} = Used) ->

@@ -2,7 +2,7 @@
 -moduledoc """
 The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
 mounted server runs, whatever it is given as: a module or a map of options is started inside of the
-server that mounts it. `m:erlmcp_publisher` keeps what is mounted as it is there.
+server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
 """.
 
 -export([check/1, compose/1, offers/1, resource_updated/2]).
@@ -13,10 +13,11 @@ server that mounts it. `m:erlmcp_publisher` keeps what is mounted as it is there
 A running server of this node, by its pid or `id`, or else the options of one, or a module with
 `-behaviour(erlmcp_server)`.
 """.
--type server() :: pid() | module() | erlmcp_options:options() | term().
+-type server() :: pid() | module() | erlmcp_server_options:options() | term().
 -doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
 -type mount() :: #{
-    prefix := erlmcp_mount:prefix(), server := pid() | term(), start => erlmcp_options:options()
+    prefix := erlmcp_mount:prefix(), server := pid() | term(),
+    start => erlmcp_server_options:options()
 }.
 
 -doc "Whether an option's value says what to mount.".
@@ -46,8 +47,8 @@ prefixes(_, _) ->
 The settings and the catalog that options amount to, with all that they mount. What is wrong with a
 mounted server is `{mount, Prefix, Reason}`.
 """.
--spec compose(erlmcp_options:options()) ->
-    {ok, erlmcp_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
+-spec compose(erlmcp_server_options:options()) ->
+    {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
 compose(Options) ->
     compose(Options, [], []).
 
@@ -55,7 +56,7 @@ compose(Options) ->
 compose(Options, Modules, Ids) ->
     maybe
         {ok, #{id := Id, identity := Identity, sources := Sources, lists := Lists,
-               mounts := Given} = Settings} ?= erlmcp_options:check(Options),
+               mounts := Given} = Settings} ?= erlmcp_server_options:check(Options),
         {ok, Inside} ?= inside(Options, Modules),
         {ok, Catalog} ?= erlmcp_catalog:new(Identity, Sources, Lists,
                                            erlmcp_metaschemas:compiled()),
@@ -91,7 +92,7 @@ found(Server, Modules, Ids) ->
         {ok, _, #{key := Key} = Instance} ->
             maybe
                 ok ?= no_loop(Server, Instance, Ids),
-                {ok, Mounted} ?= erlmcp_published:find(Key),
+                {ok, Mounted} ?= erlmcp_published_catalog:find(Key),
                 {ok, #{server => Server}, Key, Mounted}
             else
                 error -> {error, not_found};
@@ -145,7 +146,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
 offers(Server) ->
     fun(Uri) ->
         maybe
-            {ok, Catalog} ?= erlmcp_published:find(Server),
+            {ok, Catalog} ?= erlmcp_published_catalog:find(Server),
             erlmcp_catalog:is_resource(Uri, Catalog)
         else
             error -> false
@@ -158,8 +159,8 @@ too, and forgets what was kept of it.
 """.
 -spec resource_updated(Uri :: binary(), erlmcp_instance:instance()) -> ok.
 resource_updated(Uri, Instance) ->
-    ok = erlmcp_cache:forget(Uri, Instance),
-    Audience = erlmcp_catalog:audience(Uri, erlmcp_published:catalog(Instance)),
+    ok = erlmcp_result_cache:forget(Uri, Instance),
+    Audience = erlmcp_catalog:audience(Uri, erlmcp_published_catalog:catalog(Instance)),
     ok = erlmcp_subscriptions:publish({uri, Uri}, Audience,
                                       erlmcp_instance:subscriptions(Instance)),
     lists:foreach(fun({Prefix, _, Mounting}) ->

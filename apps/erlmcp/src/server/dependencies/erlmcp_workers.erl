@@ -31,9 +31,9 @@ is refused at once, as far as that can be told from how long workers were used l
     queue => non_neg_integer()
 }.
 %% What was taken, or what the process gave.
--opaque loan() :: {pool(), {taken, erlmcp_worker_seats:claim()} | {lent, Monitor :: reference()}}.
+-opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
 -doc "What who borrows reads of it.".
--type pool() :: {pid(), erlmcp_worker_seats:seats()}.
+-type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
@@ -80,7 +80,7 @@ borrow(Name, Deadline, Instance) ->
     end.
 
 lent(Process, Seats, Deadline) ->
-    case erlmcp_worker_seats:borrow(self(), Seats) of
+    case erlmcp_worker_table:borrow(self(), Seats) of
         {ok, Claim, Worker} -> {{taken, Claim}, Worker};
         none -> gen_server:call(Process, {borrow, Deadline}, infinity)
     end.
@@ -93,7 +93,7 @@ give_back({{Process, _}, {taken, Claim}}, doubtful) ->
     gen_server:cast(Process, {doubtful, Claim});
 give_back({{Process, Seats}, {taken, Claim}}, good) ->
     try
-        case erlmcp_worker_seats:give_back(Claim, Seats) of
+        case erlmcp_worker_table:give_back(Claim, Seats) of
             true -> gen_server:cast(Process, lend);
             false -> ok
         end
@@ -105,7 +105,7 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
 -doc false.
 init({Name, #{size := Size, start := Start} = Options, #{key := Key} = Instance}) ->
     process_flag(trap_exit, true),
-    Seats = erlmcp_worker_seats:new(Size),
+    Seats = erlmcp_worker_table:new(Size),
     ok = erlmcp_instance:put_pool(Name, {self(), Seats}, Instance),
     Pool = #{name => Name, server => Key, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
@@ -134,7 +134,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
     maybe
         %% It may be free since the call looked.
         0 ?= Length,
-        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(Borrower, Seats),
+        {ok, Claim, Worker} ?= erlmcp_worker_table:take(Borrower, Seats),
         {reply, {{taken, Claim}, Worker}, Pool}
     else
         _ ->
@@ -149,7 +149,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
 
 %% Whether a call may wait.
 waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} = Pool) ->
-    Milliseconds = ceil(erlmcp_worker_seats:used_ms(Seats) * (Length + 1) / Size),
+    Milliseconds = ceil(erlmcp_worker_table:used_ms(Seats) * (Length + 1) / Size),
     case {is_dead(Pool), Deadline - now_ms()} of
         {true, _} ->
             {error, unavailable()};
@@ -183,14 +183,14 @@ wait(Waiting, Length, Pool) ->
     end.
 
 waiting(Waiting, Length, #{seats := Seats} = Pool) ->
-    ok = erlmcp_worker_seats:await(Length, Seats),
+    ok = erlmcp_worker_table:await(Length, Seats),
     Pool#{waiting := Waiting, length := Length}.
 
 %% Gives those that wait what is free.
 lend(#{length := Length, seats := Seats} = Pool) ->
     maybe
         true ?= Length > 0,
-        {ok, Claim, Worker} ?= erlmcp_worker_seats:take(self(), Seats),
+        {ok, Claim, Worker} ?= erlmcp_worker_table:take(self(), Seats),
         lend(give(Claim, Worker, Pool))
     else
         _ -> Pool
@@ -201,16 +201,16 @@ give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->
             gen_server:reply(From, {{lent, Monitor}, Worker}),
-            Loan = {Claim, Worker, erlmcp_worker_seats:now_us()},
+            Loan = {Claim, Worker, erlmcp_worker_table:now_us()},
             waiting(Rest, Length - 1, Pool#{lent := Lent#{Monitor => Loan}});
         {empty, _} ->
-            ok = erlmcp_worker_seats:leave(Claim, Seats),
+            ok = erlmcp_worker_table:leave(Claim, Seats),
             Pool
     end.
 
 %% Watches those that have a worker now, and nobody else.
 look(#{seats := Seats, watched := Watched} = Pool) ->
-    Taken = erlmcp_worker_seats:taken(self(), Seats),
+    Taken = erlmcp_worker_table:taken(self(), Seats),
     maps:foreach(fun(_, Monitor) -> demonitor(Monitor, [flush]) end,
                  maps:without(maps:keys(Taken), Watched)),
     Watch = fun(Claim, Borrower) ->
@@ -219,7 +219,7 @@ look(#{seats := Seats, watched := Watched} = Pool) ->
             #{} -> monitor(process, Borrower)
         end
     end,
-    ok = erlmcp_worker_seats:mend(Seats),
+    ok = erlmcp_worker_table:mend(Seats),
     Pool#{watched := maps:map(Watch, Taken)}.
 
 -doc false.
@@ -238,7 +238,7 @@ handle_cast(lend, Pool) ->
     {noreply, lend(Pool)}.
 
 returned({Claim, Worker, Since}, State, #{seats := Seats} = Pool) ->
-    ok = erlmcp_worker_seats:used(Since, Seats),
+    ok = erlmcp_worker_table:used(Since, Seats),
     case State of
         good -> give(Claim, Worker, Pool);
         doubtful -> doubtful(Claim, Pool)
@@ -246,9 +246,9 @@ returned({Claim, Worker, Since}, State, #{seats := Seats} = Pool) ->
 
 %% The worker is stopped, and another one started; unless it ended before.
 doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) ->
-    case erlmcp_worker_seats:withdraw(Claim, Seats) of
+    case erlmcp_worker_table:withdraw(Claim, Seats) of
         true ->
-            Pid = erlmcp_worker_seats:worker(Claim),
+            Pid = erlmcp_worker_table:worker(Claim),
             {Number, Others} = maps:take(Pid, Ready),
             ok = erlmcp_worker:stop(Pid),
             _ = erlang:send_after(?STOP, self(), {kill, Pid}),
@@ -261,7 +261,7 @@ doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) 
 handle_info({ready, Pid, Worker}, #{starting := Starting} = Pool) when is_map_key(Pid, Starting) ->
     #{ready := Ready, seats := Seats} = Pool,
     {Number, Others} = maps:take(Pid, Starting),
-    ok = erlmcp_worker_seats:seat(Number, Pid, Worker, Seats),
+    ok = erlmcp_worker_table:seat(Number, Pid, Worker, Seats),
     {noreply, lend(Pool#{starting := Others, ready := Ready#{Pid => Number}, pause := ?PAUSE})};
 handle_info({'DOWN', Monitor, process, _, Reason}, #{lent := Lent} = Pool) when
     is_map_key(Monitor, Lent)
@@ -288,9 +288,9 @@ handle_info({'EXIT', Pid, Reason}, Pool) ->
             {noreply, ended(Number, Reason, Pool#{starting := maps:remove(Pid, Starting)})};
         {_, #{Pid := Number}} ->
             %% One that ends while somebody has it is not given back.
-            ok = erlmcp_worker_seats:unseat(Number, Pid, Seats),
+            ok = erlmcp_worker_table:unseat(Number, Pid, Seats),
             Left = #{Monitor => Loan || Monitor := {Claim, _, _} = Loan <- Lent,
-                                        erlmcp_worker_seats:worker(Claim) =/= Pid},
+                                        erlmcp_worker_table:worker(Claim) =/= Pid},
             {noreply, ended(Number, Reason, Pool#{ready := maps:remove(Pid, Ready), lent := Left})};
         {_, _} ->
             {noreply, Pool}
@@ -308,8 +308,8 @@ handle_info(_, Pool) ->
 
 %% Who took a worker has ended.
 dead(Claim, normal, #{seats := Seats} = Pool) ->
-    _ = erlmcp_worker_seats:is_taken(Claim, Seats)
-        andalso erlmcp_worker_seats:leave(Claim, Seats),
+    _ = erlmcp_worker_table:is_taken(Claim, Seats)
+        andalso erlmcp_worker_table:leave(Claim, Seats),
     lend(Pool);
 dead(Claim, _, Pool) ->
     doubtful(Claim, Pool).

@@ -4,15 +4,15 @@ Who may enter a server, and how many: every connection and every message of ever
 here. What enters gets a ticket, what leaves gives it back; what is over a bound is refused at once.
 
 No process is between them. What is held is counted in words that all change themselves
-(`m:erlmcp_account`), and who holds it is a row (`m:erlmcp_ledger`), or a word of its own
-(`m:erlmcp_seat`): `m:erlmcp_gate_keeper` gives back what the dead held. Only who has to wait for a
-place meets a process, `m:erlmcp_gate_queue`.
+(`m:erlmcp_gate_account`), and who holds it is a row (`m:erlmcp_gate_permits`), or a word of its own
+(`m:erlmcp_gate_seat`): `m:erlmcp_gate_keeper` gives back what the dead held. Only who has to wait
+for a place meets a process, `m:erlmcp_gate_queue`.
 
 A tenant (`flow`) is whom the bounds of one principal are for: a principal, or the address of an
 anonymous client. A bound that is `infinity` costs nothing.
 """.
 
--include("../overload/erlmcp_node_guard.hrl").
+-include("../overload/erlmcp_overload_guard.hrl").
 
 -export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
          unseat/1, rest/1, hand_over/2, leave/1]).
@@ -59,11 +59,11 @@ No bound of what is held is more than 268,435,455.
 
 -doc "A value that is handed to all who need it; its tables belong to who made it.".
 -type gate() :: #{
-    books := erlmcp_gate_books:books(), bounds := bounds(),
+    books := erlmcp_gate_counters:books(), bounds := bounds(),
     rates := [erlmcp_rate:rate()], principal_rates := [erlmcp_rate:rate()]
 }.
 -opaque ticket() ::
-    {erlmcp_gate_books:books(), erlmcp_ledger:id(),
+    {erlmcp_gate_counters:books(), erlmcp_gate_permits:id(),
      Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed | connection}
     | free.
 
@@ -81,8 +81,8 @@ new(Given) ->
                           connections => infinity, connections_per_address => infinity,
                           connections_per_principal => infinity, principals => 10_000}, Given),
     #{principals := Principals, in_flight := InFlight} = Bounds,
-    Books = erlmcp_gate_books:new(Principals),
-    ok = erlmcp_gate_books:limit(bounded(InFlight), Books),
+    Books = erlmcp_gate_counters:new(Principals),
+    ok = erlmcp_gate_counters:limit(bounded(InFlight), Books),
     #{books => Books, bounds => Bounds,
       rates => rates(messages_per_second, messages_per_minute, messages_per_day, Bounds),
       principal_rates => rates(principal_messages_per_second, principal_messages_per_minute,
@@ -92,7 +92,7 @@ rates(Second, Minute, Day, Bounds) ->
     [{Period, Most} || {Period, Key} <- [{second, Second}, {minute, Minute}, {day, Day}],
                        Most <- [maps:get(Key, Bounds, infinity)], Most =/= infinity].
 
-bounded(infinity) -> erlmcp_account:most();
+bounded(infinity) -> erlmcp_gate_account:most();
 bounded(Limit) -> Limit.
 
 -doc "The calling process holds a connection from this address.".
@@ -140,8 +140,8 @@ joined(#{books := Books, bounds := #{connections_per_principal := Most}}, Flow) 
     connection([{{connections, Flow}, 1, Most}], Books).
 
 connection(Wants, Books) ->
-    case erlmcp_gate_books:take_all(Wants, Books) of
-        {ok, Held} -> {ok, {Books, erlmcp_gate_books:write(Held, Books), connection}};
+    case erlmcp_gate_counters:take_all(Wants, Books) of
+        {ok, Held} -> {ok, {Books, erlmcp_gate_counters:write(Held, Books), connection}};
         Full -> {refuse, erlmcp_gate_refusal:new(Full)}
     end.
 
@@ -182,9 +182,9 @@ of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bou
         #{in_flight_per_principal := infinity} when Rates =:= [] ->
             {ok, []};
         #{in_flight_per_principal := infinity} ->
-            counted(erlmcp_gate_books:take_rates({principal, Flow}, Rates, Now, Books));
+            counted(erlmcp_gate_counters:take_rates({principal, Flow}, Rates, Now, Books));
         #{in_flight_per_principal := Most} ->
-            case erlmcp_gate_books:take_one({principal, Flow}, Rates, Most, Now, Books) of
+            case erlmcp_gate_counters:take_one({principal, Flow}, Rates, Most, Now, Books) of
                 {ok, _} = Taken -> Taken;
                 {full, Observed} -> full({in_flight_per_principal, 1, Most}, Observed);
                 Refused -> {refuse, erlmcp_gate_refusal:new(Refused)}
@@ -193,7 +193,7 @@ of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bou
 of_principal(_, _, _, #{principal_rates := []}) ->
     {ok, []};
 of_principal(Flow, _, Now, #{books := Books, principal_rates := Rates}) ->
-    counted(erlmcp_gate_books:take_rates({principal, Flow}, Rates, Now, Books)).
+    counted(erlmcp_gate_counters:take_rates({principal, Flow}, Rates, Now, Books)).
 
 counted(ok) -> {ok, []};
 counted(Refused) -> {refuse, erlmcp_gate_refusal:new(Refused)}.
@@ -204,23 +204,23 @@ full(Want, Observed) ->
 of_server([], _, _, _) ->
     ok;
 of_server(Rates, Held, Now, Books) ->
-    case erlmcp_gate_books:take_rates(server, Rates, Now, Books) of
+    case erlmcp_gate_counters:take_rates(server, Rates, Now, Books) of
         ok ->
             ok;
         {wait, Rate, Milliseconds} ->
-            ok = erlmcp_gate_books:give(Held, Books),
+            ok = erlmcp_gate_counters:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new({server_wait, Rate, Milliseconds})}
     end.
 
 entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds} = Gate) ->
     #{sums := Sums} = Books,
-    case erlmcp_gate_books:enter(Held, Books) of
+    case erlmcp_gate_counters:enter(Held, Books) of
         draining ->
-            ok = erlmcp_gate_books:give(Held, Books),
+            ok = erlmcp_gate_counters:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new(draining)};
         {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
             ok = erlmcp_gate_sums:found_none(Sums),
-            ok = erlmcp_gate_books:give(Held, Books),
+            ok = erlmcp_gate_counters:give(Held, Books),
             full({in_flight, 1, Limit}, Observed);
         {full, _, _} ->
             ok = erlmcp_gate_sums:found_none(Sums),
@@ -233,15 +233,15 @@ entered(_, [], _, _) ->
 
 queued(#{flow := Flow, bytes := Bytes}, Held, Now, #{books := Books, bounds := Bounds}) ->
     #{queue := Most, queue_bytes := MostBytes, queue_per_principal := MostOfOne} = Bounds,
-    Room = min(bounded(MostOfOne), erlmcp_gate_books:room(Books)),
+    Room = min(bounded(MostOfOne), erlmcp_gate_counters:room(Books)),
     Wants = [{{waiting, Flow}, 1, Room}, {waiting, 1, Most},
              {waiting_bytes, max(1, Bytes), MostBytes}],
-    case erlmcp_gate_books:take_all(Wants, Books) of
+    case erlmcp_gate_counters:take_all(Wants, Books) of
         {ok, Waits} ->
-            Id = erlmcp_gate_books:queue(Held, Waits, Books),
+            Id = erlmcp_gate_counters:queue(Held, Waits, Books),
             {ok, {Books, Id, {waits, {Flow, Now, {Held, Waits}}}}};
         Full ->
-            ok = erlmcp_gate_books:give(Held, Books),
+            ok = erlmcp_gate_counters:give(Held, Books),
             {refuse, erlmcp_gate_refusal:new(Full)}
     end.
 
@@ -261,7 +261,7 @@ await({Books, Id, {waits, Waiting}}, Milliseconds) ->
         {granted, Since} ->
             await({Books, Id, Since}, Milliseconds);
         {refused, RetryMs} ->
-            ok = erlmcp_gate_books:leave(Id, Books),
+            ok = erlmcp_gate_counters:leave(Id, Books),
             {refuse, erlmcp_gate_refusal:new({waited, RetryMs})}
     end;
 await({#{sums := Sums} = Books, _, Since} = Ticket, _) ->
@@ -277,7 +277,7 @@ in a rate.
 hold(_, []) ->
     {ok, free};
 hold(#{books := Books}, Wants) ->
-    Ticket = {Books, erlmcp_gate_books:write([], Books), untimed},
+    Ticket = {Books, erlmcp_gate_counters:write([], Books), untimed},
     case take(Ticket, Wants) of
         ok ->
             {ok, Ticket};
@@ -298,26 +298,26 @@ take({Books, Id, _}, Wants) ->
     erlmcp_gate_wants:take(Id, Wants, Books).
 
 -doc """
-The ticket is in no seat (`m:erlmcp_seat`) any more, so that another process can hold it. Who lets
-another one know it says this before, since that one may leave at once.
+The ticket is in no seat (`m:erlmcp_gate_seat`) any more, so that another process can hold it. Who
+lets another one know it says this before, since that one may leave at once.
 """.
 -spec unseat(ticket()) -> ok.
 unseat(free) ->
     ok;
 unseat({Books, Id, _}) ->
-    erlmcp_gate_books:unseat(Id, Books).
+    erlmcp_gate_counters:unseat(Id, Books).
 
 -doc "The calling process will not enter for a while, and keeps no seat until it does.".
 -spec rest(gate()) -> ok.
 rest(#{books := Books}) ->
-    erlmcp_gate_books:give_up_seat(Books).
+    erlmcp_gate_counters:give_up_seat(Books).
 
 -doc "Another process holds the ticket from now on, after `unseat/1`.".
 -spec hand_over(ticket(), pid()) -> ok.
 hand_over(free, _) ->
     ok;
 hand_over({Books, Id, _}, Pid) ->
-    erlmcp_gate_books:hand_over(Id, Pid, Books).
+    erlmcp_gate_counters:hand_over(Id, Pid, Books).
 
 -doc """
 Gives back all that the ticket is for, if that was not done before. Any process may; a connection's
@@ -327,10 +327,10 @@ is left by its own, whose requests are over.
 leave(free) ->
     ok;
 leave({Books, Id, connection}) ->
-    ok = erlmcp_gate_books:give_up_seat(Books),
-    erlmcp_gate_books:leave(Id, Books);
+    ok = erlmcp_gate_counters:give_up_seat(Books),
+    erlmcp_gate_counters:leave(Id, Books);
 leave({Books, Id, _}) ->
-    erlmcp_gate_books:leave(Id, Books).
+    erlmcp_gate_counters:leave(Id, Books).
 
 -doc """
 The calling process had a place for a request, and ran that and nothing else. Of one in sixteen it
@@ -354,7 +354,7 @@ who wants to refuse before it has read it. Other messages enter in any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
 state(#{books := Books}) ->
-    case erlmcp_gate_books:is_draining(Books) of
+    case erlmcp_gate_counters:is_draining(Books) of
         true ->
             {refuse, erlmcp_gate_refusal:new(draining)};
         false ->
@@ -371,17 +371,17 @@ machine() ->
 -doc "From now on no request and no connection enters; who is in leaves as always.".
 -spec drain(gate()) -> ok.
 drain(#{books := Books}) ->
-    erlmcp_gate_books:drain(Books).
+    erlmcp_gate_counters:drain(Books).
 
 -doc "How many requests of the server may run at once, as it is now.".
 -spec limit(gate()) -> pos_integer().
 limit(#{books := Books}) ->
-    erlmcp_gate_books:limit(Books).
+    erlmcp_gate_counters:limit(Books).
 
 -doc "Changes that, to no more than the bound `in_flight`.".
 -spec limit(gate(), pos_integer()) -> ok.
 limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
-    erlmcp_gate_books:limit(min(Limit, bounded(Most)), Books).
+    erlmcp_gate_counters:limit(min(Limit, bounded(Most)), Books).
 
 -doc """
 Changes for how many waiting requests there is room, beside the bounds of the queue; `none` leaves
@@ -389,19 +389,19 @@ it at those. One tenant may have as many as there is room left for, and ten in a
 """.
 -spec room(gate(), pos_integer() | none) -> ok.
 room(#{books := Books}, none) ->
-    erlmcp_gate_books:room(erlmcp_account:most(), Books);
+    erlmcp_gate_counters:room(erlmcp_gate_account:most(), Books);
 room(#{books := Books}, Room) ->
-    erlmcp_gate_books:room(Room, Books).
+    erlmcp_gate_counters:room(Room, Books).
 
 -doc "How many requests are in flight or wait, connections are open, or an account holds.".
--spec held(gate(), erlmcp_gate_books:key()) -> non_neg_integer().
+-spec held(gate(), erlmcp_gate_counters:key()) -> non_neg_integer().
 held(#{books := Books}, Key) ->
-    erlmcp_gate_books:held(Key, Books).
+    erlmcp_gate_counters:held(Key, Books).
 
 -doc "The processes whose requests are in flight, or wait.".
 -spec calls(gate()) -> [pid()].
 calls(#{books := Books}) ->
-    erlmcp_gate_books:calls(Books).
+    erlmcp_gate_counters:calls(Books).
 
 -doc "The sums of what happened at it.".
 -spec sums(gate()) -> erlmcp_gate_sums:sums().

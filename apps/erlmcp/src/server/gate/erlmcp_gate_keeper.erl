@@ -19,13 +19,13 @@ when the generation in which it was taken is over; and it closes accounts that a
 -define(IDLE, 3).
 
 -record(keeper, {
-    books :: erlmcp_gate_books:books(),
+    books :: erlmcp_gate_counters:books(),
     round = 0 :: non_neg_integer(),
-    over :: erlmcp_account:generation(),
+    over :: erlmcp_gate_account:generation(),
     %% what is counted and in no row, by the word that has it, as it was in the last round
-    astray = #{} :: #{erlmcp_account:index() => integer()},
+    astray = #{} :: #{erlmcp_gate_account:index() => integer()},
     %% words that were nobody's at the last look
-    lost = [] :: [erlmcp_account:index()]
+    lost = [] :: [erlmcp_gate_account:index()]
 }).
 
 -doc "Starts it.".
@@ -39,7 +39,7 @@ init(#{books := Books}) ->
     %% who ask. So it does not wait for its turn behind all that have something to do.
     _ = process_flag(priority, high),
     %% Not the generation that one before it may have begun just now.
-    {ok, next(0, #keeper{books = Books, over = erlmcp_gate_books:turn(Books)})}.
+    {ok, next(0, #keeper{books = Books, over = erlmcp_gate_counters:turn(Books)})}.
 
 -doc false.
 handle_call(_, _, Keeper) ->
@@ -63,7 +63,7 @@ next(Took, #keeper{round = Round} = Keeper) ->
     Keeper#keeper{round = Round + 1}.
 
 audit(_, #keeper{books = Books, round = Round} = Keeper) when Round rem ?GENERATION =:= 0 ->
-    Keeper#keeper{over = erlmcp_gate_books:turn(Books), astray = #{}};
+    Keeper#keeper{over = erlmcp_gate_counters:turn(Books), astray = #{}};
 audit(Sums, #keeper{books = Books, round = Round, over = Over, astray = Before} = Keeper) ->
     Astray = erlmcp_gate_audit:astray(Over, Sums, Books),
     Same = case Round rem ?GENERATION of
@@ -80,11 +80,11 @@ audit(Sums, #keeper{books = Books, round = Round, over = Over, astray = Before} 
 
 look(#keeper{books = #{accounts := Accounts} = Books, round = Round, lost = Before} = Keeper)
   when Round rem ?IDLE =:= 0 ->
-    ok = erlmcp_accounts:close_idle(erlmcp_gate_books:now(Books), Accounts),
+    ok = erlmcp_gate_accounts:close_idle(erlmcp_gate_counters:now(Books), Accounts),
     %% Who had found an account before it was closed has long been done with it at the next look.
-    Lost = erlmcp_accounts:lost(Accounts),
+    Lost = erlmcp_gate_accounts:lost(Accounts),
     {Free, New} = lists:partition(fun(Index) -> ordsets:is_element(Index, Before) end, Lost),
-    _ = [ok = erlmcp_accounts:free(Index, Accounts) || Index <- Free],
+    _ = [ok = erlmcp_gate_accounts:free(Index, Accounts) || Index <- Free],
     Keeper#keeper{lost = New};
 look(Keeper) ->
     Keeper.

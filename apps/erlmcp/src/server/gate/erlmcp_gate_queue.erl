@@ -5,8 +5,9 @@ The process in which requests wait that a gate has no place for. Its bounds are 
 turns, so that a flood of one makes only itself wait.
 
 A request waits `queue_ms` milliseconds at most. Where it has waited for longer than does good
-(`m:erlmcp_patience`), it is refused when it would be its turn, the oldest first, and the place goes
-to another; nobody's place is left unused. One whose turn cannot come in time is refused at once.
+(`m:erlmcp_queue_delay`), it is refused when it would be its turn, the oldest first, and the place
+goes to another; nobody's place is left unused. One whose turn cannot come in time is refused at
+once.
 """.
 
 -behaviour(gen_server).
@@ -19,7 +20,7 @@ to another; nobody's place is left unused. One whose turn cannot come in time is
 -doc "Who waits: in which flow, since when, what it holds, and what of that for waiting.".
 -type waiting() ::
     {Flow :: term(), Since :: pos_integer(),
-     {Held :: erlmcp_gate_books:shares(), Waits :: erlmcp_gate_books:shares()}}.
+     {Held :: erlmcp_gate_counters:shares(), Waits :: erlmcp_gate_counters:shares()}}.
 
 %% Milliseconds after which it is looked for places that nobody told of, and for those who were
 %% killed, and whose owner or the gate's keeper has left for them.
@@ -28,9 +29,9 @@ to another; nobody's place is left unused. One whose turn cannot come in time is
 -define(STILL_THERE, 1000).
 
 -record(queue, {
-    books :: erlmcp_gate_books:books(),
-    patience :: erlmcp_patience:patience(),
-    flows = erlmcp_flows:new() :: erlmcp_flows:flows(),
+    books :: erlmcp_gate_counters:books(),
+    patience :: erlmcp_queue_delay:patience(),
+    flows = erlmcp_fair_queue:new() :: erlmcp_fair_queue:flows(),
     %% whether no place was left, and who leaves is to say so
     called = false :: boolean(),
     %% how many wait, as all know it
@@ -47,22 +48,22 @@ start_link(Gate) ->
 The calling process waits until its request has its place, for so many milliseconds at most. Gives
 since when it had it, or after how many milliseconds another try may have more luck.
 """.
--spec wait(erlmcp_ledger:id(), waiting(), Milliseconds :: non_neg_integer(),
-           erlmcp_gate_books:books()) ->
+-spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
+           erlmcp_gate_counters:books()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
 wait(Id, {Flow, Since, Shares}, Milliseconds, Books) ->
     %% There may be one meanwhile that nobody in the queue needs.
-    case erlmcp_gate_books:take_place(Books) of
+    case erlmcp_gate_counters:take_place(Books) of
         {ok, Place} ->
-            case erlmcp_gate_books:grant(Id, Place, Shares, Books) of
+            case erlmcp_gate_counters:grant(Id, Place, Shares, Books) of
                 true ->
                     {granted, Since};
                 false ->
-                    ok = erlmcp_gate_books:give_place(Place, Books),
+                    ok = erlmcp_gate_counters:give_place(Place, Books),
                     {refused, 1}
             end;
         {full, _, _} ->
-            case erlmcp_gate_books:queue(Books) of
+            case erlmcp_gate_counters:queue(Books) of
                 none -> {refused, ?LOOK};
                 {Queue, Longest} -> wait_in(Queue, {Flow, Id}, Shares, min(Milliseconds, Longest))
             end
@@ -97,8 +98,8 @@ later(Left) -> Left - ?STILL_THERE.
 init(#{books := Books, bounds := #{queue_ms := Longest}}) ->
     %% A place that is free is given away before a flood is read and refused.
     _ = process_flag(priority, high),
-    ok = erlmcp_gate_books:put_queue(self(), Longest, Books),
-    {ok, #queue{books = Books, patience = erlmcp_patience:new(Longest)}}.
+    ok = erlmcp_gate_counters:put_queue(self(), Longest, Books),
+    {ok, #queue{books = Books, patience = erlmcp_queue_delay:new(Longest)}}.
 
 -doc false.
 handle_call(_, _, Queue) ->
@@ -118,8 +119,9 @@ handle_info({wait, Key, Waiting, Deadline}, #queue{called = Called} = Queue) ->
 handle_info(turn, Queue) ->
     {noreply, told(turns(Queue#queue{called = false}))};
 handle_info(look, #queue{flows = Flows, books = Books} = Queue) ->
-    Left = erlmcp_flows:drop(fun({_, Id}) -> not erlmcp_gate_books:is_written(Id, Books) end,
-                             Flows),
+    Left =
+        erlmcp_fair_queue:drop(fun({_, Id}) -> not erlmcp_gate_counters:is_written(Id, Books) end,
+                               Flows),
     {noreply, told(turns(Queue#queue{flows = Left, timer = none, called = false}))};
 handle_info({late, {_, _} = Key}, Queue) ->
     {noreply, told(refuse(Key, Queue))};
@@ -127,52 +129,52 @@ handle_info(_, Queue) ->
     {noreply, Queue}.
 
 told(#queue{flows = Flows, known = Known, books = Books} = Queue) ->
-    case erlmcp_flows:length(Flows) of
+    case erlmcp_fair_queue:length(Flows) of
         Known ->
             Queue;
         Count ->
-            ok = erlmcp_gate_books:queued(Count, Books),
+            ok = erlmcp_gate_counters:queued(Count, Books),
             Queue#queue{known = Count}
     end.
 
 come({Flow, Id}, Waiting, Deadline, Now, #queue{flows = Flows, patience = Patience} = Queue) ->
     Left = Deadline - Now,
-    case erlmcp_patience:needed(erlmcp_flows:ahead(Flow, Flows), Patience) of
+    case erlmcp_queue_delay:needed(erlmcp_fair_queue:ahead(Flow, Flows), Patience) of
         Needed when Needed >= Left, Needed > 0; Left =< 0 ->
             ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue;
         _ ->
-            Began = case erlmcp_flows:length(Flows) of
-                0 -> erlmcp_patience:began(Now, Patience);
+            Began = case erlmcp_fair_queue:length(Flows) of
+                0 -> erlmcp_queue_delay:began(Now, Patience);
                 _ -> Patience
             end,
-            Queue#queue{flows = erlmcp_flows:add(Flow, Id, {Now, Waiting}, Now, Flows),
+            Queue#queue{flows = erlmcp_fair_queue:add(Flow, Id, {Now, Waiting}, Now, Flows),
                         patience = Began}
     end.
 
 %% As long as there are places, and some who want them.
 turns(#queue{flows = Flows, books = Books, called = Called} = Queue) ->
-    case erlmcp_flows:length(Flows) > 0 andalso erlmcp_gate_books:take_freed(Books) of
+    case erlmcp_fair_queue:length(Flows) > 0 andalso erlmcp_gate_counters:take_freed(Books) of
         {ok, Place} ->
             turn(Place, now_ms(), Queue);
         {full, _, _} when Called ->
             look_later(Queue);
         {full, _, _} ->
-            ok = erlmcp_gate_books:call_queue(Books),
+            ok = erlmcp_gate_counters:call_queue(Books),
             turns(Queue#queue{called = true});
         false ->
             Queue
     end.
 
 turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
-    case erlmcp_flows:next(Flows) of
+    case erlmcp_fair_queue:next(Flows) of
         none ->
-            ok = erlmcp_gate_books:give(Place, Books),
+            ok = erlmcp_gate_counters:give(Place, Books),
             Queue;
         {{Flow, _} = Key, {Arrived, Waiting}} ->
-            Allowed = erlmcp_patience:allowed(Now, erlmcp_flows:since(Flow, Flows),
-                                              erlmcp_flows:round(Flows), Patience),
-            case Now - Arrived > Allowed andalso erlmcp_flows:length(Flows) > 1 of
+            Allowed = erlmcp_queue_delay:allowed(Now, erlmcp_fair_queue:since(Flow, Flows),
+                                                 erlmcp_fair_queue:round(Flows), Patience),
+            case Now - Arrived > Allowed andalso erlmcp_fair_queue:length(Flows) > 1 of
                 true -> turn(Place, Now, refuse(Key, Queue));
                 false -> grant(Key, Waiting, Place, Now, Queue)
             end
@@ -180,12 +182,12 @@ turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Que
 
 grant({_, Id} = Key, {_, _, Shares} = Waiting, Place, Now, #queue{flows = Flows} = Queue) ->
     #queue{books = Books, patience = Patience} = Queue,
-    {ok, _, Rest} = erlmcp_flows:take(Key, Flows),
-    case erlmcp_gate_books:grant(Id, Place, Shares, Books) of
+    {ok, _, Rest} = erlmcp_fair_queue:take(Key, Flows),
+    case erlmcp_gate_counters:grant(Id, Place, Shares, Books) of
         true ->
-            ok = answer(Waiting, {granted, erlmcp_gate_books:now(Books)}),
-            turns(Queue#queue{flows = erlmcp_flows:served(Key, Rest),
-                              patience = erlmcp_patience:turned(Now, Patience)});
+            ok = answer(Waiting, {granted, erlmcp_gate_counters:now(Books)}),
+            turns(Queue#queue{flows = erlmcp_fair_queue:served(Key, Rest),
+                              patience = erlmcp_queue_delay:turned(Now, Patience)});
         false ->
             %% It has left, by another's hand.
             ok = answer(Waiting, {refused, 1}),
@@ -193,9 +195,9 @@ grant({_, Id} = Key, {_, _, Shares} = Waiting, Place, Now, #queue{flows = Flows}
     end.
 
 refuse(Key, #queue{flows = Flows, patience = Patience} = Queue) ->
-    case erlmcp_flows:take(Key, Flows) of
+    case erlmcp_fair_queue:take(Key, Flows) of
         {ok, {_, Waiting}, Rest} ->
-            Needed = erlmcp_patience:needed(erlmcp_flows:length(Rest), Patience),
+            Needed = erlmcp_queue_delay:needed(erlmcp_fair_queue:length(Rest), Patience),
             ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue#queue{flows = Rest};
         error ->

@@ -11,7 +11,7 @@ What a gate says to those that it does not let in: which refusal stands for whic
 -type reason() ::
     draining
     | full
-    | {full, {Bound :: atom() | erlmcp_accounts:key(), Amount :: pos_integer(),
+    | {full, {Bound :: atom() | erlmcp_gate_accounts:key(), Amount :: pos_integer(),
               Limit :: pos_integer()}, Observed :: pos_integer()}
     | {wait | server_wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
     | {waited, RetryMs :: pos_integer()}.

@@ -9,7 +9,7 @@ Who enters reads both by adding nothing: `atomics:get/2` waits for all writes be
 second one is to be changed next, beside which the first one is.
 """.
 
--include("erlmcp_account.hrl").
+-include("erlmcp_gate_account.hrl").
 
 -export([new/1, is_draining/1, drain/1, limit/1, limit/2, generation/1, turn/1]).
 -export([enter/2, take_place/2, take_freed/2, give_place/3]).
@@ -29,17 +29,17 @@ second one is to be changed next, beside which the first one is.
 -define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
 
 -doc "Any number of requests may be in flight, until `limit/2`.".
--spec new(erlmcp_account:words()) -> ok.
+-spec new(erlmcp_gate_account:words()) -> ok.
 new(Words) ->
-    atomics:put(Words, ?STATE, erlmcp_account:most() bsl ?LIMIT_AT).
+    atomics:put(Words, ?STATE, erlmcp_gate_account:most() bsl ?LIMIT_AT).
 
 -doc "Whether nobody may enter any more.".
--spec is_draining(erlmcp_account:words()) -> boolean().
+-spec is_draining(erlmcp_gate_account:words()) -> boolean().
 is_draining(Words) ->
     atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
 
 -doc "Nobody may enter any more.".
--spec drain(erlmcp_account:words()) -> ok.
+-spec drain(erlmcp_gate_account:words()) -> ok.
 drain(Words) ->
     _ = change(fun(State) -> State bor ?DRAINING end, Words),
     ok.
@@ -55,32 +55,32 @@ change(Change, Words, State) ->
     end.
 
 -doc "How many requests may be in flight.".
--spec limit(erlmcp_account:words()) -> pos_integer().
+-spec limit(erlmcp_gate_account:words()) -> pos_integer().
 limit(Words) ->
     ?LIMIT_OF(atomics:get(Words, ?STATE)).
 
 -doc "From now on so many may.".
--spec limit(pos_integer(), erlmcp_account:words()) -> ok.
+-spec limit(pos_integer(), erlmcp_gate_account:words()) -> ok.
 limit(Limit, Words) ->
-    Places = min(Limit, erlmcp_account:most()),
+    Places = min(Limit, erlmcp_gate_account:most()),
     _ = change(fun(State) ->
                    State band bnot (?MOST bsl ?LIMIT_AT) bor (Places bsl ?LIMIT_AT)
                end, Words),
     ok.
 
 -doc "Which generation it is.".
--spec generation(erlmcp_account:words()) -> erlmcp_account:generation().
+-spec generation(erlmcp_gate_account:words()) -> erlmcp_gate_account:generation().
 generation(Words) ->
     ?GENERATION_OF(atomics:get(Words, ?STATE)).
 
 -doc "The other generation begins; gives the one that is over. The keeper alone changes it.".
--spec turn(erlmcp_account:words()) -> erlmcp_account:generation().
+-spec turn(erlmcp_gate_account:words()) -> erlmcp_gate_account:generation().
 turn(Words) ->
     ?GENERATION_OF(change(fun(State) -> State bxor ?GENERATION end, Words)).
 
 -doc "Takes a place (`take_place/2`), where one may still enter.".
--spec enter(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()} | draining.
+-spec enter(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:words()) ->
+    erlmcp_gate_account:share() | {full, Limit :: pos_integer(), pos_integer()} | draining.
 enter(InFlight, Words) ->
     case atomics:add_get(Words, ?STATE, 0) of
         State when State band ?DRAINING =/= 0 -> draining;
@@ -91,15 +91,15 @@ enter(InFlight, Words) ->
 Takes a place in flight, where one is left when all that are in the queue have theirs: nobody
 overtakes them.
 """.
--spec take_place(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
+-spec take_place(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:words()) ->
+    erlmcp_gate_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
 take_place(InFlight, Words) ->
     State = atomics:add_get(Words, ?STATE, 0),
     place(InFlight, ?LIMIT_OF(State) - ?QUEUED_OF(State), State, Words).
 
 -doc "Takes one for who is first in the queue.".
--spec take_freed(InFlight :: erlmcp_account:index(), erlmcp_account:words()) ->
-    erlmcp_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
+-spec take_freed(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:words()) ->
+    erlmcp_gate_account:share() | {full, Limit :: pos_integer(), pos_integer()}.
 take_freed(InFlight, Words) ->
     State = atomics:add_get(Words, ?STATE, 0),
     place(InFlight, ?LIMIT_OF(State), State, Words).
@@ -123,8 +123,8 @@ another_try(InFlight, Most, State, Words) ->
     place(InFlight, Most, State, Words).
 
 -doc "Gives back a place; whether the queue wanted to be told of that, and does not any more.".
--spec give_place(InFlight :: erlmcp_account:index(), erlmcp_account:share(),
-                 erlmcp_account:words()) -> boolean().
+-spec give_place(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:share(),
+                 erlmcp_gate_account:words()) -> boolean().
 give_place(InFlight, Share, Words) ->
     case atomics:add_get(Words, InFlight, -Share) of
         Word when ?IS_BELOW_ZERO(Word) ->
@@ -136,7 +136,7 @@ give_place(InFlight, Share, Words) ->
     end.
 
 -doc "So many are in the queue.".
--spec queued(non_neg_integer(), erlmcp_account:words()) -> ok.
+-spec queued(non_neg_integer(), erlmcp_gate_account:words()) -> ok.
 queued(Count, Words) ->
     _ = change(fun(State) ->
                    State band (1 bsl ?QUEUED_AT - 1) bor (Count bsl ?QUEUED_AT)
@@ -144,7 +144,7 @@ queued(Count, Words) ->
     ok.
 
 -doc "The queue wants to be told, once, when there is a place.".
--spec call_queue(InFlight :: erlmcp_account:index(), erlmcp_account:words()) -> ok.
+-spec call_queue(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:words()) -> ok.
 call_queue(InFlight, Words) ->
     call_queue(InFlight, Words, atomics:get(Words, InFlight)).
 
@@ -158,7 +158,7 @@ call_queue(InFlight, Words, Word) ->
     end.
 
 -doc "Whether it wants that; from now on it does not. Of several who ask one alone hears `true`.".
--spec was_called(InFlight :: erlmcp_account:index(), erlmcp_account:words()) -> boolean().
+-spec was_called(InFlight :: erlmcp_gate_account:index(), erlmcp_gate_account:words()) -> boolean().
 was_called(InFlight, Words) ->
     case atomics:get(Words, InFlight) of
         %% As it has borrowed the mark nobody may take that: who gives it back looks once more.

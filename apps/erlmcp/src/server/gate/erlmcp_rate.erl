@@ -18,7 +18,8 @@ paid for, in nanoseconds; the caller brings the clock.
 Counts a message in all of these, or says which one has it wait, and how long. Their words stand
 after the one of this index.
 """.
--spec take_all([rate()], erlmcp_account:words(), erlmcp_account:index(), Now :: pos_integer()) ->
+-spec take_all([rate()], erlmcp_gate_account:words(), erlmcp_gate_account:index(),
+               Now :: pos_integer()) ->
     ok | {wait, rate(), Milliseconds :: pos_integer()}.
 take_all([], _, _, _) ->
     ok;
@@ -50,19 +51,20 @@ take(Words, At, Interval, Latest, Now, Paid) ->
     end.
 
 -doc "A message that was counted did not come after all.".
--spec give_all([rate()], erlmcp_account:words(), erlmcp_account:index()) -> ok.
+-spec give_all([rate()], erlmcp_gate_account:words(), erlmcp_gate_account:index()) -> ok.
 give_all(Rates, Words, Index) ->
     lists:foreach(fun({Period, _} = Rate) ->
                       atomics:sub(Words, Index + place(Period), interval(Rate))
                   end, Rates).
 
 -doc "Whether nothing of the past counts any more in the words after the one of this index.".
--spec is_idle(erlmcp_account:words(), erlmcp_account:index(), Now :: pos_integer()) -> boolean().
+-spec is_idle(erlmcp_gate_account:words(), erlmcp_gate_account:index(), Now :: pos_integer()) ->
+    boolean().
 is_idle(Words, Index, Now) ->
     lists:all(fun(Period) -> atomics:get(Words, Index + place(Period)) =< Now end, periods()).
 
 -doc "There was nothing yet.".
--spec reset(erlmcp_account:words(), erlmcp_account:index()) -> ok.
+-spec reset(erlmcp_gate_account:words(), erlmcp_gate_account:index()) -> ok.
 reset(Words, Index) ->
     lists:foreach(fun(Period) -> atomics:put(Words, Index + place(Period), 0) end, periods()).
 

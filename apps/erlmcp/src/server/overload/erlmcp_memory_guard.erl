@@ -1,6 +1,6 @@
 -module(erlmcp_memory_guard).
 -moduledoc """
-Keeps the node from filling the memory that it has (`m:erlmcp_node_guard`), with five looks a
+Keeps the node from filling the memory that it has (`m:erlmcp_overload_guard`), with five looks a
 second.
 
 Looked at is what the kernel would end processes for, or swap: the machine's memory that is not
@@ -9,7 +9,7 @@ beside the node, since it fills the same memory. What the node itself has alloca
 only where it has a bound of its own.
 """.
 
--behaviour(erlmcp_node_guard).
+-behaviour(erlmcp_overload_guard).
 
 -export([state/0, refusal/1, start_link/0]).
 -export([bounds/0, expected/2, events/0, open/0, look/2, told/3]).
@@ -26,7 +26,7 @@ only where it has a bound of its own.
 -doc "Whether there is room for new work. One read.".
 -spec state() -> ok | full.
 state() ->
-    case erlmcp_node_guard:is_over(?MODULE) of
+    case erlmcp_overload_guard:is_over(?MODULE) of
         false -> ok;
         true -> full
     end.
@@ -34,13 +34,13 @@ state() ->
 -doc "What new work is refused with, and when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
-    erlmcp_node_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
-                              RetryAfterMs).
+    erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",
+                                  RetryAfterMs).
 
 -doc "Starts the guard.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
-    erlmcp_node_guard:start_link(?MODULE).
+    erlmcp_overload_guard:start_link(?MODULE).
 
 -doc "Every bound, its default, and what it bounds.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
@@ -72,7 +72,7 @@ look(Bounds, Places) ->
     end,
     {Seen, ?PAUSE, Places}.
 
--spec looks([erlmcp_machine:place()], erlmcp_node_guard:bounds()) -> [look()].
+-spec looks([erlmcp_machine:place()], erlmcp_overload_guard:bounds()) -> [look()].
 looks(Places, #{memory_percent := Percent, memory_bytes := Bytes}) ->
     [#{source => node, used => erlang:memory(total), limit => Bytes} || Bytes =/= infinity]
         ++ [#{source => Source, used => Used, limit => max(1, Total * Percent div 100)}

@@ -1,14 +1,15 @@
 -module(erlmcp_processor_guard).
 -moduledoc """
-Keeps a node whose schedulers have no time from taking on more (`m:erlmcp_node_guard`): again and
-again it is seen how long a new process waits for a scheduler.
+Keeps a node whose schedulers have no time from taking on more (`m:erlmcp_overload_guard`): again
+and again it is seen how long a new process waits for a scheduler.
 
 Requests alone do not bring it there. Those that compute wait for a place, of which there are as
-many as keep that wait short (`m:erlmcp_governor`). But against programs beside the node, and
-processes of it that are no calls, fewer places are of no use. Without a bound nothing is looked at.
+many as keep that wait short (`m:erlmcp_concurrency_limiter`). But against programs beside the node,
+and processes of it that are no calls, fewer places are of no use. Without a bound nothing is looked
+at.
 """.
 
--behaviour(erlmcp_node_guard).
+-behaviour(erlmcp_overload_guard).
 
 -export([state/0, refusal/1, start_link/0]).
 -export([bounds/0, expected/2, events/0, open/0, look/2, told/3]).
@@ -29,7 +30,7 @@ processes of it that are no calls, fewer places are of no use. Without a bound n
 -doc "Whether there is time for new work. One read.".
 -spec state() -> ok | busy.
 state() ->
-    case erlmcp_node_guard:is_over(?MODULE) of
+    case erlmcp_overload_guard:is_over(?MODULE) of
         false -> ok;
         true -> busy
     end.
@@ -37,13 +38,13 @@ state() ->
 -doc "What new work is refused with, and when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
-    erlmcp_node_guard:refusal(?MODULE, service_unavailable,
-                              ~"the server is short of processor time", RetryAfterMs).
+    erlmcp_overload_guard:refusal(?MODULE, service_unavailable,
+                                  ~"the server is short of processor time", RetryAfterMs).
 
 -doc "Starts the guard.".
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
-    erlmcp_node_guard:start_link(?MODULE).
+    erlmcp_overload_guard:start_link(?MODULE).
 
 -doc "The bound, its default, and what it bounds.".
 -spec bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].

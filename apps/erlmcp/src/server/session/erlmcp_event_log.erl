@@ -19,7 +19,7 @@ newest event stays whatever its size, since nothing else may be left to answer w
 }.
 
 -doc "An empty log with the bounds of these limits.".
--spec new(erlmcp_options:limits()) -> log().
+-spec new(erlmcp_server_options:limits()) -> log().
 new(#{stored_events := Events, stored_bytes := Bytes, stored_ms := Milliseconds}) ->
     #{bounds => {Events, Bytes, Milliseconds}, order => queue:new(), events => #{}, bytes => 0}.
 

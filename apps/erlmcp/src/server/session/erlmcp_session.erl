@@ -3,8 +3,8 @@
 An HTTP session of the older revisions: a row in the instance's table, which its requests read, and
 a process from when it is needed first (`m:erlmcp_session_sup`). That owns the session's running
 calls, since there a lost connection does not cancel a call, and has its streams, which outlive
-connections (`m:erlmcp_streams`). Requests do not pass through it, nor do the answers of calls that
-say nothing before.
+connections (`m:erlmcp_session_streams`). Requests do not pass through it, nor do the answers of
+calls that say nothing before.
 
 It ends on DELETE, and when the session was unused for `session_idle_ms`; a session without a
 process is ended then by an `m:erlmcp_sweeper`. One that its client never used after `initialize`
@@ -31,7 +31,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     principal :: erlmcp_auth:principal(),
     flow :: erlmcp_gate:flow(),
     calls :: erlmcp_calls:calls(),
-    streams :: erlmcp_streams:streams(),
+    streams :: erlmcp_session_streams:streams(),
     %% of each running call, who gives its places back
     places = #{} :: #{Call :: pid() => erlmcp_session_call:marks()},
     %% whether what the streams keep is being watched for its age
@@ -134,7 +134,7 @@ resume_stream(Pid, EventId, Owner) ->
     call(Pid, {resume_stream, EventId, Owner}, {error, closed}).
 
 -doc "A connection has written an event.".
--spec written(pid(), erlmcp_streams:key()) -> ok.
+-spec written(pid(), erlmcp_session_streams:key()) -> ok.
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
@@ -210,7 +210,7 @@ init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
     #{key := Key, limits := Limits} = Instance,
     State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
                    calls = erlmcp_calls:new(Instance),
-                   streams = erlmcp_streams:new(Revision, Key, Limits)},
+                   streams = erlmcp_session_streams:new(Revision, Key, Limits)},
     %% Before it is the session's: what changes from then on is told to it alone.
     ok = watch(State#state.topics, State),
     case erlmcp_instance:attend_session(Id, Instance) of
@@ -224,12 +224,12 @@ init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
 
 -doc false.
 handle_call({open_stream, Owner}, _, #state{streams = Streams} = State) ->
-    case erlmcp_streams:open(Owner, Streams) of
+    case erlmcp_session_streams:open(Owner, Streams) of
         {ok, Open} -> {reply, ok, tell_missed(keep(Open, State))};
         {error, attached} -> {reply, {error, attached}, State}
     end;
 handle_call({resume_stream, EventId, Owner}, _, #state{streams = Streams} = State) ->
-    case erlmcp_streams:resume(EventId, Owner, Streams) of
+    case erlmcp_session_streams:resume(EventId, Owner, Streams) of
         {ok, Resumed} -> {reply, ok, tell_missed(keep(Resumed, State))};
         {error, gone} -> {reply, {error, gone}, State}
     end;
@@ -266,7 +266,8 @@ handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
             Next = withdraw(Call, Cancelled, settle(Call, Left, State)),
             %% A batch goes on without it.
             case erlmcp_calls:ids(Call, Left) of
-                [] -> {noreply, keep(erlmcp_streams:cancel(Call, Next#state.streams), Next)};
+                [] ->
+                    {noreply, keep(erlmcp_session_streams:cancel(Call, Next#state.streams), Next)};
                 _ -> {noreply, Next}
             end;
         error ->
@@ -275,9 +276,9 @@ handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
 handle_cast({response, Id, Outcome}, #state{calls = Calls} = State) ->
     {noreply, State#state{calls = erlmcp_calls:response(Id, Outcome, Calls)}};
 handle_cast({written, Key}, #state{streams = Streams} = State) ->
-    {noreply, State#state{streams = erlmcp_streams:written(Key, Streams)}};
+    {noreply, State#state{streams = erlmcp_session_streams:written(Key, Streams)}};
 handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
-    {noreply, unattended(erlmcp_streams:detach(Owner, Streams), State)};
+    {noreply, unattended(erlmcp_session_streams:detach(Owner, Streams), State)};
 handle_cast(close, State) ->
     {stop, normal, State}.
 
@@ -285,7 +286,7 @@ adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
     #state{calls = Calls, streams = Streams, places = Known} = State,
     State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
                 places = Known#{Call => Marks},
-                streams = erlmcp_streams:expect(Call, Waiting, Reads, Streams)}.
+                streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}.
 
 -doc false.
 handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
@@ -302,34 +303,34 @@ handle_info({'EXIT', Call, Reason}, State) ->
     {_, _, Left} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
     case Reason of
         normal -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
-                                        streams = erlmcp_streams:answered(Call, Streams)}};
+                                        streams = erlmcp_session_streams:answered(Call, Streams)}};
         _ -> {noreply, answer(Call, Ended, State)}
     end;
 handle_info({erlmcp_session, {event, session, Topic, Encoded, Pending}}, State) ->
     ok = erlmcp_subscriptions:received(Pending),
     #state{missed = Missed, streams = Streams} = State,
     Bytes = iolist_to_binary(erlmcp_subscriptions:encoded(session, Encoded)),
-    case erlmcp_streams:is_open(Streams) of
-        true -> {noreply, keep(erlmcp_streams:notify(Bytes, Streams), State)};
+    case erlmcp_session_streams:is_open(Streams) of
+        true -> {noreply, keep(erlmcp_session_streams:notify(Bytes, Streams), State)};
         %% A task can be looked at; what nobody reads of it is not kept.
         false when element(1, Topic) =:= task -> {noreply, State};
         %% It is told when there is a connection, once.
         false -> {noreply, State#state{missed = Missed#{Topic => Bytes}}}
     end;
 handle_info({'DOWN', Monitor, process, _, _}, #state{streams = Streams} = State) ->
-    {noreply, unattended(erlmcp_streams:down(Monitor, Streams), State)};
+    {noreply, unattended(erlmcp_session_streams:down(Monitor, Streams), State)};
 handle_info({unattended, Call}, #state{calls = Calls, streams = Streams} = State) ->
-    case erlmcp_streams:is_attended(Call, Streams) of
+    case erlmcp_session_streams:is_attended(Call, Streams) of
         true -> {noreply, State};
         false -> {noreply, withdraw(Call, erlmcp_calls:abandon(Call, Calls), State)}
     end;
 handle_info(expire, #state{streams = Streams} = State) ->
-    {Next, Left} = erlmcp_streams:expire(Streams),
+    {Next, Left} = erlmcp_session_streams:expire(Streams),
     _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
     {noreply, State#state{streams = Left, aging = Next =/= never}};
 handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
     Left = erlmcp_instance:idle_in(Id, Instance),
-    Busy = erlmcp_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
+    Busy = erlmcp_session_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
     if
         Left =< 0, not Busy ->
             {stop, normal, State};
@@ -345,14 +346,14 @@ handle_info(_, State) ->
 
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
-    unattended({[Call], erlmcp_streams:close_connection(Call, Streams)}, State);
+    unattended({[Call], erlmcp_session_streams:close_connection(Call, Streams)}, State);
 called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) ->
-    ok = erlmcp_unread:written(byte_size(Bytes), Unread),
-    {_, Next} = erlmcp_streams:message(Call, Bytes, Streams),
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+    {_, Next} = erlmcp_session_streams:message(Call, Bytes, Streams),
     keep(Next, State);
 called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
     #state{calls = Calls, streams = Streams} = State,
-    case erlmcp_streams:message(Call, Bytes, Streams) of
+    case erlmcp_session_streams:message(Call, Bytes, Streams) of
         {sent, Next} ->
             {_, _, Asked} = erlmcp_calls:message(Call, Message, Calls),
             unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
@@ -368,10 +369,10 @@ called(Call, Message, #state{calls = Calls} = State) ->
 
 answer(Call, {Withdrawn, Bytes, Left}, State) ->
     Told = withdraw(Call, {Withdrawn, Left}, settle(Call, Left, State)),
-    keep(erlmcp_streams:answer(Call, iolist_to_binary(Bytes), Told#state.streams), Told).
+    keep(erlmcp_session_streams:answer(Call, iolist_to_binary(Bytes), Told#state.streams), Told).
 
 withdraw(Call, {Withdrawn, Left}, #state{streams = Streams} = State) ->
-    keep(erlmcp_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = Left}).
+    keep(erlmcp_session_streams:withdraw(Call, Withdrawn, Streams), State#state{calls = Left}).
 
 %% One of the calls may have ended: its place is free before its client is told so.
 settle(Call, Left, State) ->
@@ -388,13 +389,13 @@ settle(Call, Left, State) ->
 %% A call may have asked a client that has lost its connection. It is given time to come back.
 unattended({Calls, Streams}, State) ->
     _ = [after_ms(reconnect_ms, {unattended, Call}, State)
-         || Call <- Calls, not erlmcp_streams:is_attended(Call, Streams)],
+         || Call <- Calls, not erlmcp_session_streams:is_attended(Call, Streams)],
     State#state{streams = Streams}.
 
 tell_missed(#state{missed = Missed, streams = Streams} = State) ->
-    case map_size(Missed) > 0 andalso erlmcp_streams:is_open(Streams) of
+    case map_size(Missed) > 0 andalso erlmcp_session_streams:is_open(Streams) of
         true ->
-            Told = lists:foldl(fun erlmcp_streams:notify/2, Streams, maps:values(Missed)),
+            Told = lists:foldl(fun erlmcp_session_streams:notify/2, Streams, maps:values(Missed)),
             keep(Told, State#state{missed = #{}});
         false ->
             State
@@ -412,7 +413,7 @@ terminate(_, #state{id = Id, instance = Instance} = State) ->
     ok = unwatch(State),
     #state{calls = Calls, streams = Streams} = last_adopted(State),
     ok = erlmcp_calls:stop(Calls),
-    erlmcp_streams:close(Streams).
+    erlmcp_session_streams:close(Streams).
 
 %% Those that were adopted while the row was still there.
 last_adopted(State) ->

@@ -15,8 +15,8 @@ a task is not the same each time; of that `?PENDING` messages wait, and later on
 the specification lets it: clients look at tasks.
 
 Resources and tasks, which clients name, are counted for their tenant, in the same table: as
-`{{flow, Flow}, Count}` (`m:erlmcp_counts`). Each row says what it is counted for, so that the rows
-of a process that was killed are given back too.
+`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says what it is counted for, so that
+the rows of a process that was killed are given back too.
 """.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).
@@ -75,7 +75,7 @@ would have more than `Max` of them then.
                   ets:table()) -> ok | {full, Observed :: pos_integer()}.
 add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
     {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),
-    case Named =:= [] orelse erlmcp_counts:take({flow, Flow}, length(Named), Max, Table) of
+    case Named =:= [] orelse erlmcp_tenant_counts:take({flow, Flow}, length(Named), Max, Table) of
         {full, _} = Full ->
             Full;
         _ ->
@@ -94,7 +94,7 @@ refusal(Max, Observed) ->
 %% Of those that delete a row, one gives back what it was counted for.
 delete(Key, Table) ->
     case ets:take(Table, Key) of
-        [{_, _, _, {flow, _} = Counted}] -> erlmcp_counts:give_back(Counted, 1, Table);
+        [{_, _, _, {flow, _} = Counted}] -> erlmcp_tenant_counts:give_back(Counted, 1, Table);
         _ -> ok
     end.
 

@@ -25,7 +25,7 @@ open(Options, Limits) when map_size(Options) =:= 0 ->
     Concurrent = [public, {read_concurrency, true}, {write_concurrency, auto}],
     #store{tasks = ets:new(erlmcp_tasks, Concurrent),
            index = ets:new(erlmcp_task_index, [ordered_set | Concurrent]),
-           counts = erlmcp_counts:new(), max = {{Max, MaxOfOne}, {MaxBytes, MaxBytesOfOne}}}.
+           counts = erlmcp_tenant_counts:new(), max = {{Max, MaxOfOne}, {MaxBytes, MaxBytesOfOne}}}.
 
 -doc false.
 put(#{id := Id, version := Version, flow := Flow} = Task,
@@ -39,13 +39,13 @@ put(#{id := Id, version := Version, flow := Flow} = Task,
 
 %% The bound of one first: it is the nearer one.
 take(What, Flow, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
-    case erlmcp_counts:take({What, Flow}, Amount, MaxOfOne, Counts) of
+    case erlmcp_tenant_counts:take({What, Flow}, Amount, MaxOfOne, Counts) of
         ok ->
-            case erlmcp_counts:take(What, Amount, Max, Counts) of
+            case erlmcp_tenant_counts:take(What, Amount, Max, Counts) of
                 ok ->
                     ok;
                 {full, _} ->
-                    ok = erlmcp_counts:give_back({What, Flow}, Amount, Counts),
+                    ok = erlmcp_tenant_counts:give_back({What, Flow}, Amount, Counts),
                     {error, {full, Max}}
             end;
         {full, _} ->
@@ -53,8 +53,8 @@ take(What, Flow, Amount, {Max, MaxOfOne}, #store{counts = Counts}) ->
     end.
 
 give_back(What, Flow, Amount, #store{counts = Counts}) ->
-    ok = erlmcp_counts:give_back({What, Flow}, Amount, Counts),
-    erlmcp_counts:give_back(What, Amount, Counts).
+    ok = erlmcp_tenant_counts:give_back({What, Flow}, Amount, Counts),
+    erlmcp_tenant_counts:give_back(What, Amount, Counts).
 
 keys(#{id := Id, owner := Owner, created := Created} = Task) ->
     [{expires, expiry(Task), Id}, {owner, name(Owner), Created, Id}].

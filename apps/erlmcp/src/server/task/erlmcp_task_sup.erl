@@ -31,5 +31,5 @@ count(Instance) ->
 init(Instance) ->
     ok = erlmcp_instance:put_supervisor(tasks, self(), Instance),
     {ok, {#{strategy => simple_one_for_one},
-          [#{id => keeper, start => {erlmcp_task_keeper, start_link, [Instance]},
+          [#{id => keeper, start => {erlmcp_task_process, start_link, [Instance]},
              restart => temporary, shutdown => 1000}]}}.

@@ -24,7 +24,7 @@ await(Id, Context, Owner, Instance) ->
                 erlmcp_task_view:outcome(Task);
             {false, {ok, Keeper}} ->
                 Monitor = monitor(process, Keeper),
-                ok = erlmcp_task_keeper:wait(Keeper),
+                ok = erlmcp_task_process:wait(Keeper),
                 ok = wait(Id, Owner, Keeper, Monitor, #{}),
                 await(Id, Context, Owner, Instance);
             {false, error} ->
@@ -60,7 +60,7 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
     end.
 
 ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
-    erlmcp_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).
+    erlmcp_input_rounds:send(Method, erlmcp_task_view:related(Id, Params), Id, Owner).
 
 withdraw(Requests, Owner) ->
     lists:foreach(fun(Request) ->
@@ -68,10 +68,10 @@ withdraw(Requests, Owner) ->
     end, Requests).
 
 answered(Key, {ok, Answer}, Keeper) when is_map(Answer) ->
-    _ = erlmcp_task_keeper:update(Keeper, #{Key => Answer}),
+    _ = erlmcp_task_process:update(Keeper, #{Key => Answer}),
     ok;
 answered(_, {error, Reason}, _) when is_atom(Reason) ->
     %% No answer: this stream cannot ask. Another one may.
     ok;
 answered(Key, _, Keeper) ->
-    erlmcp_task_keeper:refused(Keeper, Key).
+    erlmcp_task_process:refused(Keeper, Key).

@@ -17,7 +17,7 @@ and cannot be guessed; where nobody is told from anybody, who knows it may use i
 -type tables() :: {erlmcp_task_store:handle(), Keepers :: ets:table()}.
 
 -doc "Opens the tables; they belong to the calling process, the server's supervisor.".
--spec open({module(), map()}, erlmcp_options:limits()) -> tables().
+-spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
     {erlmcp_task_store:open(Store, Limits),
      ets:new(erlmcp_task_keepers, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
@@ -46,7 +46,7 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),
-    case erlmcp_task_keeper:open(Keeper) of
+    case erlmcp_task_process:open(Keeper) of
         ok ->
             {ok, erlmcp_task_view:created(Task, Context)};
         {error, {full, Limit}} ->
@@ -91,14 +91,15 @@ operate(update, #{arguments := #{task := Id, responses := Responses}}, Context, 
     maybe
         {ok, _} ?= find(Id, Context, Instance),
         _ = with_keeper(Id, Instance, fun(Keeper) ->
-            erlmcp_task_keeper:update(Keeper, Responses)
+            erlmcp_task_process:update(Keeper, Responses)
         end),
         {ok, acknowledged(Context)}
     end;
 operate(cancel, #{arguments := #{task := Id}}, Context, Instance) ->
     maybe
         {ok, _} ?= find(Id, Context, Instance),
-        cancelled(with_keeper(Id, Instance, fun erlmcp_task_keeper:cancel/1), Id, Context, Instance)
+        cancelled(with_keeper(Id, Instance, fun erlmcp_task_process:cancel/1), Id, Context,
+                  Instance)
     end;
 operate(list, #{arguments := Arguments, keys := Keys, definition := #{page_size := Size}}, Context,
         Instance) ->
@@ -132,7 +133,7 @@ cancelled(over, Id, #{revision := Revision} = Context, Instance) ->
     end.
 
 place(#{cursor := Cursor}, Owner, Keys) ->
-    case erlmcp_seal:open(Cursor, bound(Owner), Keys) of
+    case erlmcp_sealed_state:open(Cursor, bound(Owner), Keys) of
         {ok, <<Created:64, Id/binary>>} -> {ok, {Created, Id}};
         error -> {error, erlmcp_params:invalid(~"cursor", ~"not one that this server gave")}
     end;
@@ -143,7 +144,7 @@ cursor(_, false, _, _) ->
     none;
 cursor(Tasks, true, Owner, Keys) ->
     #{id := Id, created := Created} = lists:last(Tasks),
-    erlmcp_seal:seal(<<Created:64, Id/binary>>, bound(Owner), Keys).
+    erlmcp_sealed_state:seal(<<Created:64, Id/binary>>, bound(Owner), Keys).
 
 %% What a cursor is good for.
 bound(Owner) ->

@@ -37,13 +37,13 @@ is trusted.
 ## Examples
 
 ```erlang
-1> {ok, Trusted} = erlmcp_network:read(~"10.0.0.0/8").
+1> {ok, Trusted} = erlmcp_ip_network:read(~"10.0.0.0/8").
 2> Headers = #{~"x-forwarded-for" => ~"198.51.100.7, 203.0.113.9, 10.0.0.2"}.
 3> erlmcp_forwarded:client(Headers, {10, 0, 0, 1}, [Trusted]).
 {203, 0, 113, 9}
 ```
 """.
--spec client(headers(), Proxy :: inet:ip_address(), Trusted :: [erlmcp_network:network()]) ->
+-spec client(headers(), Proxy :: inet:ip_address(), Trusted :: [erlmcp_ip_network:network()]) ->
     inet:ip_address().
 client(#{~"forwarded" := Forwarded, ~"x-forwarded-for" := Addresses}, Proxy, Trusted) ->
     Client = last_not_trusted(addresses, Addresses, Proxy, Trusted, ?HOPS),
@@ -64,7 +64,7 @@ last_not_trusted(Form, Text, Nearest, Trusted, Hops) ->
     maybe
         {Before, Hop} ?= last(Form, Text),
         {ok, Address} ?= address(Form, trimmed(Hop)),
-        case Before =/= none andalso erlmcp_network:has(Address, Trusted) of
+        case Before =/= none andalso erlmcp_ip_network:has(Address, Trusted) of
             true -> last_not_trusted(Form, Before, Address, Trusted, Hops - 1);
             false -> Address
         end
@@ -160,18 +160,18 @@ plain(Text) ->
 %% An address, with a port or without: of IPv6 in brackets if it has one.
 node_address(<<"[", Text/binary>>) ->
     case binary:split(Text, ~"]") of
-        [Address, <<>>] -> erlmcp_network:address(Address);
+        [Address, <<>>] -> erlmcp_ip_network:address(Address);
         [Address, <<":", Port/binary>>] -> with_port(Address, Port);
         _ -> error
     end;
 node_address(Text) ->
     case binary:split(Text, ~":", [global]) of
         [Address, Port] -> with_port(Address, Port);
-        _ -> erlmcp_network:address(Text)
+        _ -> erlmcp_ip_network:address(Text)
     end.
 
 with_port(Address, Port) when Port =/= <<>>, byte_size(Port) =< 64 ->
-    erlmcp_network:address(Address);
+    erlmcp_ip_network:address(Address);
 with_port(_, _) ->
     error.
 

@@ -60,7 +60,7 @@ check(Method, Params, #{method := Method, source := Field, name := Name}) ->
         #{} -> ok
     end;
 check(Method, _, #{method := Said}) ->
-    mismatch([~"Mcp-Method: expected ", erlmcp_schema_text:literal(Method),
+    mismatch([~"Mcp-Method: expected ", erlmcp_value_text:literal(Method),
               ~", as the body's method, got ", shown(Said)]).
 
 -doc "The member of a method's `params` that `Mcp-Name` says.".
@@ -76,21 +76,21 @@ source(_) -> none.
 check_name({ok, Value}, _, Value) ->
     ok;
 check_name({ok, Said}, Field, Value) ->
-    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_schema_text:literal(Said));
+    differs(~"Mcp-Name", Value, [~"the body's params.", Field], erlmcp_value_text:literal(Said));
 check_name({error, Said}, _, _) ->
     undecoded(~"Mcp-Name", Said);
 check_name(undefined, Field, Value) ->
     differs(~"Mcp-Name", Value, [~"the body's params.", Field], shown(undefined)).
 
 differs(Header, Value, Source, Came) ->
-    mismatch([Header, ~": expected ", erlmcp_schema_text:literal(Value), ~", as ", Source,
+    mismatch([Header, ~": expected ", erlmcp_value_text:literal(Value), ~", as ", Source,
               ~", got ", Came]).
 
 undecoded(Header, Said) ->
     mismatch([Header, ~": expected printable ASCII or =?base64?...?=, got ", shown(Said)]).
 
 shown(undefined) -> ~"no such header";
-shown(Said) -> erlmcp_visible:quoted(Said).
+shown(Said) -> erlmcp_printable:quoted(Said).
 
 -doc """
 Whether the `Mcp-Param-*` headers of a tool call say what its arguments say. An argument that is
@@ -111,7 +111,7 @@ check_arguments(Arguments, [{Header, Path, _} | Declared], Headers) ->
                         true ->
                             check_arguments(Arguments, Declared, Headers);
                         false ->
-                            differs(Header, Value, argument(Path), erlmcp_schema_text:literal(Text))
+                            differs(Header, Value, argument(Path), erlmcp_value_text:literal(Text))
                     end;
                 error ->
                     undecoded(Header, Encoded)

@@ -50,8 +50,8 @@ Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, w
 
 -doc """
 Returns a term as JSON, as `json:encode/1` does, with two words for Elixir: `nil` is `null`, and a
-date or a time (`m:erlmcp_elixir`) is a string of ISO 8601. Another struct is refused by its name:
-its members are its module's own, and were shown to clients by accident.
+date or a time (`m:erlmcp_elixir_terms`) is a string of ISO 8601. Another struct is refused by its
+name: its members are its module's own, and were shown to clients by accident.
 
 ## Errors
 
@@ -73,9 +73,9 @@ encode(Term) ->
 encoded(nil, _) ->
     ~"null";
 encoded(#{'__struct__' := Module} = Struct, _) when is_atom(Module) ->
-    case erlmcp_elixir:iso8601(Struct) of
+    case erlmcp_elixir_terms:iso8601(Struct) of
         {ok, Text} -> json:encode_binary(Text);
-        error -> error({unsupported_struct, erlmcp_elixir:name(Module),
+        error -> error({unsupported_struct, erlmcp_elixir_terms:name(Module),
                         ~"a map with the members that clients may see"})
     end;
 encoded(Term, Encode) ->
@@ -117,7 +117,7 @@ decode(Binary, Limits) ->
 decode(Binary, #{message_bytes := Limit}, _) when byte_size(Binary) > Limit ->
     {error, {too_large, Limit, byte_size(Binary)}};
 decode(Binary, #{depth := Depth, members := Most}, Known) when byte_size(Binary) =< ?PLAIN ->
-    case erlmcp_json_plain:decode(Binary, Depth, Most, Known) of
+    case erlmcp_json_fast:decode(Binary, Depth, Most, Known) of
         {ok, _} = Decoded -> Decoded;
         other -> read(Binary, Depth, Most)
     end;
@@ -143,7 +143,7 @@ stands behind `At` bytes that have its version and id, up to the value: its meth
 params(Binary, Begun, #{message_bytes := Limit, depth := Depth, members := Most}, Known) when
     byte_size(Binary) =< Limit, byte_size(Binary) =< ?PLAIN, Most >= ?REQUEST
 ->
-    erlmcp_json_plain:last(Binary, Begun, Depth - 1, Most - ?REQUEST, Known);
+    erlmcp_json_fast:last(Binary, Begun, Depth - 1, Most - ?REQUEST, Known);
 params(_, _, _, _) ->
     other.
 
@@ -173,7 +173,7 @@ known(Binary) ->
         Bytes = byte_size(Text) - byte_size(Rest),
         true ?= Bytes =< ?KNOWN,
         Own = binary:copy(binary_part(Text, 0, Bytes)),
-        {ok, #{} = Object} ?= erlmcp_json_plain:decode(Own, ?KNOWN, ?KNOWN, none),
+        {ok, #{} = Object} ?= erlmcp_json_fast:decode(Own, ?KNOWN, ?KNOWN, none),
         {Depth, Members} = measures(Object),
         {ok, {Own, Object, Depth, Members}}
     else

@@ -73,7 +73,7 @@ run(Context) ->
 
 given_back(Context) ->
     erlmcp_chaos_context:until(fun() ->
-        0 =:= erlmcp_chaos_context:call(Context, erlmcp_unfinished, sum, [])
+        0 =:= erlmcp_chaos_context:call(Context, erlmcp_unfinished_messages, sum, [])
     end).
 
 %% What is announced, or has no end, is more than what is sent.
@@ -125,7 +125,7 @@ follow(LookMs) ->
     ok.
 
 followed(LookMs, {Memory, Held}) ->
-    Most = {max(Memory, erlang:memory(total)), max(Held, erlmcp_unfinished:sum())},
+    Most = {max(Memory, erlang:memory(total)), max(Held, erlmcp_unfinished_messages:sum())},
     receive
         {most, From, Ref} -> From ! {Ref, Most}, followed(LookMs, Most)
     after LookMs ->
@@ -137,4 +137,4 @@ followed(LookMs, {Memory, Held}) ->
 most() ->
     Ref = make_ref(),
     ?MODULE ! {most, self(), Ref},
-    receive {Ref, {Memory, Held}} -> {Memory, Held, erlmcp_unfinished:bound()} end.
+    receive {Ref, {Memory, Held}} -> {Memory, Held, erlmcp_unfinished_messages:bound()} end.

@@ -61,7 +61,7 @@ component.
 with(Component, Workers, Do) ->
     Caller = self(),
     %% What is started here, and every table, ends with this process.
-    {Pid, Monitor} = erlmcp_outcome:start(fun() ->
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
         Outcome = served(Component, Workers, Do),
         true = unlink(Caller),
         Outcome
@@ -187,7 +187,7 @@ request(Number) ->
 
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
-    {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_published:catalog(Instance)),
+    {ok, _} = erlmcp_catalog:tool(~"echo", anonymous, erlmcp_published_catalog:catalog(Instance)),
     {ok, _, _} = erlmcp_instance:find_session(Id, anonymous, Instance),
     ok.
 
@@ -199,7 +199,7 @@ written(_, Own, _, _) ->
     Own.
 
 flow() ->
-    erlmcp_entrance:flow(anonymous, {127, 0, 0, 1}).
+    erlmcp_admission:flow(anonymous, {127, 0, 0, 1}).
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, flow(), Instance),
@@ -218,7 +218,7 @@ session(Instance) ->
                                                  {Revision, identity()}),
     {ok, Json} = decoded(iolist_to_binary(Request), Instance),
     {_, #{} = Session} = erlmcp_engine:handle(Json, #{headers => none, principal => anonymous},
-                                              erlmcp_published:catalog(Instance), none),
+                                              erlmcp_published_catalog:catalog(Instance), none),
     Session.
 
 %% What encodes a request, as a client of 2026-07-28 does, and what its result, as a call does.
@@ -232,7 +232,7 @@ messages(Instance) ->
      reply(?TEXT, Instance)}.
 
 reply(Text, Instance) ->
-    Catalog = erlmcp_published:catalog(Instance),
+    Catalog = erlmcp_published_catalog:catalog(Instance),
     {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
     Context = #{revision => erlmcp_revision:latest(stateless),
                 server_meta => erlmcp_catalog:server_meta(Catalog)},

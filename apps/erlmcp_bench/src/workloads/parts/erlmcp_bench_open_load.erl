@@ -46,7 +46,7 @@ start(#{workers := Workers, duration_ms := Duration, warm_ms := Warm, per_second
     Schedule = Plan#{begins => Begins * ?MILLISECOND, ends => (Begins + Duration) * ?MILLISECOND,
                      histograms => Histograms, pacer => Pacer},
     Caller = self(),
-    Started = [erlmcp_outcome:start(fun() ->
+    Started = [erlmcp_one_shot:start(fun() ->
         _ = monitor(process, Caller),
         worker(Number, Schedule)
     end, []) || Number <- lists:seq(0, Workers - 1)],

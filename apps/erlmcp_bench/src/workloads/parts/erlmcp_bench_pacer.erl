@@ -55,7 +55,7 @@ numbers. They end with the schedule (`{outcome, paced}`), and with the calling p
 start(Workers, Schedule, Words) ->
     Pids = list_to_tuple(Workers),
     Caller = self(),
-    [erlmcp_outcome:start(fun() ->
+    [erlmcp_one_shot:start(fun() ->
         _ = monitor(process, Caller),
         paces(0, Pids, Schedule, Words)
     end, []) || _ <- lists:seq(1, pacers(Schedule))].

@@ -1,11 +1,11 @@
 -module(erlmcp_bench_requests).
 -moduledoc """
 Whole requests to a server of this node, without a socket: the calling process is the connection, as
-the shell of a transport is (`m:erlmcp_shell`), and has its state (`m:erlmcp_connection`) and its
-heap (`m:erlmcp_heap`). What it hands in are the bytes of a line, which are decoded, admitted and
-dispatched; the tool runs there if it is quick, and in the process of its call if not; the answer
-comes back as bytes. The first one that is right is read; those that are the same but for their id
-are right as well, and every other one is read again.
+the shell of a transport is (`m:erlmcp_connection_process`), and has its state
+(`m:erlmcp_connection`) and its heap (`m:erlmcp_heap`). What it hands in are the bytes of a line,
+which are decoded, admitted and dispatched; the tool runs there if it is quick, and in the process
+of its call if not; the answer comes back as bytes. The first one that is right is read; those that
+are the same but for their id are right as well, and every other one is read again.
 
 The calling process traps exits from then on: calls that have a process answer with its end.
 """.

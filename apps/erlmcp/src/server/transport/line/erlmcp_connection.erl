@@ -1,8 +1,9 @@
 -module(erlmcp_connection).
 -moduledoc """
 A connection that carries messages both ways, as a value: bytes in, bytes out, one message a line;
-or, for HTTP+SSE, decoded messages in, events out. The shells around it (`erlmcp_shell` for TCP and
-stdio, `erlmcp_sse_session`) write what it gives, and their process owns the calls.
+or, for HTTP+SSE, decoded messages in, events out. The shells around it (`erlmcp_connection_process`
+for TCP and stdio, `erlmcp_httpd_sse_session`) write what it gives, and their process owns the
+calls.
 
 Source: specification 2026-07-28, "Transports / stdio".
 """.
@@ -15,7 +16,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
-    flow := erlmcp_entrance:flow(),
+    flow := erlmcp_admission:flow(),
     framing := erlmcp_line:state() | events,
     %% who is at the other side: nobody else can be (`own`), or what it has sent so far says who
     peer := own | unknown | client | stranger,
@@ -61,7 +62,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      flow => erlmcp_entrance:flow(Principal, Address),
+      flow => erlmcp_admission:flow(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       places => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
@@ -169,7 +170,7 @@ line({too_large, Observed}, #{instance := #{limits := #{message_bytes := Max}}} 
                                  #{limit => Max, observed => Observed}),
     unreadable(Refusal, Connection);
 line(Line, #{instance := #{limits := Limits}} = Connection) ->
-    case erlmcp_connection_reader:decode(Line, Limits) of
+    case erlmcp_meta_cache:decode(Line, Limits) of
         {ok, Json} -> read(Json, Line, Connection);
         {error, Reason} -> undecoded(Reason, Line, Connection)
     end.
@@ -223,7 +224,7 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
     #{instance := #{limits := Limits} = Instance, envelope := Envelope, session := Session,
       calls := Calls} = Connection,
     maybe
-        true ?= erlmcp_entrance:is_open(Instance),
+        true ?= erlmcp_admission:is_open(Instance),
         {[{call, _}], _} ?= handled(Json, Session, Connection),
         ok ?= erlmcp_calls:check_id(Id, Calls),
         ok ?= erlmcp_connection_queue:check_id(Id, Queue),
@@ -232,7 +233,7 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
         {[], Connection#{queue := Longer}}
     else
         {refuse, Refusal} ->
-            refused(Id, erlmcp_answers:refused(Refusal, Instance), Connection);
+            refused(Id, erlmcp_error_budget_answers:refused(Refusal, Instance), Connection);
         _ ->
             message(Json, byte_size(Line), Connection)
     end.
@@ -248,7 +249,7 @@ message(Json, Bytes, Identity, #{envelope := Envelope} = Connection) ->
     {Out, Next#{envelope := Envelope}}.
 
 message(Json, Bytes, #{instance := Instance, flow := Flow} = Connection) ->
-    case erlmcp_entrance:enter(Json, Bytes, Flow, Instance) of
+    case erlmcp_admission:enter(Json, Bytes, Flow, Instance) of
         {ok, Message, Admitted} ->
             handle(Message, Admitted, Connection);
         {refuse, Id, Refusal} ->
@@ -263,13 +264,13 @@ refused(Id, Refusal, Connection) ->
 handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
     Before = session(Json, Connection),
     {Effects, Session} = handled(Json, Before, Connection),
-    ok = erlmcp_answers:known(Effects, Instance),
-    effects(erlmcp_entrance:effects(Effects, Admitted, Flow), [],
+    ok = erlmcp_error_budget_answers:known(Effects, Instance),
+    effects(erlmcp_admission:effects(Effects, Admitted, Flow), [],
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
-    Known = erlmcp_connection_reader:known(Json),
-    Catalog = erlmcp_published:catalog(Instance),
+    Known = erlmcp_meta_cache:known(Json),
+    Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
 %% Another `initialize` opens a session anew, as if there were none: clients that share a
@@ -370,7 +371,7 @@ quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room 
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
     case busy(Connection) orelse has_had_turn(Since) of
-        false -> erlmcp_quick:run(Call, erlmcp_instance:of_calls(Instance));
+        false -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
         true -> start
     end.
 
@@ -495,7 +496,7 @@ take_waiting({Out, _} = Ready, #{calls := Calls, queue := Queue} = Connection) -
     maybe
         true ?= erlmcp_calls:has_room(Calls),
         {ok, #{line := Line}, Shorter} ?= erlmcp_connection_queue:take(Queue),
-        {ok, Json} = erlmcp_connection_reader:decode(Line, Limits),
+        {ok, Json} = erlmcp_meta_cache:decode(Line, Limits),
         {Bytes, Next} = message(Json, byte_size(Line), Connection#{queue := Shorter}),
         {More, Last} = ready(Bytes, Ready, Next),
         take_waiting(More, Last)
@@ -511,7 +512,7 @@ held(#{framing := Framing, queue := Queue}) ->
 -doc "Gives up what is held, and returns the refusals.".
 -spec give_up(connection()) -> {iodata(), connection()}.
 give_up(#{framing := Framing, queue := Queue} = Connection) ->
-    Refusal = erlmcp_unfinished:refusal(),
+    Refusal = erlmcp_unfinished_messages:refusal(),
     Begun = [undefined || erlmcp_line:held(Framing) > 0],
     {[framed(erlmcp_message:error(Id, Refusal), Connection)
       || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
@@ -525,13 +526,13 @@ busy(#{calls := Calls}) ->
 -doc "The calling process hibernates: what it has for the connection's next message is not kept.".
 -spec rest(connection()) -> ok.
 rest(#{instance := Instance}) ->
-    erlmcp_resting:forget(Instance).
+    erlmcp_connection_cache:forget(Instance).
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.
 close(#{calls := Calls, places := Places} = Connection) ->
     ok = erlmcp_calls:stop(Calls),
-    ok = erlmcp_entrance:leave(Places),
+    ok = erlmcp_admission:leave(Places),
     unwatch(Connection).
 
 unwatch(#{watched := Watched} = Connection) ->

@@ -5,7 +5,7 @@ side takes a piece before it is sent the next. The process is the server's, as t
 are; it ends with its client and with its server.
 """.
 
--behaviour(erlmcp_shell).
+-behaviour(erlmcp_connection_process).
 
 -export([start/3]).
 -export([received/2, write/2, pause/1, read_on/1, linger/1, close/1]).
@@ -32,7 +32,7 @@ start(Server, #{limits := Limits} = Instance, Principal) ->
         Channel = #channel{client = Client, client_monitor = monitor(process, Client),
                            server_monitor = monitor(process, Server)},
         Connection = erlmcp_connection:new(Instance, Principal, local),
-        erlmcp_shell:run(?MODULE, Channel, Server, Connection, infinity)
+        erlmcp_connection_process:run(?MODULE, Channel, Server, Connection, infinity)
     end).
 
 -doc false.

@@ -13,7 +13,7 @@ When the input ends, what was accepted is answered and the node stops with statu
 Source: specification 2026-07-28, "Transports / stdio".
 """.
 
--behaviour(erlmcp_shell).
+-behaviour(erlmcp_connection_process).
 
 -export([child_spec/2]).
 -export([start_link/2, init/4]).
@@ -49,7 +49,7 @@ stop_node_with(Pid, Key) ->
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
         {'DOWN', Monitor, process, Pid, shutdown} -> ok;
         {'DOWN', Monitor, process, Pid, killed} ->
-            _ = erlmcp_quick_watch:has_ended(Pid)
+            _ = erlmcp_inline_call_watchdog:has_ended(Pid)
                 orelse erlmcp_slow_consumer:cut(Key, unread_bytes),
             init:stop(1);
         {'DOWN', Monitor, process, Pid, _} -> init:stop(1)
@@ -63,8 +63,9 @@ init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
     true = group_leader(whereis(standard_error), self()),
     Port = open_port({fd, 0, Output}, [binary, eof, stream]),
     %% The client is the parent; it may take its time.
-    erlmcp_shell:run(?MODULE, Port, Parent, erlmcp_connection:new(Instance, Principal, local),
-                     infinity).
+    erlmcp_connection_process:run(?MODULE, Port, Parent,
+                                  erlmcp_connection:new(Instance, Principal, local),
+                                  infinity).
 
 -doc false.
 received({Port, {data, Data}}, Port) -> {data, Data};

@@ -8,7 +8,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 """.
 
 -behaviour(ranch_protocol).
--behaviour(erlmcp_shell).
+-behaviour(erlmcp_connection_process).
 
 -export([child_spec/3, address/1]).
 -export([start_link/3, init/4]).
@@ -40,7 +40,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                               num_acceptors => erlmcp_listener:acceptors(),
                               num_conns_sups => 1, socket_opts => SocketOptions},
                             ?MODULE, {maps:get(principal, Options, anonymous), Key,
-                                      erlmcp_proxies:new(Options, Key)}),
+                                      erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
 -doc "What there is to know of a listener at this address.".
@@ -55,12 +55,13 @@ start_link(Ref, _, {Principal, Key, Proxies}) ->
 
 -doc false.
 -spec init(ranch:ref(), erlmcp_auth:principal(), Server :: reference(),
-           erlmcp_proxies:proxies()) -> ok.
+           erlmcp_trusted_proxies:proxies()) -> ok.
 init(Ref, Principal, Key, Proxies) ->
     maybe
         {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_shared:find(Key),
-        {ok, {Ip, _} = Peer} ?= erlmcp_proxies:accepted(Ref, Proxies, min(?HEADER, Timeout)),
-        serve(Ref, {Ip, erlmcp_proxies:counted(Peer, Proxies)}, Principal, Instance)
+        {ok, {Ip, _} = Peer} ?= erlmcp_trusted_proxies:accepted(Ref, Proxies,
+                                                                min(?HEADER, Timeout)),
+        serve(Ref, {Ip, erlmcp_trusted_proxies:counted(Peer, Proxies)}, Principal, Instance)
     else
         _ -> exit({shutdown, closed})
     end.
@@ -73,7 +74,8 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
             ok = asked(Socket, [{mode, binary}, {active, ?ACTIVE}]),
-            erlmcp_shell:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection, Timeout);
+            erlmcp_connection_process:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection,
+                                          Timeout);
         {refuse, Refusal} ->
             _ = gen_tcp:send(Socket, [erlmcp_message:error(undefined, Refusal), $\n]),
             ok = lingered(Socket),
@@ -82,7 +84,7 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
 
 connect({Ip, Counted}, Principal, Instance) ->
     maybe
-        {ok, Places} ?= erlmcp_entrance:connect(Counted, Principal, Instance),
+        {ok, Places} ?= erlmcp_admission:connect(Counted, Principal, Instance),
         Connection = erlmcp_connection:new(Instance, Principal, Ip),
         {ok, erlmcp_connection:admitted(Places, erlmcp_connection:of_strangers(Connection))}
     end.

@@ -1,0 +1,309 @@
+-module(erlmcp_client_exchange).
+-moduledoc """
+One request on its way: sent on the client's channel, waited for until its deadline, and what comes
+before its response dealt with. Runs in the process of the call, whose mailbox it owns meanwhile.
+
+Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
+""".
+
+-export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).
+
+-export_type([watch/0, outcome/0]).
+
+-doc """
+What bounds a request and who hears of it. `deadline` is in milliseconds of
+`erlang:monotonic_time/1`; progress moves it to `timeout` from then, and never behind
+`last_deadline`. The call ends as cancelled when `caller`, a monitor, fires, or `{erlmcp_cancel,
+Reference}` comes with that of `cancel`.
+""".
+-type watch() :: #{
+    timeout := pos_integer(), deadline := integer(), last_deadline := integer(),
+    max_timeout => pos_integer(),
+    caller => reference(), cancel => reference(),
+    progress => fun((map()) -> term()), log => fun((map()) -> term())
+}.
+-type outcome() ::
+    {ok, Result :: term(), Headers :: #{binary() => binary()}}
+    | {error, {rpc, map()} | {timeout, pos_integer()} | cancelled | erlmcp_channel:reason()}.
+
+%% What a server may ask in one call, in all.
+-define(QUESTIONS, 100).
+%% Milliseconds after the deadline in which what is in the mailbox is still read: a server that
+%% never stops sending does not keep a call.
+-define(LATE, 50).
+%% Milliseconds that telling a server of something no call waits for may take.
+-define(TELL, 5000).
+
+-record(attempt, {
+    client :: erlmcp_client_connection:client(),
+    live :: erlmcp_client_connection:live(),
+    id :: erlmcp_message:id(),
+    exchange :: erlmcp_channel:exchange(),
+    watch :: watch(),
+    headers = #{} :: #{binary() => binary()},
+    %% Monitors of the processes that ask the user what the server wants to know, since when there
+    %% are any, and what the deadline was then.
+    questions = [] :: [reference()],
+    paused = none :: none | {Since :: integer(), Deadline :: integer()},
+    asked = 0 :: non_neg_integer()
+}).
+
+-doc "The bounds that the options of a call amount to, beginning now.".
+-spec watch(map(), erlmcp_client_connection:client()) -> watch().
+watch(Options, #{settings := #{timeout := Default, max_timeout := DefaultMost}}) ->
+    Now = erlang:monotonic_time(millisecond),
+    Timeout = maps:get(timeout, Options, Default),
+    Most = max(Timeout, maps:get(max_timeout, Options, DefaultMost)),
+    maps:merge(maps:with([caller, cancel, progress, log], Options),
+               #{timeout => Timeout, deadline => Now + Timeout,
+                 max_timeout => Most, last_deadline => Now + Most}).
+
+-doc """
+Sends a request and waits for its response. Throws `cancelled` when the caller is gone or wants the
+call no more; the server is told then, and when the deadline passes.
+""".
+-spec run({Method :: binary(), Params :: map()}, erlmcp_client_request:extra(),
+          {erlmcp_client_connection:client(), erlmcp_client_connection:live()}, watch()) ->
+    outcome().
+run(Request, Extra, {Client, Live}, #{deadline := Deadline, last_deadline := Last} = Watch) ->
+    #{channel := {Transport, Handle}, identity := Identity, ids := Ids} = Client,
+    Id = atomics:add_get(Ids, 1, 1),
+    #{revision := Revision, session := Session, generation := Generation} = Live,
+    {Message, Headers} = erlmcp_client_request:request(Id, Request, token(Id, Watch, Extra),
+                                                       {Revision, Identity}),
+    Outgoing = #{kind => request, id => Id, token => Id, message => Message, headers => Headers,
+                 session => Session, generation => Generation, deadline => Deadline,
+                 last_deadline => Last, resumes => erlmcp_revision:era(Revision) =:= session},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} ->
+            await(#attempt{client = Client, live = Live, id = Id, exchange = Exchange,
+                           watch = Watch});
+        {error, Reason} ->
+            {error, reason(Reason, Watch)}
+    end.
+
+-doc "Sends one request of the client's own, when what its server is, is known already.".
+-spec request({Method :: binary(), Params :: map()}, erlmcp_client_connection:client(),
+              erlmcp_client_connection:live()) ->
+    outcome().
+request(Request, Client, Live) ->
+    run(Request, #{}, {Client, Live}, watch(#{}, Client)).
+
+%% A token asks for progress; it is the request's id, of which there is one in a client's life.
+token(Id, #{progress := _}, Extra) -> Extra#{token => Id};
+token(_, _, Extra) -> Extra.
+
+await(#attempt{exchange = Exchange, client = #{channel := {Transport, _}},
+               watch = #{deadline := Deadline} = Watch} = Attempt) ->
+    Caller = maps:get(caller, Watch, none),
+    Cancel = maps:get(cancel, Watch, none),
+    Left = Deadline - now_ms(),
+    receive
+        _ when Left < -?LATE ->
+            timed_out(Attempt);
+        {'DOWN', Caller, process, _, _} ->
+            give_up(Attempt, ~"the caller is gone"),
+            throw(cancelled);
+        {erlmcp_cancel, Cancel} ->
+            give_up(Attempt, ~"the caller cancelled it"),
+            throw(cancelled);
+        {'DOWN', Monitor, process, _, _} = Message ->
+            case lists:member(Monitor, Attempt#attempt.questions) of
+                true -> await(answered(Monitor, Attempt));
+                false -> happened(Transport:received(Message, Exchange), Attempt)
+            end;
+        Message ->
+            happened(Transport:received(Message, Exchange), Attempt)
+    after max(0, Left) ->
+        timed_out(Attempt)
+    end.
+
+timed_out(#attempt{watch = #{timeout := Timeout}} = Attempt) ->
+    give_up(Attempt, ~"the deadline passed"),
+    {error, {timeout, Timeout}}.
+
+happened(other, Attempt) ->
+    await(Attempt);
+happened({Events, Exchange}, Attempt) ->
+    events(Events, Attempt#attempt{exchange = Exchange}).
+
+events([], Attempt) ->
+    await(Attempt);
+events([{message, {response, Id, Outcome}} | _], #attempt{id = Id} = Attempt) ->
+    response(Outcome, Attempt);
+events([{message, Message} | Events], Attempt) ->
+    case message(Message, Attempt) of
+        {ok, Next} ->
+            events(Events, Next);
+        {error, _} = Error ->
+            give_up(Attempt, ~"what came is not MCP"),
+            Error
+    end;
+events([{headers, Headers} | Events], Attempt) ->
+    events(Events, Attempt#attempt{headers = Headers});
+events([{failed, Reason} | _], #attempt{watch = Watch}) ->
+    {error, reason(Reason, Watch)};
+events([sent | Events], Attempt) ->
+    events(Events, Attempt).
+
+reason(timeout, #{timeout := Timeout}) -> {timeout, Timeout};
+reason(Reason, _) -> Reason.
+
+response({ok, Result}, #attempt{headers = Headers}) ->
+    {ok, Result, Headers};
+response({error, #{~"code" := Code, ~"message" := Message} = Error}, _) when
+    is_integer(Code), is_binary(Message)
+->
+    {error, {rpc, maps:from_list([{code, Code}, {message, Message}]
+                                 ++ [{data, Data} || #{~"data" := Data} <- [Error]])}};
+response({error, _}, _) ->
+    {error, {protocol, ~"error: expected an object with an integer code and a string message"}}.
+
+message({notification, ~"notifications/progress", #{~"progressToken" := Id} = Params},
+        #attempt{id = Id, watch = Watch} = Attempt) ->
+    case Params of
+        #{~"progress" := Progress} when is_number(Progress) ->
+            ok = told(progress, Params, Watch),
+            {ok, Attempt#attempt{watch = extended(Watch)}};
+        #{} ->
+            {error, {protocol, ~"notifications/progress: progress: expected a number"}}
+    end;
+message({notification, ~"notifications/message", Params}, #attempt{watch = #{log := _} = Watch}
+        = Attempt) ->
+    ok = told(log, Params, Watch),
+    {ok, Attempt};
+message({notification, Method, Params}, #attempt{client = Client} = Attempt) ->
+    ok = erlmcp_client_connection:notify(Client, Method, Params),
+    {ok, Attempt};
+message({request, _, _, _}, #attempt{asked = ?QUESTIONS}) ->
+    {error, {protocol, ~"the server asks more in one call than 100 requests"}};
+message({request, Id, Method, Params}, #attempt{asked = Asked, questions = Open} = Attempt) ->
+    #attempt{client = Client, live = Live} = Attempt,
+    Monitor = erlmcp_client_question:start({request, Id, Method, Params}, Client, Live),
+    Next = Attempt#attempt{asked = Asked + 1},
+    case erlmcp_client_inputs:is_asked(Method, Client) of
+        true -> {ok, paused(Next#attempt{questions = [Monitor | Open]})};
+        false -> {ok, Next}
+    end;
+message({response, _, _}, _) ->
+    {error, {protocol, ~"id: expected that of the request"}};
+message({invalid, _, _}, _) ->
+    {error, {protocol, ~"expected a JSON-RPC message"}};
+message({batch, Messages}, Attempt) ->
+    batch(Messages, Attempt).
+
+batch([], Attempt) ->
+    {ok, Attempt};
+batch([Message | Messages], Attempt) ->
+    maybe
+        {ok, Next} ?= message(erlmcp_message:parse(Message), Attempt),
+        batch(Messages, Next)
+    end.
+
+%% While the user thinks it is not the server's time that passes.
+paused(#attempt{client = Client, watch = #{deadline := Deadline} = Watch} = Attempt) ->
+    Now = now_ms(),
+    Paused = case Attempt#attempt.paused of
+        none -> {Now, Deadline};
+        Already -> Already
+    end,
+    Answer = Now + erlmcp_client_inputs:timeout(Client),
+    Attempt#attempt{paused = Paused, watch = Watch#{deadline := max(Deadline, Answer)}}.
+
+answered(Monitor, #attempt{questions = Open, watch = Watch, paused = Paused} = Attempt) ->
+    case lists:delete(Monitor, Open) of
+        [] ->
+            {Since, Deadline} = Paused,
+            #{last_deadline := Last} = Watch,
+            Thought = now_ms() - Since,
+            Attempt#attempt{questions = [], paused = none,
+                            watch = Watch#{deadline := Deadline + Thought,
+                                           last_deadline := Last + Thought}};
+        Left ->
+            Attempt#attempt{questions = Left}
+    end.
+
+told(Kind, Params, Watch) ->
+    case Watch of
+        #{Kind := Fun} ->
+            _ = Fun(Params),
+            ok;
+        #{} ->
+            ok
+    end.
+
+extended(#{timeout := Timeout, deadline := Deadline, last_deadline := Last} = Watch) ->
+    Watch#{deadline := max(Deadline, min(now_ms() + Timeout, Last))}.
+
+%% Where the end of the exchange does not tell the server, a notification does. Nobody waits for it.
+give_up(#attempt{client = Client, live = Live, exchange = Exchange, id = Id}, Why) ->
+    #{channel := {Transport, _}} = Client,
+    #{revision := Revision} = Live,
+    case Transport:abort(Exchange) of
+        true when Revision >= '2026-07-28' ->
+            ok;
+        _ ->
+            Params = #{~"requestId" => Id, ~"reason" => Why},
+            _ = spawn(fun() -> tell(~"notifications/cancelled", Params, Client, Live) end),
+            ok
+    end.
+
+-doc "Sends a notification from any process, once the server is known.".
+-spec notify(Method :: binary(), Params :: map(), erlmcp_client_connection:client()) ->
+    ok | {error, term()}.
+notify(Method, Params, #{settings := #{timeout := Timeout}} = Client) ->
+    {Pid, Monitor} = erlmcp_one_shot:start(fun() ->
+        case erlmcp_client_connection:live(Client, now_ms() + Timeout) of
+            {ok, Live} -> tell(Method, Params, Client, Live);
+            {error, _} = Error -> Error
+        end
+    end, []),
+    receive
+        {'DOWN', Monitor, process, Pid, {outcome, {error, timeout}}} -> {error, {timeout, Timeout}};
+        {'DOWN', Monitor, process, Pid, {outcome, Outcome}} -> Outcome;
+        {'DOWN', Monitor, process, Pid, Reason} -> {error, {crashed, Reason}}
+    end.
+
+-doc "Sends a notification, and waits until the server has taken it.".
+-spec tell(Method :: binary(), Params :: map(), erlmcp_client_connection:client(),
+           erlmcp_client_connection:live()) ->
+    ok | {error, erlmcp_channel:reason()}.
+tell(Method, Params, Client, #{revision := Revision} = Live) ->
+    post(notification, erlmcp_client_request:notification(Method, Params, Revision), Client, Live).
+
+-doc "Answers a request of the server's, and waits until the server has taken the answer.".
+-spec answer(erlmcp_message:id(), {ok, map()} | {error, integer(), binary()},
+             erlmcp_client_connection:client(), erlmcp_client_connection:live()) ->
+    ok | {error, erlmcp_channel:reason()}.
+answer(Id, Answer, Client, #{revision := Revision} = Live) ->
+    post(response, erlmcp_client_request:response(Id, Answer, Revision), Client, Live).
+
+post(Kind, {Message, Headers}, #{channel := {Transport, Handle}}, Live) ->
+    #{session := Session, generation := Generation} = Live,
+    Deadline = now_ms() + ?TELL,
+    Outgoing = #{kind => Kind, id => none, message => Message, headers => Headers,
+                 session => Session, generation => Generation, deadline => Deadline},
+    case Transport:send(Outgoing, Handle) of
+        {ok, Exchange} -> taken(Transport, Exchange, Deadline);
+        {error, _} = Error -> Error
+    end.
+
+taken(Transport, Exchange, Deadline) ->
+    receive
+        Message ->
+            case Transport:received(Message, Exchange) of
+                other -> taken(Transport, Exchange, Deadline);
+                {Events, Next} -> taken(Events, Transport, Next, Deadline)
+            end
+    after max(0, Deadline - now_ms()) ->
+        _ = Transport:abort(Exchange),
+        {error, timeout}
+    end.
+
+taken([sent | _], _, _, _) -> ok;
+taken([{failed, Reason} | _], _, _, _) -> {error, Reason};
+taken([_ | Events], Transport, Exchange, Deadline) -> taken(Events, Transport, Exchange, Deadline);
+taken([], Transport, Exchange, Deadline) -> taken(Transport, Exchange, Deadline).
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,128 @@
+-module(erlmcp_client_operation).
+-moduledoc """
+What a client can ask of a server, as data: the request that each operation is, whether it may be
+sent a second time, and what its result must look like. Pure.
+
+Source: `schema.json` of each revision.
+""".
+
+-export([request/1, pages/1, is_safe/1, is_cacheable/1, check/2]).
+
+-export_type([operation/0, list_kind/0]).
+
+-type list_kind() :: tools | resources | resource_templates | prompts | skills.
+-doc "An operation, for `erlmcp_client:async/3` and the functions that are named after them.".
+-type operation() ::
+    ping
+    | {list, list_kind()}
+    | {call_tool, Name :: binary(), Arguments :: map()}
+    | {read_resource, Uri :: binary()}
+    | {get_prompt, Name :: binary(), Arguments :: map()}
+    | {complete, Reference :: map(), {Argument :: binary(), Value :: binary()}, Known :: map()}
+    | {request, Method :: binary(), Params :: map()}
+    | {task, get | await | cancel, Task :: map()}.
+
+-doc "The method and the parameters of an operation; of a list, those of its first page.".
+-spec request(operation()) -> {Method :: binary(), Params :: map()}.
+request(ping) ->
+    {~"ping", #{}};
+request({list, List}) ->
+    {Method, _} = pages(List),
+    {Method, #{}};
+request({call_tool, Name, Arguments}) ->
+    {~"tools/call", #{~"name" => Name, ~"arguments" => Arguments}};
+request({read_resource, Uri}) ->
+    {~"resources/read", #{~"uri" => Uri}};
+request({get_prompt, Name, Arguments}) when map_size(Arguments) =:= 0 ->
+    {~"prompts/get", #{~"name" => Name}};
+request({get_prompt, Name, Arguments}) ->
+    {~"prompts/get", #{~"name" => Name, ~"arguments" => Arguments}};
+request({complete, Reference, {Argument, Value}, Known}) ->
+    Params = #{~"ref" => Reference, ~"argument" => #{~"name" => Argument, ~"value" => Value}},
+    {~"completion/complete",
+     case map_size(Known) of
+         0 -> Params;
+         _ -> Params#{~"context" => #{~"arguments" => Known}}
+     end};
+request({request, Method, Params}) ->
+    %% Names of parameters are looked for, and an atom is the string that it will be.
+    {Method, #{name(Key) => Value || Key := Value <- Params}};
+request({task, cancel, Task}) ->
+    {~"tasks/cancel", maps:with([~"taskId"], Task)};
+request({task, _, Task}) ->
+    {~"tasks/get", maps:with([~"taskId"], Task)}.
+
+name(Key) when is_atom(Key) -> atom_to_binary(Key);
+name(Key) -> Key.
+
+-doc "The method of a list, and the member of its results that has the items.".
+-spec pages(list_kind()) -> {Method :: binary(), Items :: binary()}.
+pages(tools) -> {~"tools/list", ~"tools"};
+pages(resources) -> {~"resources/list", ~"resources"};
+pages(resource_templates) -> {~"resources/templates/list", ~"resourceTemplates"};
+pages(prompts) -> {~"prompts/list", ~"prompts"};
+pages(skills) -> {~"skills/list", ~"skills"}.
+
+-doc """
+Whether a request may be sent again when it is not known whether the server has served it: those
+that only read. A tool may do anything.
+""".
+-spec is_safe(Method :: binary()) -> boolean().
+is_safe(~"prompts/get") -> true;
+is_safe(~"completion/complete") -> true;
+is_safe(~"ping") -> true;
+is_safe(~"tasks/get") -> true;
+is_safe(Method) -> is_cacheable(Method).
+
+-doc "Whether results of the method say how long they stay fresh.".
+-spec is_cacheable(Method :: binary()) -> boolean().
+is_cacheable(~"server/discover") -> true;
+is_cacheable(~"tools/list") -> true;
+is_cacheable(~"prompts/list") -> true;
+is_cacheable(~"resources/list") -> true;
+is_cacheable(~"resources/templates/list") -> true;
+is_cacheable(~"resources/read") -> true;
+is_cacheable(~"skills/list") -> true;
+is_cacheable(_) -> false.
+
+-doc """
+Whether a result has what its method promises, so that who gets it may rely on it; what is wrong
+otherwise.
+""".
+-spec check(Method :: binary(), Result :: term()) -> ok | {error, What :: binary()}.
+check(Method, Result) when not is_map(Result) ->
+    wrong(Method, ~"result", ~"an object");
+check(~"tools/list" = Method, Result) -> items(Method, ~"tools", [~"name"], Result);
+check(~"prompts/list" = Method, Result) -> items(Method, ~"prompts", [~"name"], Result);
+check(~"resources/list" = Method, Result) -> items(Method, ~"resources", [~"uri"], Result);
+check(~"resources/templates/list" = Method, Result) ->
+    items(Method, ~"resourceTemplates", [~"uriTemplate"], Result);
+check(~"skills/list" = Method, Result) -> items(Method, ~"skills", [~"uri"], Result);
+check(~"tools/call" = Method, Result) -> items(Method, ~"content", [~"type"], Result);
+check(~"resources/read" = Method, Result) -> items(Method, ~"contents", [~"uri"], Result);
+check(~"prompts/get" = Method, Result) -> items(Method, ~"messages", [~"role"], Result);
+check(~"completion/complete", #{~"completion" := #{~"values" := Values}}) when is_list(Values) ->
+    ok;
+check(~"completion/complete" = Method, _) -> wrong(Method, ~"completion.values", ~"an array");
+check(_, _) -> ok.
+
+items(Method, Member, Keys, Result) ->
+    case Result of
+        #{~"nextCursor" := Cursor} when not is_binary(Cursor), Cursor =/= null ->
+            wrong(Method, ~"nextCursor", ~"a string");
+        #{Member := Items} when is_list(Items) ->
+            case lists:all(fun(Item) -> has_strings(Keys, Item) end, Items) of
+                true -> ok;
+                false ->
+                    wrong(Method, Member, [~"objects with ", lists:join(~", ", Keys)])
+            end;
+        #{} ->
+            wrong(Method, Member, ~"an array")
+    end.
+
+has_strings(Keys, Item) ->
+    is_map(Item) andalso
+        lists:all(fun(Key) -> is_binary(maps:get(Key, Item, undefined)) end, Keys).
+
+wrong(Method, Member, Expected) ->
+    {error, iolist_to_binary([~"result of ", Method, ~": ", Member, ~": expected ", Expected])}.

@@ -1,0 +1,385 @@
+-module(erlmcp_client_connection).
+-moduledoc """
+A client's own process: it has the channel to the server, finds out what the server speaks, opens
+the session where there are sessions, and puts what it knows where every call reads it without
+asking. Calls come here only when that is not known yet, or has turned out to be wrong.
+
+Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
+""".
+
+-behaviour(gen_statem).
+
+-export([start_link/1, stop/1, live/2, lost/3, notify/3, subscribe/3, unsubscribe/2, info/1]).
+-export([init/1, callback_mode/0, handle_event/4, terminate/3, format_status/1]).
+
+-export_type([client/0, live/0]).
+
+-doc "What of a client never changes.".
+-type client() :: #{
+    peer := pid(),
+    channel := erlmcp_channel:channel(),
+    settings := erlmcp_client_options:settings(),
+    identity := erlmcp_client_request:identity(),
+    ids := atomics:atomics_ref(),
+    calls := ets:tid(),
+    tools := ets:table(),
+    questions := ets:table(),
+    cache := erlmcp_client_cache:cache()
+}.
+-doc """
+What is known of the server, until it turns out to be wrong: `epoch` counts how often it was found
+out. `session` is the id of an HTTP session.
+""".
+-type live() :: #{
+    epoch := non_neg_integer(),
+    revision := erlmcp_revision:revision(),
+    session := binary() | none,
+    generation := non_neg_integer(),
+    capabilities := map(),
+    server_info := map(),
+    instructions => binary()
+}.
+
+%% Notifications of the server that wait here, of which a large one counts as many of so many bytes;
+%% more are dropped, and counted.
+-define(UNREAD, 1000).
+-define(SMALL, 8192).
+%% Milliseconds between two looks for calls that died without a word.
+-define(SWEEP, 1000).
+%% Milliseconds that a session's stream may take to open before calls go without it.
+-define(STREAM, 2000).
+
+%% Milliseconds until a server that was not found is looked for again, if there are subscribers;
+%% growing from the one to the other.
+-define(PAUSE, 500).
+-define(LONGEST_PAUSE, 30_000).
+%% Requests of a server's that wait until the session is open.
+-define(EARLY, 16).
+
+-record(peer, {
+    client :: client(),
+    channel :: pid(),
+    %% Of the process without which nobody finds the client.
+    table :: reference(),
+    live :: undefined | live(),
+    epoch = 0 :: non_neg_integer(),
+    %% The process that finds out; who waits for it.
+    negotiator :: undefined | pid(),
+    waiting = [] :: [gen_statem:from()],
+    %% What is known while the session's stream is opened, without which the first answers may miss
+    %% what the server asks.
+    pending :: undefined | live(),
+    %% Whether the way is up; HTTP has none to wait for.
+    way = up :: up | down,
+    generation = 0 :: non_neg_integer(),
+    subscriptions :: erlmcp_client_subscriptions:subscriptions(),
+    %% What a server asks before it is known here that the session is open; how often in a row the
+    %% server was not found.
+    early = [] :: [erlmcp_message:message()],
+    failures = 0 :: non_neg_integer()
+}).
+
+-doc "Starts a client, linked to the calling process, with options that have been checked.".
+-spec start_link({Name :: term(), erlmcp_client_options:settings()}) -> gen_statem:start_ret().
+start_link({none, Settings}) ->
+    gen_statem:start_link(?MODULE, Settings, []);
+start_link({Name, Settings}) ->
+    gen_statem:start_link(Name, ?MODULE, Settings, []).
+
+-doc "Ends a client in order: calls, session, channel.".
+-spec stop(pid() | atom()) -> ok.
+stop(Client) ->
+    case erlmcp_client_table:find(Client) of
+        {ok, #{peer := Peer}} ->
+            unlink(Peer),
+            try
+                gen_statem:stop(Peer, shutdown, infinity)
+            catch
+                %% It ended by itself, for whatever reason.
+                exit:_ -> ok
+            end;
+        {error, stopped} ->
+            ok
+    end.
+
+-doc "What is known of the server; waits until that is so, or the deadline.".
+-spec live(client(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+live(#{peer := Peer}, Deadline) ->
+    case erlmcp_client_table:live(Peer) of
+        #{} = Live -> {ok, Live};
+        none -> ask(Peer, ready, Deadline);
+        stopped -> {error, stopped}
+    end.
+
+-doc "Says that what was known is wrong, such as a session that has ended, and finds out anew.".
+-spec lost(client(), live(), Deadline :: integer()) -> {ok, live()} | {error, term()}.
+lost(#{peer := Peer}, #{epoch := Epoch}, Deadline) ->
+    ask(Peer, {lost, Epoch}, Deadline).
+
+ask(Peer, Question, Deadline) ->
+    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    try
+        gen_statem:call(Peer, Question, {clean_timeout, Left})
+    catch
+        exit:{timeout, _} -> {error, timeout};
+        exit:_ -> {error, stopped}
+    end.
+
+-doc "Hands on a notification of the server's that no call keeps for itself.".
+-spec notify(client(), Method :: binary(), Params :: map()) -> ok.
+notify(#{peer := Peer, ids := Counters}, Method, Params) ->
+    Own = erlmcp_client_mailbox:own({Method, Params}),
+    Weight = 1 + erlang:external_size(Own) div ?SMALL,
+    case atomics:add_get(Counters, 2, Weight) of
+        Unread when Unread > ?UNREAD, Unread > Weight ->
+            atomics:sub(Counters, 2, Weight),
+            atomics:add(Counters, 3, 1);
+        _ ->
+            Peer ! {notification, Own, Weight},
+            ok
+    end.
+
+-doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
+-spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
+    {ok, reference()} | {error, term()}.
+subscribe(#{peer := Peer}, Subscriber, Filter) ->
+    ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).
+
+-doc "Ends a subscription.".
+-spec unsubscribe(client(), reference()) -> ok.
+unsubscribe(#{peer := Peer}, Reference) ->
+    Peer ! {unsubscribe, Reference},
+    ok.
+
+-doc "See `erlmcp_client:info/1`.".
+-spec info(client()) -> map().
+info(#{peer := Peer, calls := Calls, ids := Counters, cache := Cache}) ->
+    Known = case erlmcp_client_table:live(Peer) of
+        #{revision := Revision, session := Session} ->
+            #{revision => Revision, session => Session =/= none};
+        _ ->
+            #{}
+    end,
+    Known#{calls => ets:info(Calls, size), dropped_notifications => atomics:get(Counters, 3),
+           cache => erlmcp_client_cache:info(Cache)}.
+
+-doc false.
+callback_mode() -> handle_event_function.
+
+-doc false.
+init(#{transport := Transport, target := Target} = Settings) ->
+    process_flag(trap_exit, true),
+    case erlmcp_client_table:join() of
+        {ok, Table} -> opened(Transport, Target, Settings, Table);
+        {error, Reason} -> {stop, {shutdown, Reason}}
+    end.
+
+opened(Transport, Target, Settings, Table) ->
+    %% Ids are counted here, and so are notifications: unread, dropped.
+    Counters = atomics:new(3, []),
+    Own = [limits, connect_timeout, calls, subscriptions, options],
+    case Transport:open(Target, maps:with(Own, Settings)) of
+        {ok, Channel, Handle} ->
+            Client = #{
+                peer => self(), channel => {Transport, Handle}, settings => Settings,
+                identity => identity(Settings), ids => Counters,
+                calls => ets:new(calls, [public, {write_concurrency, true}]),
+                tools => erlmcp_client_tools:new(),
+                questions => erlmcp_client_question:table(),
+                cache => erlmcp_client_cache:new(maps:get(cache, Settings))
+            },
+            ok = erlmcp_client_table:publish(self(), Client),
+            Peer = #peer{client = Client, channel = Channel, table = Table,
+                         way = first_way(Settings),
+                         subscriptions = erlmcp_client_subscriptions:new()},
+            {ok, serving, begun(Peer), {{timeout, sweep}, ?SWEEP, look}};
+        {error, Reason} ->
+            {stop, {shutdown, Reason}}
+    end.
+
+%% A way with an order of its own, such as a program that is started, says when it is up.
+first_way(#{rules := http}) -> up;
+first_way(#{rules := line}) -> down.
+
+begun(#peer{way = up} = Peer) -> negotiate(Peer);
+begun(Peer) -> Peer.
+
+identity(#{info := Info, inputs := Inputs, capabilities := Given, tasks := Tasks}) ->
+    Own = maps:merge(erlmcp_client_inputs:capabilities(Inputs), Given),
+    Extensions = maps:get(~"extensions", Own, #{}),
+    #{info => Info,
+      capabilities => case Tasks of
+          true -> Own#{~"extensions" => Extensions#{erlmcp_extension:tasks() => #{}}};
+          false -> Own
+      end}.
+
+-doc false.
+handle_event({call, From}, ready, _, #peer{live = undefined} = Peer) ->
+    {keep_state, wait(From, Peer)};
+handle_event({call, From}, ready, _, #peer{live = Live}) ->
+    {keep_state_and_data, {reply, From, {ok, Live}}};
+handle_event({call, From}, {lost, Epoch}, _, #peer{live = #{epoch := Epoch}} = Peer) ->
+    {keep_state, wait(From, forget(Peer))};
+handle_event({call, From}, {lost, _}, State, Peer) ->
+    handle_event({call, From}, ready, State, Peer);
+handle_event({call, From}, {subscribe, Subscriber, Filter}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:add(Subscriber, Filter, {Client, Live}, Subscriptions) of
+        {ok, Reference, Next} ->
+            {keep_state, Peer#peer{subscriptions = Next}, {reply, From, {ok, Reference}}};
+        {error, _} = Error ->
+            {keep_state_and_data, {reply, From, Error}}
+    end;
+handle_event(info, {unsubscribe, Reference}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Reference, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {negotiated, Pid, Outcome}, _, #peer{negotiator = Pid} = Peer) ->
+    negotiated(Outcome, Peer#peer{negotiator = undefined});
+handle_event({timeout, stream}, late, _, #peer{pending = #{} = Live} = Peer) ->
+    {keep_state, published(Live, Peer)};
+handle_event({timeout, again}, look, _, #peer{live = undefined, way = up} = Peer) ->
+    #peer{negotiator = Negotiator, pending = Pending, subscriptions = Subscriptions} = Peer,
+    case erlmcp_client_subscriptions:is_empty(Subscriptions) of
+        false when Negotiator =:= undefined, Pending =:= undefined -> {keep_state, negotiate(Peer)};
+        _ -> keep_state_and_data
+    end;
+handle_event(info, {notification, {Method, Params}, Weight}, _,
+             #peer{client = #{ids := Counters}} = Peer) ->
+    atomics:sub(Counters, 2, Weight),
+    {keep_state, heard(Method, Params, Peer)};
+handle_event(info, {erlmcp_channel, Channel, Event}, _, #peer{channel = Channel} = Peer) ->
+    way(Event, Peer);
+handle_event(info, {'EXIT', Channel, Reason}, _, #peer{channel = Channel}) ->
+    {stop, {shutdown, {channel, Reason}}};
+handle_event(info, {'EXIT', Pid, Reason}, _, #peer{negotiator = Pid} = Peer) ->
+    negotiated({error, {crashed, Reason}}, Peer#peer{negotiator = undefined});
+handle_event(info, {'EXIT', Pid, _}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    settled(Peer#peer{subscriptions = erlmcp_client_subscriptions:ended(Pid, Subscriptions)});
+handle_event(info, {'DOWN', Table, process, _, _}, _, #peer{table = Table}) ->
+    {stop, {shutdown, {not_started, erlmcp}}};
+handle_event(info, {'DOWN', Monitor, process, _, _}, _, Peer) ->
+    #peer{client = Client, live = Live, subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:remove(Monitor, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {subscribed, Pid, Outcome}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:subscribed(Pid, Outcome, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+handle_event(info, {stream, Pid, State}, _, #peer{subscriptions = Subscriptions} = Peer) ->
+    Next = erlmcp_client_subscriptions:stream(Pid, State, Subscriptions),
+    settled(Peer#peer{subscriptions = Next});
+handle_event({timeout, sweep}, look, _, #peer{client = #{calls := Calls}}) ->
+    ok = erlmcp_client_call:sweep(Calls),
+    {keep_state_and_data, {{timeout, sweep}, ?SWEEP, look}};
+handle_event(_, _, _, _) ->
+    keep_state_and_data.
+
+-doc false.
+terminate(_, _, #peer{client = #{peer := Self, channel := {Transport, Handle}, calls := Calls},
+                      channel = Channel, live = Live, subscriptions = Subscriptions}) ->
+    ok = erlmcp_client_table:leave(Self),
+    ok = erlmcp_client_call:stop_all(Calls),
+    ok = erlmcp_client_subscriptions:end_all(stopped, Subscriptions),
+    case Live of
+        #{session := Session, revision := Revision} when Session =/= none ->
+            Headers = erlmcp_request_header:version(Revision),
+            Deadline = erlang:monotonic_time(millisecond) + 2000,
+            ok = Transport:leave(Session, Headers, Deadline, Handle);
+        _ ->
+            ok
+    end,
+    case is_process_alive(Channel) of
+        true -> Transport:close(Channel);
+        false -> ok
+    end.
+
+%% Headers and tokens are secrets of the user's.
+-doc false.
+format_status(Status) ->
+    maps:map(fun(data, #peer{epoch = Epoch, way = Way}) -> {peer, Epoch, Way};
+                (_, Value) -> Value
+             end, Status).
+
+wait(From, #peer{negotiator = undefined, pending = undefined, way = up} = Peer) ->
+    negotiate(Peer#peer{waiting = [From | Peer#peer.waiting]});
+wait(From, #peer{waiting = Waiting} = Peer) ->
+    Peer#peer{waiting = [From | Waiting]}.
+
+negotiate(#peer{client = Client, epoch = Epoch, generation = Generation} = Peer) ->
+    Self = self(),
+    Next = Epoch + 1,
+    Pid = spawn_link(fun() ->
+        Self ! {negotiated, self(), erlmcp_client_handshake:run(Client, {Next, Generation})}
+    end),
+    Peer#peer{negotiator = Pid, epoch = Next}.
+
+forget(#peer{client = #{peer := Self}} = Peer) ->
+    ok = erlmcp_client_table:publish_live(Self, none),
+    Peer#peer{live = undefined, pending = undefined}.
+
+negotiated({ok, Live}, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+    Renewed = erlmcp_client_subscriptions:renewed({Client, Live}, Subscriptions),
+    Next = lists:foldr(fun(Request, Acc) ->
+                           erlmcp_client_subscriptions:asked(Request, {Client, Live}, Acc)
+                       end, Renewed, Peer#peer.early),
+    settled(Peer#peer{pending = Live, subscriptions = Next, early = [], failures = 0});
+negotiated({error, _} = Error, #peer{waiting = Waiting, failures = Failures} = Peer) ->
+    gen_statem:reply([{reply, From, Error} || From <- lists:reverse(Waiting)]),
+    %% Subscribers wait without asking.
+    Pause = min(?LONGEST_PAUSE, ?PAUSE bsl min(Failures, 16)),
+    {keep_state, Peer#peer{waiting = [], early = [], failures = Failures + 1},
+     {{timeout, again}, Pause div 2 + rand:uniform(Pause div 2), look}}.
+
+settled(#peer{pending = #{} = Live, subscriptions = Subscriptions} = Peer) ->
+    case erlmcp_client_subscriptions:is_opening(Subscriptions) of
+        true -> {keep_state, Peer, {{timeout, stream}, ?STREAM, late}};
+        false -> {keep_state, published(Live, Peer), {{timeout, stream}, cancel}}
+    end;
+settled(Peer) ->
+    {keep_state, Peer}.
+
+published(Live, #peer{client = #{peer := Self}, waiting = Waiting} = Peer) ->
+    ok = erlmcp_client_table:publish_live(Self, Live),
+    gen_statem:reply([{reply, From, {ok, Live}} || From <- lists:reverse(Waiting)]),
+    Peer#peer{live = Live, pending = undefined, waiting = []}.
+
+way({up, Generation}, #peer{negotiator = Pid} = Peer) ->
+    ok = end_negotiator(Pid),
+    {keep_state, negotiate(forget(Peer#peer{way = up, generation = Generation}))};
+way({down, Reason}, #peer{negotiator = Pid} = Peer) ->
+    ok = end_negotiator(Pid),
+    Error = case Reason of
+        {connect, _} -> Reason;
+        _ -> {connect, Reason}
+    end,
+    negotiated({error, Error}, (forget(Peer))#peer{way = down, negotiator = undefined});
+way({message, {request, _, _, _} = Request}, #peer{client = Client, live = #{} = Live} = Peer) ->
+    #peer{subscriptions = Subscriptions} = Peer,
+    Next = erlmcp_client_subscriptions:asked(Request, {Client, Live}, Subscriptions),
+    {keep_state, Peer#peer{subscriptions = Next}};
+way({message, {request, _, _, _} = Request}, #peer{early = Early} = Peer) when
+    length(Early) < ?EARLY
+->
+    {keep_state, Peer#peer{early = [Request | Early]}};
+way({message, {notification, Method, Params}}, Peer) ->
+    {keep_state, heard(Method, Params, Peer)};
+way(_, _) ->
+    keep_state_and_data.
+
+end_negotiator(undefined) ->
+    ok;
+end_negotiator(Pid) ->
+    unlink(Pid),
+    exit(Pid, kill),
+    ok.
+
+%% The server takes back what it has asked, on whichever stream that was.
+heard(~"notifications/cancelled", #{~"requestId" := Id}, #peer{client = Client} = Peer) ->
+    #peer{epoch = Epoch, early = Early} = Peer,
+    ok = erlmcp_client_question:take_back({Epoch, Id}, Client),
+    Peer#peer{early = [Request || {request, Other, _, _} = Request <- Early, Other =/= Id]};
+heard(Method, Params, #peer{client = Client, subscriptions = Subscriptions} = Peer) ->
+    #{cache := Cache} = Client,
+    ok = erlmcp_client_cache:changed(Method, Params, Cache),
+    Next = erlmcp_client_subscriptions:heard(Method, Params, Subscriptions),
+    Peer#peer{subscriptions = Next}.

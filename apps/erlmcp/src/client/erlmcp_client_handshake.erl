@@ -1,0 +1,251 @@
+-module(erlmcp_client_handshake).
+-moduledoc """
+Finds out what a server speaks: asks it as 2026-07-28 does, falls back to `initialize` where that
+tells of an older one, and opens the session then. Runs in a process of its own, which may wait.
+
+Which era an HTTP origin has is remembered on the node, so that the next client does not try the
+other one first.
+
+Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
+Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
+Compatibility".
+""".
+
+-export([run/2]).
+
+%% Milliseconds after which a server that does not answer a first question is an older one.
+-define(PROBE, 5000).
+%% Bytes of a session's id, which goes with every request.
+-define(SESSION_BYTES, 4096).
+%% Origins that are remembered.
+-define(ORIGINS, 1000).
+
+-doc "What is known of the client's server then.".
+-spec run(erlmcp_client_connection:client(),
+          {Epoch :: pos_integer(), Generation :: non_neg_integer()}) ->
+    {ok, erlmcp_client_connection:live()} | {error, term()}.
+run(#{settings := #{era := Era}} = Client, Epoch) ->
+    maybe
+        {ok, Placed} ?= placed(Client, Epoch),
+        {ok, Live} ?= found(Era, Client, Placed),
+        ok = remember(Era, Live, Client),
+        {ok, Live}
+    end.
+
+%% Who knows that the server is one of HTTP+SSE may say so.
+placed(#{channel := {Transport, Handle}, settings := #{options := #{transport := sse}}} = Client,
+       {Epoch, 0}) ->
+    maybe
+        {ok, Generation} ?= Transport:fall_back(Handle, deadline(Client)),
+        {ok, {Epoch, Generation}}
+    end;
+placed(_, Epoch) ->
+    {ok, Epoch}.
+
+%% HTTP+SSE is the transport of sessions.
+found(auto, #{settings := #{rules := http}} = Client, {_, Generation} = Epoch) when
+    Generation > 0
+->
+    session(erlmcp_revision:latest(session), Client, Epoch);
+found(auto, Client, Epoch) ->
+    case erlmcp_client_table:remembered(Client) of
+        session ->
+            case session(erlmcp_revision:latest(session), Client, Epoch) of
+                {ok, _} = Found -> Found;
+                {error, {connect, _}} = Error -> Error;
+                {error, _} -> probe(Client, Epoch)
+            end;
+        _ ->
+            probe(Client, Epoch)
+    end;
+found(stateless, Client, Epoch) ->
+    discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, never);
+found(session, Client, Epoch) ->
+    session(erlmcp_revision:latest(session), Client, Epoch);
+found(Revision, Client, Epoch) ->
+    case erlmcp_revision:era(Revision) of
+        stateless -> found(stateless, Client, Epoch);
+        session -> session(Revision, Client, Epoch)
+    end.
+
+probe(#{settings := #{rules := Rules}} = Client, Epoch) ->
+    %% On HTTP silence says nothing; on a pair of pipes it is how some older servers answer.
+    Deadline = case Rules of
+        http -> deadline(Client);
+        line -> min(deadline(Client), now_ms() + ?PROBE)
+    end,
+    discovered(discover(Client, Epoch, Deadline), Client, Epoch, fall_back).
+
+discover(Client, Epoch, Deadline) ->
+    Live = unknown(erlmcp_revision:latest(stateless), Epoch),
+    request({~"server/discover", #{}}, Client, Live, Deadline).
+
+discovered({ok, #{~"supportedVersions" := Versions} = Result, _}, Client, Epoch, _) when
+    is_list(Versions)
+->
+    Revision = erlmcp_revision:latest(stateless),
+    case lists:member(erlmcp_revision:name(Revision), Versions) of
+        true -> {ok, known(unknown(Revision, Epoch), Result)};
+        false -> offered(Versions, Client, Epoch)
+    end;
+discovered({error, {rpc, #{code := -32022, data := #{~"supported" := [_ | _] = Versions}}}},
+           Client, Epoch, Otherwise) ->
+    %% It may name the very revision that it was asked in: then it is asked again, once.
+    Revision = erlmcp_revision:latest(stateless),
+    case lists:member(erlmcp_revision:name(Revision), Versions) of
+        true when Otherwise =/= once ->
+            discovered(discover(Client, Epoch, deadline(Client)), Client, Epoch, once);
+        true ->
+            unsupported(Versions);
+        false ->
+            offered(Versions, Client, Epoch)
+    end;
+discovered({error, {rpc, #{code := Code}}} = Error, _, _, _) when
+    Code =:= -32020; Code =:= -32021
+->
+    Error;
+discovered({error, Reason} = Error, #{settings := #{rules := Rules}} = Client, Epoch, fall_back) ->
+    case {is_old(Reason), Rules} of
+        {true, _} -> session(erlmcp_revision:latest(session), Client, Epoch);
+        {false, line} -> unheard(is_mute(Reason), Error, Client, Epoch);
+        {false, http} -> Error
+    end;
+discovered({error, _} = Error, _, _, _) ->
+    Error;
+discovered({ok, _, _}, Client, Epoch, fall_back) ->
+    session(erlmcp_revision:latest(session), Client, Epoch);
+discovered({ok, _, _}, _, _, _) ->
+    {error, {protocol, ~"result of server/discover: supportedVersions: expected an array"}}.
+
+%% What an older server may say to a request that it does not know.
+is_old({rpc, _}) -> true;
+is_old({http, Status, _, _}) -> Status >= 400 andalso Status < 500;
+is_old({protocol, _}) -> true;
+is_old(session_lost) -> true;
+is_old(_) -> false.
+
+%% What one on a pair of pipes may do instead. On HTTP it tells of a server in trouble.
+is_mute({timeout, _}) -> true;
+is_mute({closed, _}) -> true;
+is_mute(_) -> false.
+
+%% One that was only slow says what it supports when it is asked to `initialize`.
+unheard(false, Error, _, _) ->
+    Error;
+unheard(true, _, Client, Epoch) ->
+    case session(erlmcp_revision:latest(session), Client, Epoch) of
+        {error, {rpc, #{code := -32022}}} = Unsupported ->
+            discovered(Unsupported, Client, Epoch, never);
+        Outcome ->
+            Outcome
+    end.
+
+%% A modern server that has no revision of ours may have an older one.
+offered(Versions, Client, Epoch) ->
+    Ours = [Revision || Revision <- erlmcp_revision:all(),
+                        erlmcp_revision:era(Revision) =:= session,
+                        lists:member(erlmcp_revision:name(Revision), Versions)],
+    case Ours of
+        [Revision | _] -> session(Revision, Client, Epoch);
+        [] -> unsupported(Versions)
+    end.
+
+unsupported(Versions) ->
+    {error, {unsupported_version, [Version || Version <- Versions, is_binary(Version)]}}.
+
+session(Revision, Client, Epoch) ->
+    case initialized(Revision, Client, Epoch) of
+        {error, {http, Status, _, _}} = Error when Status =:= 400; Status =:= 404; Status =:= 405 ->
+            fallen_back(Revision, Client, Epoch, Error);
+        Outcome ->
+            Outcome
+    end.
+
+%% "Issue a GET request to the server URL, expecting that this will open an SSE stream and return an
+%% `endpoint` event as the first event."
+fallen_back(Revision, #{channel := {Transport, Handle}, settings := #{rules := http}} = Client,
+            {Epoch, 0}, Error) ->
+    case Transport:fall_back(Handle, deadline(Client)) of
+        {ok, Generation} -> initialized(Revision, Client, {Epoch, Generation});
+        {error, _} -> Error
+    end;
+fallen_back(_, _, _, Error) ->
+    Error.
+
+initialized(Revision, #{identity := Identity} = Client, Epoch) ->
+    Params = erlmcp_client_request:initialize(Revision, Identity),
+    Deadline = deadline(Client),
+    maybe
+        {ok, Result, Headers} ?=
+            request({~"initialize", Params}, Client, unknown(Revision, Epoch), Deadline),
+        {ok, Agreed} ?= agreed(Result),
+        Session = maps:get(~"mcp-session-id", Headers, none),
+        true ?= Session =:= none orelse is_visible(Session),
+        Live = known((unknown(Agreed, Epoch))#{session := Session}, Result),
+        ok ?= erlmcp_client_exchange:tell(~"notifications/initialized", #{}, Client, Live),
+        ok ?= log_level(Client, Live, Deadline),
+        {ok, Live}
+    else
+        false ->
+            {error, {protocol, ~"Mcp-Session-Id: expected up to 4096 visible ASCII characters"}};
+        {error, _} = Error -> Error
+    end.
+
+agreed(#{~"protocolVersion" := Version}) when is_binary(Version) ->
+    case erlmcp_revision:parse(Version) of
+        {ok, Revision} when Revision =< '2025-11-25' -> {ok, Revision};
+        _ -> {error, {unsupported_version, [Version]}}
+    end;
+agreed(_) ->
+    {error, {protocol, ~"result of initialize: protocolVersion: expected a string"}}.
+
+is_visible(Session) ->
+    Session =/= ~"" andalso byte_size(Session) =< ?SESSION_BYTES
+        andalso << <<C>> || <<C>> <= Session, C >= 16#21, C =< 16#7e >> =:= Session.
+
+%% A session has a level for all of its calls.
+log_level(#{settings := #{log_level := Level}} = Client, #{capabilities := Offered} = Live,
+          Deadline) when is_map_key(~"logging", Offered) ->
+    case request({~"logging/setLevel", #{~"level" => Level}}, Client, Live, Deadline) of
+        {ok, _, _} -> ok;
+        {error, _} = Error -> Error
+    end;
+log_level(_, _, _) ->
+    ok.
+
+request(Request, Client, Live, Deadline) ->
+    Watch = #{deadline => Deadline, last_deadline => Deadline,
+              timeout => max(1, Deadline - now_ms())},
+    erlmcp_client_exchange:run(Request, #{}, {Client, Live}, Watch).
+
+unknown(Revision, {Epoch, Generation}) ->
+    #{epoch => Epoch, generation => Generation, revision => Revision, session => none,
+      capabilities => #{}, server_info => #{}}.
+
+known(Live, Result) ->
+    Instructions = maps:from_list([{instructions, Text}
+                                   || #{~"instructions" := Text} <- [Result], is_binary(Text)]),
+    maps:merge(Live#{capabilities := object(~"capabilities", Result),
+                     server_info := server_info(Result)}, Instructions).
+
+object(Key, Result) ->
+    case Result of
+        #{Key := #{} = Object} -> Object;
+        #{} -> #{}
+    end.
+
+%% A result of 2026-07-28 says who answers in its `_meta`.
+server_info(#{~"serverInfo" := #{} = Info}) -> Info;
+server_info(#{~"_meta" := #{~"io.modelcontextprotocol/serverInfo" := #{} = Info}}) -> Info;
+server_info(_) -> #{}.
+
+remember(auto, #{revision := Revision}, Client) ->
+    erlmcp_client_table:remember(Client, erlmcp_revision:era(Revision), ?ORIGINS);
+remember(_, _, _) ->
+    ok.
+
+deadline(#{settings := #{timeout := Timeout}}) ->
+    now_ms() + Timeout.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,183 @@
+-module(erlmcp_httpc_answer).
+-moduledoc """
+What an HTTP response means to the client that sent a message: which kind it is, and the messages in
+its bytes. No process.
+""".
+
+-export([fields/1, closes/1, kind/3, whole/3, event/3]).
+-export([refused/3, refusal/3, kept/0]).
+
+-export_type([fields/0, kind/0, expected/0]).
+
+%% Bytes of a header that comes more than once; of one that has more, the first is taken.
+-define(JOINED, 65_536).
+
+-type fields() :: #{binary() => binary()}.
+-doc "The id of the response that is awaited, or `none`.".
+-type expected() :: erlmcp_message:id() | none.
+-doc """
+What is to become of the body: one JSON value, events, nothing (the message was taken), or why it
+was not.
+""".
+-type kind() :: json | events | taken | refused | {error, erlmcp_channel:reason()}.
+
+-doc "The headers by name; those that come more than once as one, as RFC 9110 joins them.".
+-spec fields([{binary(), binary()}]) -> fields().
+fields(Headers) ->
+    case maps:from_list(Headers) of
+        Fields when map_size(Fields) =:= length(Headers) -> Fields;
+        _ -> maps:map(fun(_, Values) -> joined(Values) end,
+                      maps:groups_from_list(fun({Name, _}) -> Name end,
+                                            fun({_, Value}) -> Value end, Headers))
+    end.
+
+%% Compressed, a header that comes again takes a byte.
+joined([First | _] = Values) ->
+    case iolist_size(Values) =< ?JOINED of
+        true -> iolist_to_binary(lists:join(~", ", Values));
+        false -> First
+    end.
+
+-doc "Whether the connection of HTTP/1.1 ends with the response.".
+-spec closes(fields()) -> boolean().
+closes(#{~"connection" := Options}) ->
+    lists:any(fun(Option) -> string:lowercase(string:trim(Option)) =:= ~"close" end,
+              binary:split(Options, ~",", [global]));
+closes(_) ->
+    false.
+
+-doc "Of a status and headers, for a message that awaits a response, a stream, or neither.".
+-spec kind(100..999, fields(), Awaited :: response | stream | nothing) -> kind().
+kind(200, #{~"content-encoding" := Encoding}, Awaited) when
+    Awaited =/= nothing, Encoding =/= ~"identity"
+->
+    protocol([~"content-encoding: expected none, got ", shown(Encoding)]);
+kind(200, #{~"content-type" := ~"application/json"}, response) -> json;
+kind(200, #{~"content-type" := ~"text/event-stream"}, Awaited) when Awaited =/= nothing -> events;
+kind(Status, _, nothing) when Status >= 200, Status < 300 -> taken;
+kind(200, #{~"content-type" := Type}, Awaited) ->
+    case {media_type(Type), Awaited} of
+        {~"application/json", response} -> json;
+        {~"text/event-stream", _} -> events;
+        {_, response} -> protocol([~"content-type: expected application/json or ",
+                                   ~"text/event-stream, got ", shown(Type)]);
+        {_, stream} -> protocol([~"content-type: expected text/event-stream, got ", shown(Type)])
+    end;
+kind(200, _, _) -> protocol(~"content-type: the header is missing");
+kind(Status, _, _) when Status < 300 ->
+    protocol([~"status: expected 200 with a response, got ", integer_to_binary(Status)]);
+kind(_, _, _) -> refused.
+
+media_type(Value) ->
+    [Type | _] = binary:split(Value, ~";"),
+    string:lowercase(string:trim(Type)).
+
+-doc "The messages of a JSON body, among which the response must be.".
+-spec whole(binary(), expected(), erlmcp_json:limits()) ->
+    {ok, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
+whole(Body, Expected, Limits) ->
+    case event(Body, Expected, Limits) of
+        {answered, Events} -> {ok, Events};
+        {open, _} -> protocol([~"body: expected the response to id ", id(Expected), ~", got none"]);
+        {error, _} = Error -> Error
+    end.
+
+-doc "The messages of an event's data, and whether the response is one of them.".
+-spec event(binary(), expected(), erlmcp_json:limits()) ->
+    {answered | open, [erlmcp_channel:event()]} | {error, erlmcp_channel:reason()}.
+event(Data, Expected, Limits) ->
+    case erlmcp_json:decode(Data, Limits) of
+        {ok, Value} -> message(Value, Expected);
+        {error, {too_large, Limit, _}} -> {error, {too_large, Limit}};
+        {error, Reason} -> protocol(io_lib:format("expected JSON, got ~0tp in ~ts",
+                                                  [Reason, shown(Data)]))
+    end.
+
+message(Value, Expected) ->
+    case erlmcp_message:parse(Value) of
+        {response, Expected, _} = Response -> {answered, [{message, Response}]};
+        {response, Id, _} when Expected =/= none ->
+            protocol([~"id: expected ", id(Expected), ~", got ", id(Id)]);
+        {batch, Values} -> batch(Values, Expected, open, []);
+        {invalid, Id, Refusal} -> without_id(Value, Id, Refusal, Expected);
+        Message -> {open, [{message, Message}]}
+    end.
+
+batch([], _, State, Events) ->
+    {State, lists:reverse(Events)};
+batch([Value | Values], Expected, State, Events) ->
+    case message(Value, Expected) of
+        {answered, _} when State =:= answered ->
+            protocol([~"id: ", id(Expected), ~" was answered twice"]);
+        {answered, [Event]} -> batch(Values, Expected, answered, [Event | Events]);
+        {open, [Event]} -> batch(Values, Expected, State, [Event | Events]);
+        {open, _} -> protocol(~"a batch in a batch");
+        {error, _} = Error -> Error
+    end.
+
+%% Where a server could not read the id, its error is of the message that this is the response to.
+without_id(#{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := _} = Error} = Value, undefined, _, Id)
+  when Id =/= none, not is_map_key(~"result", Value), not is_map_key(~"method", Value) ->
+    {answered, [{message, {response, Id, {error, Error}}}]};
+without_id(_, _, Refusal, _) ->
+    protocol(erlmcp_refusal:message(Refusal)).
+
+-doc "Bytes that are kept of a body that is no message.".
+-spec kept() -> pos_integer().
+kept() ->
+    4096.
+
+-doc "HTTP's own refusal, as a reason.".
+-spec refused(100..999, fields(), Body :: binary()) -> erlmcp_channel:reason().
+refused(Status, Fields, Body) ->
+    {http, Status, Fields, binary:copy(binary_part(Body, 0, min(kept(), byte_size(Body))))}.
+
+-doc """
+What a response means that is none of HTTP's successes, for the message with this session and id:
+the session is lost, authorization is due, the JSON-RPC error that answers the message, or no more
+than the status says.
+""".
+-spec refusal({100..999, fields(), Body :: binary()},
+              {Session :: binary() | none, expected()}, erlmcp_json:limits()) ->
+    session_lost | unauthorized | {error, map()} | none.
+refusal({404, _, Body}, {Session, Id}, Limits) when Session =/= none ->
+    case error_of(Body, Limits) of
+        %% A server that knows the session says whose the error is.
+        {ok, Id, #{~"code" := Code} = Error} when Code =/= -32001, Code =/= -32600, Code =/= 1016 ->
+            {error, Error};
+        _ ->
+            session_lost
+    end;
+refusal({401, _, _}, _, _) ->
+    unauthorized;
+refusal({403, #{~"www-authenticate" := _}, _}, _, _) ->
+    unauthorized;
+refusal({405, _, _}, _, _) ->
+    %% Of the URL, whatever else it says: messages are not posted there.
+    none;
+refusal({Status, _, Body}, {_, Id}, Limits) ->
+    case error_of(Body, Limits) of
+        {ok, _, Error} when Id =/= none -> {error, Error};
+        none when Status =:= 403 -> unauthorized;
+        _ -> none
+    end.
+
+error_of(<<C, _/binary>> = Body, Limits)
+  when C =:= ${; C =:= $\s; C =:= $\n; C =:= $\r; C =:= $\t ->
+    case erlmcp_json:decode(Body, Limits) of
+        {ok, #{~"jsonrpc" := ~"2.0", ~"error" := #{~"code" := Code} = Error} = Value}
+          when is_integer(Code) ->
+            {ok, maps:get(~"id", Value, null), Error};
+        _ ->
+            none
+    end;
+error_of(_, _) ->
+    none.
+
+protocol(What) ->
+    {error, {protocol, unicode:characters_to_binary(What)}}.
+
+id(Id) -> json:encode(Id).
+
+%% Enough to find it by.
+shown(Bytes) -> erlmcp_printable:part(Bytes, 80).

@@ -1,0 +1,124 @@
+-module(erlmcp_httpc_channel).
+-moduledoc """
+The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
+and each message is an `m:erlmcp_httpc_exchange` in the process that sends it. Where the server
+turns out to be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_httpc_sse_exchange`.
+""".
+
+-behaviour(erlmcp_channel).
+-behaviour(supervisor).
+
+-export([open/2, send/2, received/2, abort/1, leave/4, close/1, fall_back/2]).
+-export([init/1]).
+
+-export_type([handle/0, exchange/0]).
+
+-type handle() :: erlmcp_httpc_exchange:route().
+-type exchange() :: {http, erlmcp_httpc_exchange:exchange()}
+    | {sse, erlmcp_httpc_sse_exchange:exchange()}.
+
+%% What may be open at once where nobody says how much.
+-define(CALLS, 1000).
+-define(SUBSCRIPTIONS, 100).
+
+-doc """
+Starts the pool of connections to a URL's origin, and, with the option `auth`, its authorizer. The
+options are those of `erlmcp_httpc_options:check/2`.
+""".
+-spec open(Target :: term(), erlmcp_channel:settings()) ->
+    {ok, pid(), erlmcp_channel:handle()}
+    | {error, {bad_option, Key :: term(), Expected :: binary()} | term()}.
+open(Target, #{options := Options, limits := Limits} = Settings) ->
+    maybe
+        {ok, #{url := Url, headers := Headers, pool := Own, auth := Auth}} ?=
+            erlmcp_httpc_options:check(Target, Options),
+        #{connect_timeout := ConnectTimeout} = Settings,
+        Pool = waiting(Settings, Own#{origin => erlmcp_httpc_target:origin(Url),
+                                      connect_timeout => ConnectTimeout}),
+        {ok, Pid} ?= started(supervisor:start_link(?MODULE, fun() -> {Pool, Target, Auth} end)),
+        Children = #{Id => Child || {Id, Child, _, _} <- supervisor:which_children(Pid)},
+        Route = #{pool => erlmcp_httpc_pool:handle(maps:get(pool, Children)), url => Url,
+                  path => erlmcp_httpc_target:path(Url), limits => Limits,
+                  headers => [{~"host", erlmcp_httpc_target:authority(Url)} | Headers],
+                  authorizer => authorizer(Children)},
+        {ok, Stream} ?= supervisor:start_child(Pid, stream(Pid, Route, Settings)),
+        {ok, Pid, Route#{sse => Stream}}
+    end.
+
+%% All calls may have to wait for a connection.
+waiting(#{calls := Calls}, Pool) -> Pool#{waiting => Calls};
+waiting(#{}, Pool) -> Pool.
+
+started({error, {shutdown, {failed_to_start_child, _, Reason}}}) -> {error, Reason};
+started(Other) -> Other.
+
+authorizer(#{authorizer := Pid}) -> erlmcp_authorizer:handle(Pid);
+authorizer(#{}) -> none.
+
+%% It has nothing to end in order, and may be waiting for a connection.
+stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
+    Most = maps:get(calls, Settings, ?CALLS) + maps:get(subscriptions, Settings, ?SUBSCRIPTIONS),
+    #{id => sse, shutdown => brutal_kill,
+      start => {erlmcp_httpc_sse_process, start_link,
+                [{self(), Channel}, fun() -> Route end, {Timeout, Most}]}}.
+
+-doc false.
+-spec init(fun(() -> {map(), Url :: binary(), none | fun(() -> map())})) ->
+    {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
+init(Given) ->
+    {Pool, Url, Auth} = Given(),
+    %% Handles are out among the calls, so nothing here can begin anew.
+    {ok, {#{strategy => one_for_all, intensity => 0},
+          [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}
+           | [#{id => authorizer, start => {erlmcp_httpc_authorization, start_link, [Auth, Url]}}
+              || Auth =/= none]]}}.
+
+-doc """
+Sends a message, or asks for a session's stream. What has a `generation` goes to the stream of
+HTTP+SSE that has it.
+""".
+-spec send(erlmcp_channel:outgoing(), handle()) ->
+    {ok, exchange()} | {error, erlmcp_channel:reason()}.
+send(#{generation := Generation} = Outgoing, #{sse := Stream} = Route) when Generation > 0 ->
+    sent(sse, erlmcp_httpc_sse_exchange:start(Outgoing, {Stream, Route}));
+send(Outgoing, Route) ->
+    sent(http, erlmcp_httpc_exchange:start(Outgoing, Route)).
+
+sent(Kind, {ok, Exchange}) -> {ok, {Kind, Exchange}};
+sent(_, {error, _} = Error) -> Error.
+
+-doc "What a message of gun's means, or one of the stream's process.".
+-spec received(term(), exchange()) -> {[erlmcp_channel:event()], exchange()} | other.
+received(Message, {http, Exchange}) ->
+    happened(http, erlmcp_httpc_exchange:received(Message, Exchange));
+received(Message, {sse, Exchange}) ->
+    happened(sse, erlmcp_httpc_sse_exchange:received(Message, Exchange)).
+
+happened(Kind, {Events, Exchange}) -> {Events, {Kind, Exchange}};
+happened(_, other) -> other.
+
+-doc "Closes the stream of a request; `false` for HTTP+SSE, which has none for each.".
+-spec abort(exchange()) -> boolean().
+abort({http, Exchange}) -> erlmcp_httpc_exchange:abort(Exchange);
+abort({sse, Exchange}) -> erlmcp_httpc_sse_exchange:abort(Exchange).
+
+-doc """
+Opens a stream of HTTP+SSE at the URL, and gives its generation: what is sent with that goes there.
+When the stream ends it is opened again, and the owner is told.
+""".
+-spec fall_back(handle(), Deadline :: integer()) ->
+    {ok, Generation :: pos_integer()} | {error, erlmcp_channel:reason()}.
+fall_back(#{sse := Stream}, Deadline) ->
+    erlmcp_httpc_sse_process:open(Stream, Deadline).
+
+-doc "Ends a session by DELETE, whatever the server says to it.".
+-spec leave(binary() | none, [{binary(), iodata()}], integer(), handle()) -> ok.
+leave(none, _, _, _) ->
+    ok;
+leave(Session, Headers, Deadline, Route) ->
+    erlmcp_httpc_exchange:delete(Session, Headers, Deadline, Route).
+
+-doc "Closes the connections.".
+-spec close(pid()) -> ok.
+close(Pid) ->
+    gen_server:stop(Pid, normal, infinity).

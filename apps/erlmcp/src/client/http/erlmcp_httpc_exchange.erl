@@ -1,0 +1,393 @@
+-module(erlmcp_httpc_exchange).
+-moduledoc """
+One message sent by HTTP, and what comes back: a state machine that lives in the process that sent
+it. No process stands between that one and gun's connection.
+
+A request is answered with JSON or with a stream of events. In a session, a stream that ends before
+the response is taken up again where it ended.
+""".
+
+-export([start/2, received/2, abort/1, delete/4]).
+
+-export_type([route/0, exchange/0, event/0]).
+
+-doc "Where a channel's messages go, and with what; `sse` is the process of the older transport.".
+-type route() :: #{
+    pool := erlmcp_httpc_pool:handle(),
+    url := uri_string:uri_map(),
+    path := binary(),
+    headers := [{binary(), iodata()}],
+    limits := erlmcp_json:limits(),
+    authorizer := erlmcp_httpc_authorization:authorizer(),
+    sse => pid()
+}.
+
+-doc "Of a stream that was asked for with `named`, an event of any name, with its data as it is.".
+-type event() :: erlmcp_channel:event() | {named, Name :: binary(), Data :: binary()}.
+
+-record(exchange, {
+    route :: route(),
+    outgoing :: erlmcp_channel:outgoing(),
+    body :: binary(),
+    path :: binary(),
+    method :: post | get | delete,
+    %% How many milliseconds the server has to begin its answer.
+    patience :: integer(),
+    %% The request that runs.
+    loan = none :: none | erlmcp_httpc_pool_request:loan(),
+    at = head :: head
+        | {body, json | taken | {refused, 100..999, erlmcp_httpc_answer:fields()}, binary()}
+        | {events, erlmcp_sse_reader:state()}
+        | {waiting, reference()}
+        | over,
+    %% How often it was sent anew: after a connection that did nothing, and elsewhere.
+    repeats = 0 :: non_neg_integer(),
+    redirects = 0 :: non_neg_integer(),
+    %% The headers that the authorizer gave, and how often they were refused.
+    authorization = [] :: [{binary(), iodata()}],
+    challenges = 0 :: non_neg_integer(),
+    resumption = erlmcp_httpc_resumption:new() :: erlmcp_httpc_resumption:resumption()
+}).
+
+-opaque exchange() :: #exchange{}.
+
+-define(REPEATS, 3).
+-define(REDIRECTS, 3).
+
+-doc "Sends. What comes of it is told to this process.".
+-spec start(erlmcp_channel:outgoing(), route()) ->
+    {ok, exchange()} | {error, erlmcp_channel:reason()}.
+start(#{kind := Kind, id := Id} = Outgoing, Route) ->
+    Method = case {Kind, Id} of
+        {stream, none} -> get;
+        _ -> post
+    end,
+    request(exchange(Method, Outgoing, Route)).
+
+exchange(Method, #{message := Message, deadline := Deadline} = Outgoing, #{path := Path} = Route) ->
+    #exchange{route = Route, outgoing = Outgoing, path = Path, method = Method,
+              patience = Deadline - erlang:monotonic_time(millisecond),
+              body = iolist_to_binary(Message)}.
+
+request(#exchange{route = Route, outgoing = #{kind := Kind, deadline := Deadline}} = X) ->
+    #exchange{method = Method, path = Path, body = Body} = X,
+    #{pool := Pool, url := Url, authorizer := Authorizer, headers := Constant} = Route,
+    maybe
+        {ok, Authorization} ?=
+            erlmcp_httpc_authorization:headers(Authorizer, Method, {Path, Url}, Deadline),
+        Own = Authorization ++ session(X) ++ headers(X),
+        ok ?= sendable(Own),
+        Sent = case Method of
+            post -> Body;
+            _ -> ~""
+        end,
+        {ok, Loan} ?= lent({Pool, lane(Kind), Deadline}, {Method, Path},
+                           {accepting(Method, Own ++ Constant), Sent}, ?REPEATS),
+        {ok, X#exchange{loan = Loan, authorization = Authorization, at = head}}
+    end.
+
+%% A server may have closed the connection that is free.
+lent({Pool, Lane, Deadline} = From, Asked, Content, Left) ->
+    maybe
+        {ok, Lease} ?= erlmcp_httpc_pool:checkout(Pool, Lane, Deadline),
+        ended ?= erlmcp_httpc_pool_request:request(Lease, Asked, Content),
+        case Left of
+            0 -> {error, {closed, unprocessed}};
+            _ -> lent(From, Asked, Content, Left - 1)
+        end
+    end.
+
+lane(stream) -> stream;
+lane(_) -> call.
+
+accepting(post, Headers) ->
+    [{~"accept", ~"application/json, text/event-stream"}, {~"content-type", ~"application/json"}
+     | Headers];
+accepting(get, Headers) -> [{~"accept", ~"text/event-stream"} | Headers];
+accepting(delete, Headers) -> Headers.
+
+session(#exchange{outgoing = #{session := none}}) -> [];
+session(#exchange{outgoing = #{session := Session}}) -> [{~"mcp-session-id", Session}].
+
+headers(#exchange{method = get, outgoing = #{headers := Headers}, resumption = Resumption}) ->
+    erlmcp_httpc_resumption:headers(Resumption) ++ Headers;
+headers(#exchange{outgoing = #{headers := Headers}}) ->
+    Headers.
+
+%% Methods, sessions and tokens come from elsewhere, and none may become a header of its own.
+sendable([{Name, Value} | Headers]) ->
+    case erlmcp_httpc_options:is_value(Value) of
+        true -> sendable(Headers);
+        false -> {error, {protocol, <<"header ", Name/binary, ": expected no line end in it">>}}
+    end;
+sendable([]) ->
+    ok.
+
+-doc "What a message in the mailbox means.".
+-spec received(Message :: term(), exchange()) -> {[event()], exchange()} | other.
+received({timeout, Timer, resume}, #exchange{at = {waiting, Timer}} = X) ->
+    resume(X);
+received(_, #exchange{loan = none}) ->
+    other;
+received(Message, #exchange{loan = Loan} = X) ->
+    case erlmcp_httpc_pool_request:received(Message, Loan) of
+        {data, IsFin, Data, Next} -> data(IsFin, Data, X#exchange{loan = Next});
+        {head, IsFin, Status, Fields, Data, Next} ->
+            response({IsFin, Data}, Status, Fields, X#exchange{loan = Next});
+        {broken, Reason, Left} -> broken(Reason, X, release(Left, X));
+        {more, Next} -> {[], X#exchange{loan = Next}};
+        other -> other
+    end.
+
+response({IsFin, Data} = Begun, Status, Fields, #exchange{route = Route} = X) ->
+    #{authorizer := Authorizer} = Route,
+    ok = erlmcp_httpc_authorization:noticed(Authorizer, Fields),
+    case erlmcp_httpc_answer:kind(Status, Fields, awaited(X)) of
+        json -> accepted(Begun, Fields, X, {body, json, ~""});
+        events -> accepted(Begun, Fields, X, {events, reader(X)});
+        taken -> body(IsFin, Data, X, {body, taken, ~""});
+        refused -> body(IsFin, Data, X, {body, {refused, Status, Fields}, ~""});
+        {error, Reason} when IsFin =:= fin -> failed(Reason, reusable, X);
+        {error, Reason} -> failed(Reason, cut, X)
+    end.
+
+awaited(#exchange{method = get}) -> stream;
+awaited(#exchange{outgoing = #{id := none}}) -> nothing;
+awaited(_) -> response.
+
+reader(#exchange{route = #{limits := #{message_bytes := Max}}}) ->
+    erlmcp_sse_reader:new(Max).
+
+accepted({IsFin, Data}, Fields, #exchange{resumption = Resumption} = X, At) ->
+    Begun = X#exchange{at = At, resumption = erlmcp_httpc_resumption:begun(Resumption)},
+    case {IsFin, Data} of
+        {nofin, ~""} ->
+            {[{headers, Fields}], Begun};
+        _ ->
+            {Events, Next} = data(IsFin, Data, Begun),
+            {[{headers, Fields} | Events], Next}
+    end.
+
+data(IsFin, Data, #exchange{at = {events, Reader}} = X) ->
+    {Read, Next} = erlmcp_sse_reader:push(Data, Reader),
+    events(Read, [], IsFin, X#exchange{at = {events, Next}});
+data(IsFin, Data, #exchange{at = {body, _, _} = At} = X) ->
+    body(IsFin, Data, X, At);
+data(_, _, X) ->
+    {[], X}.
+
+%% A body in one piece is not copied.
+body(IsFin, Data, X, {body, What, Held}) ->
+    Body = case Held of
+        ~"" -> Data;
+        _ -> <<Held/binary, Data/binary>>
+    end,
+    case {byte_size(Body) =< most(What, X), IsFin} of
+        {true, nofin} -> {[], X#exchange{at = {body, What, Body}}};
+        {true, fin} -> whole(What, Body, reusable, X);
+        {false, _} -> over_bound(What, Body, IsFin, X)
+    end.
+
+most(json, #exchange{route = #{limits := #{message_bytes := Max}}}) -> Max;
+most({refused, _, #{~"content-type" := <<"application/json", _/binary>>}}, X) -> most(json, X);
+most(_, _) -> erlmcp_httpc_answer:kept().
+
+over_bound(json, _, IsFin, X) ->
+    failed({too_large, most(json, X)}, left(IsFin), X);
+over_bound(What, Body, IsFin, X) ->
+    whole(What, Body, left(IsFin), X).
+
+left(fin) -> reusable;
+left(nofin) -> cut.
+
+whole(json, Body, Left, #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X) ->
+    case erlmcp_httpc_answer:whole(Body, Id, Limits) of
+        {ok, Events} -> over(Events, Left, X);
+        {error, Reason} -> failed(Reason, Left, X)
+    end;
+whole(taken, _, Left, X) ->
+    over([sent], Left, X);
+whole({refused, Status, Fields}, Body, Left, X) ->
+    refused(Status, Fields, Body, release(Left, X)).
+
+%% What HTTP refused. A redirection that keeps the method is followed, but to no other origin.
+refused(Status, #{~"location" := Location}, _, X) when Status >= 300, Status < 400 ->
+    #exchange{route = #{url := Url}, redirects = Redirects, path = Path} = X,
+    case erlmcp_httpc_target:redirected(Location, Path, Url) of
+        {ok, Next} when Status =:= 307 orelse Status =:= 308, Redirects < ?REDIRECTS ->
+            again(X#exchange{path = Next, redirects = Redirects + 1});
+        _ ->
+            gone({redirect, Location}, X)
+    end;
+refused(Status, Fields, Body, #exchange{route = #{limits := Limits}} = X) ->
+    #exchange{outgoing = #{session := Session, id := Id}, resumption = Resumption} = X,
+    Reason = erlmcp_httpc_answer:refused(Status, Fields, Body),
+    case erlmcp_httpc_answer:refusal({Status, Fields, Body}, {Session, Id}, Limits) of
+        unauthorized -> unauthorized(Status, Fields, Reason, X);
+        session_lost -> gone(session_lost, X);
+        {error, Error} when Status =:= 404, Session =/= none -> answered(Error, X);
+        Refusal ->
+            case {erlmcp_httpc_resumption:is_placed(Resumption), Refusal} of
+                {true, _} -> not_resumed(Status, Reason, X);
+                {false, {error, Error}} -> answered(Error, X);
+                {false, none} -> gone(Reason, X)
+            end
+    end.
+
+answered(Error, #exchange{outgoing = #{id := Id}} = X) ->
+    {[{message, {response, Id, {error, Error}}}], X#exchange{at = over}}.
+
+%% A session that is left is not worth a login.
+unauthorized(_, _, Reason, #exchange{method = delete} = X) ->
+    gone({unauthorized, Reason}, X);
+unauthorized(Status, Fields, Reason, #exchange{route = #{authorizer := Authorizer}} = X) ->
+    #exchange{authorization = Used, challenges = Before, outgoing = #{deadline := Deadline}} = X,
+    Response = {Status, Fields, Deadline},
+    case erlmcp_httpc_authorization:refused(Authorizer, Used, Before, Response) of
+        retry -> again(X#exchange{challenges = Before + 1});
+        refused -> gone({unauthorized, Reason}, X);
+        {error, Why} -> gone(Why, X)
+    end.
+
+%% A server in trouble may know the stream later.
+not_resumed(Status, Reason, #exchange{outgoing = #{id := Id}} = X) ->
+    case is_resumable(X) of
+        true when Status >= 500 -> wait([], X);
+        _ when Id =:= none -> gone(Reason, X);
+        _ -> gone({closed, Reason}, X)
+    end.
+
+events([#{event := Name, data := Data} | Read], Events, IsFin,
+       #exchange{outgoing = #{named := true}} = X) ->
+    events(Read, [Events, {named, Name, Data}], IsFin, X);
+events([#{event := ~"message", data := Data} | Read], Events, IsFin, X) when Data =/= ~"" ->
+    #exchange{outgoing = #{id := Id}, route = #{limits := Limits}} = X,
+    case erlmcp_httpc_answer:event(Data, Id, Limits) of
+        {open, More} -> events(Read, [Events | More], IsFin, X);
+        {answered, More} -> over(lists:flatten([Events | More]), drained(IsFin, X), X);
+        {error, Reason} -> over(lists:flatten([Events, {failed, Reason}]), left(IsFin), X)
+    end;
+events([#{} | Read], Events, IsFin, X) ->
+    events(Read, Events, IsFin, X);
+events([{too_large, Limit}], Events, IsFin, X) ->
+    over(lists:flatten([Events, {failed, {too_large, Limit}}]), left(IsFin), X);
+events([], Events, nofin, X) ->
+    {lists:flatten(Events), X};
+events([], Events, fin, X) ->
+    ended(lists:flatten(Events), ended, release(reusable, X)).
+
+drained(fin, _) -> reusable;
+drained(nofin, #exchange{loan = Loan}) -> erlmcp_httpc_pool_request:drained(Loan).
+
+%% The connection did not bring the response. What it never took is sent on another one.
+broken(unprocessed, #exchange{at = head, repeats = Repeats}, Released) when Repeats < ?REPEATS ->
+    again(Released#exchange{repeats = Repeats + 1});
+broken(unprocessed, #exchange{at = head}, Released) ->
+    gone({closed, unprocessed}, Released);
+broken(unprocessed, _, Released) ->
+    ended([], ended, Released);
+broken(Reason, _, Released) ->
+    ended([], Reason, Released).
+
+ended(Events, Why, X) ->
+    Next = came_to(X),
+    case is_resumable(Next) of
+        true -> wait(Events, Next);
+        false -> {Events ++ [{failed, {closed, Why}}], Next#exchange{at = over}}
+    end.
+
+came_to(#exchange{at = {events, Reader}, resumption = Resumption} = X) ->
+    X#exchange{resumption = erlmcp_httpc_resumption:came_to(Reader, Resumption)};
+came_to(X) ->
+    X.
+
+is_resumable(#exchange{outgoing = #{resumes := true}, method = Method, resumption = Resumption}) ->
+    erlmcp_httpc_resumption:may_resume(Method, Resumption);
+is_resumable(_) ->
+    false.
+
+wait(Events, #exchange{resumption = Resumption} = X) ->
+    {Delay, Next} = erlmcp_httpc_resumption:delay(Resumption),
+    #exchange{outgoing = #{deadline := Deadline}} = Renewed = renewed(Delay, X),
+    Left = max(0, Deadline - erlang:monotonic_time(millisecond)),
+    Timer = erlang:start_timer(min(Left, Delay), self(), resume),
+    {Events, Renewed#exchange{at = {waiting, Timer}, method = get, resumption = Next}}.
+
+%% A stream lives as long as it does; its deadline is for each beginning of it.
+renewed(Delay, #exchange{outgoing = #{kind := stream} = Outgoing, patience = Patience} = X) ->
+    Deadline = erlang:monotonic_time(millisecond) + Delay + Patience,
+    X#exchange{outgoing = Outgoing#{deadline := Deadline}};
+%% A call that was told of progress has more time, and ends by itself when that is over.
+renewed(_, #exchange{outgoing = #{last_deadline := Last} = Outgoing} = X) ->
+    X#exchange{outgoing = Outgoing#{deadline := Last}};
+renewed(_, X) ->
+    X.
+
+resume(#exchange{outgoing = #{deadline := Deadline}} = X) ->
+    case erlang:monotonic_time(millisecond) >= Deadline of
+        true -> gone(timeout, X);
+        false -> again(X)
+    end.
+
+again(X) ->
+    case request(X) of
+        {ok, Next} -> {[], Next};
+        {error, {connect, stopped} = Reason} ->
+            %% The pool has ended, and no other comes.
+            gone(Reason, X);
+        {error, {connect, _} = Reason} ->
+            case erlmcp_httpc_resumption:has_failed(X#exchange.resumption) of
+                true -> ended([], Reason, X#exchange{at = head});
+                false -> gone(Reason, X)
+            end;
+        {error, Reason} ->
+            gone(Reason, X)
+    end.
+
+gone(Reason, X) ->
+    {[{failed, Reason}], X#exchange{at = over}}.
+
+failed(Reason, Left, X) ->
+    over([{failed, Reason}], Left, X).
+
+over(Events, Left, X) ->
+    {Events, (release(Left, X))#exchange{at = over}}.
+
+release(_, #exchange{loan = none} = X) ->
+    X;
+release(Left, #exchange{loan = Loan} = X) ->
+    ok = erlmcp_httpc_pool_request:give_back(Left, Loan),
+    X#exchange{loan = none}.
+
+-doc "Ends it, by closing its stream, of which the server hears.".
+-spec abort(exchange()) -> true.
+abort(#exchange{at = {waiting, Timer}}) ->
+    _ = erlang:cancel_timer(Timer),
+    true;
+abort(X) ->
+    _ = release(cut, X),
+    true.
+
+-doc "Ends a session on the server, and waits until that says something or the deadline passes.".
+-spec delete(Session :: binary(), [{binary(), iodata()}], Deadline :: integer(), route()) -> ok.
+delete(Session, Headers, Deadline, Route) ->
+    Outgoing = #{kind => notification, id => none, message => ~"", headers => Headers,
+                 session => Session, deadline => Deadline},
+    case request(exchange(delete, Outgoing, Route)) of
+        {ok, X} -> deleted(X);
+        {error, _} -> ok
+    end.
+
+deleted(#exchange{loan = none}) ->
+    ok;
+deleted(#exchange{loan = Loan, outgoing = #{deadline := Deadline}} = X) ->
+    case erlmcp_httpc_pool_request:next(Loan, Deadline) of
+        {ok, Message} ->
+            case received(Message, X) of
+                {_, Next} -> deleted(Next);
+                other -> deleted(X)
+            end;
+        timeout ->
+            _ = abort(X),
+            ok
+    end.

@@ -1,0 +1,145 @@
+-module(erlmcp_httpc_options).
+-moduledoc "What a channel on HTTP is opened with: its URL and options, checked. Pure.".
+
+-export([check/2, is_value/1]).
+
+-export_type([settings/0]).
+
+-doc """
+- `url`, `headers`: where messages go, and what is sent with each of them
+- `pool`: options of the pool that were given
+- `auth`: those of the authorizer, if there is to be one; in a fun, for they have secrets, and what
+  starts processes is reported
+""".
+-type settings() :: #{
+    url := uri_string:uri_map(),
+    headers := [{binary(), binary()}],
+    pool := map(),
+    auth := none | fun(() -> map())
+}.
+
+%% What a client's own headers must leave alone.
+-define(RESERVED, [~"accept", ~"connection", ~"content-length", ~"content-type", ~"host",
+                   ~"last-event-id", ~"mcp-method", ~"mcp-name", ~"mcp-protocol-version",
+                   ~"mcp-session-id", ~"te", ~"trailer", ~"transfer-encoding", ~"upgrade"]).
+-define(POOL, [connections, streams, idle_ms, tls, protocols]).
+%% Each connection has a place from the beginning.
+-define(PLACES, 10_000).
+
+-doc """
+The settings that a URL and options amount to, or the first of them that is wrong.
+
+- `headers`: a list of names and values that are sent with every request, but for those that the
+  client sends itself
+- `token`: of the `authorization` header, as it is, or a fun that gives it when the client starts;
+  `auth`: options of OAuth, see `m:erlmcp_authorizer`
+- `transport`: `sse` for a server of HTTP+SSE, the transport of 2024-11-05, whose stream is at the
+  URL; without it one is recognized, by what it says to messages there
+- `connections`, `streams`, `idle_ms`, `tls`, `protocols`: see `t:erlmcp_httpc_pool:options/0`
+""".
+-spec check(Url :: term(), map()) ->
+    {ok, settings()} | {error, {bad_option, Key :: term(), Expected :: binary()}}.
+check(Target, Options) ->
+    maybe
+        {ok, Url} ?= erlmcp_httpc_target:parse(Target),
+        ok ?= first_wrong(maps:to_list(Options)),
+        ok ?= one_authorization(Options),
+        ok ?= oauth(Options),
+        {ok, Token} ?= token(Options),
+        {ok, #{url => Url,
+               headers => own(maps:get(headers, Options, [])) ++ Token,
+               pool => maps:with(?POOL, Options),
+               auth => auth(Options)}}
+    else
+        error -> {error, {bad_option, url, ~"a binary, an http or https URL without a user"}};
+        {error, _} = Error -> Error
+    end.
+
+first_wrong([]) ->
+    ok;
+first_wrong([{Key, Value} | Options]) ->
+    case option(Key, Value) of
+        true -> first_wrong(Options);
+        Expected -> {error, {bad_option, Key, Expected}}
+    end.
+
+option(headers, Headers) ->
+    is_proper(Headers) andalso lists:all(fun is_own/1, Headers)
+        orelse ~"a list of names and values of headers that the client does not send itself";
+option(token, Token) ->
+    is_function(Token, 0) orelse is_token(Token)
+        orelse ~"a binary that a header can hold, or a fun that gives it";
+option(auth, Auth) ->
+    is_map(Auth) orelse ~"a map";
+option(Key, Value) when Key =:= connections; Key =:= streams ->
+    is_integer(Value) andalso Value > 0 andalso Value =< ?PLACES
+        orelse ~"an integer from 1 to 10000";
+option(transport, Value) ->
+    Value =:= sse orelse ~"sse";
+option(idle_ms, Value) ->
+    is_integer(Value) andalso Value > 0 orelse ~"a positive integer";
+option(tls, Value) ->
+    is_proper(Value) orelse ~"a list of options of ssl";
+option(protocols, Value) ->
+    lists:member(Value, [[http], [http2], [http, http2], [http2, http]])
+        orelse ~"a list of http and http2, each at most once";
+option(_, _) ->
+    ~"no such option of a client on HTTP".
+
+one_authorization(Options) ->
+    Given = [token || #{token := _} <- [Options]] ++ [auth || #{auth := _} <- [Options]]
+        ++ [headers || #{headers := Headers} <- [Options],
+                       lists:keymember(~"authorization", 1, own(Headers))],
+    case Given of
+        [_, Second | _] -> {error, {bad_option, Second, ~"one of token, auth and authorization"}};
+        _ -> ok
+    end.
+
+is_proper([_ | Rest]) -> is_proper(Rest);
+is_proper(Rest) -> Rest =:= [].
+
+own(Headers) ->
+    [{string:lowercase(iolist_to_binary(Name)), iolist_to_binary(Value)}
+     || {Name, Value} <- Headers].
+
+is_own({_, _} = Header) ->
+    try own([Header]) of
+        [{Name, Value}] -> is_name(Name) andalso is_value(Value)
+                               andalso not lists:member(Name, ?RESERVED)
+    catch
+        error:_ -> false
+    end;
+is_own(_) ->
+    false.
+
+is_name(Name) ->
+    re:run(Name, "^[!#$%&'*+.^_`|~0-9a-z-]+$", [{capture, none}, dollar_endonly]) =:= match.
+
+%% What is in a fun is in no child specification, and so in no report of a supervisor.
+token(#{token := Given}) when is_function(Given) ->
+    Token = Given(),
+    case is_token(Token) of
+        true -> token(#{token => Token});
+        false -> {error, {bad_option, token, ~"a fun that gives a binary that a header can hold"}}
+    end;
+token(#{token := Token}) -> {ok, [{~"authorization", <<"Bearer ", Token/binary>>}]};
+token(_) -> {ok, []}.
+
+is_token(Token) -> is_binary(Token) andalso Token =/= ~"" andalso is_value(Token).
+
+oauth(#{auth := Auth}) ->
+    case erlmcp_oauth_options:check(Auth) of
+        {ok, _} -> ok;
+        {error, {bad_option, Key, Expected}} -> {error, {bad_option, {auth, Key}, Expected}}
+    end;
+oauth(_) ->
+    ok.
+
+auth(#{auth := Auth}) -> fun() -> Auth end;
+auth(_) -> none.
+
+-doc "Whether a header can have this value: nothing in it ends the header's line.".
+-spec is_value(iodata()) -> boolean().
+is_value(<<C, Rest/binary>>) when C =/= $\r, C =/= $\n, C =/= 0 -> is_value(Rest);
+is_value(Value) when is_list(Value) -> is_value(iolist_to_binary(Value));
+is_value(Rest) -> Rest =:= <<>>.

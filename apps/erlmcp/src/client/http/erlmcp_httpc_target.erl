@@ -1,0 +1,86 @@
+-module(erlmcp_httpc_target).
+-moduledoc "The URL of a server: what of it a connection needs, and what else is of its origin.".
+
+-export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
+
+-doc "The parts of an absolute `http` or `https` URL, without fragment; none has a user in it.".
+-spec parse(term()) -> {ok, uri_string:uri_map()} | error.
+parse(Url) when is_binary(Url) ->
+    case uri_string:parse(Url) of
+        #{scheme := Scheme, host := Host} = Parts
+          when Host =/= ~"", not is_map_key(userinfo, Parts) ->
+            case string:lowercase(Scheme) of
+                Lower when Lower =:= ~"http"; Lower =:= ~"https" ->
+                    {ok, maps:remove(fragment, Parts#{scheme := Lower,
+                                                      host := string:lowercase(Host)})};
+                _ ->
+                    error
+            end;
+        _ ->
+            error
+    end;
+parse(_) ->
+    error.
+
+-doc "Who is connected to.".
+-spec origin(uri_string:uri_map()) -> {http | https, Host :: binary(), inet:port_number()}.
+origin(#{scheme := ~"http", host := Host} = Url) -> {http, Host, port(Url, 80)};
+origin(#{scheme := ~"https", host := Host} = Url) -> {https, Host, port(Url, 443)}.
+
+port(#{port := Port}, _) when is_integer(Port) -> Port;
+port(_, Default) -> Default.
+
+-doc "Who is asked: what the `host` header has.".
+-spec authority(uri_string:uri_map()) -> binary().
+authority(#{host := Host} = Url) ->
+    Name = case binary:match(Host, ~":") of
+        nomatch -> Host;
+        _ -> <<"[", Host/binary, "]">>
+    end,
+    case origin(Url) of
+        {http, _, 80} -> Name;
+        {https, _, 443} -> Name;
+        {_, _, Port} -> <<Name/binary, ":", (integer_to_binary(Port))/binary>>
+    end.
+
+-doc "What stands in a request's first line.".
+-spec path(uri_string:uri_map()) -> binary().
+path(#{path := Path} = Url) ->
+    Absolute = case Path of
+        <<"/", _/binary>> -> Path;
+        _ -> <<"/", Path/binary>>
+    end,
+    case Url of
+        #{query := Query} -> <<Absolute/binary, "?", Query/binary>>;
+        #{} -> Absolute
+    end.
+
+-doc "The URL of a path of a URL's origin.".
+-spec at(Path :: binary(), uri_string:uri_map()) -> binary().
+at(Path, Url) ->
+    Root = uri_string:recompose((maps:without([query], Url))#{path => ~""}),
+    <<Root/binary, Path/binary>>.
+
+-doc """
+Where a `Location` leads from a path of a URL's origin: to another path there, `elsewhere`, or
+nowhere.
+""".
+-spec redirected(Location :: binary(), Path :: binary(), uri_string:uri_map()) ->
+    {ok, binary()} | elsewhere | error.
+redirected(Location, Path, Url) ->
+    %% uri_string takes text; these are bytes.
+    case unicode:characters_to_binary(Location) =:= Location
+             andalso uri_string:resolve(Location, at(Path, Url)) of
+        Resolved when is_binary(Resolved) ->
+            case parse(Resolved) of
+                {ok, Next} ->
+                    case origin(Next) =:= origin(Url) of
+                        true -> {ok, path(Next)};
+                        false -> elsewhere
+                    end;
+                error ->
+                    elsewhere
+            end;
+        _ ->
+            error
+    end.

@@ -1,0 +1,86 @@
+-module(erlmcp_httpc_gun_bound).
+-moduledoc """
+Bounds the memory of a connection's process: what it keeps of headers and of requests that the
+server does not take, it keeps without a bound of its own in some releases of gun. Gun shows its
+events to this module, in that process, and the first of them is its start.
+""".
+
+-behaviour(gun_event).
+
+-export([init/2]).
+-export([domain_lookup_start/2, domain_lookup_end/2, connect_start/2, connect_end/2,
+         tls_handshake_start/2, tls_handshake_end/2, request_start/2, request_headers/2,
+         request_end/2, push_promise_start/2, push_promise_end/2, response_start/2,
+         response_inform/2, response_headers/2, response_trailers/2, response_end/2,
+         ws_upgrade/2, ws_recv_frame_start/2, ws_recv_frame_header/2, ws_recv_frame_end/2,
+         ws_send_frame_start/2, ws_send_frame_end/2, protocol_changed/2, origin_changed/2,
+         cancel/2, disconnect/2, terminate/2]).
+
+-doc "Bounds the calling process to this many bytes; it dies quietly when it has more.".
+-spec init(gun_event:init_event(), pos_integer()) -> pos_integer().
+init(_, Bytes) ->
+    _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
+    Bytes.
+
+-if(?OTP_RELEASE >= 28).
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => false, include_shared_binaries => true}.
+-else.
+max_heap(Words) ->
+    #{size => Words, kill => true, error_logger => false}.
+-endif.
+
+-doc false.
+domain_lookup_start(_, State) -> State.
+-doc false.
+domain_lookup_end(_, State) -> State.
+-doc false.
+connect_start(_, State) -> State.
+-doc false.
+connect_end(_, State) -> State.
+-doc false.
+tls_handshake_start(_, State) -> State.
+-doc false.
+tls_handshake_end(_, State) -> State.
+-doc false.
+request_start(_, State) -> State.
+-doc false.
+request_headers(_, State) -> State.
+-doc false.
+request_end(_, State) -> State.
+-doc false.
+push_promise_start(_, State) -> State.
+-doc false.
+push_promise_end(_, State) -> State.
+-doc false.
+response_start(_, State) -> State.
+-doc false.
+response_inform(_, State) -> State.
+-doc false.
+response_headers(_, State) -> State.
+-doc false.
+response_trailers(_, State) -> State.
+-doc false.
+response_end(_, State) -> State.
+-doc false.
+ws_upgrade(_, State) -> State.
+-doc false.
+ws_recv_frame_start(_, State) -> State.
+-doc false.
+ws_recv_frame_header(_, State) -> State.
+-doc false.
+ws_recv_frame_end(_, State) -> State.
+-doc false.
+ws_send_frame_start(_, State) -> State.
+-doc false.
+ws_send_frame_end(_, State) -> State.
+-doc false.
+protocol_changed(_, State) -> State.
+-doc false.
+origin_changed(_, State) -> State.
+-doc false.
+cancel(_, State) -> State.
+-doc false.
+disconnect(_, State) -> State.
+-doc false.
+terminate(_, State) -> State.

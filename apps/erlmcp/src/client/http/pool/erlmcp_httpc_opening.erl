@@ -1,0 +1,121 @@
+-module(erlmcp_httpc_opening).
+-moduledoc """
+How a connection to an origin is opened: by gun, but for HTTP/1.1 in the clear, which needs a socket
+alone (`m:erlmcp_httpc_socket`); and the ways to try one after the other. A host's name may
+stand for addresses of both families, and one is looked for at a time. `localhost` is both loopback
+addresses, whatever the system has under that name (RFC 6761, 6.3).
+""".
+
+-export([new/1, protocols/1, ways/1, open/2]).
+-export_type([origin/0, opening/0, way/0]).
+
+-type origin() :: {http | https, Host :: binary() | string() | inet:ip_address(),
+                   inet:port_number()}.
+-type way() :: inet | inet6.
+-opaque opening() :: #{host := erlmcp_tls:host(), port := inet:port_number(), gun := gun:opts(),
+                       secure := boolean(), tls := [ssl:tls_client_option()],
+                       protocols := [http | http2]}.
+
+%% Bytes of memory that the process of a connection may have.
+-define(HEAP_BYTES, 268_435_456).
+%% Bytes that are read at once, each time a message of gun's.
+-define(BUFFER, 16_384).
+%% Milliseconds between the pings of HTTP/2, and how many of them may go unanswered: a peer that
+%% vanished says nothing, and its connection would take calls for ever.
+-define(PING, 20_000).
+-define(PINGS_UNANSWERED, 2).
+
+-doc "What is needed to open connections; computed once.".
+-spec new(#{origin := origin(), connect_timeout := pos_integer(),
+            tls := [ssl:tls_client_option()], protocols := [http | http2], atom() => term()}) ->
+    opening().
+new(#{origin := {Scheme, Host, Port}, connect_timeout := Timeout, tls := Tls,
+      protocols := Wanted}) ->
+    Secure = Scheme =:= https,
+    Protocols = offered(Secure, Wanted),
+    #{host => host(Host), port => Port, secure => Secure, tls => Tls, protocols => Protocols,
+      gun => #{protocols => Protocols,
+               %% It is owned, watched and ended by the process that opens it.
+               supervise => false,
+               %% Who decides to try again is the pool.
+               retry => 0,
+               connect_timeout => Timeout,
+               domain_lookup_timeout => Timeout,
+               tls_handshake_timeout => Timeout,
+               event_handler => {erlmcp_httpc_gun_bound, ?HEAP_BYTES},
+               http2_opts => #{notify_settings_changed => true,
+                               %% Nothing is pushed.
+                               max_concurrent_streams => 0,
+                               %% A server that takes no more requests may finish those it has.
+                               closing_timeout => infinity,
+                               initial_connection_window_size => 8_000_000,
+                               initial_stream_window_size => 1_000_000,
+                               max_fragmented_header_block_size => 65_536,
+                               keepalive => ?PING,
+                               keepalive_tolerance => ?PINGS_UNANSWERED}}}.
+
+%% In the clear nobody negotiates: the one way to HTTP/2 is to know that it is there.
+offered(true, Wanted) -> Wanted;
+offered(false, [http2]) -> [http2];
+offered(false, _) -> [http].
+
+host(Host) when is_tuple(Host) ->
+    Host;
+host(Host) ->
+    Text = unicode:characters_to_list(Host),
+    case inet:parse_strict_address(string:trim(Text, both, "[]")) of
+        {ok, Address} -> Address;
+        {error, einval} -> Text
+    end.
+
+-doc "The versions of HTTP that a connection may come to have.".
+-spec protocols(opening()) -> [http | http2].
+protocols(#{protocols := Protocols}) ->
+    Protocols.
+
+-doc "The ways to open a connection, the first to try first.".
+-spec ways(opening()) -> [way(), ...].
+ways(#{host := Host}) when tuple_size(Host) =:= 4 -> [inet];
+ways(#{host := Host}) when tuple_size(Host) =:= 8 -> [inet6];
+ways(_) -> [inet, inet6].
+
+-doc """
+Begins to open a connection, linked to the calling process, which is told of its fate: `gun_up`, and
+for HTTP/2 then the server's settings (`gun_notify`), or `socket_up`; or the exit of who opens it.
+""".
+-spec open(opening(), way()) -> {ok, pid()} | {error, term()}.
+open(#{host := Host} = Opening, Way) ->
+    maybe
+        {ok, Transport} ?= transport(Opening),
+        Tcp = [Way, {buffer, ?BUFFER}, {send_timeout, 15_000}, {send_timeout_close, true},
+               {nodelay, true}, {keepalive, true}],
+        opened(address(Host, Way), Opening, Tcp, Transport)
+    end.
+
+opened(Address, #{secure := false, protocols := [http]} = Opening, Tcp, _) ->
+    #{port := Port, gun := #{connect_timeout := Timeout}} = Opening,
+    erlmcp_httpc_socket:open(Address, Port, Tcp, Timeout);
+opened(Address, #{port := Port, gun := Options}, Tcp, Transport) ->
+    %% A server on stdio starts without it, until it is a client too.
+    {ok, _} = application:ensure_all_started(gun),
+    gun:open(Address, Port, maps:merge(Options#{tcp_opts => Tcp}, Transport)).
+
+address("localhost", inet) -> {127, 0, 0, 1};
+address("localhost", inet6) -> {0, 0, 0, 0, 0, 0, 0, 1};
+address(Host, _) -> Host.
+
+transport(#{secure := false}) ->
+    {ok, #{transport => tcp}};
+transport(#{secure := true, host := Host, tls := Own}) ->
+    maybe
+        {ok, Options} ?= erlmcp_tls:client_options(Host, Own),
+        {ok, #{transport => tls, tls_opts => without_system_roots(Own, Options)}}
+    end.
+
+%% Gun asks the system for its roots where it is given none; given, they are copied into each
+%% connection's process for its whole life, the better part of a megabyte.
+without_system_roots(Own, Options) ->
+    case lists:keymember(cacerts, 1, Own) of
+        true -> Options;
+        false -> lists:keydelete(cacerts, 1, Options)
+    end.

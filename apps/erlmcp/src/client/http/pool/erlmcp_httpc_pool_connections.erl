@@ -1,0 +1,345 @@
+-module(erlmcp_httpc_pool_connections).
+-moduledoc """
+The connections of a pool, from their opening to their end. A value of the pool's process, which
+owns gun's processes and the sockets, and shows this module what they say.
+
+A connection is `opening` until it may be used (HTTP/2: until the server's settings came, for they
+say how many streams it allows), then `open`, `draining` when nobody may take it any more but some
+still hold it, and `closing` while HTTP/2 says goodbye.
+""".
+
+-export([new/2, range/2, size/1, opening/1]).
+-export([grow/3, received/2, drain/2, sweep/2, stop/1]).
+
+-export_type([fleet/0]).
+
+-record(connection, {
+    id :: integer(),
+    place :: erlmcp_httpc_pool_table:place(),
+    stage = opening :: opening | open | draining | closing,
+    protocol = http :: erlmcp_httpc_pool_table:protocol(),
+    seats = 0 :: non_neg_integer(),
+    %% What is left to try, why the first of them failed, and until when.
+    ways :: [erlmcp_httpc_opening:way()],
+    why = none :: term(),
+    timer = none :: none | reference(),
+    since :: integer()
+}).
+-record(fleet, {
+    slots :: erlmcp_httpc_pool_table:slots(),
+    opening :: erlmcp_httpc_opening:opening(),
+    calls :: pos_integer(),
+    streams :: pos_integer(),
+    idle_ms :: pos_integer(),
+    connect_timeout :: pos_integer(),
+    %% What the server spoke last.
+    protocol :: http | http2 | unknown,
+    connections = #{} :: #{erlmcp_httpc_pool_table:connection() => #connection{}}
+}).
+
+-opaque fleet() :: #fleet{}.
+
+%% Streams on a connection of HTTP/2: where the server names no number, and at most.
+-define(STREAMS, 100).
+-define(MOST_STREAMS, 1000).
+%% Milliseconds that a server has to close its end of a connection.
+-define(GOODBYE, 1000).
+%% A host that has no address of one family, or no server at it, may have one of the other.
+-define(OTHERWISE, [nxdomain, econnrefused, ehostunreach, enetunreach, eaddrnotavail,
+                    eafnosupport, einval, etimedout]).
+
+-doc "No connection yet.".
+-spec new(map(), erlmcp_httpc_pool_table:slots()) -> fleet().
+new(#{connections := Calls, streams := Streams, idle_ms := Idle,
+      connect_timeout := Timeout} = Settings, Slots) ->
+    Opening = erlmcp_httpc_opening:new(Settings),
+    Protocol = case erlmcp_httpc_opening:protocols(Opening) of
+        [One] -> One;
+        _ -> unknown
+    end,
+    #fleet{slots = Slots, opening = Opening, calls = Calls, streams = Streams, idle_ms = Idle,
+           connect_timeout = Timeout, protocol = Protocol}.
+
+-doc "Where a call or a stream finds its connection.".
+-spec range(call | stream, fleet()) -> call | stream | shared.
+range(stream, #fleet{protocol = http}) -> stream;
+range(stream, _) -> shared;
+range(call, _) -> call.
+
+-doc "How many connections there are, in any stage.".
+-spec size(fleet()) -> non_neg_integer().
+size(#fleet{connections = Connections}) ->
+    map_size(Connections).
+
+-doc "How many are being opened.".
+-spec opening(fleet()) -> non_neg_integer().
+opening(Fleet) ->
+    length(opening_places(Fleet)).
+
+opening_places(#fleet{connections = Connections}) ->
+    [Place || _ := #connection{stage = opening, place = Place} <- Connections].
+
+-doc """
+Opens what so many waiting calls and streams need: a connection each with HTTP/1.1, one at a time
+with HTTP/2, which may serve them all. At most `Most` are being opened then.
+""".
+-spec grow(#{call := non_neg_integer(), stream := non_neg_integer()}, pos_integer() | infinity,
+           fleet()) -> {ok, fleet()} | {failed, Why :: term(), fleet()}.
+grow(#{call := Calls, stream := Streams}, Most, Fleet) ->
+    #fleet{calls = ForCalls, streams = ForStreams, protocol = Protocol} = Fleet,
+    Wanted = case Protocol of
+        http -> [{1, ForCalls, Calls}, {ForCalls + 1, ForCalls + ForStreams, Streams}];
+        _ -> [{1, ForCalls, min(1, Calls + Streams)}]
+    end,
+    Places = lists:append([places(Range, Fleet) || Range <- Wanted]),
+    Left = case Most of
+        infinity -> length(Places);
+        _ -> max(0, Most - opening(Fleet))
+    end,
+    begin_all(lists:sublist(Places, Left), Fleet).
+
+places({First, Last, Wanted}, #fleet{connections = Connections} = Fleet) ->
+    Opening = [Place || Place <- opening_places(Fleet), Place >= First, Place =< Last],
+    %% One that says goodbye has nobody any more.
+    Taken = [Place || _ := #connection{place = Place, stage = Stage} <- Connections,
+                      Stage =/= closing],
+    Free = lists:seq(First, Last) -- Taken,
+    lists:sublist(Free, max(0, Wanted - length(Opening))).
+
+begin_all([], Fleet) ->
+    {ok, Fleet};
+begin_all([Place | Rest], #fleet{opening = Opening, connect_timeout = Timeout} = Fleet) ->
+    Id = erlang:unique_integer(),
+    Connection = #connection{id = Id, place = Place, ways = erlmcp_httpc_opening:ways(Opening),
+                             timer = erlang:send_after(Timeout, self(), {slow, Id}),
+                             since = now_ms()},
+    case begin_next(Connection, Fleet) of
+        {changed, Begun} -> begin_all(Rest, Begun);
+        {failed, _, _} = Failed -> Failed
+    end.
+
+begin_next(#connection{ways = [Way | Ways]} = Connection, #fleet{opening = Opening} = Fleet) ->
+    case erlmcp_httpc_opening:open(Opening, Way) of
+        {ok, Gun} -> {changed, put(Gun, Connection#connection{ways = Ways}, Fleet)};
+        {error, Why} -> cancel(Connection), {failed, Why, Fleet}
+    end.
+
+put(Gun, Connection, #fleet{connections = Connections} = Fleet) ->
+    Fleet#fleet{connections = Connections#{Gun => Connection}}.
+
+remove(Gun, #fleet{connections = Connections, slots = Slots} = Fleet) ->
+    {#connection{id = Id} = Connection, Rest} = maps:take(Gun, Connections),
+    cancel(Connection),
+    ok = erlmcp_httpc_pool_table:forget(Id, Slots),
+    Fleet#fleet{connections = Rest}.
+
+cancel(#connection{timer = none}) -> ok;
+cancel(#connection{timer = Timer}) ->
+    _ = erlang:cancel_timer(Timer),
+    ok.
+
+-doc """
+What a message means: one can be taken now (`opened`), something changed, or the server could not be
+reached; `other` for a message that is none of a connection's.
+""".
+-spec received(term(), fleet()) ->
+    {opened, fleet()} | {changed, fleet()} | {failed, Why :: term(), fleet()} | other.
+received({gun_up, Gun, http}, Fleet) ->
+    known(Gun, Fleet, fun(Connection) -> opened(Gun, Connection, http, 1, Fleet) end);
+received({socket_up, Opener, Socket}, #fleet{connections = Connections} = Fleet) ->
+    case maps:take(Opener, Connections) of
+        {Connection, Rest} -> joined(Socket, Connection, Fleet#fleet{connections = Rest});
+        error -> ok = erlmcp_httpc_socket:close(Socket), other
+    end;
+received({tcp_passive, Socket}, Fleet) ->
+    known(Socket, Fleet, fun(_) ->
+        _ = erlmcp_httpc_socket:read_on(Socket),
+        {changed, Fleet}
+    end);
+%% Nobody has asked for anything.
+received({tcp, Socket, _}, Fleet) ->
+    known(Socket, Fleet, fun(_) ->
+        ok = erlmcp_httpc_socket:close(Socket),
+        {changed, Fleet}
+    end);
+received({gun_notify, Gun, settings_changed, Settings}, Fleet) ->
+    known(Gun, Fleet, fun
+        (#connection{stage = opening} = Connection) ->
+            opened(Gun, Connection, http2, seats(Settings), Fleet);
+        (Connection) ->
+            rated(Gun, Connection, seats(Settings), Fleet)
+    end);
+received({gun_down, Gun, _, Why, _}, Fleet) ->
+    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, Why, Fleet) end);
+%% Who has a socket is told of its end so, and who is linked to it by the signal.
+received({tcp_closed, Socket}, Fleet) ->
+    known(Socket, Fleet, fun(Connection) -> gone(Socket, Connection, closed, Fleet) end);
+received({'EXIT', Gun, Reason}, Fleet) ->
+    known(Gun, Fleet, fun(Connection) -> gone(Gun, Connection, why(Reason), Fleet) end);
+received({slow, Id}, #fleet{connections = Connections} = Fleet) ->
+    case [Gun || Gun := #connection{id = Other, stage = opening} <- Connections, Other =:= Id] of
+        [Gun] ->
+            true = exit(Gun, kill),
+            {failed, timeout, remove(Gun, Fleet)};
+        [] ->
+            other
+    end;
+received(_, _) ->
+    other.
+
+known(Gun, #fleet{connections = Connections}, Then) ->
+    case Connections of
+        #{Gun := Connection} -> Then(Connection);
+        #{} -> other
+    end.
+
+seats(Settings) ->
+    case maps:get(max_concurrent_streams, Settings, infinity) of
+        infinity -> ?STREAMS;
+        Count -> min(Count, ?MOST_STREAMS)
+    end.
+
+joined(Socket, Connection, Fleet) ->
+    case erlmcp_httpc_socket:read_on(Socket) of
+        ok -> opened(Socket, Connection, plain, 1, Fleet);
+        {error, _} -> {failed, closed, remove(Socket, put(Socket, Connection, Fleet))}
+    end.
+
+opened(Gun, #connection{id = Id, place = Place} = Connection, Protocol, Seats, Fleet) ->
+    cancel(Connection),
+    ok = erlmcp_httpc_pool_table:publish(Place, Id, Gun, Seats, Protocol, Fleet#fleet.slots),
+    Opened = Connection#connection{stage = open, protocol = Protocol, seats = Seats,
+                                   timer = none, since = now_ms()},
+    {opened, put(Gun, Opened, Fleet#fleet{protocol = spoken(Protocol)})}.
+
+spoken(plain) -> http;
+spoken(Protocol) -> Protocol.
+
+rated(Gun, #connection{id = Id, place = Place} = Connection, Seats, Fleet) ->
+    ok = erlmcp_httpc_pool_table:rate(Place, Id, Seats, Fleet#fleet.slots),
+    {changed, put(Gun, Connection#connection{seats = Seats}, Fleet)}.
+
+gone(Gun, #connection{stage = opening} = Connection, Why, Fleet) ->
+    #connection{ways = Ways, why = Before} = Connection,
+    Reason = worse(Before, Why),
+    case Ways =/= [] andalso lists:member(Why, ?OTHERWISE) of
+        true ->
+            #fleet{connections = Connections} = Fleet,
+            begin_next(Connection#connection{why = Reason},
+                       Fleet#fleet{connections = maps:remove(Gun, Connections)});
+        false ->
+            {failed, Reason, remove(Gun, Fleet)}
+    end;
+gone(Gun, #connection{id = Id, place = Place}, _, Fleet) ->
+    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
+    {changed, remove(Gun, Fleet)}.
+
+%% Of two reasons, the one that says more.
+worse(none, Why) -> Why;
+worse(nxdomain, Why) -> Why;
+worse(Before, _) -> Before.
+
+why({shutdown, Why}) -> Why;
+why(normal) -> closed;
+why(killed) -> killed;
+why(_) -> crashed.
+
+-doc "Nobody takes this connection any more, and it ends when nobody holds it.".
+-spec drain(erlmcp_httpc_pool_table:connection(), fleet()) -> fleet().
+drain(Gun, #fleet{connections = Connections} = Fleet) ->
+    case Connections of
+        #{Gun := #connection{stage = Stage} = Connection} when Stage =:= open;
+                                                               Stage =:= draining ->
+            drain(Gun, Connection, Fleet);
+        #{} ->
+            Fleet
+    end.
+
+drain(Gun, #connection{id = Id, place = Place} = Connection, #fleet{slots = Slots} = Fleet) ->
+    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Slots),
+    case erlmcp_httpc_pool_table:held(Id, Slots) of
+        0 -> close(Gun, Connection, Fleet);
+        _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
+    end.
+
+close(Gun, #connection{protocol = Protocol}, Fleet) when Protocol =/= http2 ->
+    ok = cut(Gun),
+    remove(Gun, Fleet);
+close(Gun, #connection{protocol = http2} = Connection, Fleet) ->
+    ok = gun:shutdown(Gun),
+    put(Gun, Connection#connection{stage = closing, since = now_ms()}, Fleet).
+
+-doc """
+Finds what nobody tells: leases whose holders died, and connections that are idle or have to end.
+""".
+-spec sweep(Now :: integer(), fleet()) -> fleet().
+sweep(Now, #fleet{slots = Slots, connections = Connections} = Fleet) ->
+    ById = #{Id => {Gun, Connection}
+             || Gun := #connection{id = Id} = Connection <- Connections},
+    Held = lists:foldl(fun(Row, Counts) -> visit(Row, ById, Slots, Counts) end, #{},
+                       erlmcp_httpc_pool_table:leases(Slots)),
+    maps:fold(fun(Gun, #connection{id = Id} = Connection, Acc) ->
+                  tend(Gun, Connection, maps:get(Id, Held, {0, 0}), Now, Acc)
+              end, Fleet, Connections).
+
+%% Counts the living and the dead of each connection. What a dead one began on HTTP/2 nobody can end
+%% alone, so that it keeps its seat; on HTTP/1.1 the connection ends.
+visit({{Id, _}, Holder, _, _} = Row, ById, Slots, Counts) ->
+    {Living, Dead} = maps:get(Id, Counts, {0, 0}),
+    case Holder =/= orphan andalso is_process_alive(Holder) of
+        true ->
+            Counts#{Id => {Living + 1, Dead}};
+        false when is_map_key(Id, ById) ->
+            case erlmcp_httpc_pool_table:orphan(Row, Slots) of
+                true -> Counts#{Id => {Living, Dead + 1}};
+                false -> Counts
+            end;
+        false ->
+            ok = erlmcp_httpc_pool_table:drop(Row, Slots),
+            Counts
+    end.
+
+tend(_, #connection{stage = opening}, _, _, Fleet) ->
+    Fleet;
+tend(Gun, #connection{stage = closing, since = Since}, _, Now, Fleet) ->
+    case Now - Since >= ?GOODBYE of
+        true -> true = exit(Gun, kill), remove(Gun, Fleet);
+        false -> Fleet
+    end;
+tend(Gun, #connection{id = Id, place = Place} = Connection, {0, Dead}, _, Fleet) when Dead > 0 ->
+    ok = erlmcp_httpc_pool_table:withdraw(Place, Id, Fleet#fleet.slots),
+    case erlmcp_httpc_pool_table:held(Id, Fleet#fleet.slots) of
+        Dead -> ok = cut(Gun), remove(Gun, Fleet);
+        _ -> put(Gun, Connection#connection{stage = draining}, Fleet)
+    end;
+tend(Gun, #connection{seats = Seats} = Connection, {_, Dead}, _, Fleet) when Dead * 2 > Seats ->
+    drain(Gun, Connection, Fleet);
+tend(Gun, #connection{stage = draining} = Connection, _, _, Fleet) ->
+    drain(Gun, Connection, Fleet);
+tend(Gun, #connection{place = Place, since = Since} = Connection, {0, 0}, Now, Fleet) ->
+    ok = erlmcp_httpc_pool_table:settle(Place, 0, Fleet#fleet.slots),
+    Used = case erlmcp_httpc_pool_table:used(Place, Fleet#fleet.slots) of
+        never -> Since;
+        At -> At
+    end,
+    case Now - Used >= Fleet#fleet.idle_ms of
+        true -> drain(Gun, Connection, Fleet);
+        false -> Fleet
+    end;
+tend(_, #connection{place = Place}, {Living, Dead}, _, Fleet) ->
+    ok = erlmcp_httpc_pool_table:settle(Place, Living + Dead, Fleet#fleet.slots),
+    Fleet.
+
+-doc "Ends all connections at once.".
+-spec stop(fleet()) -> ok.
+stop(#fleet{connections = Connections}) ->
+    lists:foreach(fun cut/1, maps:keys(Connections)).
+
+cut(Socket) when is_port(Socket) ->
+    erlmcp_httpc_socket:close(Socket);
+cut(Gun) ->
+    true = exit(Gun, shutdown),
+    ok.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,295 @@
+-module(erlmcp_httpc_pool_table).
+-moduledoc """
+The places of a pool's connections and who holds them, in tables that every process of the client
+reads and writes: a connection is taken and given back without asking anyone.
+
+A place has a connection or none. What a connection carries at once, one exchange or the streams of
+HTTP/2, are numbered seats; a lease is a row with the seat as its key and the holder in it, so that
+taking it is one atomic step, and who died with it is found. The rows are the truth; the load that
+is counted beside them says where to look first, and is set right by the pool's sweep.
+""".
+
+-export([new/2]).
+-export([claim/3, connection/1, protocol/1, release/2]).
+-export([publish/6, withdraw/3, rate/4]).
+-export([leases/1, held/2, orphan/2, drop/2, forget/2, settle/3]).
+-export([kind/2, used/2, open/1, busy/1]).
+-export([wait/3, waiting/2, refuse/3, admit/1, refused/2]).
+
+-export_type([slots/0, lease/0, kind/0, place/0, seat/0, row/0, connection/0, protocol/0]).
+
+-type kind() :: call | stream.
+-doc "Gun's process; of HTTP/1.1 in the clear, which is `plain`, the socket.".
+-type connection() :: pid() | inet:socket().
+-type protocol() :: plain | http | http2.
+-type place() :: pos_integer().
+-type seat() :: {Connection :: integer(), pos_integer()}.
+-type row() :: {seat(), Holder :: pid() | orphan, kind(), place()}.
+
+-record(slots, {
+    connections :: ets:tid(),
+    leases :: ets:tid(),
+    numbers :: atomics:atomics_ref(),
+    calls :: pos_integer(),
+    streams :: pos_integer()
+}).
+-record(lease, {seat :: seat(), place :: place(), gun :: connection(), protocol :: protocol()}).
+
+-opaque slots() :: #slots{}.
+-opaque lease() :: #lease{}.
+
+%% The numbers: three of the pool's, then three of each place.
+-define(WAITING_CALLS, 1).
+-define(WAITING_STREAMS, 2).
+-define(REFUSED_UNTIL, 3).
+-define(COMMON, 3).
+-define(NEVER, (-1 bsl 60)).
+
+-doc "Places for connections: those of calls, then those of streams. The caller owns them.".
+-spec new(Calls :: pos_integer(), Streams :: pos_integer()) -> slots().
+new(Calls, Streams) ->
+    Numbers = atomics:new(?COMMON + 3 * (Calls + Streams), []),
+    ok = atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER),
+    Connections = ets:new(?MODULE, [public, {read_concurrency, true}]),
+    true = ets:insert(Connections, {refused, none}),
+    #slots{connections = Connections,
+           leases = ets:new(?MODULE, [public, {write_concurrency, true},
+                                      {decentralized_counters, true}]),
+           numbers = Numbers, calls = Calls, streams = Streams}.
+
+-doc """
+Takes a seat for a process in the least loaded connection of these places: `call` those of calls,
+`stream` those of streams, `shared` those of calls for a stream.
+""".
+-spec claim(call | stream | shared, pid(), slots()) -> {ok, lease()} | none.
+claim(call, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, call, Slots, []);
+claim(shared, Pid, #slots{calls = Calls} = Slots) -> claim(1, Calls, Pid, stream, Slots, []);
+claim(stream, Pid, #slots{calls = Calls, streams = Streams} = Slots) ->
+    claim(Calls + 1, Calls + Streams, Pid, stream, Slots, []).
+
+claim(First, Last, Pid, Kind, Slots, Tried) ->
+    case least(First, Last, Slots, Tried, {infinity, none}) of
+        none ->
+            none;
+        Place ->
+            case take(Place, Pid, Kind, Slots) of
+                {ok, _} = Taken -> Taken;
+                none -> claim(First, Last, Pid, Kind, Slots, [Place | Tried])
+            end
+    end.
+
+%% Of equals the first, so that what is not needed any more is not used, and ends.
+least(Place, Last, _, _, {_, Best}) when Place > Last ->
+    Best;
+least(Place, Last, #slots{numbers = Numbers} = Slots, Tried, Best) ->
+    Seats = atomics:get(Numbers, seats(Place)),
+    Load = atomics:get(Numbers, load(Place)),
+    case Seats > 0 andalso Load < Seats andalso not lists:member(Place, Tried) of
+        true when Load =< 0 -> Place;
+        true -> least(Place + 1, Last, Slots, Tried, min(Best, {Load, Place}));
+        false -> least(Place + 1, Last, Slots, Tried, Best)
+    end.
+
+take(Place, Pid, Kind, #slots{connections = Connections} = Slots) ->
+    case ets:lookup(Connections, Place) of
+        [{Place, Id, Gun, Seats, Protocol}] when Seats > 0 ->
+            case is_alive(Gun) of
+                true -> sit(erlang:phash2(Pid, Seats), Seats, Seats, {Place, Id, Gun, Protocol},
+                            Pid, Kind, Slots);
+                false -> none
+            end;
+        _ ->
+            none
+    end.
+
+is_alive(Socket) when is_port(Socket) -> erlang:port_info(Socket, id) =/= undefined;
+is_alive(Gun) -> is_process_alive(Gun).
+
+sit(_, 0, _, _, _, _, _) ->
+    none;
+sit(At, Left, Seats, {Place, Id, Gun, Protocol} = Connection, Pid, Kind, Slots) ->
+    #slots{connections = Connections, leases = Leases, numbers = Numbers} = Slots,
+    Seat = {Id, At + 1},
+    case ets:insert_new(Leases, {Seat, Pid, Kind, Place}) of
+        false ->
+            sit((At + 1) rem Seats, Left - 1, Seats, Connection, Pid, Kind, Slots);
+        true ->
+            ok = atomics:add(Numbers, load(Place), 1),
+            %% The pool withdraws a connection before it looks whether anyone has a seat; so one of
+            %% the two sees the other.
+            case ets:lookup(Connections, Place) of
+                [{Place, Id, _, _, _}] ->
+                    {ok, #lease{seat = Seat, place = Place, gun = Gun, protocol = Protocol}};
+                _ ->
+                    _ = vacate(Seat, Place, Slots),
+                    none
+            end
+    end.
+
+vacate(Seat, Place, #slots{leases = Leases, numbers = Numbers}) ->
+    case ets:take(Leases, Seat) of
+        [_] -> atomics:sub(Numbers, load(Place), 1);
+        [] -> ok
+    end.
+
+-doc "The connection of a lease.".
+-spec connection(lease()) -> connection().
+connection(#lease{gun = Gun}) ->
+    Gun.
+
+-doc "What the connection of a lease speaks.".
+-spec protocol(lease()) -> protocol().
+protocol(#lease{protocol = Protocol}) ->
+    Protocol.
+
+-doc """
+Gives a seat back. A `broken` connection is withdrawn first, so that nobody takes it any more; the
+pool has to be told, and it is told of every one for which somebody waits.
+""".
+-spec release({lease(), reusable | broken}, slots()) -> tell | ok.
+release({#lease{seat = {Id, _} = Seat, place = Place}, How}, Slots) ->
+    #slots{connections = Connections, numbers = Numbers} = Slots,
+    case How of
+        reusable -> ok = atomics:put(Numbers, used_at(Place), now_ms());
+        broken -> _ = ets:match_delete(Connections, {Place, Id, '_', '_', '_'})
+    end,
+    ok = vacate(Seat, Place, Slots),
+    Awaited = atomics:get(Numbers, ?WAITING_CALLS) + atomics:get(Numbers, ?WAITING_STREAMS),
+    case How =:= broken orelse Awaited > 0 of
+        true -> tell;
+        false -> ok
+    end.
+
+-doc "A place has this connection from now on.".
+-spec publish(place(), integer(), connection(), Seats :: non_neg_integer(), protocol(), slots()) ->
+    ok.
+publish(Place, Id, Gun, Seats, Protocol, #slots{connections = Connections, numbers = Numbers}) ->
+    ok = atomics:put(Numbers, load(Place), 0),
+    ok = atomics:put(Numbers, used_at(Place), ?NEVER),
+    true = ets:insert(Connections, {Place, Id, Gun, Seats, Protocol}),
+    atomics:put(Numbers, seats(Place), Seats).
+
+-doc "A place has this connection no longer.".
+-spec withdraw(place(), integer(), slots()) -> ok.
+withdraw(Place, Id, #slots{connections = Connections, numbers = Numbers}) ->
+    ok = atomics:put(Numbers, seats(Place), 0),
+    true = ets:match_delete(Connections, {Place, Id, '_', '_', '_'}),
+    ok.
+
+-doc "The server allows another number of streams.".
+-spec rate(place(), integer(), non_neg_integer(), slots()) -> ok.
+rate(Place, Id, Seats, #slots{connections = Connections, numbers = Numbers}) ->
+    case ets:lookup(Connections, Place) of
+        [{Place, Id, _, _, _}] ->
+            _ = ets:update_element(Connections, Place, {4, Seats}),
+            atomics:put(Numbers, seats(Place), Seats);
+        _ ->
+            ok
+    end.
+
+-doc "All leases.".
+-spec leases(slots()) -> [row()].
+leases(#slots{leases = Leases}) ->
+    ets:tab2list(Leases).
+
+-doc "How many seats of a connection are taken.".
+-spec held(integer(), slots()) -> non_neg_integer().
+held(Id, #slots{leases = Leases}) ->
+    ets:select_count(Leases, [{{{Id, '_'}, '_', '_', '_'}, [], [true]}]).
+
+-doc """
+The holder of this seat is dead, and what it began still runs: the seat stays taken, by nobody.
+`false` if the holder gave it back before, and it may have another one now.
+""".
+-spec orphan(row(), slots()) -> boolean().
+orphan({_, orphan, _, _}, _) ->
+    true;
+orphan({Seat, Holder, Kind, Place}, #slots{leases = Leases}) ->
+    Orphan = {{{element, 1, '$_'}, orphan, Kind, Place}},
+    1 =:= ets:select_replace(Leases, [{{Seat, Holder, Kind, Place}, [], [Orphan]}]).
+
+-doc "Takes a seat from its holder.".
+-spec drop(row(), slots()) -> ok.
+drop({Seat, _, _, Place}, Slots) ->
+    vacate(Seat, Place, Slots).
+
+-doc "A connection ended: the seats whose holders are dead are nobody's.".
+-spec forget(integer(), slots()) -> ok.
+forget(Id, #slots{leases = Leases}) ->
+    true = ets:match_delete(Leases, {{Id, '_'}, orphan, '_', '_'}),
+    ok.
+
+-doc "Sets the load of a place to what its rows say.".
+-spec settle(place(), non_neg_integer(), slots()) -> ok.
+settle(Place, Load, #slots{numbers = Numbers}) ->
+    atomics:put(Numbers, load(Place), Load).
+
+-doc "The number of leases of a kind.".
+-spec kind(kind(), slots()) -> non_neg_integer().
+kind(Kind, #slots{leases = Leases}) ->
+    ets:select_count(Leases, [{{'_', '_', Kind, '_'}, [], [true]}]).
+
+-doc "When the connection of a place was last given back in order, in milliseconds; or `never`.".
+-spec used(place(), slots()) -> integer() | never.
+used(Place, #slots{numbers = Numbers}) ->
+    case atomics:get(Numbers, used_at(Place)) of
+        ?NEVER -> never;
+        At -> At
+    end.
+
+-doc "How many connections are there to be taken.".
+-spec open(slots()) -> non_neg_integer().
+open(#slots{connections = Connections}) ->
+    %% One row is the reason of a refusal.
+    rows(Connections) - 1.
+
+-doc "How many leases there are.".
+-spec busy(slots()) -> non_neg_integer().
+busy(#slots{leases = Leases}) ->
+    rows(Leases).
+
+%% A table that ended with its pool is a badarg here as everywhere.
+rows(Table) ->
+    case ets:info(Table, size) of
+        Size when is_integer(Size) -> Size;
+        undefined -> error(badarg)
+    end.
+
+-doc "So many wait.".
+-spec wait(kind(), non_neg_integer(), slots()) -> ok.
+wait(call, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_CALLS, Count);
+wait(stream, Count, #slots{numbers = Numbers}) -> atomics:put(Numbers, ?WAITING_STREAMS, Count).
+
+-doc "How many wait.".
+-spec waiting(kind(), slots()) -> non_neg_integer().
+waiting(call, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_CALLS);
+waiting(stream, #slots{numbers = Numbers}) -> atomics:get(Numbers, ?WAITING_STREAMS).
+
+-doc "The server cannot be reached, and is not tried before then.".
+-spec refuse(Why :: term(), Until :: integer(), slots()) -> ok.
+refuse(Why, Until, #slots{connections = Connections, numbers = Numbers}) ->
+    true = ets:insert(Connections, {refused, Why}),
+    atomics:put(Numbers, ?REFUSED_UNTIL, Until).
+
+-doc "The server may be tried.".
+-spec admit(slots()) -> ok.
+admit(#slots{numbers = Numbers}) ->
+    atomics:put(Numbers, ?REFUSED_UNTIL, ?NEVER).
+
+-doc "Why the server is not tried now, and for how many milliseconds more.".
+-spec refused(Now :: integer(), slots()) -> {true, Why :: term(), pos_integer()} | false.
+refused(Now, #slots{connections = Connections, numbers = Numbers}) ->
+    case atomics:get(Numbers, ?REFUSED_UNTIL) of
+        Until when Until > Now ->
+            [{refused, Why}] = ets:lookup(Connections, refused),
+            {true, Why, Until - Now};
+        _ ->
+            false
+    end.
+
+seats(Place) -> ?COMMON + 3 * Place - 2.
+load(Place) -> ?COMMON + 3 * Place - 1.
+used_at(Place) -> ?COMMON + 3 * Place.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,62 @@
+-module(erlmcp_httpc_pool_waiters).
+-moduledoc """
+Who waits for a connection, the first to come the first to be served. Each has a timer and a
+monitor of the pool's process, which owns this value.
+""".
+
+-export([new/0, size/1, add/5, first/1, remove/2, all/1]).
+-export_type([waiters/0, waiter/0, from/0]).
+
+-type from() :: {pid(), term()}.
+-opaque waiter() :: {from(), Monitor :: reference(), Timer :: reference()}.
+-opaque waiters() :: gb_trees:tree(integer(), waiter()).
+
+-doc "Nobody waits.".
+-spec new() -> waiters().
+new() ->
+    gb_trees:empty().
+
+-doc "How many wait.".
+-spec size(waiters()) -> non_neg_integer().
+size(Waiters) ->
+    gb_trees:size(Waiters).
+
+-doc """
+One more waits, under a number that is greater than all before it. When its time is over, the
+calling process is sent `{expired, Kind, Number, Error}`; when it dies,
+`{{left, Kind, Number}, _, _, _, _}`.
+""".
+-spec add(from(), Kind :: atom(), {Until :: integer(), Error :: term()}, Number :: integer(),
+          waiters()) -> waiters().
+add({Pid, _} = From, Kind, {Until, Error}, Number, Waiters) ->
+    Monitor = monitor(process, Pid, [{tag, {left, Kind, Number}}]),
+    Timer = erlang:send_after(Until, self(), {expired, Kind, Number, Error}, [{abs, true}]),
+    gb_trees:insert(Number, {From, Monitor, Timer}, Waiters).
+
+-doc "The number and the address of the first.".
+-spec first(waiters()) -> {integer(), from()} | none.
+first(Waiters) ->
+    case gb_trees:is_empty(Waiters) of
+        true ->
+            none;
+        false ->
+            {Number, {From, _, _}} = gb_trees:smallest(Waiters),
+            {Number, From}
+    end.
+
+-doc "One waits no longer; gives its address, if it did.".
+-spec remove(integer(), waiters()) -> {from(), waiters()} | none.
+remove(Number, Waiters) ->
+    case gb_trees:take_any(Number, Waiters) of
+        {{From, Monitor, Timer}, Rest} ->
+            true = demonitor(Monitor, [flush]),
+            _ = erlang:cancel_timer(Timer, [{async, true}, {info, false}]),
+            {From, Rest};
+        error ->
+            none
+    end.
+
+-doc "The numbers of all.".
+-spec all(waiters()) -> [integer()].
+all(Waiters) ->
+    gb_trees:keys(Waiters).

@@ -1,0 +1,142 @@
+-module(erlmcp_httpc_socket_request).
+-moduledoc """
+A request on a socket, HTTP/1.1 in the clear: the process that sent it is told by the socket itself
+what comes, and reads the response (`m:erlmcp_httpc_socket_response`). See
+`m:erlmcp_httpc_pool_request`.
+""".
+
+-export([request/3, received/2, next/2, give_back/2]).
+
+-export_type([loan/0]).
+
+-record(plain, {
+    lease :: erlmcp_httpc_pool:lease(),
+    socket :: inet:socket(),
+    monitor :: reference(),
+    at = {head, ~"", 0} :: {head, Held :: binary(), From :: non_neg_integer()}
+        | erlmcp_httpc_socket_response:body(),
+    %% Whether the connection ends with the response.
+    closes = false :: boolean(),
+    %% Whether the request may wait in the node while its response is there.
+    large :: boolean()
+}).
+
+-opaque loan() :: #plain{}.
+
+%% Bytes of a body that may be unsent when the next request is: it need not wait.
+-define(LARGE, 8192).
+
+-doc "Sends a request; `ended` if the connection was closed before, and is given back.".
+-spec request(erlmcp_httpc_pool:lease(), erlmcp_httpc_pool_request:asked(),
+              {[{binary(), iodata()}], Body :: binary()}) -> {ok, loan()} | ended.
+request(Lease, Asked, {_, Body} = Content) ->
+    Socket = erlmcp_httpc_pool:connection(Lease),
+    case erlmcp_httpc_socket:take(Socket) of
+        {ok, Monitor} ->
+            Loan = #plain{lease = Lease, socket = Socket, monitor = Monitor,
+                          large = byte_size(Body) > ?LARGE},
+            %% The first to write does not wait, however large it is.
+            case gen_tcp:send(Socket, bytes(Asked, Content)) of
+                ok -> {ok, Loan};
+                {error, _} -> ended(Loan)
+            end;
+        ended ->
+            ok = erlmcp_httpc_pool:give_back(Lease, broken),
+            ended
+    end.
+
+ended(Loan) ->
+    ok = give_back(broken, Loan),
+    ended.
+
+bytes({post, Path}, {Headers, Body}) ->
+    [~"POST ", Path, ~" HTTP/1.1\r\ncontent-length: ", integer_to_binary(byte_size(Body)), ~"\r\n",
+     lines(Headers), ~"\r\n", Body];
+bytes({get, Path}, {Headers, _}) ->
+    [~"GET ", Path, ~" HTTP/1.1\r\n", lines(Headers), ~"\r\n"];
+bytes({delete, Path}, {Headers, _}) ->
+    [~"DELETE ", Path, ~" HTTP/1.1\r\n", lines(Headers), ~"\r\n"].
+
+lines(Headers) ->
+    [[Name, ~": ", Value, ~"\r\n"] || {Name, Value} <- Headers].
+
+-doc "What a message means.".
+-spec received(Message :: term(), loan()) -> erlmcp_httpc_pool_request:news(loan()).
+received({tcp, Socket, Bytes}, #plain{socket = Socket} = Loan) ->
+    arrived(Bytes, Loan);
+received({tcp_passive, Socket}, #plain{socket = Socket} = Loan) ->
+    %% If it fails, the end is told.
+    _ = erlmcp_httpc_socket:read_on(Socket),
+    {more, Loan};
+received({tcp_closed, Socket}, #plain{socket = Socket, at = until_closed} = Loan) ->
+    {data, fin, ~"", Loan};
+received({tcp_closed, Socket}, #plain{socket = Socket}) ->
+    {broken, closed, broken};
+received({tcp_error, Socket, Why}, #plain{socket = Socket}) ->
+    {broken, Why, broken};
+received({'DOWN', Monitor, port, _, _}, #plain{monitor = Monitor}) ->
+    {broken, stopped, broken};
+received(_, _) ->
+    other.
+
+arrived(Bytes, #plain{at = {head, Held, From}} = Loan) ->
+    All = case Held of
+        ~"" -> Bytes;
+        _ -> <<Held/binary, Bytes/binary>>
+    end,
+    case erlmcp_httpc_socket_response:head(All, From) of
+        {ok, Status, Fields, {Body, Closes}, Behind} ->
+            begun({Status, Fields}, Behind, Loan#plain{at = Body, closes = Closes});
+        {informed, ~""} -> {more, Loan#plain{at = {head, ~"", 0}}};
+        {informed, Behind} -> arrived(Behind, Loan#plain{at = {head, ~"", 0}});
+        {more, Next} -> {more, Loan#plain{at = {head, All, Next}}};
+        {error, Reason} -> {broken, Reason, broken}
+    end;
+arrived(Bytes, #plain{at = Body} = Loan) ->
+    case erlmcp_httpc_socket_response:body(Bytes, Body) of
+        {nofin, ~"", Next} -> {more, Loan#plain{at = Next}};
+        {IsFin, Part, Next} -> {data, IsFin, Part, left(Next, Loan)};
+        {error, Reason} -> {broken, Reason, broken}
+    end.
+
+%% The body often comes with the head.
+begun({Status, Fields}, ~"", #plain{at = Body} = Loan) when Body =/= whole ->
+    {head, nofin, Status, Fields, ~"", Loan};
+begun({Status, Fields}, Behind, #plain{at = Body} = Loan) ->
+    case erlmcp_httpc_socket_response:body(Behind, Body) of
+        {IsFin, Part, Next} -> {head, IsFin, Status, Fields, Part, left(Next, Loan)};
+        {error, Reason} -> {broken, Reason, broken}
+    end.
+
+left(surplus, Loan) -> Loan#plain{at = whole, closes = true};
+left(Body, Loan) -> Loan#plain{at = Body}.
+
+-doc "The next message of this request's, of all in the mailbox.".
+-spec next(loan(), Deadline :: integer()) -> {ok, Message :: tuple()} | timeout.
+next(#plain{socket = Socket, monitor = Monitor}, Deadline) ->
+    receive
+        Message when element(2, Message) =:= Socket; element(2, Message) =:= Monitor ->
+            {ok, Message}
+    after max(0, Deadline - erlang:monotonic_time(millisecond)) ->
+        timeout
+    end.
+
+-doc "Gives the connection back, once; what is in the middle of a response is closed.".
+-spec give_back(erlmcp_httpc_pool_request:left(), loan()) -> ok.
+give_back(reusable, #plain{closes = false, large = false} = Loan) ->
+    given(Loan);
+give_back(reusable, #plain{closes = false, socket = Socket} = Loan) ->
+    case inet:getstat(Socket, [send_pend]) of
+        {ok, [{send_pend, 0}]} -> given(Loan);
+        _ -> give_back(broken, Loan)
+    end;
+give_back(_, #plain{lease = Lease, socket = Socket, monitor = Monitor}) ->
+    ok = erlmcp_httpc_pool:give_back(Lease, broken),
+    erlmcp_httpc_socket:close(Socket, Monitor).
+
+given(#plain{lease = Lease, socket = Socket, monitor = Monitor}) ->
+    How = case erlmcp_httpc_socket:give(Socket, Monitor, erlmcp_httpc_pool:owner(Lease)) of
+        ok -> reusable;
+        ended -> broken
+    end,
+    erlmcp_httpc_pool:give_back(Lease, How).

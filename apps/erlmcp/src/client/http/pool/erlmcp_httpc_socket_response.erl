@@ -1,0 +1,132 @@
+-module(erlmcp_httpc_socket_response).
+-moduledoc """
+The bytes of an HTTP/1.1 response: its head, and then the parts of its body. No process.
+
+Source: RFC 9112.
+""".
+
+-export([head/2, body/2]).
+
+-export_type([body/0]).
+
+-doc """
+What is still to come: so many bytes, chunks and what follows them, all until the connection is
+closed, nothing; `surplus` is nothing after more than there should have been.
+""".
+-type body() ::
+    {length, pos_integer()}
+    | {chunks, cow_http_te:state(), Held :: binary()}
+    | {trailers, Held :: binary()}
+    | until_closed | whole | surplus.
+
+%% Bytes of a head, and how many headers are in it.
+-define(HEAD, 100_000).
+-define(HEADERS, 100).
+%% Bytes of what stands between chunks and behind them.
+-define(BETWEEN, 10_000).
+%% No body has a length of more digits.
+-define(DIGITS, 18).
+
+-doc """
+The head that these bytes begin with, and the bytes behind it. `informed` is one of a response
+before the response. `From` is where its end is looked for: where it was left off with fewer bytes.
+""".
+-spec head(binary(), From :: non_neg_integer()) ->
+    {ok, 200..999, erlmcp_httpc_answer:fields(), {body(), Closes :: boolean()}, Behind :: binary()}
+    | {informed, Behind :: binary()}
+    | {more, From :: non_neg_integer()}
+    | {error, malformed | head_too_large}.
+head(Bytes, From) ->
+    Size = byte_size(Bytes),
+    case binary:match(Bytes, ~"\r\n\r\n", [{scope, {From, Size - From}}]) of
+        {At, _} when At =< ?HEAD -> parsed(Bytes);
+        nomatch when Size =< ?HEAD -> {more, max(0, Size - 3)};
+        _ -> {error, head_too_large}
+    end.
+
+parsed(Bytes) ->
+    try
+        {Version, Status, _, Lines} = cow_http:parse_status_line(Bytes),
+        {Headers, Behind} = cow_http:parse_headers(Lines),
+        case length(Headers) of
+            Count when Count > ?HEADERS -> {error, head_too_large};
+            _ -> response(Status, Version, erlmcp_httpc_answer:fields(Headers), Behind)
+        end
+    catch
+        %% cowlib has no other word for what it does not understand.
+        error:_ -> {error, malformed}
+    end.
+
+%% Nobody asked for another protocol.
+response(101, _, _, _) ->
+    {error, malformed};
+response(Status, _, _, Behind) when Status < 200 ->
+    {informed, Behind};
+response(Status, Version, Fields, Behind) ->
+    Body = framed(Status, Version, Fields),
+    {ok, Status, Fields, {Body, closes(Body, Version, Fields)}, Behind}.
+
+framed(Status, _, _) when Status =:= 204; Status =:= 304 -> whole;
+framed(_, 'HTTP/1.1', #{~"transfer-encoding" := Encoding}) ->
+    case cow_http_hd:parse_transfer_encoding(Encoding) of
+        [~"chunked"] -> {chunks, {0, 0}, ~""};
+        [~"identity"] -> until_closed
+    end;
+framed(_, _, #{~"content-length" := Digits}) ->
+    true = byte_size(Digits) =< ?DIGITS,
+    case cow_http_hd:parse_content_length(Digits) of
+        0 -> whole;
+        Length -> {length, Length}
+    end;
+framed(_, _, _) -> until_closed.
+
+closes(until_closed, _, _) -> true;
+closes(_, 'HTTP/1.0', _) -> true;
+%% Of the two, somebody on the way may have gone by the other.
+closes({chunks, _, _}, _, #{~"content-length" := _}) -> true;
+closes(_, _, Fields) -> erlmcp_httpc_answer:closes(Fields).
+
+-doc "What more bytes of a body bring: a part of it, the last one (`fin`), and what is to come.".
+-spec body(binary(), body()) -> {fin | nofin, Part :: binary(), body()} | {error, malformed}.
+body(Bytes, {length, Left}) ->
+    case Bytes of
+        <<Part:Left/binary>> -> {fin, Part, whole};
+        <<Part:Left/binary, _/binary>> -> {fin, Part, surplus};
+        _ -> {nofin, Bytes, {length, Left - byte_size(Bytes)}}
+    end;
+body(Bytes, {chunks, State, Held}) ->
+    try cow_http_te:stream_chunked(joined(Held, Bytes), State) of
+        more -> held({nofin, ~"", {chunks, State, joined(Held, Bytes)}});
+        {more, Part, Next} -> {nofin, Part, {chunks, Next, ~""}};
+        {more, Part, Length, Next} when is_integer(Length) -> {nofin, Part, {chunks, Next, ~""}};
+        {more, Part, Rest, Next} -> held({nofin, Part, {chunks, Next, Rest}});
+        {done, no_trailers, Rest} -> {fin, ~"", left(Rest)};
+        {done, Part, no_trailers, Rest} -> {fin, Part, left(Rest)};
+        {done, trailers, Rest} -> trailers(~"", Rest);
+        {done, Part, trailers, Rest} -> trailers(Part, Rest)
+    catch
+        error:_ -> {error, malformed}
+    end;
+body(Bytes, {trailers, Held}) ->
+    trailers(~"", joined(Held, Bytes));
+body(Bytes, until_closed) ->
+    {nofin, Bytes, until_closed};
+body(Bytes, whole) ->
+    {fin, ~"", left(Bytes)}.
+
+%% Nobody reads them.
+trailers(Part, Held) ->
+    case binary:split(Held, ~"\r\n\r\n") of
+        [_, Rest] -> {fin, Part, left(Rest)};
+        [_] -> held({nofin, Part, {trailers, Held}})
+    end.
+
+left(~"") -> whole;
+left(_) -> surplus.
+
+held({nofin, _, {chunks, _, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};
+held({nofin, _, {trailers, Held}}) when byte_size(Held) > ?BETWEEN -> {error, malformed};
+held(Part) -> Part.
+
+joined(~"", Bytes) -> Bytes;
+joined(Held, Bytes) -> <<Held/binary, Bytes/binary>>.

@@ -1,0 +1,152 @@
+-module(erlmcp_oauth_credentials).
+-moduledoc """
+What outlives a login, in a store: tokens by the server they are for and the client that has them,
+registrations by issuer. What is kept is read back only if it is whole.
+""".
+
+-export([open/3, client/2, learn/2, forget/2, tokens/1, keep/3, drop/1]).
+
+-export_type([kept/0]).
+
+-record(kept, {module :: module(), store :: term(), tokens :: erlmcp_token_store:key()}).
+-opaque kept() :: #kept{}.
+
+-doc "Opens the store for the process that calls, and what it holds for this server and client.".
+-spec open({module(), map()}, ServerUrl :: binary(), erlmcp_oauth_options:settings()) ->
+    {ok, kept()} | {error, {store, erlmcp_token_store:reason()}}.
+open({Module, Options}, ServerUrl, #{grant := Grant, dpop := Dpop} = Settings) ->
+    case Module:open(Options) of
+        {ok, Store} ->
+            Key = {tokens, ServerUrl, Grant, Dpop, maps:get(client_id, Settings, none)},
+            {ok, #kept{module = Module, store = Store, tokens = Key}};
+        {error, Reason} ->
+            {error, {store, Reason}}
+    end.
+
+-doc "The client that registered itself with an issuer.".
+-spec client(Issuer :: binary(), kept()) -> {ok, erlmcp_oauth_registration:client()} | none.
+client(Issuer, #kept{module = Module, store = Store}) ->
+    case Module:get({client, Issuer}, Store) of
+        {ok, Value} -> client(Value);
+        _ -> none
+    end.
+
+client(#{~"client_id" := Id, ~"auth" := Auth, ~"redirect_uri" := RedirectUri} = Value)
+  when is_binary(Id), is_binary(RedirectUri) ->
+    Client = maps:merge(#{client_id => Id, redirect_uri => RedirectUri},
+                        known(Value, [client_secret, expires_at])),
+    authenticated(Auth, Client);
+client(_) ->
+    none.
+
+authenticated(~"none", Client) ->
+    {ok, Client#{auth => none}};
+authenticated(~"client_secret_basic", #{client_secret := _} = Client) ->
+    {ok, Client#{auth => client_secret_basic}};
+authenticated(~"client_secret_post", #{client_secret := _} = Client) ->
+    {ok, Client#{auth => client_secret_post}};
+authenticated(_, _) ->
+    none.
+
+known(Value, Names) ->
+    #{Name => maps:get(atom_to_binary(Name), Value)
+      || Name <- Names, is_map_key(atom_to_binary(Name), Value)}.
+
+-doc "Keeps a client that registered itself. A store that fails costs another registration.".
+-spec learn({Issuer :: binary(), erlmcp_oauth_registration:client()}, kept()) -> ok.
+learn({Issuer, Client}, #kept{module = Module, store = Store}) ->
+    Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Client},
+    heard(Module:put({client, Issuer}, Value, Store)).
+
+-doc "Forgets the client that registered itself with an issuer.".
+-spec forget(Issuer :: binary(), kept()) -> ok.
+forget(Issuer, #kept{module = Module, store = Store}) ->
+    heard(Module:delete({client, Issuer}, Store)).
+
+-doc "The tokens of before, and the key that they are bound to.".
+-spec tokens(kept()) ->
+    {ok, erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none} | none.
+tokens(#kept{module = Module, store = Store, tokens = Key}) ->
+    maybe
+        {ok, #{~"server" := #{} = Written} = Value} ?= Module:get(Key, Store),
+        {ok, Server} ?= server(Written),
+        {ok, Bound} ?= bound(Value),
+        {ok, Tokens} ?= tokens(Value, Server),
+        {ok, Whole} ?= with_client(Value, Tokens),
+        {ok, Whole, Bound}
+    else
+        _ -> none
+    end.
+
+with_client(#{~"client" := Value}, Tokens) ->
+    maybe
+        {ok, Client} ?= client(Value),
+        {ok, Tokens#{client => Client}}
+    end;
+with_client(#{}, Tokens) ->
+    {ok, Tokens}.
+
+bound(#{~"dpop" := #{} = Map}) -> erlmcp_dpop:from_map(Map);
+bound(#{}) -> {ok, none}.
+
+tokens(#{~"resource" := Resource, ~"access_token" := Token, ~"type" := Type,
+         ~"expires_at" := Expires, ~"requested" := Requested} = Value, Server)
+  when is_binary(Resource), is_binary(Token), is_list(Requested) ->
+    maybe
+        {ok, Kind} ?= type(Type),
+        {ok, End} ?= expires(Expires),
+        {ok, maps:merge(#{resource => Resource, access_token => Token, type => Kind,
+                          expires_at => End, requested => Requested, server => Server},
+                        known(Value, [refresh_token, refreshed_at]))}
+    end;
+tokens(_, _) ->
+    malformed.
+
+type(~"bearer") -> {ok, bearer};
+type(~"dpop") -> {ok, dpop};
+type(_) -> malformed.
+
+expires(~"infinity") -> {ok, infinity};
+expires(Seconds) when is_integer(Seconds) -> {ok, Seconds};
+expires(_) -> malformed.
+
+server(Value) ->
+    Names = [issuer, authorization_endpoint, token_endpoint, registration_endpoint, scopes,
+             code_challenge_methods, auth_methods, client_metadata, iss],
+    case known(Value, Names) of
+        #{authorization_endpoint := Authorize, registration_endpoint := Register} = Server
+          when map_size(Server) =:= length(Names) ->
+            {ok, Server#{authorization_endpoint := url(Authorize),
+                         registration_endpoint := url(Register)}};
+        _ ->
+            malformed
+    end.
+
+url(~"none") -> none;
+url(Url) -> Url.
+
+-doc "Keeps tokens, and the key that they are bound to.".
+-spec keep(erlmcp_oauth_token:tokens(), erlmcp_dpop:key() | none, kept()) -> ok.
+keep(Tokens, Dpop, #kept{module = Module, store = Store, tokens = Key}) ->
+    Value = #{atom_to_binary(Name) => written(Part) || Name := Part <- Tokens},
+    Bound = case Dpop of
+                none -> Value;
+                _ -> Value#{~"dpop" => erlmcp_dpop:to_map(Dpop)}
+            end,
+    heard(Module:put(Key, Bound, Store)).
+
+-doc "Drops the tokens.".
+-spec drop(kept()) -> ok.
+drop(#kept{module = Module, store = Store, tokens = Key}) ->
+    heard(Module:delete(Key, Store)).
+
+written(Truth) when is_boolean(Truth) -> Truth;
+written(Atom) when is_atom(Atom) -> atom_to_binary(Atom);
+written(#{} = Map) -> #{atom_to_binary(Name) => written(Value) || Name := Value <- Map};
+written(Value) -> Value.
+
+%% The token serves without it.
+heard(ok) ->
+    ok;
+heard({error, Reason}) ->
+    erlmcp_log:report(warning, #{what => token_store_failed, reason => Reason}).

@@ -1,0 +1,85 @@
+-module(erlmcp_error_budget_window).
+-moduledoc """
+The zones of an error budget: what share of a server's answers were its own faults, over sliding
+windows, and which zone that is. A value that is given the totals once a second. Pure.
+""".
+
+-export([zones/0, zone/2, windows/0, new/3, tick/3, report/1]).
+
+-export_type([zone/0, window/0, windows/0, change/0]).
+
+-type zone() :: green | yellow | orange | red.
+-doc "The length of a window in seconds.".
+-type window() :: pos_integer().
+-type totals() :: {Requests :: non_neg_integer(), Faults :: non_neg_integer()}.
+-type change() :: #{
+    window := window(), from := zone(), to := zone(),
+    requests := non_neg_integer(), faults := non_neg_integer()
+}.
+-opaque windows() :: #{
+    least := pos_integer(),
+    %% the totals at the ends of the last seconds, the newest first
+    totals := [totals(), ...],
+    zones := #{window() => zone()}
+}.
+
+-doc "The zones, best first, and the share of faults in percent that each begins with.".
+-spec zones() -> [{zone(), Percent :: number()}].
+zones() ->
+    [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
+
+-doc "The zone that so many faults among so many requests are in.".
+-spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
+zone(_, 0) ->
+    green;
+zone(Requests, Faults) ->
+    Percent = 100 * Faults / Requests,
+    {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
+    Zone.
+
+-doc "The windows.".
+-spec windows() -> [window()].
+windows() ->
+    [10, 60, 300].
+
+-doc """
+All green, with the totals that it begins with. A window with fewer than `Least` requests stays in
+its zone, unless it has no fault at all.
+""".
+-spec new(Least :: pos_integer(), Requests :: non_neg_integer(), Faults :: non_neg_integer()) ->
+    windows().
+new(Least, Requests, Faults) ->
+    #{least => Least, totals => [{Requests, Faults}],
+      zones => #{Window => green || Window <- windows()}}.
+
+-doc "Another second has passed, with these totals since the beginning at its end.".
+-spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
+    {[change()], windows()}.
+tick(Requests, Faults, #{totals := Former, zones := Zones} = Known) ->
+    Totals = lists:sublist([{Requests, Faults} | Former], lists:max(windows()) + 1),
+    Next = Known#{totals := Totals},
+    Changes = [#{window => Window, from => From, to => To, requests => InRequests,
+                 faults => InFaults}
+               || Window := From <- maps:iterator(Zones, ordered),
+                  {InRequests, InFaults} <- [within(Window, Totals)],
+                  To <- [zone(InRequests, InFaults, From, Next)], To =/= From],
+    {Changes, Next#{zones := maps:merge(Zones, #{Window => To
+                                                 || #{window := Window, to := To} <- Changes})}}.
+
+within(Window, [{Requests, Faults} | _] = Totals) ->
+    {FormerRequests, FormerFaults} = lists:nth(min(Window + 1, length(Totals)), Totals),
+    {Requests - FormerRequests, Faults - FormerFaults}.
+
+zone(Requests, Faults, Zone, #{least := Least}) when Requests < Least, Faults > 0 ->
+    Zone;
+zone(Requests, Faults, _, _) ->
+    zone(Requests, Faults).
+
+-doc "Each window as it is now, the shortest first.".
+-spec report(windows()) ->
+    [#{window := window(), zone := zone(), requests := non_neg_integer(),
+       faults := non_neg_integer()}].
+report(#{totals := Totals, zones := Zones}) ->
+    [#{window => Window, zone => Zone, requests => Requests, faults => Faults}
+     || Window := Zone <- maps:iterator(Zones, ordered),
+        {Requests, Faults} <- [within(Window, Totals)]].

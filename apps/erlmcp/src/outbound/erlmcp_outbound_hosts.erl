@@ -1,0 +1,181 @@
+-module(erlmcp_outbound_hosts).
+-moduledoc """
+Which hosts the servers of a login may lead to. It runs in the process of the login, where it looks
+names up.
+
+The user names the MCP server, and perhaps an issuer; these name others. The option `allow_hosts`
+decides about an endpoint of another origin than its issuer's, and about an address further inside
+than the MCP server's own: a private one, where that is public; this machine or its link, where
+that is not on it. All else is followed. A connection goes to an address that was looked at, so a
+name that means another address a moment later leads nowhere else.
+""".
+
+-export([new/4, addresses/2, endpoint/3, inwards/1]).
+
+-export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
+
+-doc "Hosts that a login may lead to.".
+-opaque hosts() :: #{
+    named := [erlmcp_oauth_url:origin()],
+    allow := allow(),
+    consents := ets:table(),
+    learned := fun((consent()) -> ok)
+}.
+-doc """
+The hosts that are allowed, or a fun that is asked about each: once for a client, unless the answer
+is no. The fun runs in the process of the login, which waits for it.
+""".
+-type allow() :: [binary()] | fun((question()) -> boolean()).
+-doc "The host, the URL that leads there, and why that is not simply followed.".
+-type question() :: #{host := binary(), url := binary(), why := why()}.
+-type why() ::
+    {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
+-doc "A host that was allowed, and for what: an inner address is more than another origin.".
+-type consent() :: {Host :: binary(), other_origin | inner_address}.
+-type reason() :: {host_not_allowed, Host :: binary(), why()}.
+
+%% How far inside an address lies.
+-define(PUBLIC, 0).
+-define(PRIVATE, 1).
+-define(HERE, 2).
+
+-doc """
+The hosts of a login at the MCP server with this URL, for the calling process. `Consents` are those
+of before; each new one goes to `Learned`.
+""".
+-spec new(ServerUrl :: binary(), erlmcp_oauth_options:settings(), Consents :: [consent()],
+          Learned :: fun((consent()) -> ok)) -> hosts().
+new(ServerUrl, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
+    Table = ets:new(?MODULE, [private]),
+    true = ets:insert(Table, [{Consent} || Consent <- Consents]),
+    Named = [ServerUrl | [Issuer || #{issuer := Issuer} <- [Settings]]],
+    #{named => [Origin || Url <- Named, {ok, Origin} <- [erlmcp_oauth_url:origin(Url)]],
+      allow => Allow, consents => Table, learned => Learned}.
+
+-doc """
+Returns the addresses that a URL may be called at, or the error of its name or its host. With `any`
+the user has named the URL.
+""".
+-spec addresses(Url :: binary(), hosts() | any) ->
+    {ok, [inet:ip_address(), ...]} | {error, reason() | {connect, inet:posix()}}.
+addresses(Url, Hosts) ->
+    {ok, {_, Host, _} = Origin} = erlmcp_oauth_url:origin(Url),
+    maybe
+        {ok, Addresses} ?= looked_up(Host),
+        ok ?= outwards(Origin, Url, Addresses, Hosts),
+        {ok, Addresses}
+    else
+        {error, Posix} when is_atom(Posix) -> {error, {connect, Posix}};
+        {error, _} = Error -> Error
+    end.
+
+%% IPv6 where there is no other, as everywhere in OTP.
+looked_up(Host) ->
+    Text = binary_to_list(Host),
+    maybe
+        {error, einval} ?= inet:parse_strict_address(Text),
+        {error, _} ?= inet:getaddrs(Text, inet),
+        inet:getaddrs(Text, inet6)
+    else
+        {ok, Address} when is_tuple(Address) -> {ok, [Address]};
+        {ok, Addresses} -> {ok, Addresses}
+    end.
+
+outwards(_, _, _, any) ->
+    ok;
+outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named} = Hosts) ->
+    [Innermost | _] = lists:sort(fun(A, B) -> inwards(A) >= inwards(B) end, Addresses),
+    case inwards(Innermost) =:= ?PUBLIC orelse lists:member(Origin, Named)
+         orelse inwards(Innermost) =< depth(Server) of
+        true -> ok;
+        false ->
+            Why = {inner_address, list_to_binary(inet:ntoa(Innermost))},
+            asked(#{host => Host, url => Url, why => Why}, Hosts)
+    end.
+
+%% The server of a name says with its name where it is. It may say that it is in the same network,
+%% and not that it is this machine.
+depth({_, Host, _}) ->
+    case {erlmcp_oauth_url:loopback(Host), inet:parse_strict_address(binary_to_list(Host))} of
+        {true, _} -> ?HERE;
+        {_, {ok, Address}} -> inwards(Address);
+        _ ->
+            case looked_up(Host) of
+                {ok, Addresses} -> min(?PRIVATE, lists:min([inwards(One) || One <- Addresses]));
+                {error, _} -> ?PUBLIC
+            end
+    end.
+
+-doc """
+Says how far inside an address lies: 0 is the internet; 1 a network of somebody's own, and whatever
+is no address of the internet; 2 this machine and its link, where machines in a cloud have their
+secrets. An IPv4 address that is written as one of IPv6 lies where it lies.
+
+Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
+""".
+-spec inwards(inet:ip_address()) -> 0..2.
+inwards({0, _, _, _}) -> ?HERE;
+inwards({127, _, _, _}) -> ?HERE;
+inwards({169, 254, _, _}) -> ?HERE;
+inwards({10, _, _, _}) -> ?PRIVATE;
+inwards({172, B, _, _}) when B >= 16, B < 32 -> ?PRIVATE;
+inwards({192, 168, _, _}) -> ?PRIVATE;
+inwards({192, 0, 0, _}) -> ?PRIVATE;
+inwards({100, B, _, _}) when B >= 64, B < 128 -> ?PRIVATE;
+inwards({198, B, _, _}) when B =:= 18; B =:= 19 -> ?PRIVATE;
+inwards({A, _, _, _}) when A >= 224 -> ?PRIVATE;
+inwards({_, _, _, _}) -> ?PUBLIC;
+inwards({0, 0, 0, 0, 0, 0, 0, Last}) when Last < 2 -> ?HERE;
+inwards({0, 0, 0, 0, 0, Mapped, C, D}) when Mapped =:= 0; Mapped =:= 16#ffff -> embedded(C, D);
+inwards({0, 0, 0, 0, 16#ffff, 0, C, D}) -> embedded(C, D);
+inwards({16#64, 16#ff9b, 0, 0, 0, 0, C, D}) -> embedded(C, D);
+inwards({16#2002, C, D, _, _, _, _, _}) -> embedded(C, D);
+inwards({16#2001, Second, _, _, _, _, _, _}) when Second < 16#200 -> ?PRIVATE;
+inwards({16#2001, 16#db8, _, _, _, _, _, _}) -> ?PRIVATE;
+inwards({A, _, _, _, _, _, _, _}) when A >= 16#fe80, A < 16#fec0 -> ?HERE;
+inwards({A, _, _, _, _, _, _, _}) when A >= 16#2000, A < 16#4000 -> ?PUBLIC;
+inwards({_, _, _, _, _, _, _, _}) -> ?PRIVATE.
+
+embedded(C, D) ->
+    inwards({C bsr 8, C band 16#ff, D bsr 8, D band 16#ff}).
+
+-doc """
+Returns `ok` if an endpoint that an issuer's metadata names may be used: to be called before a user
+logs in, and before anything is sent there. A name without an address now is looked at again when it
+is called.
+""".
+-spec endpoint(Url :: binary(), Issuer :: binary(), erlmcp_fetch:settings()) ->
+    ok | {error, reason() | {url_not_allowed, binary()}}.
+endpoint(Url, Issuer, #{plain := Plain} = Fetch) ->
+    case {erlmcp_oauth_url:allowed(Url, Plain), Fetch} of
+        {false, _} -> {error, {url_not_allowed, Url}};
+        {true, #{hosts := Hosts}} -> outside(addresses(Url, Hosts), Url, Issuer, Hosts);
+        {true, _} -> ok
+    end.
+
+outside({error, {host_not_allowed, _, _}} = Error, _, _, _) ->
+    Error;
+outside(_, Url, Issuer, Hosts) ->
+    case erlmcp_oauth_url:same_origin(Url, Issuer) of
+        true ->
+            ok;
+        false ->
+            {ok, {_, Host, _}} = erlmcp_oauth_url:origin(Url),
+            asked(#{host => Host, url => Url, why => {other_origin, Issuer}}, Hosts)
+    end.
+
+asked(#{host := Host, why := {Kind, _} = Why} = Question,
+      #{allow := Allow, consents := Consents, learned := Learned}) ->
+    Known = ets:member(Consents, {Host, inner_address}) orelse ets:member(Consents, {Host, Kind}),
+    case Known orelse is_allowed(Question, Allow) of
+        true when Known ->
+            ok;
+        true ->
+            true = ets:insert(Consents, {{Host, Kind}}),
+            Learned({Host, Kind});
+        false ->
+            {error, {host_not_allowed, Host, Why}}
+    end.
+
+is_allowed(#{host := Host}, Allowed) when is_list(Allowed) -> lists:member(Host, Allowed);
+is_allowed(Question, Allow) -> Allow(Question).

@@ -1,0 +1,120 @@
+-module(erlmcp_token_claims).
+-moduledoc """
+What the claims of an access token must be, and what they amount to. Pure. The claims are those of a
+JWT, or an introspection's answer, which has the same names.
+
+Sources: RFC 9068, sections 2.2 and 4; RFC 7519, section 4.1; RFC 7662, section 2.2; RFC 8707.
+""".
+
+-export([check/2, identity/2, confirmation/1]).
+
+-export_type([claims/0, wanted/0, confirmation/0, reason/0]).
+
+-type claims() :: #{binary() => erlmcp_json:json_term()}.
+-doc """
+`issuer` is who must have issued it, `audience` for whom, one of these at least. `now` is in seconds
+of system time, and `leeway` how far clocks may differ. With `introspected` the issuer and the times
+may be missing: who answered has looked at them.
+""".
+-type wanted() :: #{issuer := binary(), audience := [binary(), ...], now := integer(),
+                    leeway := non_neg_integer(), introspected := boolean()}.
+-doc """
+What a token is bound to (`cnf`): the thumbprints of a key, of a certificate or both, or what is not
+known here.
+""".
+-type confirmation() :: [{jkt | certificate, binary()}] | unknown.
+-type reason() :: issuer | expiry | expired | not_yet | issued_at | audience.
+
+%% The last second that is told to anybody.
+-define(LAST, 253_402_300_799).
+
+-doc "Whether the claims are as they must be. `expiry` is one that is missing or no date.".
+-spec check(claims(), wanted()) -> ok | {error, reason()}.
+check(Claims, #{issuer := Issuer, now := Now, leeway := Leeway} = Wanted) ->
+    #{introspected := Introspected, audience := Accepted} = Wanted,
+    maybe
+        true ?= one_is(~"iss", Claims, Introspected, fun(Value) -> Value =:= Issuer end)
+            orelse {error, issuer},
+        true ?= one_is(~"exp", Claims, Introspected, fun is_number/1) orelse {error, expiry},
+        true ?= one_is(~"exp", Claims, true, fun(End) -> Now < End + Leeway end)
+            orelse {error, expired},
+        true ?= date(~"nbf", Claims, fun(Start) -> Start =< Now + Leeway end)
+            orelse {error, not_yet},
+        true ?= date(~"iat", Claims, fun(Start) -> Start =< Now + Leeway end)
+            orelse {error, issued_at},
+        true ?= is_for(maps:get(~"aud", Claims, none), Accepted) orelse {error, audience},
+        ok
+    end.
+
+one_is(Name, Claims, MayMiss, Is) ->
+    case Claims of
+        #{Name := Value} -> Is(Value);
+        #{} -> MayMiss
+    end.
+
+date(Name, Claims, Is) ->
+    one_is(Name, Claims, true, fun(Value) -> is_number(Value) andalso Is(Value) end).
+
+is_for(Audience, Accepted) when is_binary(Audience) ->
+    is_for([Audience], Accepted);
+is_for(Audiences, Accepted) when is_list(Audiences) ->
+    lists:any(fun(Audience) -> is_binary(Audience) andalso is_one(Audience, Accepted) end,
+              Audiences);
+is_for(_, _) ->
+    false.
+
+is_one(Audience, Accepted) ->
+    lists:any(fun(One) -> erlmcp_oauth_url:same_resource(Audience, One) end, Accepted).
+
+-doc """
+The principal by default, the scopes, and the end: the first second at which the token is not taken
+any more. `no_subject` where the claims do not say who asks.
+""".
+-spec identity(claims(), wanted()) ->
+    {ok, #{principal := erlmcp_auth:principal(), scopes := [binary()],
+           expires_at := integer() | infinity, claims := claims()}}
+    | {error, no_subject}.
+identity(Claims, #{issuer := Issuer, leeway := Leeway}) ->
+    maybe
+        {ok, Subject} ?= subject(Claims),
+        {ok, #{principal => {Issuer, Subject}, scopes => scopes(Claims),
+               expires_at => expiry(Claims, Leeway), claims => Claims}}
+    end.
+
+%% A client's own token has its id where RFC 9068 is kept to, and so a subject; an id that stands
+%% alone could be a user's name elsewhere.
+subject(#{~"sub" := Subject}) when is_binary(Subject), Subject =/= ~"" -> {ok, Subject};
+subject(#{~"sub" := _}) -> {error, no_subject};
+subject(#{~"client_id" := Id}) when is_binary(Id), Id =/= ~"" -> {ok, {client, Id}};
+subject(_) -> {error, no_subject}.
+
+scopes(#{~"scope" := Text}) when is_binary(Text) -> erlmcp_oauth_scope:parse(Text);
+scopes(#{~"scope" := List}) -> listed(List);
+scopes(#{~"scp" := Text}) when is_binary(Text) -> erlmcp_oauth_scope:parse(Text);
+scopes(#{~"scp" := List}) -> listed(List);
+scopes(_) -> [].
+
+listed(List) when is_list(List) ->
+    [One || One <- List, is_binary(One), erlmcp_oauth_scope:parse(One) =:= [One]];
+listed(_) ->
+    [].
+
+expiry(#{~"exp" := End}, Leeway) -> trunc(min(End, ?LAST)) + Leeway;
+expiry(_, _) -> infinity.
+
+-doc "What the token is bound to.".
+-spec confirmation(claims()) -> confirmation().
+confirmation(#{~"cnf" := #{} = Confirmation}) when map_size(Confirmation) > 0 ->
+    Bindings = [binding(Member) || Member <- maps:to_list(Confirmation)],
+    case lists:member(unknown, Bindings) of
+        true -> unknown;
+        false -> Bindings
+    end;
+confirmation(#{~"cnf" := _}) ->
+    unknown;
+confirmation(_) ->
+    [].
+
+binding({~"jkt", Thumbprint}) when is_binary(Thumbprint) -> {jkt, Thumbprint};
+binding({~"x5t#S256", Thumbprint}) when is_binary(Thumbprint) -> {certificate, Thumbprint};
+binding(_) -> unknown.

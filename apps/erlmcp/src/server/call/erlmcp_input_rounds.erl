@@ -1,0 +1,267 @@
+-module(erlmcp_input_rounds).
+-moduledoc """
+A call of user code from its start to its result: the arguments are checked against the schema of a
+tool, and the handler is called, with the rounds of input between. It does not see which era its
+client is of:
+
+- A stateless client is sent a result that asks for input, and sends the request again with the
+  answers. What was asked and the handler's state travel with it, sealed: bound to the request, its
+  arguments and its principal, and good for `input_timeout_ms`, or for once in that time if the
+  handler says so (`m:erlmcp_used_states`). Answers that come without that are taken for what the
+  handler asks for first, so that none reaches it unchecked.
+- A session's client is sent the requests, on the stream of the call; the handler is called again
+  when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
+  ends if the stream does.
+- A task keeps the requests until they are answered, by whom and how its keeper knows.
+
+A handler that returns `{task, Continue}` goes on with that fun: as a task where the call can become
+one now, or else right here. If the fun asks for input, it is the handler that is called again.
+
+Source: specification 2026-07-28, "Multi Round-Trip Requests".
+""".
+
+-export([run/4, arguments/2, send/4]).
+
+%% Times that one call may ask a session's client.
+-define(ROUNDS, 100).
+
+-doc "Runs the handler. `Owner` is sent what goes to the client, and is told of a missed deadline.".
+-spec run(erlmcp_engine:call(), erlmcp_engine:context(), erlmcp_call:owner(),
+          erlmcp_instance:of_calls()) ->
+    {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
+    erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
+run(#{continue := Continue} = Call, Context, Owner, Instance) ->
+    Reporting = reporting(Context, Owner, Instance),
+    go_on(?ROUNDS, Continue, Call, Reporting, Instance);
+run(#{input := #{state := _} = Input} = Call, Given, Owner, Instance) ->
+    Context = reporting(Given, Owner, Instance),
+    maybe
+        ok ?= timed(Call, Context, Instance, fun(_) -> arguments(Call, Context) end),
+        {ok, Brought} ?= brought(Input, Call, Instance),
+        round(?ROUNDS, Call#{input := #{responses => #{}}}, maps:merge(Context, Brought), Instance)
+    end;
+run(Call, Given, Owner, Instance) ->
+    Context = reporting(Given, Owner, Instance),
+    %% One deadline for both: a timer costs as much as most arguments do.
+    Called = timed(Call, Context, Instance, fun(Deadline) ->
+        maybe
+            ok ?= arguments(Call, Context),
+            {returned, handle(Call, Context, Deadline)}
+        end
+    end),
+    case Called of
+        {returned, Return} -> returned(Return, ?ROUNDS, Call, Context, Instance);
+        Unfit -> Unfit
+    end.
+
+%% The context of a call whose owner is sent what it says. A client of a stateless revision that has
+%% asked for neither progress nor logs is told nothing.
+reporting(#{revision := '2026-07-28', log_level := undefined,
+            progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
+    Context#{owner => Owner};
+reporting(Context, Owner, #{limits := Limits}) ->
+    Unread = erlmcp_notification_window:new(Limits),
+    erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
+
+-doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
+-spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
+    ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
+arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
+    erlmcp_tool_schema:check_arguments(Arguments, Validator, Context);
+arguments(_, _) ->
+    ok.
+
+round(0, _, _, _) ->
+    error({bad_return, input_required, too_many_rounds});
+round(Left, Call, Context, Instance) ->
+    Return = timed(Call, Context, Instance, fun(Deadline) -> handle(Call, Context, Deadline) end),
+    returned(Return, Left, Call, Context, Instance).
+
+handle(#{definition := #{handler := Handler}, arguments := Arguments}, Context, Deadline) ->
+    Handler(Arguments, Context#{deadline => Deadline}).
+
+returned({input_required, #{} = Requests}, Left, #{kind := Kind} = Call, Context, Instance) when
+    map_size(Requests) > 0, Kind =/= completion
+->
+    input(Left, Requests, none, Call, Context, Instance);
+returned({input_required, #{} = Requests, State}, Left, #{kind := Kind} = Call, Context,
+         Instance) when
+    map_size(Requests) > 0, Kind =/= completion
+->
+    input(Left, Requests, {state, State}, Call, Context, Instance);
+returned({input_required, #{} = Requests, State, #{once := Once} = Options}, Left,
+         #{kind := Kind} = Call, Context, Instance) when
+    map_size(Requests) > 0, Kind =/= completion, is_boolean(Once), map_size(Options) =:= 1
+->
+    Kept = case Once of
+        true -> {once, crypto:strong_rand_bytes(12), State};
+        false -> {state, State}
+    end,
+    input(Left, Requests, Kept, Call, Context, Instance);
+returned({task, Continue}, _, #{task := #{starts := on_return}} = Call, Context, Instance) when
+    is_function(Continue, 1)
+->
+    erlmcp_tasks:start(Call#{continue => Continue}, Context, Instance);
+returned({task, Continue}, Left, #{definition := #{task_starts := on_return}} = Call, Context,
+         Instance) when
+    is_function(Continue, 1), Left > 1
+->
+    go_on(Left - 1, Continue, Call, Context, Instance);
+returned(Return, _, #{kind := Kind, definition := Definition}, Context, _) ->
+    erlmcp_result:from(Kind, Return, Definition, Context).
+
+go_on(Left, Continue, Call, Context, Instance) ->
+    Return = timed(Call, Context, Instance, fun(Deadline) ->
+        Continue(Context#{deadline => Deadline})
+    end),
+    returned(Return, Left, Call, Context, Instance).
+
+timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
+    Timeout = timeout(Definition, Context, Instance),
+    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
+
+timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->
+    maps:get(task_timeout_ms, Definition, Timeout);
+timeout(Definition, _, #{limits := #{call_timeout_ms := Timeout}}) ->
+    maps:get(timeout_ms, Definition, Timeout).
+
+input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
+    #{client_capabilities := Capabilities, revision := Revision} = Context,
+    Asked = erlmcp_input:asked(Requests, erlmcp_metaschemas:compiled()),
+    maybe
+        ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
+        {ok, Responses} ?= responses(Requests, Call, Context, Limits),
+        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        round(Left - 1, Call#{input := #{responses => #{}}},
+              with_state(State, Context#{input => Answers}), Instance)
+    else
+        none -> {ok, input_required(Requests, Asked, State, Call, Limits)};
+        {error, _} = Error -> Error
+    end.
+
+responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
+    ask_keeper(Requests, Keeper, Limits);
+responses(Requests, #{input := #{responses := Unasked}} = Call,
+          #{revision := Revision, owner := Owner}, Limits) ->
+    case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
+        {session, _} ->
+            %% People take their time, and no place that others wait for.
+            ok = erlmcp_call:leave(Call),
+            ask_client(Requests, Owner, Limits);
+        {stateless, Responses} when map_size(Responses) > 0 -> {ok, Responses};
+        {stateless, _} -> none
+    end.
+
+with_state({state, State}, Context) -> Context#{state => State};
+with_state({once, _, State}, Context) -> Context#{state => State};
+with_state(none, Context) -> maps:remove(state, Context).
+
+%% Stateless: the state goes out sealed and comes back with the answers.
+
+input_required(Requests, Asked, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
+    [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
+     ~",\"inputRequests\":", erlmcp_input:encode(Requests),
+     ~",\"requestState\":\"", sealed(Asked, State, Call, Limits), ~"\"}"].
+
+sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
+    Expires = erlang:system_time(millisecond) + Timeout,
+    Plain = term_to_binary({Expires, Asked, State}, [{compressed, 1}]),
+    erlmcp_sealed_state:seal(Plain, bound(Call), crypto:strong_rand_bytes(12), Keys).
+
+%% What a client brought back, for the handler.
+brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Instance) ->
+    maybe
+        {ok, Plain} ?= erlmcp_sealed_state:open(Sealed, bound(Call), Keys),
+        %% Ours: nobody else has the key.
+        {Expires, Asked, State} = binary_to_term(Plain),
+        true ?= erlang:system_time(millisecond) < Expires,
+        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        %% At last: a client may mend what is wrong with its answers.
+        ok ?= used(State, Expires, Call, Instance),
+        {ok, with_state(State, #{input => Answers})}
+    else
+        {error, _} = Error ->
+            Error;
+        _ ->
+            {error, erlmcp_params:invalid(~"requestState", ~"not of this request, or expired")}
+    end.
+
+used({once, Id, _}, Expires, #{flow := Flow}, #{limits := Limits, used_states := Used}) ->
+    #{used_states := Max, used_states_per_principal := MaxOfOne} = Limits,
+    case erlmcp_used_states:use({Expires, Id}, Flow, {Max, MaxOfOne}, Used) of
+        ok ->
+            ok;
+        again ->
+            Again = ~"good for once, and used before: make the request anew, without it",
+            {error, erlmcp_params:invalid(~"requestState", Again)};
+        {full, Limit, Observed} ->
+            Full = ~"too many states that are good for once were used",
+            {error, erlmcp_refusal:new(concurrent_limit_exceeded, Full,
+                                       #{limit => Limit, observed => Observed,
+                                         retry_after_ms => 1000})}
+    end;
+used({state, _}, _, _, _) ->
+    ok;
+used(none, _, _, _) ->
+    ok.
+
+%% What a state is good for: this request, with these arguments, of this client.
+bound(#{arguments := Arguments, context := Context}) ->
+    #{method := Method, principal := Principal} = Context,
+    Target = maps:get(name, Context, maps:get(uri, Context, undefined)),
+    term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
+
+%% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
+ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
+    Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
+    Pid ! {Tag, {input, self(), Json}},
+    receive
+        {erlmcp_input, Outcome} -> Outcome
+    after Timeout ->
+        no_input(maps:keys(Requests), Timeout)
+    end.
+
+%% The client's doing, and no fault of the server's.
+no_input(Names, Timeout) ->
+    Message = [~"the client did not answer in time the request for ",
+               lists:join(~", ", lists:sort(Names))],
+    {error, erlmcp_refusal:new(timeout, Message, #{limit => Timeout, fault => false})}.
+
+%% Sessions: the requests go out on the call's stream, and the answers come as messages.
+
+ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
+    Monitor = monitor(process, Pid),
+    Sent = #{send(Method, Params, none, Owner) => Name
+             || Name := #{method := Method, params := Params} <- Requests},
+    Timer = erlang:start_timer(Timeout, self(), input),
+    Answers = gather(Sent, #{}, Monitor, {Timer, Timeout}),
+    _ = erlang:cancel_timer(Timer),
+    true = demonitor(Monitor, [flush]),
+    Answers.
+
+-doc "Sends the client a request, which may be of a task: the id that its answer will have.".
+-spec send(Method :: binary(), Params :: map(), erlmcp_task_store:id() | none,
+           erlmcp_call:owner()) -> erlmcp_message:id().
+send(Method, Params, Task, Owner) ->
+    Id = erlang:unique_integer([positive]),
+    Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
+    ok = erlmcp_call_report:to_owner(Owner, {request, {Id, Task}, self(), Bytes}),
+    Id.
+
+gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->
+    {ok, Answers};
+gather(Sent, Answers, Monitor, {Timer, Timeout} = Timed) ->
+    receive
+        {erlmcp_response, Id, {ok, Answer}} when is_map_key(Id, Sent), is_map(Answer) ->
+            {Name, Rest} = maps:take(Id, Sent),
+            gather(Rest, Answers#{Name => Answer}, Monitor, Timed);
+        {erlmcp_response, Id, _} when is_map_key(Id, Sent) ->
+            Message = [~"the client did not answer the request for ", maps:get(Id, Sent)],
+            {error, erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603})};
+        {timeout, Timer, input} ->
+            no_input(maps:values(Sent), Timeout);
+        {'DOWN', Monitor, process, _, _} ->
+            exit(shutdown)
+    end.

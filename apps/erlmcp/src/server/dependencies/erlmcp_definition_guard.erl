@@ -1,0 +1,227 @@
+-module(erlmcp_definition_guard).
+-moduledoc """
+What keeps one definition's trouble from the others': how many of its calls run at once and in a
+time, its circuit breaker and its worker, as middleware next to its handler. The process hears of
+calls that end without a word: one that was ended at its deadline is a failure for its breaker.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/1, around/2, breakers/1]).
+-export([init/1, handle_cast/2, handle_call/3, handle_info/2, terminate/2]).
+
+-export_type([breakers/0]).
+
+-doc "The breakers that definitions may share, by name.".
+-type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
+
+-doc "Breakers with these options.".
+-spec breakers(#{atom() => erlmcp_breaker:options()}) -> breakers().
+breakers(Options) ->
+    #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
+
+-doc "Starts the process of an instance.".
+-spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
+start_link(Instance) ->
+    gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
+
+-doc """
+The middleware that guards a definition, for the catalog of a server with these breakers; none
+where it has no `max_calls`, `rates`, `breaker` or `workers`. `Workers` are the names of the
+server's pools.
+""".
+-spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
+    fun((erlmcp_definition:definition()) ->
+            {ok, [erlmcp_middleware:middleware()]}
+            | {error, Field :: atom(), Expected :: binary()}).
+around(Server, #{breakers := Breakers, workers := Workers}) ->
+    fun(Definition) ->
+        maybe
+            {ok, Breaker} ?= shared(Definition, Breakers),
+            {ok, Pool} ?= pool(Definition, Workers),
+            case {bounds(Definition), Breaker, Pool} of
+                {[], none, none} -> {ok, []};
+                {Bounds, _, _} -> {ok, [middleware(Server, Bounds, Breaker, Pool)]}
+            end
+        end
+    end.
+
+shared(#{breaker := Options}, _) when is_map(Options) ->
+    case erlmcp_breaker:is_options(Options) of
+        true -> {ok, erlmcp_breaker:new(Options)};
+        false -> {error, breaker, ~"failures, open_ms and longest_open_ms, each 1 or more"}
+    end;
+shared(#{breaker := Name}, Breakers) ->
+    case Breakers of
+        #{Name := Breaker} -> {ok, Breaker};
+        #{} -> {error, breaker, ~"the name of one of the server's breakers"}
+    end;
+shared(_, _) ->
+    {ok, none}.
+
+pool(#{workers := Name}, Workers) ->
+    case lists:member(Name, Workers) of
+        true -> {ok, Name};
+        false -> {error, workers, ~"the name of one of the server's pools of workers"}
+    end;
+pool(_, _) ->
+    {ok, none}.
+
+bounds(#{key := Key} = Definition) ->
+    Name = {tool, Key},
+    [{Name, {at_once, Most}} || #{max_calls := Most} <- [Definition]]
+        ++ [{Name, {Period, Most}} || #{rates := Rates} <- [Definition], Period := Most <- Rates].
+
+middleware(Server, Bounds, Breaker, Pool) ->
+    fun(Arguments, Context, Next) ->
+        maybe
+            #{gate := Gate} = Known ?= persistent_term:get({?MODULE, Server}, unknown),
+            {ok, Place} ?= erlmcp_gate:hold(Gate, Bounds),
+            try
+                placed(Arguments, Context, Next, Breaker, Pool, Known)
+            after
+                erlmcp_gate:leave(Place)
+            end
+        else
+            {refuse, _} = Refused -> Refused;
+            %% The process begins anew.
+            unknown -> {refuse, not_yet()}
+        end
+    end.
+
+placed(Arguments, Context, Next, Breaker, Pool, Known) ->
+    maybe
+        ok ?= closed(Breaker),
+        {ok, Loan, Given} ?= borrow(Pool, Context, Known),
+        ok ?= enter(Breaker, Loan),
+        watched(Arguments, Given, Next, Breaker, Loan, Known)
+    else
+        {error, Refusal} -> {refuse, Refusal}
+    end.
+
+not_yet() ->
+    erlmcp_refusal:new(service_unavailable, ~"a part of the server begins anew",
+                       #{retry_after_ms => 1000}).
+
+%% Before a worker is waited for.
+closed(none) ->
+    ok;
+closed(Breaker) ->
+    case erlmcp_breaker:works(Breaker) of
+        true -> ok;
+        false -> {error, is_open(erlmcp_breaker:opens_in(Breaker))}
+    end.
+
+is_open(Milliseconds) ->
+    erlmcp_refusal:new(circuit_breaker_open, ~"what this call needs has failed of late",
+                       #{retry_after_ms => Milliseconds}).
+
+borrow(none, Context, _) ->
+    {ok, none, Context};
+borrow(Pool, #{deadline := Deadline} = Context, #{instance := Instance}) ->
+    maybe
+        {ok, Loan, Worker} ?= erlmcp_workers:borrow(Pool, Deadline, Instance),
+        {ok, Loan, Context#{worker => Worker}}
+    end.
+
+enter(none, _) ->
+    ok;
+enter(Breaker, Loan) ->
+    case erlmcp_breaker:enter(Breaker) of
+        ok ->
+            ok;
+        {open, Milliseconds} ->
+            ok = give_back(Loan, good),
+            {error, is_open(Milliseconds)}
+    end.
+
+watched(Arguments, #{deadline := Deadline} = Context, Next, Breaker, Loan, Known) ->
+    #{process := Process, instance := #{key := Server}} = Known,
+    Guarded = {Server, maps:get(name, Context, maps:get(uri, Context, undefined)), Breaker},
+    ok = watch(Process, Guarded, Deadline),
+    try Next(Arguments, Context) of
+        Return ->
+            ok = leave(Process, Guarded, outcome(Return)),
+            ok = give_back(Loan, good),
+            Return
+    catch
+        Class:Reason:Stack ->
+            ok = leave(Process, Guarded, failed),
+            ok = give_back(Loan, doubtful),
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+%% What the caller did wrong is no failure.
+outcome({refuse, Refusal}) ->
+    case erlmcp_refusal:status(Refusal) of
+        Status when Status >= 500 -> failed;
+        _ -> served
+    end;
+outcome(_) ->
+    served.
+
+give_back(none, _) -> ok;
+give_back(Loan, State) -> erlmcp_workers:give_back(Loan, State).
+
+watch(_, {_, _, none}, _) -> ok;
+watch(Process, Guarded, Deadline) -> gen_server:cast(Process, {watch, self(), Guarded, Deadline}).
+
+leave(_, {_, _, none}, _) ->
+    ok;
+leave(Process, Guarded, Outcome) ->
+    ok = gen_server:cast(Process, {unwatch, self()}),
+    left(Guarded, Outcome).
+
+left({Server, Target, Breaker}, Outcome) ->
+    case erlmcp_breaker:leave(Breaker, Outcome) of
+        opened ->
+            erlmcp_event:emit(Server, breaker_opened,
+                              #{target => Target, opens_in_ms => erlmcp_breaker:opens_in(Breaker)});
+        closed ->
+            erlmcp_event:emit(Server, breaker_closed, #{target => Target});
+        ok ->
+            ok
+    end.
+
+-doc false.
+init(#{key := Server, gate := Gate} = Instance) ->
+    process_flag(trap_exit, true),
+    persistent_term:put({?MODULE, Server},
+                        #{process => self(), gate => Gate,
+                          instance => erlmcp_instance:of_calls(Instance)}),
+    {ok, #{server => Server, watched => #{}}}.
+
+-doc false.
+handle_call(_, _, State) ->
+    {reply, {error, unknown}, State}.
+
+-doc false.
+handle_cast({watch, Call, Guarded, Deadline}, #{watched := Watched} = State) ->
+    {noreply, State#{watched := Watched#{Call => {monitor(process, Call), Guarded, Deadline}}}};
+handle_cast({unwatch, Call}, #{watched := Watched} = State) ->
+    case maps:take(Call, Watched) of
+        {{Monitor, _, _}, Rest} ->
+            true = demonitor(Monitor, [flush]),
+            {noreply, State#{watched := Rest}};
+        error ->
+            {noreply, State}
+    end.
+
+-doc false.
+handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
+    is_map_key(Call, Watched)
+->
+    {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
+    %% Its client may have cancelled it, or gone: that says nothing.
+    case erlang:monotonic_time(millisecond) >= Deadline of
+        true -> ok = left(Guarded, failed);
+        false -> ok = erlmcp_breaker:spare(Breaker)
+    end,
+    {noreply, State#{watched := Rest}};
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, #{server := Server}) ->
+    _ = persistent_term:erase({?MODULE, Server}),
+    ok.

@@ -1,0 +1,332 @@
+-module(erlmcp_result_cache).
+-moduledoc """
+The results that a server keeps, for the definitions with the field `cache`: a table that calls read
+themselves, and the process that alone writes it. A call that finds nothing asks the process, which
+lets one of several equal calls run and gives the others its result.
+
+What is kept is a successful, complete return of a handler, under its definition, its arguments and,
+unless its scope is `public`, its principal. Beyond the limits `cache_entries` and `cache_bytes` the
+oldest goes.
+""".
+
+-behaviour(gen_server).
+
+-export([start_link/1, around/1, forget/2, forget/3, info/1]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-export_type([wanted/0, info/0]).
+
+-doc """
+What a definition asks for: the milliseconds for which a result is given again, and to whom:
+`private`, the default, is to the same principal.
+""".
+-type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
+-doc """
+The results that are kept, their size, and how many calls were given one (`hits`) or ran (`misses`)
+since the server started.
+""".
+-type info() :: #{
+    entries := non_neg_integer(), bytes := non_neg_integer(),
+    hits := non_neg_integer(), misses := non_neg_integer()
+}.
+
+-define(HITS, 1).
+-define(MISSES, 2).
+-define(BYTES, 3).
+%% Milliseconds between two looks for what has expired.
+-define(SWEEP, 60_000).
+
+-doc "Starts the cache of an instance.".
+-spec start_link(erlmcp_instance:instance()) -> gen_server:start_ret().
+start_link(Instance) ->
+    gen_server:start_link(?MODULE, Instance, [{hibernate_after, 1000}]).
+
+-doc "The middleware that keeps the results of a definition, for the catalog of a server.".
+-spec around(Server :: reference()) ->
+    fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
+            erlmcp_middleware:middleware()).
+around(Server) ->
+    fun(Kind, Place, #{key := Key, cache := Wanted} = Given) ->
+        Definition = definition(Kind, Key),
+        Keepable = fun(Return, Context) -> is_result(Kind, Return, Given, Context) end,
+        fun(Arguments, Context, Next) ->
+            case persistent_term:get({?MODULE, Server}, none) of
+                %% Brought input is not in the arguments.
+                #{} = Cache when not is_map_key(input, Context) ->
+                    Target = maps:get(uri, Context, Key),
+                    Scope = scope(Wanted, Context),
+                    Row = {target(Target), Definition, hash({Place, Scope, Target, Arguments})},
+                    through(Row, Wanted#{keepable => Keepable}, Arguments, Context, Next, Cache);
+                _ ->
+                    Next(Arguments, Context)
+            end
+        end
+    end.
+
+%% Rows are found by the first two, and told apart by the last.
+definition(Kind, Key) -> erlang:phash2({Kind, Key}).
+
+target(Target) -> erlang:phash2(Target).
+
+hash(Call) -> crypto:hash(sha256, term_to_binary(Call, [deterministic])).
+
+scope(#{scope := public}, _) -> public;
+scope(_, #{principal := Principal}) -> {private, Principal}.
+
+through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) ->
+    case asked(Row, Cache) of
+        {value, Kept} ->
+            ok = counters:add(Counters, ?HITS, 1),
+            binary_to_term(Kept);
+        {run, Run} ->
+            #{process := Process} = Cache,
+            run(Run, Wanted, Arguments, Context, Next, Process);
+        none ->
+            Next(Arguments, Context)
+    end.
+
+asked(Row, #{table := Table, process := Process}) ->
+    try
+        case find(Row, Table) of
+            {ok, Kept} -> {value, Kept};
+            %% It waits as long as an equal call runs; its own deadline ends that.
+            error -> gen_server:call(Process, {want, Row}, infinity)
+        end
+    catch
+        %% The cache has ended, or begins anew.
+        error:badarg -> none;
+        exit:{_, {gen_server, call, _}} -> none
+    end.
+
+find(Row, Table) ->
+    case ets:lookup(Table, Row) of
+        [{_, Kept, Expires, _}] ->
+            case now_ms() < Expires of
+                true -> {ok, Kept};
+                false -> error
+            end;
+        [] ->
+            error
+    end.
+
+%% The bytes of a message that a part of the value points into are not kept with it: it is encoded.
+run(Run, Wanted, Arguments, Context, Next, Process) ->
+    try Next(Arguments, Context) of
+        Return ->
+            #{keepable := Keepable, ttl_ms := Ttl} = Wanted,
+            ok = gen_server:cast(Process, case outcome(Return, Keepable, Context) of
+                keep -> {keep, Run, term_to_binary(Return), Ttl};
+                share -> {share, Run, term_to_binary(Return)};
+                abandon -> {abandon, Run}
+            end),
+            Return
+    catch
+        Class:Reason:Stack ->
+            ok = gen_server:cast(Process, {abandon, Run}),
+            erlang:raise(Class, Reason, Stack)
+    end.
+
+%% An error is an answer to those who asked meanwhile, and to nobody later. What is no result, or
+%% not what its tool promises, is one call's failure.
+outcome({error, _}, _, _) ->
+    share;
+outcome({input_required, _}, _, _) ->
+    abandon;
+outcome({input_required, _, _}, _, _) ->
+    abandon;
+outcome({input_required, _, _, _}, _, _) ->
+    abandon;
+outcome(Return, Keepable, Context) ->
+    case Keepable(Return, Context) of
+        true -> keep;
+        false -> abandon
+    end.
+
+%% For the newest revision, which is told the most.
+is_result(Kind, Return, Definition, Context) ->
+    try erlmcp_result:from(Kind, Return, Definition, Context#{revision := '2026-07-28'}) of
+        {ok, _} -> true;
+        {error, _} -> false
+    catch
+        error:_ -> false
+    end.
+
+-doc """
+Forgets the contents of the resource with this URI. Once this has returned, no call is given what
+was known before.
+""".
+-spec forget(Uri :: binary(), erlmcp_instance:instance()) -> ok.
+forget(Uri, Instance) ->
+    forget_rows(target(Uri), '_', Instance).
+
+-doc "Forgets the results of a definition.".
+-spec forget(erlmcp_definition:kind(), Key :: binary(), erlmcp_instance:instance()) -> ok.
+forget(Kind, Key, Instance) ->
+    forget_rows('_', definition(Kind, Key), Instance).
+
+forget_rows(Target, Definition, #{key := Server}) ->
+    maybe
+        #{process := Process, counters := Counters} ?= persistent_term:get({?MODULE, Server}, none),
+        %% Where nothing ran, there is nothing to forget.
+        true ?= counters:get(Counters, ?MISSES) > 0,
+        told(Process, {forget, Target, Definition})
+    else
+        _ -> ok
+    end.
+
+told(Process, Message) ->
+    try
+        gen_server:call(Process, Message, infinity)
+    catch
+        %% It has ended, and what it kept with it.
+        exit:{_, {gen_server, call, _}} -> ok
+    end.
+
+-doc "What a server's cache holds, and how it was used. Its process is not asked.".
+-spec info(erlmcp_instance:instance()) -> info().
+info(#{key := Server, cache := Table}) ->
+    Counted = case persistent_term:get({?MODULE, Server}, none) of
+        #{counters := Counters} -> [counters:get(Counters, At) || At <- [?BYTES, ?HITS, ?MISSES]];
+        %% It ends before the rest of its server.
+        none -> [0, 0, 0]
+    end,
+    [Bytes, Hits, Misses] = Counted,
+    #{entries => ets:info(Table, size), bytes => Bytes, hits => Hits, misses => Misses}.
+
+-doc false.
+init(#{key := Server, cache := Table, limits := Limits}) ->
+    process_flag(trap_exit, true),
+    %% The table is the supervisor's, so that readers find one while this process begins anew.
+    true = ets:delete_all_objects(Table),
+    Counters = counters:new(3, [write_concurrency]),
+    persistent_term:put({?MODULE, Server},
+                        #{table => Table, process => self(), counters => Counters}),
+    {ok, #{server => Server, counters => Counters, table => Table,
+           ages => ets:new(erlmcp_cache_ages, [ordered_set, private]),
+           limits => maps:with([cache_entries, cache_bytes], Limits),
+           %% the runs that are joined by who wants the same, and all runs with who waits
+           joined => #{}, runs => #{}, sweeper => none}}.
+
+-doc false.
+handle_call({want, Row}, From, #{table := Table, joined := Joined, runs := Runs} = State) ->
+    case {find(Row, Table), Joined} of
+        {{ok, Kept}, _} ->
+            {reply, {value, Kept}, State};
+        {error, #{Row := Run}} ->
+            #{Run := {Row, Waiting}} = Runs,
+            {noreply, State#{runs := Runs#{Run := {Row, queue:in(From, Waiting)}}}};
+        {error, #{}} ->
+            {Run, Started} = started(Row, From, queue:new(), State),
+            {reply, {run, Run}, Started#{joined := Joined#{Row => Run}}}
+    end;
+handle_call({forget, Target, Definition}, _, #{table := Table, joined := Joined} = State) ->
+    Rows = ets:select(Table, [{{{Target, Definition, '_'}, '_', '_', '_'}, [],
+                               [{element, 1, '$_'}]}]),
+    Others = maps:filter(fun({T, D, _}, _) -> T =/= Target andalso D =/= Definition end, Joined),
+    {reply, ok, lists:foldl(fun drop/2, State#{joined := Others}, Rows)}.
+
+%% A run is the monitor of the call that runs.
+started(Row, {Call, _}, Waiting, #{counters := Counters, runs := Runs} = State) ->
+    ok = counters:add(Counters, ?MISSES, 1),
+    Run = monitor(process, Call),
+    {Run, State#{runs := Runs#{Run => {Row, Waiting}}}}.
+
+-doc false.
+handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
+    case ended(Run, Return, State) of
+        %% Not where it was forgotten meanwhile.
+        {Row, Ended} when map_get(Row, Joined) =:= Run ->
+            {noreply, keep(Row, Return, now_ms() + Ttl, Ended)};
+        {_, Ended} ->
+            {noreply, Ended}
+    end;
+handle_cast({share, Run, Return}, State) ->
+    {_, Ended} = ended(Run, Return, State),
+    {noreply, Ended};
+handle_cast({abandon, Run}, State) ->
+    {noreply, abandoned(Run, State)}.
+
+ended(Run, Return, #{runs := Runs} = State) ->
+    {{Row, Waiting}, Others} = maps:take(Run, Runs),
+    true = demonitor(Run, [flush]),
+    ok = lists:foreach(fun(From) -> gen_server:reply(From, {value, Return}) end,
+                       queue:to_list(Waiting)),
+    {Row, left(Row, Run, State#{runs := Others})}.
+
+left(Row, Run, #{joined := Joined} = State) ->
+    case Joined of
+        #{Row := Run} -> State#{joined := maps:remove(Row, Joined)};
+        #{} -> State
+    end.
+
+%% The next one that waits runs in its place; the others wait for that.
+abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
+    {{Row, Waiting}, Others} = maps:take(Run, Runs),
+    true = demonitor(Run, [flush]),
+    case queue:out(Waiting) of
+        {empty, _} ->
+            left(Row, Run, State#{runs := Others});
+        {{value, From}, Rest} ->
+            {Next, Started} = started(Row, From, Rest, State#{runs := Others}),
+            gen_server:reply(From, {run, Next}),
+            case Joined of
+                #{Row := Run} -> Started#{joined := Joined#{Row := Next}};
+                #{} -> Started
+            end
+    end.
+
+keep(_, Return, _, #{limits := #{cache_bytes := Max}} = State) when byte_size(Return) > Max ->
+    State;
+keep(Row, Return, Expires, State) ->
+    Size = byte_size(Return),
+    Room = make_room(Size, drop(Row, State)),
+    #{table := Table, ages := Ages, counters := Counters} = Room,
+    Age = erlang:unique_integer([monotonic]),
+    true = ets:insert(Table, {Row, Return, Expires, Age}),
+    true = ets:insert(Ages, {Age, Row}),
+    ok = counters:add(Counters, ?BYTES, Size),
+    swept(Room).
+
+make_room(Size, #{ages := Ages, counters := Counters,
+                  limits := #{cache_entries := Max, cache_bytes := MaxBytes}} = State) ->
+    case ets:info(Ages, size) >= Max orelse counters:get(Counters, ?BYTES) + Size > MaxBytes of
+        true ->
+            [{_, Oldest}] = ets:lookup(Ages, ets:first(Ages)),
+            make_room(Size, drop(Oldest, State));
+        false ->
+            State
+    end.
+
+drop(Row, #{table := Table, ages := Ages, counters := Counters} = State) ->
+    _ = [begin
+             true = ets:delete(Ages, Age),
+             counters:sub(Counters, ?BYTES, byte_size(Return))
+         end || {_, Return, _, Age} <- ets:take(Table, Row)],
+    State.
+
+swept(#{sweeper := none} = State) ->
+    State#{sweeper := erlang:send_after(?SWEEP, self(), sweep)};
+swept(State) ->
+    State.
+
+-doc false.
+handle_info({'DOWN', Run, process, _, _}, State) ->
+    {noreply, abandoned(Run, State)};
+handle_info(sweep, #{table := Table} = State) ->
+    Now = now_ms(),
+    Rows = ets:select(Table, [{{'$1', '_', '$2', '_'}, [{'=<', '$2', Now}], ['$1']}]),
+    Fresh = lists:foldl(fun drop/2, State#{sweeper := none}, Rows),
+    case ets:info(Table, size) of
+        0 -> {noreply, Fresh};
+        _ -> {noreply, swept(Fresh)}
+    end;
+handle_info(_, State) ->
+    {noreply, State}.
+
+-doc false.
+terminate(_, #{server := Server}) ->
+    _ = persistent_term:erase({?MODULE, Server}),
+    ok.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,386 @@
+-module(erlmcp_server_options).
+-moduledoc """
+The options of a server: one documented map, checked once, when the server starts. Pure, but for
+loading the handler module, reading the folders of skills and what the machine has, and making a
+key. The limits are data (`limits/0`); code, documents and tests read them there.
+""".
+
+-export([check/1, limits/0, gate_limits/0]).
+
+-export_type([options/0, limits/0, settings/0]).
+
+-doc """
+The options of `erlmcp:start_server/1`.
+
+- `name`, `version`: who the server is; `title`, `description`, `website_url`, `icons` and
+  `instructions` are shown to clients that know them.
+- `tools`, `resources`, `resource_templates`, `prompts`: definitions, in the order of the lists.
+- `skills`: the skills that it serves, see `t:erlmcp_skill:source/0`; they stay as they are when it
+  starts.
+- `handler`: a module with `-behaviour(erlmcp_server)`, whose `server/0` gives the options that are
+  not given here, and whose definitions come before those given here.
+- `middleware`: funs around every handler, the first outermost; see `m:erlmcp_middleware`.
+- `breakers`, `workers`: circuit breakers, and pools of workers, that definitions use by their
+  names; see `t:erlmcp_breaker:options/0` and `t:erlmcp_workers:options/0`.
+- `mounts`: other servers, whose definitions are offered under a prefix; see
+  `t:erlmcp_mounts:server/0`.
+- `page_size`: definitions in one page of a list (100).
+- `list_ttl_ms`: milliseconds that a client may keep a list for (60,000); it is told of changes if
+  it subscribes to them.
+- `keys`: 32-byte keys that seal cursors and state, the first for new ones. By default one of
+  the server's own, so that cursors and states end with it; nodes that share them share those.
+  They may come in a fun, called when the server starts, so that no supervisor logs them.
+- `task_store`: what keeps the records of tasks, `{Module, Options}` with a module of
+  `-behaviour(erlmcp_task_store)`; by default `{erlmcp_task_store_ets, #{}}`, in memory.
+- `on_event`: called with what an operator may want to know at once, see `t:erlmcp_event:event/0`;
+  in a process of its own, one event after the other.
+- `listen`: where to listen, see `t:erlmcp_listen_options:listener/0`; nowhere by default.
+- `envelope`: the set of limits that it has, `measured` unless given; see `m:erlmcp_envelope`.
+- `limits`: single limits, see `limits/0`; they win over those of the envelope.
+- `id`: a term to call the server by, beside its pid.
+""".
+-type options() :: #{
+    id => term(),
+    name => binary(),
+    version => binary(),
+    title => binary(),
+    description => binary(),
+    website_url => binary(),
+    icons => [map()],
+    instructions => binary(),
+    handler => module(),
+    tools => [erlmcp_definition:source()],
+    resources => [erlmcp_definition:source()],
+    resource_templates => [erlmcp_definition:source()],
+    prompts => [erlmcp_definition:source()],
+    middleware => [erlmcp_middleware:middleware()],
+    breakers => #{atom() => erlmcp_breaker:options()},
+    workers => #{atom() => erlmcp_workers:options()},
+    mounts => [{erlmcp_mount:prefix(), erlmcp_mounts:server()}],
+    skills => [erlmcp_skill:source()],
+    page_size => pos_integer(),
+    list_ttl_ms => non_neg_integer(),
+    keys => erlmcp_sealed_state:key_ring() | fun(() -> erlmcp_sealed_state:key_ring()),
+    task_store => {module(), map()},
+    on_event => erlmcp_event:handler(),
+    listen => [erlmcp_listen_options:listener()],
+    envelope => erlmcp_envelope:name(),
+    limits => #{atom() => non_neg_integer() | infinity}
+}.
+-type limits() :: #{
+    message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
+    calls_per_connection := pos_integer(), queue_per_connection := non_neg_integer(),
+    queue_bytes_per_connection := pos_integer(),
+    sessions := pos_integer(), subscriptions := pos_integer(), session_idle_ms := pos_integer(),
+    subscriptions_per_principal := pos_integer(),
+    sessions_per_principal := pos_integer(), unused_session_ms := pos_integer(),
+    stored_events := pos_integer(), stored_bytes := pos_integer(), stored_ms := pos_integer(),
+    retry_ms := pos_integer(), reconnect_ms := pos_integer(),
+    rate_retry_ms := pos_integer(), queue_retry_ms := pos_integer(),
+    call_timeout_ms := pos_integer(), input_timeout_ms := pos_integer(),
+    used_states := pos_integer(), used_states_per_principal := pos_integer(),
+    call_heap_bytes := pos_integer(), reply_bytes := pos_integer(),
+    unread_bytes := pos_integer(), unread_messages := pos_integer(),
+    cache_entries := pos_integer(), cache_bytes := pos_integer(),
+    skills_bytes := pos_integer(),
+    tasks := pos_integer(), tasks_per_principal := pos_integer(), task_bytes := pos_integer(),
+    task_bytes_per_principal := pos_integer(),
+    task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
+    authenticate_timeout_ms := pos_integer(),
+    receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
+    keep_alive_ms := pos_integer(), zone_requests := pos_integer(),
+    %% those of the gate
+    connections := bound(), connections_per_address := bound(),
+    connections_per_principal := bound(), in_flight := bound(),
+    in_flight_per_principal := bound(), queue := non_neg_integer(),
+    queue_bytes := pos_integer(), queue_per_principal := pos_integer(), queue_ms := pos_integer(),
+    messages_per_second := bound(), messages_per_minute := bound(), messages_per_day := bound(),
+    principal_messages_per_second := bound(), principal_messages_per_minute := bound(),
+    principal_messages_per_day := bound(), principals := pos_integer()
+}.
+-type bound() :: pos_integer() | infinity.
+-type settings() :: #{
+    id := term(),
+    key := reference(),
+    identity := erlmcp_greeting:identity(),
+    sources := [{erlmcp_definition:kind(), erlmcp_definition:source() | erlmcp_skill:source()}],
+    lists := erlmcp_catalog:settings(),
+    mounts := [{erlmcp_mount:prefix(), erlmcp_mounts:server()}] | [erlmcp_mounts:mount()],
+    task_store := {module(), map()},
+    workers := #{atom() => erlmcp_workers:options()},
+    on_event := erlmcp_event:handler() | none,
+    listen := [erlmcp_listen_options:listener()],
+    limits := limits()
+}.
+
+-doc "Every limit, its default, and what it bounds.".
+-spec limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
+limits() ->
+    [{message_bytes, 4_194_304, ~"bytes of one message from a client"},
+     {depth, 64, ~"nesting of a message's JSON"},
+     {members, 10_000, ~"object members in a message's JSON"},
+     {calls_per_connection, 100, ~"requests of one connection that run at once"},
+     {queue_per_connection, 10_000,
+      ~"requests of one connection of TCP or stdio that wait while so many run; 0 for none"},
+     {queue_bytes_per_connection, 16_777_216, ~"bytes of them"},
+     {sessions, 10_000, ~"open HTTP sessions"},
+     {sessions_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
+     {subscriptions, 1_000, ~"resources that one session, or one connection, may watch"},
+     {subscriptions_per_principal, 10_000,
+      ~"resources and tasks that one principal, or one anonymous address, may watch"},
+     {session_idle_ms, 1_800_000, ~"milliseconds until an unused session ends"},
+     {unused_session_ms, 60_000, ~"the same of a session without any use since `initialize`"},
+     {stored_events, 1_000, ~"events that a session keeps for a client that lost a connection"},
+     {stored_bytes, 1_048_576, ~"bytes of them, beside the newest event"},
+     {stored_ms, 300_000, ~"milliseconds that they are kept"},
+     {retry_ms, 1_000, ~"milliseconds, and up to half as many more, until a client comes back"},
+     {rate_retry_ms, 1, ~"milliseconds at least until who sent too much may come again"},
+     {queue_retry_ms, 1, ~"milliseconds at least until who found no place may come again"},
+     {reconnect_ms, 60_000, ~"milliseconds until a call that asks an absent client ends"},
+     {call_timeout_ms, 60_000, ~"milliseconds a call may run, unless its tool says otherwise"},
+     {input_timeout_ms, 600_000, ~"milliseconds a client may take to answer what a call asks"},
+     {used_states, 100_000, ~"used states of calls that are good for once, until they expire"},
+     {used_states_per_principal, 10_000, ~"those of one principal, or of one anonymous address"},
+     {call_heap_bytes, 134_217_728, ~"bytes of heap that a call may use"},
+     {reply_bytes, 67_108_864, ~"bytes of the answer to a request"},
+     {unread_bytes, 16_777_216, ~"bytes that wait for a client of HTTP to read, until it is cut"},
+     {unread_messages, 1_000, ~"messages of a call that wait to be written, until it skips some"},
+     {cache_entries, 10_000, ~"results of calls that are kept"},
+     {cache_bytes, 67_108_864, ~"bytes of the results of calls that are kept"},
+     {skills_bytes, 67_108_864, ~"bytes of the files of all skills, which are kept in memory"},
+     {tasks, 20_000, ~"tasks that are kept, running or over"},
+     {tasks_per_principal, 2_000, ~"those of one principal, or of one anonymous address"},
+     {task_bytes, 268_435_456, ~"bytes of the results of tasks that are kept"},
+     {task_bytes_per_principal, 67_108_864,
+      ~"those of one principal, or of one anonymous address"},
+     {task_ttl_ms, 3_600_000, ~"milliseconds from its creation that a task is kept at most"},
+     {task_timeout_ms, 1_800_000, ~"milliseconds a task may run, unless its tool says otherwise"},
+     {authenticate_timeout_ms, 10_000, ~"milliseconds a process may take to say who asks"},
+     {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
+     {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
+     {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
+     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+    ++ gate_limits().
+
+-doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
+-spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
+gate_limits() ->
+    [{connections, 10_000, ~"open connections of a server's listeners"},
+     {connections_per_address, infinity, ~"those from one address; of IPv6, from one /64 network"},
+     {connections_per_principal, infinity, ~"those of one principal that is not `anonymous`"},
+     {in_flight, 10_000, ~"requests that run at once"},
+     {in_flight_per_principal, infinity, ~"those of one principal, or of one anonymous address"},
+     {queue, 2_000, ~"requests that wait for a place among those that run; 0 for none"},
+     {queue_bytes, 67_108_864, ~"bytes of them"},
+     {queue_per_principal, 1_000, ~"those of one principal, or of one anonymous address"},
+     {queue_ms, 1_000, ~"milliseconds that one waits at most"},
+     {messages_per_second, infinity, ~"messages that a server takes in a second"},
+     {messages_per_minute, infinity, ~"the same in a minute"},
+     {messages_per_day, infinity, ~"the same in a day"},
+     {principal_messages_per_second, infinity,
+      ~"messages of one principal, or of one anonymous address, in a second"},
+     {principal_messages_per_minute, infinity, ~"the same in a minute"},
+     {principal_messages_per_day, infinity, ~"the same in a day"},
+     {principals, 10_000, ~"principals, addresses and tools that are counted at once"}].
+
+-doc """
+The settings that the options amount to, or the first option that is wrong.
+
+## Examples
+
+```erlang
+1> erlmcp_server_options:check(#{version => ~"1.0.0"}).
+{error, {bad_option, name, ~"a binary; it is required"}}
+2> erlmcp_server_options:check(#{name => ~"greeter", version => ~"1.0.0", limits => #{depth => 0}}).
+{error, {bad_option, {limits, depth}, ~"a positive integer"}}
+```
+""".
+-spec check(options()) ->
+    {ok, settings()}
+    | {error, {bad_option, Key :: term(), Expected :: binary()} | {duplicate, mount, binary()}
+              | erlmcp_skill:error()}.
+check(Given) when is_map(Given) ->
+    maybe
+        {ok, Defined} ?= handler(Given),
+        Options = with_keys(maps:merge(Defined, Given)),
+        ok ?= known(Options),
+        ok ?= each(Options, maps:keys(Options)),
+        ok ?= present([name, version], Options),
+        Key = make_ref(),
+        Workers = maps:get(workers, Options, #{}),
+        Guards = #{breakers => erlmcp_definition_guard:breakers(maps:get(breakers, Options, #{})),
+                   workers => maps:keys(Workers)},
+        Limits = maps:merge(default_limits(Options), maps:get(limits, Options, #{})),
+        {ok, Skills} ?= erlmcp_skill_folder:load(skills(Defined) ++ skills(Given),
+                                                 maps:get(skills_bytes, Limits)),
+        {ok, #{id => maps:get(id, Options, make_ref()),
+               key => Key,
+               identity => maps:with(identity_keys(), Options),
+               sources => sources(Defined, Key) ++ sources(Given, Key)
+                   ++ [{skill, Skill} || Skill <- Skills],
+               lists => #{page_size => maps:get(page_size, Options, 100),
+                          list_ttl_ms => maps:get(list_ttl_ms, Options, 60_000),
+                          reply_bytes => maps:get(reply_bytes, Limits),
+                          keys => maps:get(keys, Options, [crypto:strong_rand_bytes(32)]),
+                          middleware => maps:get(middleware, Options, []),
+                          cached => erlmcp_result_cache:around(Key),
+                          guarded => erlmcp_definition_guard:around(Key, Guards),
+                          quick => fun erlmcp_inline_call:mark/0},
+               mounts => maps:get(mounts, Options, []),
+               task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
+               workers => Workers,
+               on_event => maps:get(on_event, Options, none),
+               listen => maps:get(listen, Options, []),
+               limits => Limits}}
+    end;
+check(_) ->
+    {error, {bad_option, options, ~"a map"}}.
+
+with_keys(#{keys := Keys} = Options) when is_function(Keys, 0) -> Options#{keys := Keys()};
+with_keys(Options) -> Options.
+
+identity_keys() ->
+    [name, version, title, description, website_url, icons, instructions].
+
+definition_keys() ->
+    [{tool, tools}, {resource, resources}, {resource_template, resource_templates},
+     {prompt, prompts}].
+
+sources(Options, Server) ->
+    [{Kind, erlmcp_visibility:guarded(Kind, Source, Server)}
+     || {Kind, Key} <- definition_keys(), Source <- maps:get(Key, Options, [])].
+
+skills(Options) ->
+    maps:get(skills, Options, []).
+
+default_limits(Options) ->
+    Envelope = erlmcp_envelope:limits(maps:get(envelope, Options, measured),
+                                      erlmcp_machine:facts("/")),
+    maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
+
+known(Options) ->
+    Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
+        ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
+            task_store, breakers, workers, on_event, envelope],
+    case maps:keys(Options) -- Known of
+        [] -> ok;
+        [Key | _] -> {error, {bad_option, Key, ~"no such option"}}
+    end.
+
+present(Keys, Options) ->
+    case [Key || Key <- Keys, not is_map_key(Key, Options)] of
+        [] -> ok;
+        [Key | _] -> {error, {bad_option, Key, ~"a binary; it is required"}}
+    end.
+
+each(_, []) ->
+    ok;
+each(Options, [Key | Keys]) ->
+    case option(Key, maps:get(Key, Options)) of
+        ok -> each(Options, Keys);
+        {expected, Expected} -> {error, {bad_option, Key, Expected}};
+        {error, _} = Error -> Error
+    end.
+
+option(id, _) -> ok;
+option(handler, Module) when is_atom(Module) -> ok;
+option(handler, _) -> {expected, ~"a module"};
+option(listen, Listeners) -> erlmcp_listen_options:check(Listeners);
+option(limits, Limits) when is_map(Limits) -> first_error(fun limit/1, maps:to_list(Limits));
+option(limits, _) -> {expected, ~"a map of limits"};
+option(middleware, Value) ->
+    case erlmcp_middleware:is_list_of(Value) of
+        true -> ok;
+        false -> {expected, ~"a list of funs of three arguments"}
+    end;
+option(breakers, Value) ->
+    named(fun erlmcp_breaker:is_options/1, Value,
+          ~"a map of names, atoms, to maps with failures, open_ms and longest_open_ms");
+option(workers, Value) ->
+    named(fun erlmcp_workers:is_options/1, Value,
+          ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
+option(mounts, Value) -> erlmcp_mounts:check(Value);
+option(skills, Skills) when length(Skills) >= 0 -> ok;
+option(skills, _) -> {expected, ~"a list of skills"};
+option(page_size, Size) when is_integer(Size), Size > 0 -> ok;
+option(page_size, _) -> {expected, ~"a positive integer"};
+option(task_store, {Module, Options}) when is_atom(Module), is_map(Options) ->
+    _ = code:ensure_loaded(Module),
+    case erlang:function_exported(Module, open, 2) of
+        true -> ok;
+        false -> {expected, ~"a module with -behaviour(erlmcp_task_store)"}
+    end;
+option(task_store, _) -> {expected, ~"a module and a map of its options"};
+option(envelope, Name) ->
+    case lists:member(Name, erlmcp_envelope:names()) of
+        true -> ok;
+        false -> {expected, ~"measured, team, enterprise or gov"}
+    end;
+option(on_event, Fun) when is_function(Fun, 1) -> ok;
+option(on_event, _) -> {expected, ~"a fun of one argument"};
+option(list_ttl_ms, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 -> ok;
+option(list_ttl_ms, _) -> {expected, ~"milliseconds, 0 or more"};
+option(keys, [_ | _] = Keys) when length(Keys) > 0 ->
+    case [Key || Key <- Keys, not (is_binary(Key) andalso byte_size(Key) =:= 32)] of
+        [] -> ok;
+        _ -> {expected, ~"a list of 32-byte binaries"}
+    end;
+option(keys, _) -> {expected, ~"a list of 32-byte binaries"};
+option(icons, Icons) ->
+    try length(Icons) >= 0 andalso lists:all(fun is_map/1, Icons)
+        andalso erlmcp_json:encode(Icons)
+    of
+        false -> {expected, ~"a list of maps that are JSON"};
+        _ -> ok
+    catch
+        error:_ -> {expected, ~"a list of maps that are JSON"}
+    end;
+option(Key, Value) ->
+    case lists:keymember(Key, 2, definition_keys()) of
+        true when length(Value) >= 0 -> ok;
+        true -> {expected, ~"a list of definitions"};
+        false ->
+            case is_binary(Value) andalso unicode:characters_to_binary(Value) =:= Value of
+                true -> ok;
+                false -> {expected, ~"a binary in UTF-8"}
+            end
+    end.
+
+named(IsOptions, Value, Expected) ->
+    case is_map(Value) andalso lists:all(fun({Name, Options}) ->
+        is_atom(Name) andalso IsOptions(Options)
+    end, maps:to_list(Value)) of
+        true -> ok;
+        false -> {expected, Expected}
+    end.
+
+first_error(_, []) -> ok;
+first_error(Check, [Item | Items]) ->
+    case Check(Item) of
+        ok -> first_error(Check, Items);
+        Error -> Error
+    end.
+
+limit({Name, Value}) ->
+    case lists:keyfind(Name, 1, limits()) of
+        {_, _, _} when is_integer(Value), Value > 0 -> ok;
+        {_, infinity, _} when Value =:= infinity -> ok;
+        {queue, _, _} when Value =:= 0 -> ok;
+        {queue_per_connection, _, _} when Value =:= 0 -> ok;
+        {_, infinity, _} ->
+            {error, {bad_option, {limits, Name}, ~"a positive integer, or infinity"}};
+        {_, _, _} -> {error, {bad_option, {limits, Name}, ~"a positive integer"}};
+        false -> {error, {bad_option, {limits, Name}, ~"no such limit"}}
+    end.
+
+%% What the handler module defines; its own functions serve what has no fun.
+handler(#{handler := Module}) when is_atom(Module) ->
+    maybe
+        {module, Module} ?= code:ensure_loaded(Module),
+        true ?= erlang:function_exported(Module, server, 0),
+        {ok, maps:remove(handler, erlmcp_server:options(Module))}
+    else
+        _ -> {error, {bad_option, handler, ~"a module with -behaviour(erlmcp_server)"}}
+    end;
+handler(_) ->
+    {ok, #{}}.

@@ -1,0 +1,41 @@
+-module(erlmcp_tenant_counts).
+-moduledoc """
+Counts of what is kept, in all and of each tenant, in a table that all processes change themselves.
+A tenant (`t:erlmcp_gate:flow/0`) is a principal, or the address of an anonymous client. A count of
+zero has no row, and so there are no more rows than things that are kept.
+""".
+
+-export([new/0, take/4, give_back/3]).
+
+-type key() :: atom() | {Kind :: atom(), erlmcp_gate:flow()}.
+
+-doc "Makes a table without counts. It belongs to the calling process.".
+-spec new() -> ets:table().
+new() ->
+    ets:new(erlmcp_tenant_counts, [public, {write_concurrency, auto}]).
+
+-doc """
+Adds an amount to a count, unless that would be more than `Max` then. `Observed` is what it would
+be. An amount that is not positive is always added.
+""".
+-spec take(key(), Amount :: integer(), Max :: pos_integer(), ets:table()) ->
+    ok | {full, Observed :: pos_integer()}.
+take(Key, Amount, Max, Counts) ->
+    case ets:update_counter(Counts, Key, {2, Amount}, {Key, 0}) of
+        Taken when Taken > Max, Amount > 0 ->
+            ok = give_back(Key, Amount, Counts),
+            {full, Taken};
+        _ ->
+            ok
+    end.
+
+-doc "Takes an amount away from a count.".
+-spec give_back(key(), Amount :: integer(), ets:table()) -> ok.
+give_back(Key, Amount, Counts) ->
+    case ets:update_counter(Counts, Key, {2, -Amount}, {Key, 0}) of
+        0 ->
+            true = ets:delete_object(Counts, {Key, 0}),
+            ok;
+        _ ->
+            ok
+    end.

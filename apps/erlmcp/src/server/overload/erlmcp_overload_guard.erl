@@ -1,0 +1,188 @@
+-module(erlmcp_overload_guard).
+-moduledoc """
+Keeps a node from taking on more where it is short of something: a process looks again and again
+how much of it is used, and above a bound new work is refused until it is well under the bound
+again. One process for the node and what it looks at; who asks reads. Nearly always the node is
+short of nothing, and so that is one read for all guards, of a persistent term (`?NODE_IS_CLEAR`).
+
+What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
+node's, and so in the environment of the application. They are read at each look, and may be changed
+while the node runs; one that is changed to something wrong stays as it was.
+""".
+
+-behaviour(gen_server).
+
+-include("erlmcp_overload_guard.hrl").
+
+-export([start_link/1, is_over/1, refusal/4]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+-export_type([bounds/0, seen/0]).
+
+-type bounds() :: #{atom() => pos_integer() | infinity}.
+-doc """
+How much was used, of which bound, and the fields of the event that says so; `none` if nothing can
+be said. What has no bound is not over it.
+""".
+-type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
+              | none.
+
+-doc "Every bound, its default, and what it bounds.".
+-callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
+-doc "Whether a bound can be this, and what it has to be.".
+-callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
+-doc "The events, and the percentage of a bound under which new work is let in again.".
+-callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
+-doc "In the process, before its first look.".
+-callback open() -> State :: term().
+-doc "A look, and after how many milliseconds the next one is due.".
+-callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
+-doc "A message that a look has led to.".
+-callback told(Message :: term(), bounds(), State) -> {seen(), State}.
+
+%% Those that there are.
+-define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
+%% Words of the atomics.
+-define(OVER, 1).
+-define(USED, 2).
+-define(LIMIT, 3).
+
+-record(state, {
+    module :: module(),
+    words :: atomics:atomics_ref(),
+    bounds :: bounds(),
+    reading :: term()
+}).
+
+-doc "Starts the guard that looks as this module does.".
+-spec start_link(module()) -> gen_server:start_ret().
+start_link(Module) ->
+    gen_server:start_link({local, Module}, ?MODULE, Module, []).
+
+-doc "Whether the node is over a bound of this one.".
+-spec is_over(module()) -> boolean().
+is_over(Module) ->
+    %% Nobody is to see it here before all do.
+    not ?NODE_IS_CLEAR andalso has_found(Module).
+
+has_found(Module) ->
+    case persistent_term:get(Module, none) of
+        none -> false;
+        Words -> atomics:get(Words, ?OVER) =:= 1
+    end.
+
+-doc "What new work is refused with, and when to come back.".
+-spec refusal(module(), erlmcp_refusal:name(), Message :: binary(),
+              RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
+refusal(Module, Name, Message, RetryAfterMs) ->
+    Details = case persistent_term:get(Module, none) of
+        none -> #{};
+        Words -> #{limit => atomics:get(Words, ?LIMIT), observed => atomics:get(Words, ?USED)}
+    end,
+    erlmcp_refusal:new(Name, Message, Details#{retry_after_ms => RetryAfterMs}).
+
+-doc false.
+init(Module) ->
+    process_flag(trap_exit, true),
+    Given = given(Module),
+    case wrong(Given, Module) of
+        [] ->
+            {ok, looked(#state{module = Module, words = words(Module), bounds = Given,
+                               reading = Module:open()})};
+        [{Name, Expected} | _] ->
+            {stop, {bad_option, Name, Expected}}
+    end.
+
+words(Module) ->
+    case persistent_term:get(Module, none) of
+        none ->
+            Words = atomics:new(3, []),
+            ok = persistent_term:put(Module, Words),
+            Words;
+        Words ->
+            Words
+    end.
+
+given(Module) ->
+    #{Name => application:get_env(erlmcp, Name, Default) || {Name, Default, _} <- Module:bounds()}.
+
+wrong(Given, Module) ->
+    [{Name, Expected} || Name := Value <- Given,
+                         {error, Expected} <- [Module:expected(Name, Value)]].
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast(_, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info(look, State) ->
+    {noreply, looked(rebounded(State))};
+handle_info(Message, #state{module = Module, bounds = Bounds, reading = Reading} = State) ->
+    {Seen, Next} = Module:told(Message, Bounds, Reading),
+    ok = keep(Seen, State),
+    {noreply, State#state{reading = Next}}.
+
+looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
+    {Seen, Pause, Next} = Module:look(Bounds, Reading),
+    _ = erlang:send_after(Pause, self(), look),
+    ok = keep(Seen, State),
+    %% One that was killed may not have told what it had found.
+    ok = tell(),
+    State#state{reading = Next}.
+
+rebounded(#state{module = Module, bounds = Bounds} = State) ->
+    Given = given(Module),
+    Wrong = [Name || {Name, _} <- wrong(Given, Module)],
+    State#state{bounds = maps:merge(Bounds, maps:without(Wrong, Given))}.
+
+keep(none, _) ->
+    ok;
+keep({_, infinity, Fields}, #state{words = Words} = State) ->
+    under(atomics:exchange(Words, ?OVER, 0), Fields, State);
+keep({Used, Limit, Fields}, #state{module = Module, words = Words} = State) ->
+    {_, _, Lower} = Module:events(),
+    ok = atomics:put(Words, ?USED, Used),
+    ok = atomics:put(Words, ?LIMIT, Limit),
+    if
+        Used >= Limit -> over(atomics:exchange(Words, ?OVER, 1), Fields, State);
+        Used * 100 < Limit * Lower -> under(atomics:exchange(Words, ?OVER, 0), Fields, State);
+        true -> ok
+    end.
+
+over(1, _, _) ->
+    ok;
+over(0, Fields, #state{module = Module}) ->
+    ok = tell(),
+    {Event, _, _} = Module:events(),
+    ok = erlmcp_log:report(warning, Fields#{what => Event}),
+    erlmcp_event:broadcast(Event, Fields).
+
+under(0, _, _) ->
+    ok;
+under(1, Fields, #state{module = Module}) ->
+    ok = tell(),
+    {_, Event, _} = Module:events(),
+    ok = erlmcp_log:report(notice, Fields#{what => Event}),
+    erlmcp_event:broadcast(Event, Fields).
+
+%% Tells everybody, and looks again after it: another guard may have found something meanwhile, and
+%% have told that before.
+tell() ->
+    Clear = not lists:any(fun has_found/1, ?GUARDS),
+    case ?NODE_IS_CLEAR of
+        Clear ->
+            ok;
+        _ ->
+            ok = persistent_term:put(?MODULE, Clear),
+            tell()
+    end.
+
+%% Without somebody who looks nothing is refused.
+-doc false.
+terminate(_, #state{words = Words}) ->
+    ok = atomics:put(Words, ?OVER, 0),
+    tell().

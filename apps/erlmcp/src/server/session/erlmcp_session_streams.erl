@@ -1,0 +1,372 @@
+-module(erlmcp_session_streams).
+-moduledoc """
+The streams of one HTTP session: its own, number 0, which a GET opens, and one for each call that
+has something to say before its answer. A stream outlives its connections: what is sent on it is
+kept within bounds (`m:erlmcp_event_log`), and a client that lost a connection names the last event
+that it has, `Stream-Position`, and goes on from there. A value that the session's process keeps.
+
+A stream is sent on by one connection at a time, its owner `{Pid, Tag}`:
+
+| message | what the connection does |
+| --- | --- |
+| `{Tag, {stream, Key, Event, more}}` | writes the event, and calls `written` for its key |
+| `{Tag, {stream, Key, Event, last}}` | writes it and ends |
+| `{Tag, {answer, 200, Bytes}}` | answers: the call had nothing to say before |
+| `{Tag, cancelled}` | ends: nothing more is sent here |
+
+A connection is sent `?WINDOW` events ahead of those that it has written. What it does not read
+stays in the log, and when the log has to let go of that, the connection is cut.
+
+Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
+""".
+
+-export([new/3, expect/4, is_open/1, is_attended/2]).
+-export([message/3, withdraw/3, answer/3, answered/2, cancel/2, close_connection/2, notify/2]).
+-export([open/2, resume/3, written/2, detach/2, down/2, expire/1, close/1]).
+-export([retry_ms/1]).
+
+-export_type([streams/0, key/0]).
+
+-doc "An event's stream and its place there; 0 is before the first.".
+-type key() :: {Stream :: non_neg_integer(), Position :: non_neg_integer()}.
+-type stream() :: #{
+    last := non_neg_integer(),
+    ended := boolean(),
+    connection := undefined | #{owner := erlmcp_call:owner(), monitor := reference(),
+                                sent := non_neg_integer(), written := non_neg_integer()}
+}.
+-opaque streams() :: #{
+    key := reference(),
+    limits := erlmcp_server_options:limits(),
+    %% whether the client knows events without data
+    primes := boolean(),
+    log := erlmcp_event_log:log(),
+    next := pos_integer(),
+    calls := #{pid() => {waits, erlmcp_call:owner(), Streams :: boolean()} | pos_integer()},
+    streams := #{non_neg_integer() => stream()}
+}.
+
+%% Events that a connection may be behind.
+-define(WINDOW, 16).
+
+-doc "The streams of a new session of the server with this key.".
+-spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
+    streams().
+new(Revision, Key, Limits) ->
+    #{key => Key, limits => Limits, primes => erlmcp_revision:polls(Revision),
+      log => erlmcp_event_log:new(Limits), next => 1, calls => #{},
+      streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
+
+-doc "A call that a connection waits for. `Streams` is whether its client reads streams.".
+-spec expect(Call :: pid(), erlmcp_call:owner(), Streams :: boolean(), streams()) -> streams().
+expect(Call, Owner, Streams, #{calls := Calls} = State) ->
+    State#{calls := Calls#{Call => {waits, Owner, Streams}}}.
+
+-doc "Whether the session's own stream has a connection.".
+-spec is_open(streams()) -> boolean().
+is_open(State) ->
+    has_connection(0, State).
+
+-doc "Whether there is a connection that a call's client is told on.".
+-spec is_attended(Call :: pid(), streams()) -> boolean().
+is_attended(Call, #{calls := Calls} = State) ->
+    case Calls of
+        #{Call := Number} when is_integer(Number) -> has_connection(Number, State);
+        #{} -> true
+    end.
+
+has_connection(Number, #{streams := Streams}) ->
+    #{Number := #{connection := Connection}} = Streams,
+    Connection =/= undefined.
+
+-doc "Sends something of a call before its answer; `refused` to a client that reads no streams.".
+-spec message(Call :: pid(), binary(), streams()) -> {sent | refused, streams()}.
+message(Call, Bytes, #{calls := Calls} = State) ->
+    case Calls of
+        #{Call := {waits, _, true}} -> message(Call, Bytes, begin_stream(Call, State));
+        #{Call := {waits, _, false}} -> {refused, State};
+        #{Call := Number} -> {sent, append(Number, Bytes, State)};
+        #{} -> {refused, State}
+    end.
+
+-doc "Tells a call's client on its stream that these requests need no answer any more.".
+-spec withdraw(Call :: pid(), erlmcp_calls:withdrawn(), streams()) -> streams().
+withdraw(Call, Withdrawn, State) ->
+    lists:foldl(fun(Asked, Told) ->
+        {_, Next} = message(Call, erlmcp_calls:withdrawal(Asked), Told),
+        Next
+    end, State, Withdrawn).
+
+-doc "Sends the answer of a call, on its stream if that has begun. Empty is an answer of nothing.".
+-spec answer(Call :: pid(), binary(), streams()) -> streams().
+answer(Call, ~"", State) ->
+    cancel(Call, State);
+answer(Call, Bytes, #{calls := Calls} = State) ->
+    case maps:take(Call, Calls) of
+        {{waits, {Pid, Tag}, _}, Rest} ->
+            Pid ! {Tag, {answer, 200, Bytes}},
+            State#{calls := Rest};
+        {Number, Rest} ->
+            append(Number, Bytes, mark_ended(Number, State#{calls := Rest}));
+        error ->
+            State
+    end.
+
+-doc "Ends a call's stream, or what waits for it, without an answer.".
+-spec cancel(Call :: pid(), streams()) -> streams().
+cancel(Call, #{calls := Calls} = State) ->
+    _ = case Calls of
+        #{Call := {waits, {Pid, Tag}, _}} -> Pid ! {Tag, cancelled};
+        #{} -> ok
+    end,
+    answered(Call, State).
+
+-doc "The call has ended; what waits for its answer has it.".
+-spec answered(Call :: pid(), streams()) -> streams().
+answered(Call, #{calls := Calls} = State) ->
+    case maps:take(Call, Calls) of
+        {{waits, _, _}, Rest} -> State#{calls := Rest};
+        {Number, Rest} -> pump(Number, mark_ended(Number, State#{calls := Rest}));
+        error -> State
+    end.
+
+-doc """
+Ends the connection of a call's stream and not the stream: its client comes back for the rest. Of no
+effect where the client would not know to.
+""".
+-spec close_connection(Call :: pid(), streams()) -> streams().
+close_connection(Call, #{primes := true, calls := Calls} = State) ->
+    case Calls of
+        #{Call := {waits, _, true}} ->
+            close_connection(Call, begin_stream(Call, State));
+        #{Call := Number} when is_integer(Number) ->
+            cut(Number, State);
+        #{} ->
+            State
+    end;
+close_connection(_, State) ->
+    State.
+
+-doc "Sends something on the session's own stream, which has a connection.".
+-spec notify(binary(), streams()) -> streams().
+notify(Bytes, State) ->
+    append(0, Bytes, State).
+
+-doc "Makes a connection that of the session's own stream; it has one at a time.".
+-spec open(erlmcp_call:owner(), streams()) -> {ok, streams()} | {error, attached}.
+open(Owner, #{streams := #{0 := Stream}} = State) ->
+    case Stream of
+        #{connection := undefined, last := Last} ->
+            {ok, prime(0, attach(0, Owner, Last, State))};
+        #{} ->
+            {error, attached}
+    end.
+
+-doc """
+Sends a connection what its client has not seen, and then what is still to come; it takes the place
+of a connection that the stream had. The number is the stream's.
+""".
+-spec resume(EventId :: binary(), erlmcp_call:owner(), streams()) ->
+    {ok, streams()} | {error, gone}.
+resume(EventId, Owner, #{streams := Streams} = State) ->
+    maybe
+        {ok, {Number, Position}} ?= parse(EventId),
+        #{Number := #{last := Last}} ?= Streams,
+        true ?= Position =:= Last orelse is_kept({Number, Position + 1}, State),
+        #{streams := #{Number := _}} = Cut ?= cut(Number, State),
+        {ok, pump(Number, attach(Number, Owner, Position, Cut))}
+    else
+        _ -> {error, gone}
+    end.
+
+-doc "The connection has written this event.".
+-spec written(key(), streams()) -> streams().
+written({Number, Position}, #{streams := Streams} = State) ->
+    case Streams of
+        %% Not what a connection before this one says late.
+        #{Number := #{connection := #{sent := Sent, written := Before} = Connection} = Stream} when
+            Position > Before, Position =< Sent
+        ->
+            Written = Stream#{connection := Connection#{written := Position}},
+            pump(Number, State#{streams := Streams#{Number := Written}});
+        #{} ->
+            State
+    end.
+
+-doc "A connection is over, and its stream is not. Gives the calls that have lost theirs.".
+-spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
+detach(Owner, #{calls := Calls} = State) ->
+    %% One that still waited loses the stream before anything is sent on it.
+    Waiting = [Call || Call := {waits, Other, true} <- Calls, Other =:= Owner],
+    lost(fun(#{owner := Other}) -> Other =:= Owner end,
+         lists:foldl(fun begin_stream/2, State, Waiting)).
+
+-doc "The same, by its monitor.".
+-spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.
+down(Monitor, State) ->
+    lost(fun(#{monitor := Other}) -> Other =:= Monitor end, State).
+
+lost(Is, #{streams := Streams, calls := Calls} = State) ->
+    case [Number || Number := #{connection := #{} = Connection} <- Streams, Is(Connection)] of
+        [Number | _] ->
+            {[Call || Call := Other <- Calls, Other =:= Number], release(Number, State)};
+        [] ->
+            {[], State}
+    end.
+
+-doc "Drops what has been kept for too long, and says when to look again.".
+-spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
+expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
+    Now = now_ms(),
+    {Dropped, Kept} = erlmcp_event_log:expire(Now, Log),
+    Next = case erlmcp_event_log:oldest(Kept) of
+        none -> never;
+        At -> max(1, At + Milliseconds - Now)
+    end,
+    {Next, forget(Dropped, State#{log := Kept})}.
+
+-doc "Milliseconds until a client comes back to a stream: not the same for all that lost theirs.".
+-spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
+retry_ms(#{retry_ms := Milliseconds}) ->
+    Milliseconds + rand:uniform(max(1, Milliseconds div 2)).
+
+-doc "Ends all connections.".
+-spec close(streams()) -> ok.
+close(#{calls := Calls, streams := Streams}) ->
+    Owners = [Owner || _ := {waits, Owner, _} <- Calls]
+        ++ [Owner || _ := #{connection := #{owner := Owner}} <- Streams],
+    lists:foreach(fun({Pid, Tag}) -> Pid ! {Tag, cancelled} end, Owners).
+
+%% A call's first message opens its stream, on the connection that waits for its answer.
+begin_stream(Call, #{calls := Calls, next := Number, streams := Streams} = State) ->
+    #{Call := {waits, Owner, true}} = Calls,
+    Stream = #{last => 0, ended => false, connection => undefined},
+    Begun = State#{calls := Calls#{Call := Number}, next := Number + 1,
+                   streams := Streams#{Number => Stream}},
+    prime(Number, attach(Number, Owner, 0, Begun)).
+
+attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
+    #{Number := Stream} = Streams,
+    Connection = #{owner => Owner, monitor => monitor(process, Pid), sent => Position,
+                   written => Position},
+    State#{streams := Streams#{Number := Stream#{connection := Connection}}}.
+
+%% An event without data, whose id is the place to resume from.
+prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
+    #{Number := #{connection := #{owner := {Pid, Tag}, sent := Position}}} = Streams,
+    Key = {Number, Position},
+    Event = #{id => id(Key), retry => retry_ms(Limits), data => ~""},
+    Pid ! {Tag, {stream, Key, Event, more}},
+    State;
+prime(_, State) ->
+    State.
+
+append(Number, Bytes, #{log := Log, streams := Streams} = State) ->
+    #{Number := #{last := Last} = Stream} = Streams,
+    Position = Last + 1,
+    {Dropped, Kept} = erlmcp_event_log:append({Number, Position}, Bytes, now_ms(), Log),
+    Added = State#{log := Kept, streams := Streams#{Number := Stream#{last := Position}}},
+    forget(Dropped, pump(Number, Added)).
+
+mark_ended(Number, #{streams := Streams} = State) ->
+    #{Number := Stream} = Streams,
+    State#{streams := Streams#{Number := Stream#{ended := true}}}.
+
+%% Sends what the window has room for.
+pump(Number, #{streams := Streams} = State) ->
+    case Streams of
+        #{Number := #{connection := #{sent := Sent, written := Written}} = Stream} when
+            Sent - Written < ?WINDOW
+        ->
+            pump(Number, Sent, Stream, State);
+        #{} ->
+            forget_ended(Number, State)
+    end.
+
+pump(Number, Last, #{last := Last, ended := true, connection := Connection}, State) ->
+    #{owner := {Pid, Tag}} = Connection,
+    Pid ! {Tag, cancelled},
+    release(Number, State);
+pump(_, Last, #{last := Last}, State) ->
+    State;
+pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = Stream, State) ->
+    #{streams := Streams, log := Log} = State,
+    #{owner := {Pid, Tag}} = Connection,
+    Key = {Number, Sent + 1},
+    case erlmcp_event_log:find(Key, Log) of
+        {ok, Bytes} when Ended, Sent + 1 =:= Last ->
+            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, last}},
+            release(Number, State);
+        {ok, Bytes} ->
+            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, more}},
+            More = Stream#{connection := Connection#{sent := Sent + 1}},
+            pump(Number, State#{streams := Streams#{Number := More}});
+        error ->
+            slow(Number, State)
+    end.
+
+%% It reads slower than the bounds allow.
+slow(Number, #{key := Key, limits := Limits} = State) ->
+    ok = erlmcp_slow_consumer:cut(Key, maps:with([stored_events, stored_bytes], Limits)),
+    cut(Number, State).
+
+cut(Number, #{streams := Streams} = State) ->
+    case Streams of
+        #{Number := #{connection := #{owner := {Pid, Tag}}}} ->
+            Pid ! {Tag, cancelled},
+            release(Number, State);
+        #{} ->
+            State
+    end.
+
+release(Number, #{streams := Streams} = State) ->
+    #{Number := #{connection := #{monitor := Monitor}} = Stream} = Streams,
+    true = demonitor(Monitor, [flush]),
+    forget_ended(Number, State#{streams := Streams#{Number := Stream#{connection := undefined}}}).
+
+%% A connection that has not been sent what is dropped here can never be.
+forget(Dropped, State) ->
+    lists:foldl(fun({Number, Position}, #{streams := Streams} = Left) ->
+        case Streams of
+            #{Number := #{connection := #{sent := Sent}}} when Sent < Position ->
+                slow(Number, Left);
+            #{} ->
+                forget_ended(Number, Left)
+        end
+    end, State, Dropped).
+
+%% A stream that has ended is known as long as its last event is kept.
+forget_ended(Number, #{streams := Streams} = State) ->
+    case Streams of
+        #{Number := #{ended := true, connection := undefined, last := Last}} ->
+            case is_kept({Number, Last}, State) of
+                true -> State;
+                false -> State#{streams := maps:remove(Number, Streams)}
+            end;
+        #{} ->
+            State
+    end.
+
+is_kept(Key, #{log := Log}) ->
+    erlmcp_event_log:find(Key, Log) =/= error.
+
+id({Number, Position}) ->
+    <<(integer_to_binary(Number))/binary, $-, (integer_to_binary(Position))/binary>>.
+
+%% What a client sends back is not trusted to be ours.
+parse(EventId) when byte_size(EventId) =< 40 ->
+    case binary:split(EventId, ~"-") of
+        [Number, Position] ->
+            try
+                {ok, {binary_to_integer(Number), binary_to_integer(Position)}}
+            catch
+                error:badarg -> error
+            end;
+        _ ->
+            error
+    end;
+parse(_) ->
+    error.
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).

@@ -1,0 +1,288 @@
+-module(erlmcp_task_process).
+-moduledoc """
+The process of a task while it runs: the owner of its call, as a connection is of others, and the
+only writer of its record. It outlives the connection that asked for the task, and ends with
+it: when the call has answered, is cancelled, or the task has expired.
+
+What the call asks the client is kept in the record until it is answered (`update/2`). A client of
+2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
+several wait, the last one, whose stream is the likeliest to be there still. All of them are told
+what was answered: they may have been the last one before.
+""".
+
+-behaviour(gen_server).
+
+-export([open/1, update/2, cancel/1, wait/1, refused/2]).
+-export([start_link/4]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+%% Milliseconds until a keeper that nobody opens ends.
+-define(UNOPENED, 5000).
+%% Characters of a status message.
+-define(MAX_MESSAGE, 500).
+
+-record(state, {
+    instance :: erlmcp_instance:of_calls(),
+    %% what is to run, until it does: in a fun, since it has keys in it that no log may show
+    call :: fun(() -> erlmcp_engine:call()) | started,
+    subject :: erlmcp_call:subject(),
+    task :: erlmcp_task_store:task(),
+    %% the session that asked for the task, which is told of its changes
+    session :: erlmcp_call:owner() | none,
+    %% the process that answers with the task; what comes of the task comes after the answer
+    creator :: undefined | reference(),
+    pid :: undefined | pid(),
+    rounds = 0 :: non_neg_integer(),
+    %% what the call calls the requests that wait for answers, and the answers so far
+    names = #{} :: #{Key :: binary() => Name :: binary()},
+    answers = #{} :: #{Name :: binary() => map()},
+    waiting = [] :: [pid()],
+    %% of what those have been sent
+    unread = none :: none | erlmcp_notification_window:unread()
+}).
+
+-doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
+-spec open(pid()) -> ok | {error, {full, pos_integer()}}.
+open(Keeper) ->
+    gen_server:call(Keeper, open).
+
+-doc "Answers to what the task asks, by its keys; others are ignored. `over`: it runs no more.".
+-spec update(pid(), #{Key :: binary() => map()}) -> ok | over.
+update(Keeper, Responses) ->
+    call(Keeper, {update, Responses}).
+
+-doc "Ends the task: it is cancelled when this returns, unless it was over before.".
+-spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
+cancel(Keeper) ->
+    call(Keeper, cancel).
+
+call(Keeper, Request) ->
+    try
+        gen_server:call(Keeper, Request)
+    catch
+        exit:{Reason, _} when Reason =/= timeout -> over
+    end.
+
+-doc """
+The calling process waits for the end of the task, which is the end of its keeper. Before that it
+is sent `{erlmcp_task, {ask, Requests}}`, `{erlmcp_task, {answered, Keys}}` and
+`{erlmcp_task, {notification, Bytes, Unread}}`.
+""".
+-spec wait(pid()) -> ok.
+wait(Keeper) ->
+    gen_server:cast(Keeper, {wait, self()}).
+
+-doc "The client would not answer what the task asks.".
+-spec refused(pid(), Key :: binary()) -> ok.
+refused(Keeper, Key) ->
+    gen_server:cast(Keeper, {refused, Key}).
+
+-doc false.
+-spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
+                 erlmcp_task_store:task(), erlmcp_call:owner() | none) -> gen_server:start_ret().
+start_link(#{limits := Limits} = Instance, Call, Task, Session) ->
+    %% What its call reports is in its hands for a moment.
+    gen_server:start_link(?MODULE, {Instance, Call, Task, Session},
+                          [{hibernate_after, 1000},
+                           {spawn_opt, [{max_heap_size, erlmcp_heap:max_of_call(Limits)}]}]).
+
+-doc false.
+init({Instance, Call, #{id := Id} = Task, Session}) ->
+    {Revision, Method, Target} = erlmcp_call:subject(Call()),
+    %% They are parts of the request, which is not to be kept for as long as the task.
+    Subject = {Revision, binary:copy(Method), binary:copy(Target)},
+    process_flag(trap_exit, true),
+    ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
+    {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,
+                session = Session}, ?UNOPENED}.
+
+-doc false.
+handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
+    case erlmcp_task_store:put(Task, erlmcp_instance:task_store(Instance)) of
+        ok ->
+            #{ttl := Ttl} = Task,
+            _ = erlang:send_after(Ttl, self(), expired),
+            {reply, ok, State#state{creator = monitor(process, Creator)}};
+        {error, _} = Full ->
+            {stop, normal, Full, State}
+    end;
+handle_call({update, Responses}, _, State) ->
+    reply(ok, answered(Responses, State));
+handle_call(cancel, _, State) ->
+    case ended(#{status => cancelled, message => ~"cancelled by its client"}, State) of
+        {stop, normal, #state{task = #{status := cancelled} = Task} = Next} ->
+            {stop, normal, {ok, Task}, Next};
+        {stop, normal, Next} ->
+            {stop, normal, over, Next}
+    end.
+
+reply(Reply, {noreply, State}) -> {reply, Reply, State};
+reply(Reply, {stop, Reason, State}) -> {stop, Reason, Reply, State}.
+
+-doc false.
+handle_cast({wait, Pid}, #state{waiting = Waiting} = State) ->
+    _ = monitor(process, Pid),
+    Next = State#state{waiting = [Pid | Waiting]},
+    ok = ask(Next),
+    {noreply, Next};
+handle_cast({refused, Key}, #state{names = Names, pid = Pid} = State) when
+    is_map_key(Key, Names)
+->
+    #{Key := Name} = Names,
+    Message = [~"the client did not answer the request for ", Name],
+    Refusal = erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603}),
+    Pid ! {erlmcp_input, {error, Refusal}},
+    changed(#{status => working, requests => #{}}, State#state{names = #{}, answers = #{}});
+handle_cast({refused, _}, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_info({erlmcp_task, {status, Message}}, State) ->
+    changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
+handle_info({erlmcp_task, {notification, _, Unread}} = Message,
+            #state{waiting = [Pid | _]} = State) ->
+    Pid ! Message,
+    {noreply, State#state{unread = Unread}};
+handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Instance} = State) ->
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+    ok = erlmcp_subscriptions:pass_on(topic(State), Bytes, erlmcp_instance:subscriptions(Instance)),
+    {noreply, State};
+handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
+    asking(Requests, State);
+handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = State) ->
+    #state{subject = Subject, instance = Instance} = State,
+    over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
+handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
+    #state{instance = Instance} = State,
+    case Reason of
+        {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
+        _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
+    end;
+handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
+    ok = subscribe(State),
+    #state{instance = Instance, call = Call} = State,
+    Pid = erlmcp_call:start(Call(), Instance, erlmcp_task),
+    {noreply, State#state{pid = Pid, call = started}};
+handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
+    Next = State#state{waiting = lists:delete(Pid, Waiting)},
+    ok = case {Waiting, State#state.unread} of
+        {[Pid | _], none} -> ask(Next);
+        {[Pid | _], Unread} -> erlmcp_notification_window:forget(Unread), ask(Next);
+        {_, _} -> ok
+    end,
+    {noreply, Next};
+handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
+    ok = erlmcp_task_store:delete(Id, erlmcp_instance:task_store(Instance)),
+    {stop, normal, State};
+handle_info(timeout, #state{pid = undefined} = State) ->
+    {stop, normal, State};
+handle_info(_, State) ->
+    {noreply, State}.
+
+%% Of the messages that have come, the last.
+latest(Message) ->
+    receive
+        {erlmcp_task, {status, Later}} -> latest(Later)
+    after 0 ->
+        Message
+    end.
+
+%% What the call asks, by keys that are used once in the life of a task.
+asking(Requests, #state{rounds = Rounds} = State) ->
+    Round = integer_to_binary(Rounds + 1),
+    Keyed = [{<<Name/binary, $., Round/binary>>, Name, Request} || Name := Request <- Requests],
+    Asking = State#state{rounds = Rounds + 1, answers = #{},
+                         names = #{Key => Name || {Key, Name, _} <- Keyed}},
+    maybe
+        {noreply, Next} ?= changed(#{status => input_required,
+                                     requests => #{Key => Request || {Key, _, Request} <- Keyed}},
+                                   Asking),
+        ok = ask(Next),
+        {noreply, Next}
+    end.
+
+ask(#state{task = #{status := input_required, requests := Requests}, waiting = [Pid | _]}) ->
+    Pid ! {erlmcp_task, {ask, Requests}},
+    ok;
+ask(_) ->
+    ok.
+
+answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = Pid} = State) ->
+    Known = maps:with(maps:keys(Names), Responses),
+    ok = tell_answered(maps:keys(Known), State),
+    All = maps:merge(Answers, #{maps:get(Key, Names) => Answer || Key := Answer <- Known}),
+    #{requests := Requests} = Task,
+    Left = maps:without(maps:keys(Known), Requests),
+    Next = State#state{names = maps:without(maps:keys(Known), Names), answers = All},
+    if
+        map_size(Known) =:= 0 ->
+            {noreply, State};
+        map_size(Left) =:= 0 ->
+            Pid ! {erlmcp_input, {ok, All}},
+            changed(#{status => working, requests => #{}}, Next);
+        true ->
+            changed(#{requests => Left}, Next)
+    end.
+
+tell_answered([], _) ->
+    ok;
+tell_answered(Keys, #state{waiting = Waiting}) ->
+    lists:foreach(fun(Pid) -> Pid ! {erlmcp_task, {answered, Keys}} end, Waiting).
+
+%% How the call ended.
+over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->
+    %% What it was at is not what it is.
+    Message = #{message => ~"the tool gave an error" || IsError},
+    ended(Message#{status => completed, result => Bytes, is_error => IsError,
+                   bytes => byte_size(Bytes)}, State#state{task = maps:remove(message, Task)});
+over({reply, error, Refusal}, State) ->
+    ended(failed(Refusal), State).
+
+failed(Refusal) ->
+    #{status => failed, error => Refusal, message => erlmcp_refusal:message(Refusal)}.
+
+ended(Changes, State) ->
+    case changed(Changes#{requests => #{}}, State) of
+        {noreply, Next} -> {stop, normal, Next};
+        Stop -> Stop
+    end.
+
+%% Writes a change and tells it. Where the task is not this keeper's any more, it is over.
+changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
+    New = maps:merge(Task, Changes#{version => Version + 1,
+                                    updated => erlang:system_time(millisecond)}),
+    case erlmcp_task_store:update(New, erlmcp_instance:task_store(Instance)) of
+        ok ->
+            Tell = fun() -> erlmcp_task_view:notifications(New) end,
+            ok = erlmcp_subscriptions:publish(topic(State), all, Tell,
+                                              erlmcp_instance:subscriptions(Instance)),
+            {noreply, State#state{task = New}};
+        {error, changed} ->
+            {stop, normal, State};
+        {error, {full, Max}} ->
+            Message = ~"there is no room left for results of tasks",
+            Refusal = erlmcp_refusal:new(resource_exhausted, Message, #{limit => Max}),
+            changed(failed(Refusal), State)
+    end.
+
+topic(#state{task = #{principal := Principal, id := Id}}) ->
+    {task, Principal, Id}.
+
+subscribe(#state{session = none}) ->
+    ok;
+subscribe(#state{session = Session, task = Task, instance = Instance} = State) ->
+    #{principal := Principal} = Task,
+    erlmcp_subscriptions:add([topic(State)], Session, session, Principal,
+                             erlmcp_instance:subscriptions(Instance)).
+
+unsubscribe(#state{session = none}) ->
+    ok;
+unsubscribe(#state{session = Session, instance = Instance} = State) ->
+    erlmcp_subscriptions:remove([topic(State)], Session, session,
+                                erlmcp_instance:subscriptions(Instance)).
+
+-doc false.
+terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->
+    _ = is_pid(Pid) andalso exit(Pid, kill),
+    ok = erlmcp_tasks:delete_keeper(Id, Instance),
+    unsubscribe(State).

@@ -1,0 +1,15 @@
+-module(erlmcp_connection_cache).
+-moduledoc """
+What the process of a connection has in its dictionary for the next request of its client, and does
+not keep while it hibernates: it finds it out, or makes it, again with the requests that come then
+(`erlmcp bench memory_connection_http memory_connection_tcp`).
+""".
+
+-export([forget/1]).
+
+-doc "The calling process keeps nothing of the requests that it has had; it is in none.".
+-spec forget(erlmcp_instance:instance()) -> ok.
+forget(#{gate := Gate}) ->
+    ok = erlmcp_meta_cache:forget(),
+    ok = erlmcp_inline_call_watchdog:forget(),
+    erlmcp_gate:rest(Gate).

@@ -1,0 +1,24 @@
+-module(erlmcp_hibernate_delay).
+-moduledoc """
+PURE. How long the process of a connection waits for its client before it hibernates: a second, and
+where its client then comes back soon, half as long again as that took, since to hibernate and to
+wake costs more than most requests do.
+""".
+
+-export([first_ms/0, next_ms/2]).
+
+-define(FIRST, 1_000).
+%% Milliseconds between two messages of a client that is waited for.
+-define(SOON, 6_000).
+
+-doc "Milliseconds that a new connection waits.".
+-spec first_ms() -> pos_integer().
+first_ms() -> ?FIRST.
+
+-doc """
+The same of one that waited so long, hibernated, and was woken after so many more. At most half as
+long again as six seconds.
+""".
+-spec next_ms(Waited :: pos_integer(), Slept :: non_neg_integer()) -> pos_integer().
+next_ms(Waited, Slept) when Waited + Slept =< ?SOON -> (Waited + Slept) * 3 div 2;
+next_ms(_, _) -> ?FIRST.

@@ -1,0 +1,116 @@
+-module(erlmcp_httpd_auth).
+-moduledoc """
+Asks who sends a request, for the stream of that request: what is known is said at once, and whoever
+has to ask somebody first tells the stream later. A value that the stream keeps; its owner is sent
+messages, which it gives to `told/3`.
+""".
+
+-export([ask/4, told/3, forget/1, expire/2, headers/3, insufficient/4]).
+
+-export_type([auth/0, answer/0, wait/0]).
+
+-doc "How the listener finds it out; of `bearer` what `erlmcp_bearer:new/2` gave.".
+-type auth() :: none | erlmcp_auth:authenticate() | {bearer, erlmcp_bearer:handle()}.
+-doc "Who asks, or why he may not enter; or that it will be said, and what cowboy is to do for it.".
+-type answer() ::
+    {ok, erlmcp_auth:identity()}
+    | {error, erlmcp_bearer_failure:failure()}
+    | {wait, cowboy_stream:commands(), wait()}.
+-opaque wait() ::
+    {process, pid(), Timer :: reference(), Milliseconds :: pos_integer(), Key :: reference()}
+    | {bearer, erlmcp_bearer:wait()}.
+
+%% Milliseconds that a process has to end by itself, once nobody waits for what it says.
+-define(SHUTDOWN, 1000).
+%% Milliseconds of the longest timer that there is.
+-define(LONGEST, 16#ffffffff).
+
+-doc "Asks for a request of this server. `url` is the endpoint's.".
+-spec ask(auth(), erlmcp_bearer:request(), erlmcp_call:owner(), erlmcp_instance:instance()) ->
+    answer().
+ask(none, _, _, _) ->
+    {ok, erlmcp_auth:anonymous()};
+ask({bearer, Handle}, Request, Owner, _) ->
+    verified(erlmcp_bearer:verify(Handle, Request, Owner));
+ask({certificate, Options}, Request, _, #{key := Key}) ->
+    identified(erlmcp_certificate:identity(Options, Request, Key));
+ask({process, Ask}, Request, {Owner, Tag}, #{key := Key, limits := Limits}) ->
+    #{authenticate_timeout_ms := Timeout} = Limits,
+    Asked = fun() ->
+        Owner ! {Tag, {identity, self(), erlmcp_auth:identity(Ask, Request, Key)}}
+    end,
+    Pid = spawn_opt(Asked, [link, {max_heap_size, erlmcp_heap:max_of_call(Limits)}]),
+    Timer = erlang:send_after(Timeout, Owner, {Tag, {nobody_said, Pid}}),
+    {wait, [{spawn, Pid, ?SHUTDOWN}], {process, Pid, Timer, Timeout, Key}};
+ask(Ask, Request, _, #{key := Key}) ->
+    identified(erlmcp_auth:identity(Ask, maps:remove(url, Request), Key)).
+
+verified({wait, Wait}) -> {wait, [], {bearer, Wait}};
+verified(Decided) -> Decided.
+
+identified({ok, Identity}) ->
+    {ok, Identity};
+identified({error, Refusal}) ->
+    case erlmcp_refusal:name(Refusal) of
+        auth_invalid_credentials ->
+            {error, #{refusal => Refusal, error => ~"invalid_token"}};
+        _ ->
+            {error, #{refusal => Refusal}}
+    end.
+
+-doc "What a message that the owner was sent says; `ignored` if it is about something else.".
+-spec told(auth(), Message :: term(), wait()) -> answer() | ignored.
+told({bearer, Handle}, {erlmcp_bearer, _, _} = Message, {bearer, Wait}) ->
+    verified(erlmcp_bearer:awaited(Handle, Message, Wait));
+told(_, {identity, Pid, Answer}, {process, Pid, Timer, _, _}) ->
+    _ = erlang:cancel_timer(Timer),
+    identified(Answer);
+told(_, {'EXIT', Pid, _}, {process, Pid, Timer, _, Key}) ->
+    _ = erlang:cancel_timer(Timer),
+    {error, #{refusal => erlmcp_auth:died(Key)}};
+told(_, {nobody_said, Pid}, {process, Pid, _, Timeout, _}) ->
+    exit(Pid, kill),
+    {error, #{refusal => erlmcp_auth:unavailable(Timeout)}};
+told(_, _, _) ->
+    ignored.
+
+-doc "Nobody waits any more.".
+-spec forget(wait()) -> ok.
+forget({process, _, Timer, _, _}) ->
+    _ = erlang:cancel_timer(Timer),
+    ok;
+forget({bearer, _}) ->
+    ok.
+
+-doc """
+The owner is sent `{Tag, {identity, expired}}` when the identity of its stream has served.
+""".
+-spec expire(erlmcp_auth:identity(), erlmcp_call:owner()) -> ok.
+expire(#{expires_at := Second}, {Pid, Tag}) when is_integer(Second) ->
+    Left = Second * 1000 - erlang:system_time(millisecond),
+    _ = erlang:send_after(max(0, min(Left, ?LONGEST)), Pid, {Tag, {identity, expired}}),
+    ok;
+expire(_, _) ->
+    ok.
+
+-doc """
+The headers of a refusal. `resource_metadata` is the URL of the listener's metadata, `scope` what
+the request needs.
+""".
+-spec headers(auth(), erlmcp_bearer_failure:failure(),
+              #{resource_metadata => binary(), scope => [erlmcp_scope:scope()]}) ->
+    #{binary() => iodata()}.
+headers({bearer, Handle}, Failure, Known) ->
+    erlmcp_bearer:headers(Handle, Failure, Known);
+headers({certificate, _}, _, _) ->
+    #{};
+headers(_, Failure, Known) ->
+    erlmcp_bearer_failure:headers(Failure, Known, #{dpop => off}).
+
+-doc "The headers of a refusal for want of these scopes.".
+-spec insufficient(auth(), erlmcp_auth:identity(), [erlmcp_scope:scope(), ...],
+                   #{resource_metadata => binary()}) -> #{binary() => iodata()}.
+insufficient(Auth, Identity, Needed, Known) ->
+    Failure = erlmcp_bearer_failure:insufficient(
+        ~"this needs more than what the token was given for", Needed),
+    headers(Auth, maps:merge(Failure, maps:with([scheme], Identity)), Known).

@@ -1,0 +1,281 @@
+-module(erlmcp_httpd_backpressure).
+-moduledoc """
+What the client of an HTTP response has not read yet, bounded: the stream handler before those that
+answer. It hands what they say to cowboy in pieces, and to HEAD without its body.
+
+On HTTP/1.1 a piece that the client does not take in `send_timeout_ms` is the end of its connection.
+On HTTP/2 cowboy keeps what a client's window has no room for, and without a bound. So it is given
+one piece, and the next when that is gone; what waits is kept here. A stream of which the client
+takes nothing in `send_timeout_ms` is reset. So is the one that has waited longest, if more than
+`unread_bytes` wait on a connection beside the stream with most of them. The others go on.
+
+The handlers behind it see `{alarm, _, on}` while something waits, whether here or in cowboy, and
+`{alarm, _, off}` after that.
+""".
+
+-behaviour(cowboy_stream).
+
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+-export([in_pieces/1, ended/2]).
+
+%% Bytes that cowboy is given at once.
+-define(PIECE, 65_536).
+
+-record(unread, {
+    next :: term(),
+    %% that of the request, or that it is answered with a head alone
+    version :: cowboy:http_version() | head,
+    key :: reference(),
+    limits :: erlmcp_server_options:limits(),
+    %% whether cowboy keeps something that the client's window has no room for
+    full = false :: boolean(),
+    waiting = queue:new() :: queue:queue({data, cowboy_stream:fin(), iodata()} | stop),
+    size = 0 :: non_neg_integer(),
+    %% what the next handler was told last; and of that which runs from there, or from the last
+    %% piece that was taken
+    held = false :: boolean(),
+    timer = none :: none | {reference(), Mark :: reference()}
+}).
+
+-doc false.
+init(StreamId, Request, #{erlmcp := #{instance := Instance}} = Options) ->
+    #{key := Key, limits := Limits} = Instance,
+    Version = case Request of
+        #{method := ~"HEAD"} -> head;
+        #{version := Known} -> Known
+    end,
+    ok = erlmcp_httpd_http1_reads:began(Version, maps:get(has_body, Request)),
+    {Commands, Next} = cowboy_stream:init(StreamId, Request, Options),
+    said(Commands, StreamId, #unread{next = Next, version = Version, key = Key, limits = Limits}).
+
+-doc false.
+data(StreamId, IsFin, Data, #unread{next = Next} = Unread) ->
+    ok = whole(IsFin),
+    {Commands, Later} = cowboy_stream:data(StreamId, IsFin, Data, Next),
+    said(Commands, StreamId, Unread#unread{next = Later}).
+
+whole(fin) -> erlmcp_httpd_http1_reads:whole();
+whole(nofin) -> ok.
+
+-doc false.
+info(StreamId, {alarm, stream_buffer_full, on}, Unread) ->
+    settled([], StreamId, Unread#unread{full = true});
+info(StreamId, {alarm, stream_buffer_full, off}, Unread) ->
+    next_piece(StreamId, Unread#unread{full = false});
+info(_, {alarm, _, _}, Unread) ->
+    {[], Unread};
+info(StreamId, {?MODULE, next}, #unread{full = false} = Unread) ->
+    next_piece(StreamId, Unread);
+info(_, {?MODULE, over}, #unread{limits = #{unread_bytes := Limit}} = Unread) ->
+    cut(Limit, Unread);
+info(_, {?MODULE, Mark}, #unread{timer = {_, Mark}, limits = Limits} = Unread) ->
+    #{send_timeout_ms := Limit} = Limits,
+    cut(Limit, Unread);
+info(_, {?MODULE, _}, Unread) ->
+    {[], Unread};
+info(StreamId, Message, #unread{next = Next} = Unread) ->
+    {Commands, Later} = cowboy_stream:info(StreamId, Message, Next),
+    said(Commands, StreamId, Unread#unread{next = Later}).
+
+cut(Limit, #unread{key = Key} = Unread) ->
+    ok = erlmcp_slow_consumer:cut(Key, Limit),
+    {[{internal_error, slow_consumer, 'The client does not read its stream.'}],
+     Unread#unread{waiting = queue:new()}}.
+
+-doc false.
+terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
+    ok = counted(StreamId, 0),
+    ok = erlmcp_httpd_http2_inline_calls:over(StreamId),
+    ok = erlmcp_httpd_http1_reads:over(),
+    _ = untimed(Unread),
+    ok = ended(Reason, #{key => Key, limits => Limits}),
+    cowboy_stream:terminate(StreamId, Reason, Next).
+
+-doc "A stream is over, maybe because its client took nothing of a piece for too long.".
+-spec ended(cowboy_stream:reason(), #{key := reference(), limits := erlmcp_server_options:limits(),
+                                      atom() => term()}) -> ok.
+ended({socket_error, timeout, _}, #{key := Key, limits := #{send_timeout_ms := Limit}}) ->
+    erlmcp_slow_consumer:cut(Key, Limit);
+ended(_, _) ->
+    ok.
+
+-doc false.
+early_error(StreamId, Reason, Request, Response, Options) ->
+    cowboy_stream:early_error(StreamId, Reason, Request, Response, Options).
+
+%% What the next handler says. Most of it is little, and nothing waits.
+said(Commands, _, #unread{version = head} = Unread) ->
+    {erlmcp_httpd_response:without_body(Commands), Unread};
+said(Commands, _, #unread{version = Version} = Unread) when Version =/= 'HTTP/2' ->
+    %% A piece waits for the socket, and there is no other stream that would wait with it. What is
+    %% not the last has another behind it, soon: a comment at least.
+    {in_pieces(Commands), Unread};
+said(Commands, StreamId, #unread{size = Before} = Unread) ->
+    case sorted(lists:append([pieces(Command) || Command <- Commands]), Unread, []) of
+        {Now, #unread{size = Size} = Kept} when Size > Before ->
+            ok = counted(StreamId, Size),
+            ok = bounded(StreamId, Before > 0, Kept),
+            ok = ask(StreamId),
+            settled(Now, StreamId, Kept);
+        {Now, Kept} ->
+            {Now, Kept}
+    end.
+
+-doc "What is said on HTTP/1.1, as the connection is to have it.".
+-spec in_pieces(cowboy_stream:commands()) -> cowboy_stream:commands().
+in_pieces([{response, _, #{~"content-length" := Length}, _}, stop] = Commands) when
+    byte_size(Length) < 5
+->
+    Commands;
+in_pieces([{response, _, _, Body} = Response, stop] = Commands) ->
+    case iolist_size(Body) of
+        Size when Size =< ?PIECE -> Commands;
+        _ -> pieces(Response) ++ [stop]
+    end;
+in_pieces(Commands) ->
+    lists:append([ending(Command) || Command <- Commands]).
+
+ending({data, nofin, _} = Command) -> [Command];
+ending(Command) -> pieces(Command).
+
+pieces({response, Status, Headers, Body} = Response) ->
+    case iolist_size(Body) of
+        Size when Size > ?PIECE -> [{headers, Status, Headers} | pieces(fin, Body)];
+        _ -> [Response]
+    end;
+pieces({data, IsFin, Data} = Command) ->
+    case iolist_size(Data) of
+        Size when Size > ?PIECE -> pieces(IsFin, Data);
+        _ -> [Command]
+    end;
+pieces(Command) ->
+    [Command].
+
+%% Parts of what there is, not copies.
+pieces(IsFin, Data) ->
+    Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Data)]),
+    [{data, nofin, Piece} || Piece <- lists:droplast(Pieces)]
+        ++ [{data, IsFin, lists:last(Pieces)}].
+
+cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
+cut_up(Piece) -> [Piece].
+
+%% One piece may go at once, if none waits before it. So may all that is not for the client.
+sorted([], Unread, Now) ->
+    {lists:reverse(Now), Unread};
+sorted([{data, _, Data} = Piece | Commands], #unread{full = Full, size = Size} = Unread, Now) ->
+    case Full orelse Size > 0 orelse lists:keymember(data, 1, Now) of
+        false ->
+            sorted(Commands, Unread, [Piece | Now]);
+        true ->
+            sorted(Commands, wait(Piece, Unread#unread{size = Size + weight(Data)}), Now)
+    end;
+sorted([stop | Commands], #unread{size = Size} = Unread, Now) when Size > 0 ->
+    sorted(Commands, wait(stop, Unread), Now);
+sorted([Command | Commands], Unread, Now) ->
+    sorted(Commands, Unread, [Command | Now]).
+
+%% What is empty, and ends a stream, waits too.
+weight(Data) ->
+    iolist_size(Data) + 1.
+
+wait(Command, #unread{waiting = Waiting} = Unread) ->
+    Unread#unread{waiting = queue:in(Command, Waiting)}.
+
+%% What waited is taken, one piece at a time, and its end with the last.
+next_piece(StreamId, #unread{waiting = Waiting, size = Size} = Unread) ->
+    case queue:out(Waiting) of
+        {empty, _} ->
+            settled([], StreamId, Unread);
+        {{value, {data, _, Data} = Piece}, Rest} ->
+            Left = Size - weight(Data),
+            ok = counted(StreamId, Left),
+            Taken = untimed(Unread#unread{waiting = Rest, size = Left}),
+            case queue:peek(Rest) of
+                {value, stop} ->
+                    settled([Piece, stop], StreamId, Taken#unread{waiting = queue:new()});
+                _ ->
+                    ok = ask(StreamId),
+                    settled([Piece], StreamId, Taken)
+            end
+    end.
+
+%% When this comes, the piece before is with cowboy, which has said so if the client did not take
+%% it.
+ask(StreamId) ->
+    self() ! {{self(), StreamId}, {?MODULE, next}},
+    ok.
+
+%% The next handler is told whether something waits, and the time for the client to take it runs.
+settled(Commands, StreamId, #unread{full = Full, size = Size, held = Held} = Unread) ->
+    case Full orelse Size > 0 of
+        Held ->
+            {Commands, timed(StreamId, Unread)};
+        Holds ->
+            Alarm = case Holds of
+                true -> on;
+                false -> off
+            end,
+            #unread{next = Next} = Unread,
+            {More, Later} = cowboy_stream:info(StreamId, {alarm, stream_buffer_full, Alarm}, Next),
+            Told = timed(StreamId, Unread#unread{held = Holds, next = Later}),
+            case More of
+                [] -> {Commands, Told};
+                _ -> after_these(Commands, said(More, StreamId, Told))
+            end
+    end.
+
+after_these(Commands, {More, Unread}) -> {Commands ++ More, Unread}.
+
+timed(StreamId, #unread{held = true, timer = none, limits = Limits} = Unread) ->
+    #{send_timeout_ms := Timeout} = Limits,
+    Mark = make_ref(),
+    Timer = erlang:send_after(Timeout, self(), {{self(), StreamId}, {?MODULE, Mark}}),
+    Unread#unread{timer = {Timer, Mark}};
+timed(_, #unread{held = false} = Unread) ->
+    untimed(Unread);
+timed(_, Unread) ->
+    Unread.
+
+untimed(#unread{timer = none} = Unread) ->
+    Unread;
+untimed(#unread{timer = {Timer, _}} = Unread) ->
+    _ = erlang:cancel_timer(Timer),
+    Unread#unread{timer = none}.
+
+%% What waits on all streams of a connection, which are in one process: of each, how much, and since
+%% when none of it was taken.
+counted(StreamId, Size) ->
+    Now = erlang:monotonic_time(),
+    _ = case {get(?MODULE), Size} of
+        {undefined, 0} -> ok;
+        {undefined, _} -> put(?MODULE, #{StreamId => {Now, Size}});
+        {#{} = Streams, 0} -> put(?MODULE, maps:remove(StreamId, Streams));
+        {#{StreamId := {Since, More}} = Streams, _} when Size > More ->
+            put(?MODULE, Streams#{StreamId := {Since, Size}});
+        {#{} = Streams, _} -> put(?MODULE, Streams#{StreamId => {Now, Size}})
+    end,
+    ok.
+
+bounded(StreamId, IsMore, #unread{limits = #{unread_bytes := Max}, size = Size}) ->
+    if
+        IsMore, Size > Max -> give_up(StreamId);
+        true -> bounded(Max)
+    end.
+
+bounded(Max) ->
+    Streams = get(?MODULE),
+    Sizes = [Size || _ := {_, Size} <- Streams],
+    case lists:sum(Sizes) - lists:max([0 | Sizes]) of
+        Beside when Beside > Max ->
+            [{_, Longest} | _] = lists:sort([{Since, Id} || Id := {Since, _} <- Streams]),
+            ok = give_up(Longest),
+            bounded(Max);
+        _ ->
+            ok
+    end.
+
+give_up(StreamId) ->
+    ok = counted(StreamId, 0),
+    self() ! {{self(), StreamId}, {?MODULE, over}},
+    ok.

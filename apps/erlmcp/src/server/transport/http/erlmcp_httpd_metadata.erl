@@ -1,0 +1,89 @@
+-module(erlmcp_httpd_metadata).
+-moduledoc """
+The metadata of a listener as a protected resource (RFC 9728): which resource it is, and whose
+tokens it takes. It is public: anybody may read it, and pages of any origin.
+""".
+
+-export([new/4, is_at/2, url/2, respond/3]).
+
+-export_type([metadata/0]).
+
+-define(WELL_KNOWN, "/.well-known/oauth-protected-resource").
+
+-doc "Where it is, what it is for a client that called an endpoint, and what is in it beside.".
+-opaque metadata() :: #{
+    paths := [binary()],
+    of_endpoint := fun((Endpoint :: binary()) -> document()),
+    fields := document()
+}.
+-type document() :: #{binary() => json:encode_value()}.
+
+-doc """
+The metadata of a listener with this path, and with that of HTTP+SSE if it has one; `none` where no
+authorization server is known. It is at the paths that RFC 9728 makes of the endpoints', at that of
+the resource, and at the root.
+""".
+-spec new(erlmcp_httpd_auth:auth(), Fields :: #{atom() => term()}, [erlmcp_scope:scope()],
+          Endpoints :: [binary(), ...]) -> metadata() | none.
+new(Auth, Fields, Scopes, Endpoints) ->
+    OfEndpoint = case Auth of
+        {bearer, Handle} -> fun(Endpoint) -> erlmcp_bearer:metadata(Handle, Endpoint) end;
+        _ -> fun(Endpoint) -> #{~"resource" => Endpoint} end
+    end,
+    Supported = #{~"scopes_supported" => Scopes || Scopes =/= []},
+    Given = #{atom_to_binary(Name) => Value || Name := Value <- Fields},
+    Metadata = #{paths => [], of_endpoint => OfEndpoint, fields => maps:merge(Supported, Given)},
+    case document(~"http://127.0.0.1/", Metadata) of
+        #{~"authorization_servers" := [_ | _], ~"resource" := Resource} ->
+            Paths = [inserted(Path) || Path <- [~"/", path_of(Resource) | Endpoints]],
+            Metadata#{paths := lists:usort(Paths)};
+        _ ->
+            none
+    end.
+
+document(Endpoint, #{of_endpoint := OfEndpoint, fields := Fields}) ->
+    maps:merge(OfEndpoint(Endpoint), Fields).
+
+inserted(~"/") -> <<?WELL_KNOWN>>;
+inserted(Path) -> <<?WELL_KNOWN, Path/binary>>.
+
+path_of(Uri) ->
+    case uri_string:parse(Uri) of
+        #{path := <<"/", _/binary>> = Path} -> Path;
+        #{} -> ~"/"
+    end.
+
+-doc "Whether it is at this path.".
+-spec is_at(Path :: binary(), metadata() | none) -> boolean().
+is_at(<<?WELL_KNOWN, _/binary>> = Path, #{paths := Paths}) -> lists:member(Path, Paths);
+is_at(_, _) -> false.
+
+-doc "Where a client finds it that called this endpoint.".
+-spec url(Endpoint :: binary(), metadata()) -> binary().
+url(Endpoint, Metadata) ->
+    #{~"resource" := Resource} = document(Endpoint, Metadata),
+    Parts = maps:without([query, fragment], uri_string:parse(Resource)),
+    iolist_to_binary(uri_string:recompose(Parts#{path => inserted(path_of(Resource))})).
+
+-doc "The answer to a request for it.".
+-spec respond(Method :: binary(), Endpoint :: binary(), metadata()) -> cowboy_stream:commands().
+respond(Method, Endpoint, Metadata) when Method =:= ~"GET"; Method =:= ~"HEAD" ->
+    Body = erlmcp_json:encode(document(Endpoint, Metadata)),
+    Headers = (shared())#{~"content-type" => ~"application/json",
+                          ~"content-length" => integer_to_binary(iolist_size(Body)),
+                          ~"cache-control" => ~"public, max-age=300"},
+    Sent = case Method of
+        ~"GET" -> Body;
+        ~"HEAD" -> <<>>
+    end,
+    [{response, 200, Headers, Sent}, stop];
+respond(~"OPTIONS", _, _) ->
+    [{response, 204, (shared())#{~"access-control-allow-methods" => ~"GET, HEAD, OPTIONS",
+                                 ~"access-control-allow-headers" => ~"*",
+                                 ~"access-control-max-age" => ~"86400"}, <<>>}, stop];
+respond(_, _, _) ->
+    [{response, 405, (shared())#{~"allow" => ~"GET, HEAD, OPTIONS", ~"content-length" => ~"0"},
+      <<>>}, stop].
+
+shared() ->
+    #{~"access-control-allow-origin" => ~"*", ~"date" => cowboy_clock:rfc1123()}.

@@ -1,0 +1,39 @@
+-module(erlmcp_httpd_refused).
+-moduledoc """
+The stream handler of an HTTP connection for which there is no place: every request is answered with
+the refusal, on its head, and the connection ends after the first.
+""".
+
+-behaviour(cowboy_stream).
+
+-export([init/3, data/4, info/3, terminate/3, early_error/5]).
+
+-doc false.
+init(StreamId, #{method := ~"HEAD"} = Request, Options) ->
+    {Commands, State} = refused(StreamId, Request, Options),
+    {erlmcp_httpd_response:without_body(Commands), State};
+init(StreamId, Request, Options) ->
+    refused(StreamId, Request, Options).
+
+refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
+        #{erlmcp_identity := #{pages := Pages} = Asked} = Options) when is_map_key(Origin, Pages) ->
+    Unshared = Options#{erlmcp_identity := Asked#{pages := #{}}},
+    {Commands, State} = refused(StreamId, Request, Unshared),
+    {erlmcp_httpd_response:with(map_get(Origin, Pages), Commands), State};
+refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
+    %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
+    _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
+    Told = erlmcp_httpd_admission:told(Refusal, Headers),
+    {erlmcp_httpd_response:refuse(Told, undefined, erlmcp_httpd_body:closing(Version)), none}.
+
+-doc false.
+data(_, _, _, State) -> {[], State}.
+
+-doc false.
+info(_, _, State) -> {[], State}.
+
+-doc false.
+terminate(_, _, _) -> ok.
+
+-doc false.
+early_error(_, _, _, Response, _) -> Response.

@@ -1,0 +1,114 @@
+-module(erlmcp_httpd_response).
+-moduledoc """
+Answers as the commands that cowboy is given for them: whole responses, and streams of Server-Sent
+Events. Pure, but for the date.
+""".
+
+-export([answer/5, refuse/1, refuse/3, respond/3, ended/1]).
+-export([stream/1, event/1, comment/0]).
+-export([with/2, without_body/1]).
+
+-type headers() :: #{binary() => iodata()}.
+
+-doc """
+An encoded answer: the end of a stream that is open already, or else JSON, or a stream of one event
+for a client that reads nothing else.
+""".
+-spec answer(erlmcp_reply:status(), headers(), iodata(), erlmcp_httpd_request:accept(),
+             Streaming :: boolean()) -> cowboy_stream:commands().
+answer(202, _, _, _, Streaming) ->
+    ended(Streaming);
+answer(_, _, Bytes, _, true) ->
+    [{data, fin, erlmcp_sse:event(Bytes)}, stop];
+answer(200, Headers, Bytes, stream, false) ->
+    respond(200, maps:merge(stream_headers(), Headers), erlmcp_sse:event(Bytes));
+answer(200, Headers, Bytes, _, false) when map_size(Headers) =:= 0 ->
+    [{response, 200,
+      #{~"content-type" => ~"application/json", ~"content-length" => length_of(Bytes),
+        ~"date" => cowboy_clock:rfc1123()}, Bytes}, stop];
+answer(Status, Headers, Bytes, _, false) ->
+    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
+
+-doc "The end of a request for which nothing more is sent: a stream without a further event.".
+-spec ended(Streaming :: boolean()) -> cowboy_stream:commands().
+ended(true) -> [{data, fin, <<>>}, stop];
+ended(false) -> respond(200, stream_headers(), <<>>).
+
+-doc "A refusal of a request whose id is not known.".
+-spec refuse(erlmcp_refusal:refusal()) -> cowboy_stream:commands().
+refuse(Refusal) ->
+    refuse(Refusal, undefined, #{}).
+
+-doc "A refusal under its own status.".
+-spec refuse(erlmcp_refusal:refusal(), erlmcp_message:id() | undefined, headers()) ->
+    cowboy_stream:commands().
+refuse(Refusal, Id, Extra) ->
+    {reply, Status, Bytes} = erlmcp_reply:refuse(Id, Refusal),
+    Headers = case Status of
+        405 -> maps:merge(#{~"allow" => ~"POST, GET, DELETE"}, Extra);
+        _ -> Extra
+    end,
+    respond(Status, Headers#{~"content-type" => ~"application/json"}, Bytes).
+
+-doc "A whole response.".
+-spec respond(erlmcp_reply:status(), headers(), iodata()) -> cowboy_stream:commands().
+respond({403, Scopes}, Headers, Body) when is_list(Scopes) ->
+    respond(403, Headers, Body);
+respond({Status, RetryAfter}, Headers, Body) ->
+    respond(Status, Headers#{~"retry-after" => integer_to_binary(RetryAfter)}, Body);
+respond(204, Headers, _) ->
+    [{response, 204, Headers#{~"date" => cowboy_clock:rfc1123()}, <<>>}, stop];
+respond(Status, Headers, Body) ->
+    [{response, Status,
+      Headers#{~"content-length" => length_of(Body), ~"date" => cowboy_clock:rfc1123()}, Body},
+     stop].
+
+length_of(Body) ->
+    integer_to_binary(iolist_size(Body)).
+
+-doc "The beginning of a stream, with its first bytes.".
+-spec stream(iodata()) -> cowboy_stream:commands().
+stream(First) ->
+    [{headers, 200, stream_headers()}, {data, nofin, First}].
+
+-doc "An event of an open stream.".
+-spec event(iodata()) -> cowboy_stream:commands().
+event(Bytes) ->
+    [{data, nofin, erlmcp_sse:event(Bytes)}].
+
+-doc "What keeps a quiet stream open.".
+-spec comment() -> cowboy_stream:commands().
+comment() ->
+    [{data, nofin, erlmcp_sse:comment()}].
+
+-doc "An answer with more headers.".
+-spec with(#{binary() => iodata()}, cowboy_stream:commands()) -> cowboy_stream:commands().
+with(Extra, Commands) ->
+    [with_headers(Extra, Command) || Command <- Commands].
+
+with_headers(Extra, {response, Status, Headers, Body}) ->
+    {response, Status, maps:merge(Headers, Extra), Body};
+with_headers(Extra, {headers, Status, Headers}) ->
+    {headers, Status, maps:merge(Headers, Extra)};
+with_headers(_, Command) ->
+    Command.
+
+-doc """
+An answer to HEAD, which has no body (RFC 9110, section 9.3.2). If it says a length, that has to be
+the one of the answer to GET (section 8.6). What is made with a body is a refusal, whose message
+names the method: it says none.
+""".
+-spec without_body(cowboy_stream:commands()) -> cowboy_stream:commands().
+without_body(Commands) ->
+    [bodiless(Command) || Command <- Commands].
+
+bodiless({response, _, _, <<>>} = Response) ->
+    Response;
+bodiless({response, Status, Headers, _}) ->
+    {response, Status, maps:remove(~"content-length", Headers), <<>>};
+bodiless(Command) ->
+    Command.
+
+stream_headers() ->
+    #{~"content-type" => ~"text/event-stream", ~"cache-control" => ~"no-cache",
+      ~"x-accel-buffering" => ~"no", ~"date" => cowboy_clock:rfc1123()}.

@@ -1,0 +1,180 @@
+-module(erlmcp_httpd_session).
+-moduledoc """
+The requests that name an HTTP session and carry no message: GET, for the session's stream, and
+DELETE, its end, whose answers are cowboy's commands. And what a session's messages ask of it:
+calls, and what it watches.
+
+Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
+Redelivery".
+""".
+
+-export([get/4, delete/3, gone/0]).
+-export([of_message/4, open/3, start/4, watch/3]).
+
+-export_type([session/0]).
+
+-doc "A session that was found, with its process if it had one then.".
+-type session() :: {Id :: binary(), pid() | none, erlmcp_engine:session()}.
+
+-doc "Makes the owner the connection of a session's stream, or of one that goes on; or refuses it.".
+-spec get(Id :: binary(), erlmcp_auth:principal(),
+          {erlmcp_call:owner(), Headers :: #{binary() => binary()}}, erlmcp_instance:instance()) ->
+    {ok, Session :: pid()} | {refuse, erlmcp_refusal:refusal()}.
+get(Id, Principal, {Owner, Headers}, Instance) ->
+    maybe
+        {_, _, _} ?= find(Id, Principal, Instance),
+        {ok, Pid} ?= erlmcp_session_sup:process(Id, Instance),
+        ok ?= opened(Pid, Owner, Headers),
+        {ok, Pid}
+    else
+        unknown -> {refuse, gone()};
+        ended -> {refuse, gone()};
+        {error, closed} -> {refuse, gone()};
+        {error, attached} ->
+            {refuse, erlmcp_refusal:new(entity_duplicate, ~"this session has its stream open")};
+        {error, gone} ->
+            #{~"last-event-id" := EventId} = Headers,
+            {refuse, erlmcp_refusal:new(invalid_header,
+                                        [~"Last-Event-ID: what follows this event is not kept: ",
+                                         erlmcp_printable:quoted(EventId)],
+                                        #{status => 400})}
+    end.
+
+opened(Pid, Owner, #{~"last-event-id" := EventId}) ->
+    erlmcp_session:resume_stream(Pid, EventId, Owner);
+opened(Pid, Owner, _) ->
+    erlmcp_session:open_stream(Pid, Owner).
+
+-doc "Ends a session.".
+-spec delete(Id :: binary(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+    cowboy_stream:commands().
+delete(Id, Principal, Instance) ->
+    case find(Id, Principal, Instance) of
+        {Id, _, _} ->
+            ok = erlmcp_session:delete(Id, Instance),
+            erlmcp_httpd_response:respond(204, #{}, <<>>);
+        unknown ->
+            erlmcp_httpd_response:refuse(gone())
+    end.
+
+-doc "What is said of a session that is not there.".
+-spec gone() -> erlmcp_refusal:refusal().
+gone() ->
+    erlmcp_refusal:new(session_invalid, ~"Mcp-Session-Id: no such session; initialize a new one").
+
+-doc "The session that a message names. A stateless one may name one, which means nothing.".
+-spec of_message(Json :: term(), Id :: binary() | none, erlmcp_engine:envelope(),
+                 erlmcp_instance:instance()) -> session() | unknown | none.
+of_message(_, none, _, _) ->
+    none;
+of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
+    case erlmcp_engine:era(Json, Envelope) of
+        stateless -> none;
+        session -> find(Id, Principal, Instance)
+    end.
+
+-doc """
+Opens the session of a tenant that a message asks for, if it does: the headers of its answer.
+""".
+-spec open(erlmcp_engine:session() | none, erlmcp_admission:flow(), erlmcp_instance:instance()) ->
+    {ok, #{binary() => binary()}} | {error, erlmcp_refusal:refusal()}.
+open(none, _, _) ->
+    {ok, #{}};
+open(Session, Flow, Instance) ->
+    case erlmcp_session:open(Session, Flow, Instance) of
+        {ok, Id} -> {ok, #{~"mcp-session-id" => Id}};
+        {error, _} = Error -> Error
+    end.
+
+%% A principal's session. Another's is as unknown as one that is not there.
+find(Id, Principal, Instance) ->
+    case erlmcp_instance:find_session(Id, Principal, Instance) of
+        {ok, Pid, Session} -> {Id, Pid, Session};
+        error -> unknown
+    end.
+
+-doc """
+Starts what is to be answered by a session's process or on its streams, for a connection that waits
+for it; `Streams` is whether that reads them. Gives the process, or the answer, or says that the
+session has just ended. What `ran` was a quick call, which has said something.
+""".
+-spec start(Calls, session(), {Waiting :: erlmcp_call:owner(), Streams :: boolean()},
+            erlmcp_instance:instance()) ->
+    {ok, pid()} | erlmcp_reply:reply() | {gone, erlmcp_message:id() | undefined} when
+    Calls :: {call, erlmcp_engine:call()} | {batch, [erlmcp_engine:effect(), ...]}
+        | {ran, erlmcp_engine:call(), Said :: [erlmcp_call:message()], erlmcp_reply:reply()}.
+start(Calls, {Id, none, Session}, Waiting, Instance) ->
+    case erlmcp_session_sup:process(Id, Instance) of
+        {ok, Pid} -> start(Calls, {Id, Pid, Session}, Waiting, Instance);
+        ended -> ended(Calls)
+    end;
+start(Calls, {Id, Pid, _} = Session, {Waiting, Streams}, Instance) ->
+    OfCalls = #{id => Id, pid => Pid, instance => Instance, streams => Streams},
+    case started(Calls, Session, Waiting, OfCalls) of
+        ok -> {ok, Pid};
+        {reply, _, _} = Refused -> Refused
+    end.
+
+started({call, #{id := RequestId} = Call}, {Id, _, #{revision := Revision}}, Waiting,
+        #{instance := Instance} = OfCalls) ->
+    case erlmcp_session_call:take(Id, 1, Instance) of
+        ok ->
+            _ = erlmcp_call:start(Call, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
+            ok;
+        {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
+            erlmcp_reply:refuse(RequestId, Refusal, Revision)
+    end;
+started({batch, Items}, Session, Waiting, #{instance := Instance} = OfCalls) ->
+    Ready = [batched(Item, Session, Instance) || Item <- Items],
+    _ = erlmcp_batch:start(Ready, erlmcp_instance:of_calls(Instance), Waiting, OfCalls),
+    ok;
+started({ran, Call, Said, Reply}, _, Waiting, OfCalls) ->
+    erlmcp_inline_call:tell(Said, Reply, Call, Waiting, OfCalls).
+
+ended({call, #{id := Id} = Call}) ->
+    ok = erlmcp_call:leave(Call),
+    {gone, Id};
+ended({batch, Items}) ->
+    lists:foreach(fun erlmcp_call:leave/1, [Call || {call, Call} <- Items]),
+    {gone, undefined};
+ended({ran, _, _, Reply}) ->
+    Reply.
+
+-doc "The session watches a resource, or does so no longer: the answer.".
+-spec watch({subscribe | unsubscribe, erlmcp_message:id(), Uri :: binary()}, session(),
+            erlmcp_instance:instance()) -> erlmcp_reply:reply().
+watch({subscribe, Id, Uri}, {SessionId, _, Session}, Instance) ->
+    Watched = case erlmcp_session_sup:process(SessionId, Instance) of
+        {ok, Pid} -> erlmcp_session:subscribe(Pid, Uri);
+        ended -> {error, gone()}
+    end,
+    watched(Watched, Id, Session);
+watch({unsubscribe, Id, _}, {_, none, Session}, _) ->
+    watched(ok, Id, Session);
+watch({unsubscribe, Id, Uri}, {_, Pid, Session}, _) ->
+    watched(erlmcp_session:unsubscribe(Pid, Uri), Id, Session).
+
+watched(ok, Id, _) ->
+    erlmcp_reply:result(Id, ~"{}");
+watched({error, Refusal}, Id, #{revision := Revision}) ->
+    erlmcp_reply:refuse(Id, Refusal, Revision).
+
+%% An item of a session's batch: its calls count like others, and what is neither a call nor an
+%% answer is done.
+batched({call, #{id := Id} = Call} = Item, {SessionId, _, #{revision := Revision}}, Instance) ->
+    case erlmcp_session_call:take(SessionId, 1, Instance) of
+        ok ->
+            Item;
+        {error, Refusal} ->
+            ok = erlmcp_call:leave(Call),
+            erlmcp_reply:refuse(Id, Refusal, Revision)
+    end;
+batched({Watching, _, _} = Watch, Session, Instance) when
+    Watching =:= subscribe; Watching =:= unsubscribe
+->
+    watch(Watch, Session, Instance);
+batched({listen, #{id := Id}}, _, _) ->
+    erlmcp_batch:refuse_listen(Id);
+batched(Item, _, _) ->
+    Item.

@@ -1,0 +1,263 @@
+-module(erlmcp_connection_process).
+-moduledoc """
+The process of a line-framed connection: it takes what arrives, lets `erlmcp_connection` answer, and
+writes what is ready in one piece. The behaviour is what a channel (a socket, a pair of pipes) has
+of its own.
+
+When the input ends, what was accepted is answered before the process ends; its calls have their
+deadlines. When the channel is lost, its calls are ended.
+
+What has begun to arrive is counted (`m:erlmcp_unfinished_messages`). While there is no room for
+more, no more is read where the channel can wait. Where there is none for this message, its client
+is told so, and the connection ends. One without a time for messages goes on without the message:
+its client is the parent.
+""".
+
+-export([run/5]).
+-export([resume/2]).
+
+-export_type([channel/0]).
+
+-type channel() :: term().
+
+-doc """
+What a message from the channel means; `other` for one that is not the channel's, `passive` where
+nothing more is read until `read_on/1`.
+""".
+-callback received(Message :: term(), channel()) ->
+    {data, binary()} | passive | end_of_input | lost | ignore | other.
+-doc "Writes; may wait as long as the channel's bound lets it.".
+-callback write(channel(), iodata()) -> ok | {error, term()}.
+-doc "Reads no more until `read_on/1`; a channel that cannot wait reads on.".
+-callback pause(channel()) -> ok.
+-doc "Reads again.".
+-callback read_on(channel()) -> ok.
+-doc "Waits a moment for the client to read what was written, before the end.".
+-callback linger(channel()) -> ok.
+-doc "The end: nothing more is written.".
+-callback close(channel()) -> ok.
+
+%% Messages taken from the mailbox before what they gave is written.
+-define(GATHER, 64).
+%% Bytes from which on what they gave is written before more of them are taken.
+-define(READY, 131_072).
+%% As many of them at once mean that its client does not wait for each answer.
+-define(MANY, 16).
+
+%% Every message passes here.
+-compile({inline, [joined/2]}).
+
+-record(shell, {
+    module :: module(),
+    channel :: channel(),
+    parent :: pid(),
+    connection :: erlmcp_connection:connection(),
+    receive_timeout :: timeout(),
+    timer :: undefined | reference(),
+    input = open :: open | ended,
+    busy = false :: boolean(),
+    %% bytes of a message that has begun, as they are counted
+    held = 0 :: non_neg_integer(),
+    paused = false :: boolean(),
+    %% milliseconds without a message after which the process hibernates
+    quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer()
+}).
+
+-doc """
+Serves the channel until it ends. The calling process becomes the connection's. A message that has
+begun must arrive within `ReceiveTimeout` milliseconds.
+""".
+-spec run(module(), channel(), Parent :: pid(), erlmcp_connection:connection(),
+          ReceiveTimeout :: timeout()) -> ok.
+run(Module, Channel, Parent, Connection, ReceiveTimeout) ->
+    process_flag(trap_exit, true),
+    %% Most never have so much at once that a second, old heap beside the first is worth its memory.
+    ok = erlmcp_heap:slow_connection(true),
+    loop(#shell{module = Module, channel = Channel, parent = Parent,
+                receive_timeout = ReceiveTimeout, connection = Connection}).
+
+loop(#shell{quiet_ms = Quiet} = Shell) ->
+    receive
+        Message -> handle(Message, Shell)
+    after Quiet ->
+        proc_lib:hibernate(?MODULE, resume, [now_ms(), resting(busy(false, Shell))])
+    end.
+
+resting(#shell{connection = Connection} = Shell) ->
+    ok = erlmcp_connection:rest(Connection),
+    Shell.
+
+busy(Busy, #shell{busy = Busy} = Shell) ->
+    Shell;
+busy(Busy, Shell) ->
+    ok = erlmcp_heap:busy_connection(Busy),
+    ok = erlmcp_heap:slow_connection(not Busy),
+    Shell#shell{busy = Busy}.
+
+-doc false.
+-spec resume(Since :: integer(), #shell{}) -> ok.
+resume(Since, #shell{quiet_ms = Quiet} = Shell) ->
+    loop(Shell#shell{quiet_ms = erlmcp_hibernate_delay:next_ms(Quiet, now_ms() - Since)}).
+
+now_ms() ->
+    erlang:monotonic_time(millisecond).
+
+handle(Message, Shell) ->
+    case gather(Message, {[], 0}, Shell, ?GATHER) of
+        {lost, Next} -> stop(Next);
+        {stranger, Ready, Next} -> turn_away(Ready, Next);
+        {Ready, Left, Next} when Left =< ?GATHER - ?MANY ->
+            written(write(Ready, Next), busy(true, Next));
+        {Ready, _, Next} ->
+            written(write(Ready, Next), Next)
+    end.
+
+%% What is in the mailbox already is handled before anything is written.
+gather({'EXIT', Parent, Reason}, Ready, #shell{parent = Parent} = Shell, _) ->
+    _ = write(Ready, Shell),
+    ok = stop(Shell),
+    exit(Reason);
+gather(Message, Ready, Shell, Left) ->
+    case step(Message, Shell) of
+        lost ->
+            {lost, Shell};
+        {stranger, Bytes, Next} ->
+            {stranger, joined(Ready, Bytes), Next};
+        {Bytes, Next} ->
+            More = {_, Size} = joined(Ready, Bytes),
+            more(Size < ?READY andalso Left > 0, More, Next, Left)
+    end.
+
+joined({Out, Size}, Bytes) ->
+    {[Out, Bytes], Size + iolist_size(Bytes)}.
+
+more(true, Ready, Shell, Left) ->
+    receive
+        Message -> gather(Message, Ready, Shell, Left - 1)
+    after 0 ->
+        {Ready, Left, Shell}
+    end;
+more(false, Ready, Shell, Left) ->
+    {Ready, Left, Shell}.
+
+step({timeout, Timer, receive_timeout}, #shell{timer = Timer, connection = Connection} = Shell) ->
+    Refusal = erlmcp_connection:receive_timeout(Connection),
+    _ = write({Refusal, iolist_size(Refusal)}, Shell),
+    lost;
+step({erlmcp_unfinished_messages, {unfinished, Verdict}}, Shell) ->
+    verdict(Verdict, Shell);
+step(Message, #shell{module = Module, channel = Channel, connection = Connection} = Shell) ->
+    case Module:received(Message, Channel) of
+        {data, Bytes} ->
+            case erlmcp_connection:data(Bytes, Connection) of
+                {stranger, Out, Next} ->
+                    {stranger, Out, Shell#shell{connection = Next}};
+                {Input, Out, Next} ->
+                    answered({Out, Next}, timer(Input, counted(Input, Next, Shell)))
+            end;
+        end_of_input ->
+            answered(erlmcp_connection:end_of_input(Connection),
+                     timer(complete, held(0, Shell#shell{input = ended})));
+        lost ->
+            lost;
+        passive ->
+            _ = Shell#shell.paused orelse Module:read_on(Channel),
+            {[], Shell};
+        ignore ->
+            {[], Shell};
+        other ->
+            {_, Next} = Answer = erlmcp_connection:info(Message, Connection),
+            answered(Answer, counted(complete, Next, Shell))
+    end.
+
+%% A message that was there in one read is not counted, unless it waits.
+counted(Input, Connection, #shell{held = Before} = Shell) ->
+    case erlmcp_connection:held(Connection) of
+        {Begun, Waiting} when Begun + Waiting =:= Before -> Shell;
+        %% Of another message: its age begins anew.
+        {Begun, 0} when Input =:= started -> held(Begun, held(0, Shell));
+        {Begun, Waiting} -> held(Begun + Waiting, Shell)
+    end.
+
+held(Held, #shell{held = Before, paused = Paused} = Shell) ->
+    Next = Shell#shell{held = Held},
+    case erlmcp_unfinished_messages:count(owner(), Before, Held) of
+        wait when not Paused -> paused(true, Next);
+        ok when Held =:= 0, Paused -> paused(false, Next);
+        _ -> Next
+    end.
+
+owner() ->
+    {self(), erlmcp_unfinished_messages}.
+
+paused(Paused, #shell{module = Module, channel = Channel} = Shell) ->
+    ok = case Paused of
+        true -> Module:pause(Channel);
+        false -> Module:read_on(Channel)
+    end,
+    Shell#shell{paused = Paused}.
+
+verdict(go_on, #shell{paused = true} = Shell) ->
+    {[], paused(false, Shell)};
+verdict(go_on, Shell) ->
+    {[], Shell};
+verdict(refused, #shell{connection = Connection, receive_timeout = Timeout} = Shell) ->
+    %% Another message may have begun since.
+    case erlmcp_unfinished_messages:is_refused(owner()) of
+        true ->
+            {Out, Next} = erlmcp_connection:give_up(Connection),
+            refused({Out, Next}, Timeout, timer(complete, held(0, Shell)));
+        false ->
+            {[], Shell}
+    end.
+
+refused(Answer, infinity, Shell) ->
+    answered(Answer, Shell);
+refused({Out, _}, _, #shell{module = Module, channel = Channel} = Shell) ->
+    _ = write({Out, iolist_size(Out)}, Shell),
+    ok = Module:linger(Channel),
+    lost.
+
+timer(complete, #shell{timer = undefined} = Shell) ->
+    Shell;
+timer(unfinished, #shell{timer = Timer} = Shell) when Timer =/= undefined ->
+    Shell;
+timer(_, #shell{receive_timeout = infinity} = Shell) ->
+    Shell;
+timer(complete, #shell{timer = Timer} = Shell) ->
+    _ = erlang:cancel_timer(Timer),
+    Shell#shell{timer = undefined};
+timer(_, #shell{timer = Timer, receive_timeout = Timeout} = Shell) ->
+    _ = Timer =:= undefined orelse erlang:cancel_timer(Timer),
+    Shell#shell{timer = erlang:start_timer(Timeout, self(), receive_timeout)}.
+
+answered({Bytes, Connection}, Shell) ->
+    {Bytes, Shell#shell{connection = Connection}}.
+
+write({_, 0}, _) ->
+    ok;
+write({Out, _}, #shell{module = Module, channel = Channel}) ->
+    Module:write(Channel, Out).
+
+written({error, _}, Shell) ->
+    stop(Shell);
+written(ok, #shell{input = ended, connection = Connection} = Shell) ->
+    case erlmcp_connection:busy(Connection) of
+        true -> loop(Shell);
+        false -> stop(Shell)
+    end;
+written(ok, Shell) ->
+    loop(Shell).
+
+%% What was written is not to be lost with what the client goes on sending.
+turn_away(Ready, #shell{module = Module, channel = Channel} = Shell) ->
+    case write(Ready, Shell) of
+        ok -> ok = Module:linger(Channel);
+        {error, _} -> ok
+    end,
+    stop(Shell).
+
+stop(#shell{module = Module, channel = Channel, connection = Connection, held = Held}) ->
+    ok = erlmcp_unfinished_messages:count(owner(), Held, 0),
+    ok = erlmcp_connection:close(Connection),
+    Module:close(Channel).

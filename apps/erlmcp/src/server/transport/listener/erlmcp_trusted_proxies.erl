@@ -1,0 +1,125 @@
+-module(erlmcp_trusted_proxies).
+-moduledoc """
+The proxies that a listener trusts (its option `trusted_proxies`), and whose a connection and a
+request are behind them. Every listener has a value of this, also one that trusts none.
+
+A connection's other end is who opened it or, with the option `proxy_protocol`, whom a trusted proxy
+names in the header that it sends first. Where that end is a proxy, trusted, each request is its
+client's (`m:erlmcp_forwarded`). A header of somebody else changes nothing, and the first of a
+listener is logged.
+
+Source: RFC 7239; "The PROXY protocol, versions 1 and 2" of HAProxy, sections 2 and 4.
+""".
+
+-export([new/2, accepted/3, of_connection/2, counted/2, is_proxied/1, request/2]).
+
+-export_type([proxies/0, peer/0]).
+
+%% Words of what is logged once.
+-define(HEADER, 1).
+-define(NO_PROXY_HEADER, 2).
+
+-type peer() :: {inet:ip_address(), inet:port_number()}.
+-doc "Of a listener; and, where it trusts any, of one of its connections.".
+-opaque proxies() :: #{
+    networks := [erlmcp_ip_network:network()], protocol := boolean(), key := reference(),
+    logged := atomics:atomics_ref(), peer => peer(), proxied => boolean()
+}.
+
+-doc "Returns what a listener with these options, of the server with this key, trusts.".
+-spec new(Options :: map(), Key :: reference()) -> proxies().
+new(Options, Key) ->
+    Networks = [Network || Text <- maps:get(trusted_proxies, Options, []),
+                           {ok, Network} <- [erlmcp_ip_network:read(Text)]],
+    #{networks => Networks, protocol => maps:get(proxy_protocol, Options, false), key => Key,
+      logged => atomics:new(2, [])}.
+
+-doc """
+Returns the other end of the connection that ranch has for the calling process. The header of the
+PROXY protocol is read where it is to come, and has so many milliseconds for that.
+""".
+-spec accepted(ranch:ref(), proxies(), Milliseconds :: pos_integer()) -> {ok, peer()} | closed.
+accepted(Ref, #{protocol := Protocol} = Proxies, Milliseconds) ->
+    receive
+        %% The message with the socket is for who serves the connection, when it is its turn.
+        {handshake, Ref, Transport, Socket, _} = Handshake ->
+            self() ! Handshake,
+            case Transport:peername(Socket) of
+                {ok, Peer} when Protocol -> announced(Ref, Peer, Proxies, Milliseconds);
+                {ok, Peer} -> {ok, Peer};
+                {error, _} -> closed
+            end
+    end.
+
+announced(Ref, {Ip, _} = Peer, #{networks := Networks} = Proxies, Milliseconds) ->
+    case erlmcp_ip_network:has(Ip, Networks) of
+        true -> client(ranch:recv_proxy_header(Ref, Milliseconds), Peer, Proxies);
+        false -> {ok, Peer}
+    end.
+
+client({ok, #{command := proxy, src_address := Ip, src_port := Port}}, _, _) ->
+    {ok, {Ip, Port}};
+%% The proxy asks for itself, or does not know for whom.
+client({ok, _}, Peer, _) ->
+    {ok, Peer};
+client({error, protocol_error, _}, {Ip, _}, Proxies) ->
+    ok = once(?NO_PROXY_HEADER, proxy_header_expected, Ip,
+              <<"a trusted proxy has to send the header of the PROXY protocol first, and as a "
+                "whole: set it up so, or leave out the listener's option proxy_protocol">>,
+              Proxies),
+    closed;
+client({error, _}, _, _) ->
+    closed.
+
+-doc "Returns the proxies as a connection with this other end knows them.".
+-spec of_connection(peer(), proxies()) -> proxies().
+of_connection(_, #{networks := []} = Proxies) ->
+    Proxies;
+of_connection({Ip, _} = Peer, #{networks := Networks} = Proxies) ->
+    Proxies#{peer => Peer, proxied => erlmcp_ip_network:has(Ip, Networks)}.
+
+-doc """
+Returns the address that connections with this other end are counted by; `local` for a proxy's,
+which are many clients'.
+""".
+-spec counted(peer(), proxies()) -> inet:ip_address() | local.
+counted({Ip, _}, #{networks := Networks}) ->
+    case erlmcp_ip_network:has(Ip, Networks) of
+        true -> local;
+        false -> Ip
+    end.
+
+-doc "Returns `true` if what comes on that connection is of the clients of a proxy.".
+-spec is_proxied(proxies()) -> boolean().
+is_proxied(#{proxied := Proxied}) ->
+    Proxied.
+
+-doc """
+Returns the request with the address that it is of in its `peer`. A client that a header names has
+port 0 there.
+""".
+-spec request(cowboy_req:req(), proxies()) -> cowboy_req:req().
+request(#{headers := Headers} = Request, #{proxied := true, peer := {Ip, _} = Peer} = Proxies) ->
+    #{networks := Networks} = Proxies,
+    case erlmcp_forwarded:client(Headers, Ip, Networks) of
+        Ip -> Request#{peer := Peer};
+        Client -> Request#{peer := {Client, 0}}
+    end;
+request(Request, #{peer := Peer} = Proxies) ->
+    not_trusted(Request#{peer := Peer}, Proxies);
+request(Request, Proxies) ->
+    not_trusted(Request, Proxies).
+
+not_trusted(#{headers := Headers, peer := {Ip, _}} = Request, Proxies) ->
+    _ = erlmcp_forwarded:is_there(Headers)
+        andalso once(?HEADER, forwarding_header_not_trusted, Ip,
+                     <<"Forwarded and X-Forwarded-For of this address change nothing: if it is a "
+                       "proxy of yours, name it in the listener's option trusted_proxies">>,
+                     Proxies),
+    Request.
+
+once(Word, What, Ip, Advice, #{logged := Logged, key := Key}) ->
+    case atomics:exchange(Logged, Word, 1) of
+        0 -> erlmcp_log:report(warning, #{what => What, address => Ip, advice => Advice}, Key);
+        1 -> ok
+    end.

@@ -1,0 +1,231 @@
+-module(erlmcp_httpd_sse_session).
+-moduledoc """
+A session of HTTP+SSE: the process that has the session's connection, as `erlmcp_connection_process`
+has that of a socket. Messages come to it from the POST requests, in the order in which those are
+answered; what it has to say goes to the stream of the client's GET request, which is in a cowboy
+process.
+
+The stream takes one piece at a time and says when that has been written, so what a client does not
+read waits here, and has a bound in bytes (`unread_bytes`) and in time (`send_timeout_ms`). Past it
+the session ends. It ends with its stream, too, and with the server; its calls end with it.
+
+Source: specification 2024-11-05, "Transports / HTTP with SSE".
+""".
+
+-behaviour(gen_server).
+
+-export([open/4, message/5, written/1, forget/2]).
+-export([start_link/4]).
+-export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
+
+%% Bytes that a piece has at least, where enough messages wait.
+-define(PIECE, 65_536).
+
+-record(state, {
+    id :: binary(),
+    instance :: erlmcp_instance:instance(),
+    stream :: erlmcp_call:owner(),
+    connection :: erlmcp_connection:connection(),
+    %% while the stream has something to write, the pieces that come after it, and their bytes
+    writing :: undefined | reference(),
+    waiting = queue:new() :: queue:queue(binary()),
+    last = <<>> :: binary(),
+    size = 0 :: non_neg_integer()
+}).
+
+-doc """
+Opens a session for a stream, or refuses it. The stream is sent `{Tag, {write, Bytes}}`, one at a
+time, and calls `written/1`. It is linked to the session, whose exit signal is the stream's end:
+`{shutdown, slow_consumer}` if its client does not read.
+""".
+-spec open(erlmcp_call:owner(), erlmcp_auth:principal(), inet:ip_address(),
+           erlmcp_instance:instance()) ->
+    {ok, pid(), Id :: binary()} | {error, erlmcp_refusal:refusal()}.
+open(Stream, Principal, Address, Instance) ->
+    Id = erlmcp_session_id:new(),
+    maybe
+        Flow = erlmcp_admission:flow(Principal, Address),
+        ok ?= erlmcp_session:reserve({sse, Id}, self(), #{principal => Principal}, Flow, Instance),
+        {ok, Pid} ?= start(Id, Stream, {Principal, Address}, Instance),
+        {ok, Pid, Id}
+    end.
+
+start(Id, Stream, Who, Instance) ->
+    Supervisor = erlmcp_instance:supervisor(sse_sessions, Instance),
+    try
+        case supervisor:start_child(Supervisor, [Id, Stream, Who]) of
+            {ok, Pid} when is_pid(Pid) ->
+                {ok, Pid};
+            %% Another took its place already.
+            {ok, undefined} ->
+                {error, erlmcp_refusal:new(session_invalid, ~"the session has ended")}
+        end
+    catch
+        %% The sessions of a server begin after its listeners, and end before them.
+        exit:_ ->
+            ok = forget(Id, Instance),
+            {error, erlmcp_refusal:new(server_shutting_down, ~"the server starts or stops")}
+    end.
+
+-doc """
+Hands a message of so many bytes to its session; `gone` if there is none. `Owner` is sent
+`{Tag, taken}`, or `{Tag, gone}` if the session ends before it takes it. At most
+`calls_per_connection` messages wait for that.
+""".
+-spec message(Id :: binary(), {Json :: term(), Bytes :: non_neg_integer()},
+              erlmcp_call:owner(), erlmcp_auth:identity(), erlmcp_instance:instance()) ->
+    ok | gone | {error, erlmcp_refusal:refusal()}.
+message(Id, Message, Owner, #{principal := Principal} = Identity, Instance) ->
+    maybe
+        {ok, Pid, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
+        ok ?= erlmcp_session_call:take({sse, Id}, 1, Instance),
+        ok = gen_server:cast(Pid, {message, Message, Identity, Owner}),
+        %% It was alive then, and tells what it leaves untaken.
+        true ?= is_process_alive(Pid) orelse is_taken(Owner),
+        ok
+    else
+        {error, _} = Error -> Error;
+        _ -> gone
+    end.
+
+%% It may have taken it, and have ended of it since. Whoever asked hears of that as always.
+is_taken({Pid, Tag}) when Pid =:= self() ->
+    receive
+        {Tag, taken} = Taken ->
+            Pid ! Taken,
+            true
+    after 0 -> false
+    end.
+
+-doc "The stream has written what it was sent.".
+-spec written(pid()) -> ok.
+written(Pid) ->
+    gen_server:cast(Pid, written).
+
+-doc "Forgets a session, which may have been killed and could not do that itself.".
+-spec forget(Id :: binary(), erlmcp_instance:instance()) -> ok.
+forget(Id, Instance) ->
+    erlmcp_instance:delete_session({sse, Id}, Instance).
+
+-doc false.
+-spec start_link(erlmcp_instance:instance(), binary(), erlmcp_call:owner(),
+                 {erlmcp_auth:principal(), inet:ip_address()}) -> gen_server:start_ret().
+start_link(Instance, Id, Stream, Who) ->
+    gen_server:start_link(?MODULE, {Instance, Id, Stream, Who}, [{hibernate_after, 1000}]).
+
+-doc false.
+init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, {Principal, Address}}) ->
+    process_flag(trap_exit, true),
+    ok = erlmcp_heap:bound_connection(Limits),
+    true = link(Pid),
+    case erlmcp_instance:put_process({sse, Id}, self(), Instance) of
+        true ->
+            wait_to_keep_alive(Limits),
+            {ok, #state{id = Id, instance = Instance, stream = Stream,
+                        connection = erlmcp_connection:new(events, Instance, Principal, Address)}};
+        false ->
+            true = unlink(Pid),
+            ignore
+    end.
+
+-doc false.
+handle_call(_, _, State) ->
+    {noreply, State}.
+
+-doc false.
+handle_cast({message, {Json, Bytes}, Identity, {Pid, Tag}}, State) ->
+    #state{id = Id, instance = Instance, connection = Connection} = State,
+    ok = erlmcp_instance:count_calls({sse, Id}, -1, Instance),
+    Pid ! {Tag, taken},
+    said(erlmcp_connection:message(Json, Bytes, Identity, Connection), State);
+handle_cast(close, State) ->
+    {stop, normal, State};
+handle_cast(written, #state{writing = Timer} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    {noreply, write_next(State#state{writing = undefined})}.
+
+-doc false.
+handle_info({'EXIT', Pid, _}, #state{stream = {Pid, _}} = State) ->
+    {stop, normal, State};
+handle_info({timeout, Timer, unread}, #state{writing = Timer} = State) ->
+    #state{instance = #{limits := #{send_timeout_ms := Limit}}} = State,
+    slow_consumer(Limit, State);
+handle_info(keep_alive, #state{instance = #{limits := Limits}} = State) ->
+    wait_to_keep_alive(Limits),
+    case State of
+        #state{writing = undefined} -> {noreply, write(erlmcp_sse:comment(), State)};
+        #state{} -> {noreply, State}
+    end;
+handle_info(Message, #state{connection = Connection} = State) ->
+    said(erlmcp_connection:info(Message, Connection), State).
+
+wait_to_keep_alive(#{keep_alive_ms := Interval}) ->
+    _ = erlang:send_after(Interval, self(), keep_alive),
+    ok.
+
+said({Bytes, Connection}, State) ->
+    Next = State#state{connection = Connection},
+    case iolist_size(Bytes) of
+        0 -> {noreply, Next};
+        Size -> say(Bytes, Size, Next)
+    end.
+
+say(Bytes, _, #state{writing = undefined} = State) ->
+    {noreply, write(Bytes, State)};
+say(Bytes, More, #state{size = Size, instance = #{limits := #{unread_bytes := Max}}} = State) ->
+    %% One message may wait, whatever its size.
+    if
+        Size > 0, Size + More > Max -> slow_consumer(Max, State);
+        true -> {noreply, wait(Bytes, State#state{size = Size + More})}
+    end.
+
+slow_consumer(Limit, #state{instance = #{key := Key}} = State) ->
+    ok = erlmcp_slow_consumer:cut(Key, Limit),
+    {stop, {shutdown, slow_consumer}, State}.
+
+%% Small messages are one binary: as terms of their own they would take many times their bytes.
+wait(Bytes, #state{waiting = Waiting, last = Last} = State) ->
+    case <<Last/binary, (iolist_to_binary(Bytes))/binary>> of
+        Piece when byte_size(Piece) >= ?PIECE ->
+            State#state{waiting = queue:in(Piece, Waiting), last = <<>>};
+        Begun ->
+            State#state{last = Begun}
+    end.
+
+write_next(#state{waiting = Waiting, last = Last, size = Size} = State) ->
+    case queue:out(Waiting) of
+        {{value, Piece}, Rest} ->
+            write(Piece, State#state{waiting = Rest, size = Size - byte_size(Piece)});
+        {empty, _} when Last =/= <<>> ->
+            write(Last, State#state{last = <<>>, size = 0});
+        {empty, _} ->
+            State
+    end.
+
+write(Piece, #state{stream = {Pid, Tag}, instance = #{limits := Limits}} = State) ->
+    #{send_timeout_ms := Timeout} = Limits,
+    Pid ! {Tag, {write, Piece}},
+    State#state{writing = erlang:start_timer(Timeout, self(), unread)}.
+
+-doc false.
+terminate(Reason, #state{id = Id, instance = Instance, connection = Connection} = State) ->
+    ok = forget(Id, Instance),
+    ok = erlmcp_connection:close(Connection),
+    ok = say_the_rest(Reason, State),
+    leave_untaken().
+
+%% A server that stops says what it has to say.
+say_the_rest(shutdown, #state{stream = {Pid, Tag}, waiting = Waiting, last = Last}) ->
+    Pid ! {Tag, {write, [queue:to_list(Waiting), Last]}},
+    ok;
+say_the_rest(_, _) ->
+    ok.
+
+leave_untaken() ->
+    receive
+        {'$gen_cast', {message, _, _, {Pid, Tag}}} ->
+            Pid ! {Tag, gone},
+            leave_untaken()
+    after 0 ->
+        ok
+    end.

@@ -1,0 +1,105 @@
+-module(erlmcp_printable).
+-moduledoc """
+Bytes of a peer's as a sentence shows them: what came may be long, no text, or made to disturb who
+reads it. Pure. What has been decoded from JSON is told by `erlmcp_value_text:value/1`.
+""".
+
+-export([quoted/1, part/2, text/1, is_visible/1]).
+
+%% Enough to find it by.
+-define(QUOTED, 64).
+
+-doc """
+Bytes in quotes, no more than the first of them.
+
+## Examples
+
+```erlang
+1> iolist_to_binary(erlmcp_printable:quoted(~"text/plain")).
+~"\"text/plain\""
+```
+""".
+-spec quoted(binary()) -> iodata().
+quoted(<<Start:?QUOTED/binary, _, _/binary>>) -> [$", visible(Start), ~"...\""];
+quoted(Bytes) -> [$", visible(Bytes), $"].
+
+-doc """
+At most so many of these bytes, visible characters of ASCII and spaces; `?` stands for what is none.
+
+## Examples
+
+```erlang
+1> erlmcp_printable:part(~"caf\x{e9} au lait", 5).
+~"caf??"
+```
+""".
+-spec part(binary(), Most :: non_neg_integer()) -> binary().
+part(Bytes, Most) ->
+    visible(binary:part(Bytes, 0, min(byte_size(Bytes), Most))).
+
+visible(Bytes) ->
+    << <<(case C >= $\s andalso C < 16#7f of true -> C; false -> $? end)>> || <<C>> <= Bytes >>.
+
+-doc """
+Returns a whole text in UTF-8 with everything in it that a terminal would obey, or not show, spelled
+out. Ends of lines and tabs stay. Octets that are no UTF-8 become U+FFFD.
+
+Spelled out are the controls of C0 (as their pictures), of C1, and what `is_visible/1` says of.
+
+## Examples
+
+```erlang
+1> erlmcp_printable:text(<<"a\e[1m\tb", 16#202e/utf8, 16#1f468/utf8, 16#200d/utf8, "\n">>).
+<<"a␛[1m\tb\\u{202E}👨\\u{200D}\n"/utf8>>
+2> erlmcp_printable:text(<<"gr", 16#fc, "n">>).
+<<"gr", 16#fffd/utf8, "n">>
+```
+""".
+-spec text(binary()) -> binary().
+text(Text) -> text(Text, ~"").
+
+text(<<C/utf8, Rest/binary>>, Shown) ->
+    case C =:= $\n orelse C =:= $\t orelse is_visible(C) of
+        true -> text(Rest, <<Shown/binary, C/utf8>>);
+        false -> text(Rest, <<Shown/binary, (spelled(C))/binary>>)
+    end;
+text(<<_, Rest/binary>>, Shown) ->
+    text(Rest, <<Shown/binary, 16#fffd/utf8>>);
+text(<<>>, Shown) ->
+    Shown.
+
+%% Controls of C0 and DEL have pictures of their own.
+spelled(C) when C < $\s -> <<(16#2400 + C)/utf8>>;
+spelled(16#7f) -> <<16#2421/utf8>>;
+spelled(C) -> <<"\\u{", (integer_to_binary(C, 16))/binary, "}">>.
+
+-doc """
+Returns `true` if a character takes a place where a reader sees it, and orders nothing. That is no
+control, no separator of lines or paragraphs, and none of Unicode's `Default_Ignorable_Code_Point`:
+the overrides of direction, joiners and spaces without width, variation selectors, fillers, tags.
+
+## Examples
+
+```erlang
+1> [erlmcp_printable:is_visible(C) || C <- [$a, 16#4e16, 16#a0, $\e, 16#200b, 16#2028, 16#e0041]].
+[true, true, true, false, false, false, false]
+```
+""".
+-spec is_visible(char()) -> boolean().
+is_visible(C) when C >= $\s, C < 16#7f -> true;
+is_visible(C) when C < 16#a0 -> false;
+is_visible(C) when C < 16#2000 ->
+    not lists:member(C, [16#ad, 16#34f, 16#61c, 16#115f, 16#1160, 16#17b4, 16#17b5,
+                         16#180b, 16#180c, 16#180d, 16#180e, 16#180f]);
+is_visible(C) when C >= 16#200b, C =< 16#200f -> false;
+is_visible(C) when C >= 16#2028, C =< 16#202e -> false;
+is_visible(C) when C >= 16#2060, C =< 16#206f -> false;
+is_visible(16#3164) -> false;
+is_visible(C) when C >= 16#fe00, C =< 16#fe0f -> false;
+is_visible(C) when C =:= 16#feff; C =:= 16#ffa0 -> false;
+%% Annotations between lines, of which nothing but a browser knows.
+is_visible(C) when C >= 16#fff0, C =< 16#fffb -> false;
+is_visible(C) when C >= 16#1bca0, C =< 16#1bca3 -> false;
+is_visible(C) when C >= 16#1d173, C =< 16#1d17a -> false;
+is_visible(C) when C >= 16#e0000, C =< 16#e0fff -> false;
+is_visible(_) -> true.

@@ -1,0 +1,142 @@
+-module(erlmcp_value_text).
+-moduledoc """
+The sentences of errors: which field, what was expected, what came. Pure.
+""".
+
+-export([field/1, name/1, value/1, literal/1, type/1, list/2, count/2]).
+-export([reason/1]).
+
+-define(SHOWN, 60).
+-define(SHOWN_OF_NAME, 200).
+
+-doc "What a sentence calls the value at a JSON pointer.".
+-spec field(binary()) -> binary().
+field(~"") -> ~"The value";
+field(Pointer) -> iolist_to_binary(name(Pointer)).
+
+-doc """
+A name that may be a peer's as a sentence shows it: as it is, but for what is too long; and in
+quotes, by its numbers, what may disturb who reads it.
+""".
+-spec name(binary()) -> iodata().
+name(Name) ->
+    Shown = cut(Name, ?SHOWN_OF_NAME),
+    case unicode:characters_to_binary(Shown) of
+        Text when is_binary(Text) ->
+            case is_harmless(Text) andalso << <<C>> || <<C>> <= Text, C < $\s >> =:= ~"" of
+                true -> Text;
+                false -> json:encode_binary_escape_all(Text)
+            end;
+        _ ->
+            erlmcp_printable:quoted(Name)
+    end.
+
+-doc "A value as a sentence names it, with its type, and cut short.".
+-spec value(term()) -> iodata().
+value(V) when is_binary(V) -> [~"the string ", quote(V, ~"of bytes that are not UTF-8")];
+value(V) when is_number(V) -> [~"the number ", cut(iolist_to_binary(json:encode(V)), ?SHOWN)];
+value(V) when is_boolean(V); V =:= null -> atom_to_binary(V);
+value([]) -> ~"an empty array";
+value(V) when is_list(V) -> [~"an array of ", count(list_size(V), ~"item")];
+value(V) when is_map(V), map_size(V) =:= 0 -> ~"an empty object";
+value(V) when is_map(V) -> [~"an object of ", count(map_size(V), ~"member")];
+value(_) -> ~"nothing that JSON has".
+
+%% A list from a handler may be improper.
+list_size(List) ->
+    try length(List) catch error:badarg -> 1 end.
+
+quote(V) ->
+    quote(V, erlmcp_printable:quoted(V)).
+
+quote(V, NoText) ->
+    case unicode:characters_to_binary(cut(V, ?SHOWN)) of
+        Text when is_binary(Text) ->
+            case is_harmless(Text) of
+                true -> json:encode_binary(Text);
+                false -> json:encode_binary_escape_all(Text)
+            end;
+        _ ->
+            NoText
+    end.
+
+%% Without what a terminal takes for a command, or shows as another text than it is: JSON escapes
+%% the first 32 characters alone.
+is_harmless(Text) ->
+    << <<C/utf8>> || <<C/utf8>> <= Text, not is_control(C) >> =:= Text.
+
+is_control(C) ->
+    C >= 16#7f andalso C < 16#a0 orelse C >= 16#200b andalso C =< 16#200f
+        orelse C >= 16#2028 andalso C =< 16#202e orelse C >= 16#2060 andalso C =< 16#206f
+        orelse C =:= 16#ad orelse C =:= 16#61c orelse C =:= 16#180e orelse C =:= 16#feff
+        orelse C >= 16#fff9 andalso C =< 16#fffb orelse C >= 16#e0000 andalso C =< 16#e007f.
+
+cut(Text, Limit) when byte_size(Text) =< Limit ->
+    Text;
+cut(Text, Limit) ->
+    <<(whole(binary_part(Text, 0, Limit)))/binary, "..."/utf8>>.
+
+%% A character that was cut in two is left out.
+whole(Part) ->
+    case unicode:characters_to_binary(Part) of
+        {_, Good, _} when is_binary(Good) -> Good;
+        Whole -> Whole
+    end.
+
+-doc "The same, without the type where it is plain to see.".
+-spec literal(term()) -> iodata().
+literal(V) when is_binary(V) -> quote(V);
+literal(V) when is_number(V) -> tl(value(V));
+literal(V) -> value(V).
+
+-doc "The name of a type, with its article.".
+-spec type(binary()) -> iodata().
+type(~"null") -> ~"null";
+type(<<C, _/binary>> = Type) when C =:= $a; C =:= $i; C =:= $o -> [~"an ", Type];
+type(Type) -> [~"a ", Type].
+
+-doc "Things one after the other, cut short; `Last` stands before the last one.".
+-spec list([iodata()], Last :: binary()) -> iodata().
+list([], _) -> ~"none";
+list([One], _) -> One;
+list(Many, Last) when length(Many) > 10 ->
+    [lists:join(~", ", lists:sublist(Many, 9)), $\s, Last, $\s,
+     integer_to_binary(length(Many) - 9), ~" others"];
+list(Many, Last) -> [lists:join(~", ", lists:droplast(Many)), $\s, Last, $\s, lists:last(Many)].
+
+-doc "A number of things.".
+-spec count(integer(), binary()) -> iodata().
+count(1, Thing) -> [~"1 ", Thing];
+count(N, Thing) -> [integer_to_binary(N), $\s, Thing, $s].
+
+-doc "Why a schema cannot be compiled, in a sentence.".
+-spec reason(erlmcp_schema:reason()) -> binary().
+reason(Reason) ->
+    iolist_to_binary(sentence(Reason)).
+
+sentence({unsupported_dialect, Uri}) ->
+    [~"$schema names the dialect ", quote(Uri),
+     ~", but JSON Schema 2020-12, 2019-09 and draft-07 are supported."];
+sentence({unsupported_vocabulary, Uri}) ->
+    [~"The meta-schema requires the vocabulary ", quote(Uri), ~", which is not supported."];
+sentence({invalid_schema, [#{message := Message} | _]}) ->
+    [~"The schema is not valid: ", Message];
+sentence({invalid_keyword, Path, Keyword}) ->
+    [field(Path), ~" has an invalid ", Keyword, ~"."];
+sentence({invalid_pattern, Path, Pattern}) ->
+    [field(Path), ~" is not a regular expression of ECMA-262 that is supported: ",
+     quote(Pattern), ~"."];
+sentence({pattern_too_long, Path, Limit}) ->
+    [field(Path), ~" is a regular expression of more than ", count(Limit, ~"byte"), ~"."];
+sentence({unresolved_ref, Path, Ref}) ->
+    [field(Path), ~" refers to ", quote(Ref), ~", which is not there and is not fetched."];
+sentence({endless_ref, Path}) ->
+    [field(Path), ~" refers to itself for the same value, without end."];
+sentence({duplicate_id, Uri}) ->
+    [~"Two different schemas have the address ", quote(Uri), ~"."];
+sentence({too_deep, Limit}) ->
+    [~"The schema is nested deeper than ", count(Limit, ~"level"), ~"."];
+sentence({too_many_subschemas, Limit}) ->
+    [~"The schema has more than ", count(Limit, ~"subschema"), ~"."];
+sentence(budget) ->
+    ~"The schema is too large to be checked against its meta-schema.".
