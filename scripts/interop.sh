@@ -8,7 +8,13 @@
 set -eu
 cd "$(dirname -- "$0")/.."
 part=${1:-all}
-program="'$PWD/bin/erlmcp' serve everything --stdio"
+# The name of its folder has to be quoted: a script that does not would fail.
+odd=$(mktemp -d)/"it's here"
+trap 'rm -rf "${odd%/*}"' EXIT
+trap 'exit 130' INT TERM
+mkdir "$odd"
+ln -s "$PWD/bin/erlmcp" "$odd/erlmcp"
+program=$(scripts/quoted.sh "$odd/erlmcp" serve everything --stdio)
 status=0
 
 # paged COMMAND, whole COMMAND: while the everything server is up, with lists in pages or in one.

@@ -97,8 +97,9 @@ check 'inspector stdio, list' '"echo"' mcp-inspector --cli /bin/sh -c "exec $com
 erlmcp=$root/bin/erlmcp
 check 'mcp-remote: a URL as a program' hello "$erlmcp" call --env PATH \
     --stdio "mcp-remote $url --allow-http" echo text=hello
-check 'mcp-proxy: a URL as a program' hello "$erlmcp" call \
-    --stdio "$peers/frameworks/bin/mcp-proxy --transport streamablehttp $url" echo text=hello
+line=$("$root/scripts/quoted.sh" "$peers/frameworks/bin/mcp-proxy" \
+    --transport streamablehttp "$url")
+check 'mcp-proxy: a URL as a program' hello "$erlmcp" call --stdio "$line" echo text=hello
 
 port=$(free_port)
 bridged 'mcp-proxy: a program as a URL' /mcp \
