@@ -30,7 +30,7 @@ case $part in all | servers)
 esac
 case $part in all | login) test/interop/login.sh || status=1 ;; esac
 case $part in all | hosts)
-    whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$1"' || status=1 ;;
+    whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$ERLMCP_SSE_URL" "$1"' || status=1 ;;
 esac
 case $part in all | h2spec) whole 'exec scripts/h2spec.sh "$ERLMCP_URL"' || status=1 ;; esac
 exit "$status"
