@@ -29,6 +29,8 @@ trap 'exit 130' INT TERM
 started() {
     pattern=$1
     shift
+    # What the one before it said is not taken for this one's.
+    : >"$work/helper"
     "$@" >"$work/helper" 2>&1 </dev/null &
     helper=$!
     tries=0
