@@ -490,7 +490,7 @@ room_is_made_by_size_and_age(_) ->
                 Of = lists:sum([Bytes || {{Same, _}, Bytes, _, _} <- Rows, Same =:= Holder]),
                 Of * (Now - Since + 10) * (Now - Since + 10)
             end,
-            Free = [Owner || {Owner, _, _, State} <- Rows, State =/= refused],
+            Free = [Owner || {Owner, _, _, State} <- Rows, State =/= {refused, 0}],
             Spared = Free -- Refused,
             Left = lists:sum([Bytes || {Owner, Bytes, _, _} <- Rows, lists:member(Owner, Spared)]),
             Waits = [Owner || {Owner, _, _, waiting} <- Rows],
@@ -500,7 +500,7 @@ room_is_made_by_size_and_age(_) ->
                 {within_the_bound, Left =< Bound},
                 {nobody_in_vain, Refused =:= [] orelse Waits =/= []
                      orelse lists:sum([Bytes || {_, Bytes, _, State} <- Rows,
-                                                State =/= refused]) > Bound},
+                                                State =/= {refused, 0}]) > Bound},
                 {the_largest_and_slowest, Refused =:= [] orelse Spared =:= []
                      orelse lists:min(Scores(Refused)) >= lists:max(Scores(Spared))},
                 {one_at_least, GoOn =/= [] orelse Waits -- Refused =:= [] orelse Sum >= Bound},
@@ -508,7 +508,7 @@ room_is_made_by_size_and_age(_) ->
         end), 2_000).
 
 rows() ->
-    ?LET(Rows, list({range(1, 1_000), range(0, 10_000), oneof([reading, waiting, refused])}),
+    ?LET(Rows, list({range(1, 1_000), range(0, 10_000), oneof([reading, waiting, {refused, 0}])}),
          [{{N rem 7, N}, Bytes, Since, State}
           || {N, {Bytes, Since, State}} <- lists:enumerate(Rows)]).
 
