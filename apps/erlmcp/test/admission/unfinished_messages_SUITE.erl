@@ -9,7 +9,7 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
 -export([bodies_with_a_length/1, bodies_in_chunks/1, bodies_over_tls/1, bodies_of_http2/1,
          tiny_frames_of_http2/1, messages_of_sse/1, lines_of_tcp/1, heads_of_http1/1]).
 -export([behind_a_plain_request/1, behind_another_request/1, behind_the_next_request/1,
-         what_lies_behind_is_answered/1, line_of_a_parent/1,
+         what_lies_behind_is_answered/1, what_is_answered_is_not_kept/1, line_of_a_parent/1,
          what_waits_on_a_connection/1, those_who_are_killed_give_back/1,
          what_is_announced_costs_nothing/1,
          a_share_of_the_memory_is_the_default/1,
@@ -368,6 +368,28 @@ what_lies_behind_is_answered(Config) ->
          ok = erlmcp_test_http:close(Socket)
      end || Framing <- [plain, chunks]],
     ok.
+
+%% A few bytes behind a request were read together with all that came before it.
+what_is_answered_is_not_kept(Config) ->
+    ok = none_left(Config),
+    Before = call(Config, erlang, memory, [binary]),
+    Text = binary:copy(~"x", 60_000),
+    Sockets = [begin
+                   Socket = erlmcp_test_http:connect(listener(1, Config)),
+                   Echoes = [call_of(~"echo", #{text => Text}, Framing) || _ <- lists:seq(1, 50)],
+                   ok = sent(Socket, [call_of(~"slow", #{}, Framing), Echoes,
+                                      call_of(~"wait", #{}, Framing), binary:copy(~"x", 200)]),
+                   #{status := 503} = erlmcp_test_http:response(Socket),
+                   _ = [#{status := 200} = erlmcp_test_http:response(Socket) || _ <- Echoes],
+                   Socket
+               end || Framing <- [plain, chunks], _ <- lists:seq(1, 8)],
+    _ = [call(Config, erlang, garbage_collect, [Pid])
+         || Pid <- call(Config, erlang, processes, [])],
+    true = call(Config, erlang, memory, [binary]) - Before < 8 * ?MIB,
+    %% They are served yet.
+    _ = [{error, timeout} = gen_tcp:recv(Socket, 0, 0) || Socket <- Sockets],
+    _ = [ok = erlmcp_test_http:close(Socket) || Socket <- Sockets],
+    none_left(Config).
 
 call_of(Tool, Arguments, Framing) ->
     {Headers, Body} = message(~"tools/call", #{name => Tool, arguments => Arguments}, #{}),

@@ -283,8 +283,9 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
                 when not Plain#plain.closing, not is_map_key(~"connection", Headers) ->
             at_once(Status, Headers, Body, {Id, Module, Handler}, Rest, Plain);
         {Commands, Handler} ->
-            Begun = behind(Plain#plain{buffer = Rest, number = Id + 1, since = none,
-                                       sent = nothing, stream = {Id, Module, Handler}}),
+            Begun = behind(Plain#plain{buffer = erlmcp_httpd_socket:own(Rest), number = Id + 1,
+                                       since = none, sent = nothing,
+                                       stream = {Id, Module, Handler}}),
             go_on(commands(Commands, Begun))
     catch
         Class:Reason:Stacktrace ->

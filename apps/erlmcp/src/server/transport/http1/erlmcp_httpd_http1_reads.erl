@@ -150,16 +150,9 @@ given(#reads{first = <<>>, behind = Behind} = Reads) ->
 given(#reads{phase = Phase, first = First} = Reads) when Phase =:= head; Phase =:= body ->
     Size = min(?PIECE, byte_size(First)),
     <<Piece:Size/binary, Rest/binary>> = First,
-    counted(giving(told(binary:copy(Piece), Reads#reads{first = own(Rest)})));
+    counted(giving(told(binary:copy(Piece), Reads#reads{first = erlmcp_httpd_socket:own(Rest)})));
 given(Reads) ->
     Reads.
-
-%% What was read may be part of much more.
-own(Rest) ->
-    case binary:referenced_byte_size(Rest) > 2 * byte_size(Rest) of
-        true -> binary:copy(Rest);
-        false -> Rest
-    end.
 
 %% A body is read as it has room (`m:erlmcp_httpd_body`), and nothing else holds it up.
 counted(#reads{size = Head, counted = Before, paused = Paused, phase = Phase} = Reads) ->
