@@ -13,7 +13,8 @@ in a node of its own. What that has of memory then is seen by the fault `chaos_u
          what_waits_on_a_connection/1, those_who_are_killed_give_back/1,
          what_is_announced_costs_nothing/1,
          a_share_of_the_memory_is_the_default/1,
-         wrong_bounds_do_not_start/1, room_is_made_by_size_and_age/1]).
+         wrong_bounds_do_not_start/1, room_is_made_by_size_and_age/1,
+         looks_take_a_part_of_the_time/1]).
 %% In the server's node.
 -export([serve/2, kill_holders/0]).
 
@@ -497,6 +498,28 @@ wrong_bounds_do_not_start(_) ->
      end || {Name, Wrong} <- [{unfinished_bytes, 0}, {unfinished_bytes, none},
                               {unfinished_percent, 0}, {unfinished_percent, 101}]],
     ok.
+
+%% However many messages there are, and however often room is asked for. The process has a high
+%% priority.
+looks_take_a_part_of_the_time(_) ->
+    Test = self(),
+    Holders = [spawn_link(fun() ->
+                   _ = [erlmcp_unfinished_messages:count({self(), Tag}, 0, 1)
+                        || Tag <- lists:seq(1, 500)],
+                   Test ! {self(), holds},
+                   receive stop -> ok end
+               end) || _ <- lists:seq(1, 100)],
+    _ = [receive {Holder, holds} -> ok end || Holder <- Holders],
+    Looks = whereis(erlmcp_unfinished_messages),
+    Waits = [process_info(Looks, status) || _ <- lists:seq(1, 400), asked_again(Looks)],
+    ct:log("of 400 times ~b", [length([waits || {status, waiting} <- Waits])]),
+    true = length([waits || {status, waiting} <- Waits]) > 100,
+    _ = [Holder ! stop || Holder <- Holders],
+    until(fun() -> erlmcp_unfinished_messages:sum() =:= 0 end).
+
+asked_again(Looks) ->
+    ok = gen_server:cast(Looks, make_room),
+    receive after 5 -> true end.
 
 %% Pure: who is refused, and who goes on.
 room_is_made_by_size_and_age(_) ->

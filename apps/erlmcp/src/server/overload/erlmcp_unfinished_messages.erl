@@ -62,6 +62,9 @@ A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
 -record(state, {
     memory :: pos_integer(),
     given :: #{atom() => term()},
+    %% what announces the next look, and when that may be, in milliseconds
+    timer = make_ref() :: reference(),
+    rests_until = erlang:monotonic_time(millisecond) :: integer(),
     %% what the sum was more than its rows at the last look, if nothing changed meanwhile
     astray = 0 :: integer(),
     %% the process that wrote the last line in the log, and when
@@ -210,13 +213,14 @@ handle_call(_, _, State) ->
     {noreply, State}.
 
 -doc false.
-handle_cast(make_room, State) ->
-    {noreply, room_made(State)};
+handle_cast(make_room, #state{timer = Timer, rests_until = End} = State) ->
+    _ = erlang:cancel_timer(Timer),
+    {noreply, next_look(max(0, End - erlang:monotonic_time(millisecond)), State)};
 handle_cast(_, State) ->
     {noreply, State}.
 
 -doc false.
-handle_info(look, State) ->
+handle_info({timeout, Timer, look}, #state{timer = Timer} = State) ->
     {noreply, looked(State)};
 handle_info(_, State) ->
     {noreply, State}.
@@ -228,13 +232,16 @@ looked(#state{given = Before} = State) ->
     ok = atomics:put(persistent_term:get(?MODULE), ?BOUND, bytes(Bounds, State)),
     Began = erlang:monotonic_time(millisecond),
     Next = room_made(State#state{given = Bounds}),
-    Took = erlang:monotonic_time(millisecond) - Began,
+    End = erlang:monotonic_time(millisecond),
+    Rest = ?TIMES * (End - Began),
     Pause = case ets:match(?MODULE, {'_', '_', '_', waiting}, 1) of
         {_, _} -> ?SHORT_PAUSE;
         '$end_of_table' -> ?PAUSE
     end,
-    _ = erlang:send_after(max(Pause, ?TIMES * Took), self(), look),
-    Next.
+    next_look(max(Pause, Rest), Next#state{rests_until = End + Rest}).
+
+next_look(Pause, State) ->
+    State#state{timer = erlang:start_timer(Pause, self(), look)}.
 
 bytes(#{unfinished_percent := Percent, unfinished_bytes := Bytes}, #state{memory = Memory}) ->
     Own = case application:get_env(erlmcp, memory_bytes) of
