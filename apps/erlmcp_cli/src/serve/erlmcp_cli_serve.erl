@@ -4,9 +4,7 @@
 
 The application that the module belongs to is started before, since handlers may need its processes.
 On stdio its listeners stay closed, unless `--listen` asks for them: a host starts such a server in
-each of its windows, and a port is there once. On HTTP all modules are loaded before anything
-listens, so that what refuses a flood needs no file to be opened; on stdio they are loaded when they
-are called, for a quick start.
+each of its windows, and a port is there once.
 """.
 
 -export([command/0]).
@@ -59,7 +57,6 @@ run(#{module := Name, host := Host} = Arguments) ->
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
         Own = application_of(Beam),
-        ok = load_all(Module, Own, Arguments),
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
@@ -133,38 +130,6 @@ application_of(Beam) ->
     case [File || File <- Files, filename:extension(File) =:= ".app"] of
         [File] -> [list_to_atom(filename:rootname(File))];
         _ -> []
-    end.
-
-%% What refuses a connection for which there is no descriptor must not have to open a file for that.
-load_all(_, _, #{stdio := true}) ->
-    ok;
-load_all(Module, Own, _) ->
-    %% Of a library some modules may be for what this machine has not. One library after the other:
-    %% what is read of it is garbage when it is loaded.
-    _ = [code:ensure_modules_loaded(Modules)
-         || Modules <- [[Module] | [modules(Application)
-                                    || Application <- needed([erlmcp | Own], [])]]],
-    true = garbage_collect(),
-    ok.
-
-needed([], Found) ->
-    Found;
-needed([Application | Left], Found) ->
-    case lists:member(Application, Found) of
-        true ->
-            needed(Left, Found);
-        false ->
-            _ = application:load(Application),
-            needed(Left ++ key(Application, applications), [Application | Found])
-    end.
-
-modules(Application) -> key(Application, modules).
-
-%% One that cannot be loaded is refused when it is started.
-key(Application, Key) ->
-    case application:get_key(Application, Key) of
-        {ok, Value} -> Value;
-        undefined -> []
     end.
 
 %% Persistent: the application may be loaded later.
