@@ -56,7 +56,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok ?= together(Arguments),
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
-        Own = application_of(Beam),
+        {ok, Own} ?= application_of(Beam),
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
@@ -126,10 +126,16 @@ address(Host) ->
 
 %% Its .app file stands beside its modules, and has its name.
 application_of(Beam) ->
-    {ok, Files} = file:list_dir(filename:dirname(Beam)),
-    case [File || File <- Files, filename:extension(File) =:= ".app"] of
-        [File] -> [list_to_atom(filename:rootname(File))];
-        _ -> []
+    Folder = filename:dirname(Beam),
+    maybe
+        {ok, Files} ?= file:list_dir(Folder),
+        case [File || File <- Files, filename:extension(File) =:= ".app"] of
+            [File] -> {ok, [list_to_atom(filename:rootname(File))]};
+            _ -> {ok, []}
+        end
+    else
+        {error, Why} ->
+            {error, [Folder, ": this folder cannot be listed: ", file:format_error(Why)]}
     end.
 
 %% Persistent: the application may be loaded later.
