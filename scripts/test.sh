@@ -99,7 +99,7 @@ add() {
 
 if scripts/build.sh test; then
     # For the one fault that wants it; where it cannot be built, that one is not run.
-    if toxiproxy=$(scripts/toxiproxy.sh); then PATH=$toxiproxy:$PATH; fi
+    if toxiproxy=$(scripts/go_tool.sh toxiproxy toxiproxy-server); then PATH=$toxiproxy:$PATH; fi
     # What is tried with comes while the suites run. What does not come is told where it is missed.
     { scripts/chromium.sh; scripts/proxies.sh; scripts/peers.sh; } >/dev/null 2>&1 &
     suites
