@@ -4,7 +4,7 @@
 # Needs scripts/env.sh. The last line says `N passed, N failed`; what failed stands before it, once
 # more.
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 # Absolute, since bin/erlmcp runs in its caller's folder.
 build=${REBAR_BASE_DIR:-_build}
 case $build in /*) ;; *) build=$PWD/$build ;; esac
