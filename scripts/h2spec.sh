@@ -20,8 +20,9 @@ address=${address%%/*}
 # It ends with 1 where a case fails: which ones did is in its report.
 "$folder/h2spec" -h "${address%:*}" -p "${address##*:}" -P "$path" -o 5 -j "$said/report.xml" \
     >"$said/output" || :
-[ -s "$said/report.xml" ] || { cat "$said/output" >&2; echo 'h2spec: there is no report.' >&2; exit
-1; }
+[ -s "$said/report.xml" ] || { cat "$said/output" - <<'END' >&2; exit 1; }
+h2spec: there is no report.
+END
 
 # A line of the report begins each case; what went wrong stands below.
 awk -F '"' '

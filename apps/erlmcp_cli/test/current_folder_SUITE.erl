@@ -150,7 +150,8 @@ a_folder_that_cannot_be_listed_is_one_line(Config) ->
     ok = file:make_dir(Folder),
     ok = greeter(Folder),
     ok = file:change_mode(Folder, 8#311),
-    Command = [proplists:get_value(program, Config), "serve", filename:join(Folder, "greeter.beam")],
+    File = filename:join(Folder, "greeter.beam"),
+    Command = [proplists:get_value(program, Config), "serve", File],
     {Program, Arguments} = case file:list_dir(Folder) of
         {error, eacces} -> {hd(Command), tl(Command)};
         {ok, _} -> {"/usr/bin/env", ["setpriv", "--bounding-set=-dac_override,-dac_read_search"

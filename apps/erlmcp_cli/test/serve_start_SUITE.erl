@@ -168,9 +168,10 @@ what_is_needed_later_starts_then(Config) ->
 
 %% What refuses a connection for which there is no descriptor has none to read a file with.
 a_flood_loads_nothing(Config) ->
-    {Port, _} = opened(["-c", "ulimit -n 300; exec \"$@\"", "-", proplists:get_value(program, Config),
-                        "serve", proplists:get_value(curious, Config), "--port", "0", "--tcp", "0"],
-                       [], [{program, "/bin/sh"} | Config]),
+    Command = [proplists:get_value(program, Config), "serve", proplists:get_value(curious, Config),
+               "--port", "0", "--tcp", "0"],
+    {Port, _} = opened(["-c", "ulimit -n 300; exec \"$@\"", "-" | Command], [],
+                       [{program, "/bin/sh"} | Config]),
     Said = said(Port, ~"Stop it: "),
     [Http, Lines] = [begin
         {match, [Number]} = re:run(Said, ["^ *", Scheme, "://127.0.0.1:([0-9]+)"],
@@ -194,7 +195,8 @@ connected(Port) ->
     Socket.
 
 loaded(Socket) ->
-    ok = gen_tcp:send(Socket, [request(1, ~"tools/call", #{name => ~"node", arguments => #{}}), $\n]),
+    Call = request(1, ~"tools/call", #{name => ~"node", arguments => #{}}),
+    ok = gen_tcp:send(Socket, [Call, $\n]),
     ok = inet:setopts(Socket, [{packet, line}, {buffer, 1_000_000}]),
     {ok, Line} = gen_tcp:recv(Socket, 0, 30_000),
     #{~"result" := #{~"structuredContent" := #{~"modules" := Modules}}} = json:decode(Line),

@@ -68,9 +68,9 @@ a_distant_server_leads_nowhere(Config) ->
     Options = oauth_peer:logged_in(#{tls => Roots}),
     Outcome = fun(Challenge) ->
         {ok, Pid} = erlmcp_authorizer:start_link(Options, oauth_peer:url(Peer)),
-        erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [], 401,
-                                     #{~"www-authenticate" => iolist_to_binary(Challenge)},
-                                     oauth_peer:deadline())
+        erlmcp_authorizer:challenged(erlmcp_authorizer:handle(Pid), [],
+                                     {401, #{~"www-authenticate" => iolist_to_binary(Challenge)}},
+                                     none, oauth_peer:deadline())
     end,
     Url = oauth_peer:url(Inside, ~""),
     {error, {url_not_allowed, Url}} = Outcome([~"Bearer resource_metadata=\"", Url, $"]),

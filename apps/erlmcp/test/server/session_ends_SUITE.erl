@@ -110,8 +110,8 @@ streamed(Server, Session) ->
     Ended.
 
 %% A client uses a session first while it is given up for another one: when the index of those that
-%% are not in use has it no more. Who gives it up has all but used up its turn then, and now and
-%% then has to let the client go first.
+%% are not in use has it no more. Who gives it up has all but used up its turn then, and has to let
+%% the client go first now and then.
 one_in_use_is_not_given_up(_) ->
     {Server, Instance} = server(?TIMES),
     User = together(fun() -> used(?TIMES, Instance, 0) end),

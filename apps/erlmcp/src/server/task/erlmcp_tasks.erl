@@ -58,8 +58,8 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
 ttl(undefined, Max) -> Max;
 ttl(Wanted, Max) -> min(Wanted, Max).
 
-%% The process that a session is, or is in, owns the session's calls. A connection may have one
-%% after the other.
+%% The process that a session is, or is in, owns the session's calls. A connection may have several,
+%% one after the other.
 owner(Call, #{principal := anonymous, revision := '2025-11-25', owner := {Pid, _}}) ->
     {session, {Pid, maps:get(session, Call, 1)}};
 owner(_, #{principal := Principal}) ->
