@@ -229,7 +229,7 @@ a_dead_address_leaves_time_for_another(_) ->
     [_] = oauth_peer:asked(Peer),
     oauth_peer:stop(Peer),
     %% Where there is no other, there is no answer in time.
-    {ok, Mute} = gen_tcp:listen(Port, [{ip, Second}]),
+    {ok, Mute} = gen_tcp:listen(Port, [{ip, Second}, {reuseaddr, true}]),
     {error, timeout} = erlmcp_fetch:get_json(Url, (settings(400))#{tls := Roots}),
     {messages, []} = process_info(self(), messages),
     [ok = gen_tcp:close(Socket) || Socket <- [Silent, Mute]],
