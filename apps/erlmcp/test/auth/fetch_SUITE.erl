@@ -217,7 +217,7 @@ a_dead_address_leaves_time_for_another(_) ->
     Lookup = inet_db:res_option(lookup),
     ok = inet_db:set_lookup([file | Lookup -- [file]]),
     {Dead, Alive} = {{127, 0, 0, 2}, {127, 0, 0, 3}},
-    [ok = inet_db:add_host(Address, ["two.test"]) || Address <- [Alive, Dead]],
+    named(["two.test"], [Alive, Dead]),
     {ok, [First, Second]} = inet:getaddrs("two.test", inet),
     {Certificate, Roots} = certificate("two.test"),
     Peer = oauth_peer:start(#{ssl => [{ip, Second} | Certificate]}),
@@ -229,12 +229,21 @@ a_dead_address_leaves_time_for_another(_) ->
     [_] = oauth_peer:asked(Peer),
     oauth_peer:stop(Peer),
     %% Where there is no other, there is no answer in time.
-    {ok, Mute} = gen_tcp:listen(Port, [{ip, Second}, {reuseaddr, true}]),
+    Third = {127, 0, 0, 4},
+    {ok, Mute} = gen_tcp:listen(Port, [{ip, Third}]),
+    unnamed([Dead, Alive]),
+    named(["two.test"], [First, Third]),
     {error, timeout} = erlmcp_fetch:get_json(Url, (settings(400))#{tls := Roots}),
     {messages, []} = process_info(self(), messages),
     [ok = gen_tcp:close(Socket) || Socket <- [Silent, Mute]],
-    [inet_db:del_host(Address) || Address <- [Dead, Alive]],
+    unnamed([First, Third]),
     ok = inet_db:set_lookup(Lookup).
+
+named(Names, Addresses) ->
+    [ok = inet_db:add_host(Address, Names) || Address <- Addresses].
+
+unnamed(Addresses) ->
+    [inet_db:del_host(Address) || Address <- Addresses].
 
 certificate() -> certificate("localhost").
 
