@@ -5,8 +5,8 @@ that cowboy is given. Cowboy keeps a head until it is whole, and, without a boun
 sends behind a request that is served. Here both are counted (`m:erlmcp_unfinished_messages`), and
 what lies behind a request is kept until that is answered: a message's worth of it at most.
 
-As with `m:erlmcp_httpd_http2_reads` cowboy waits for messages with names that are not those of the
-socket. Those of the socket it gives to its logger (`m:erlmcp_httpd_log`), and that gives them here.
+Cowboy waits for messages with names that are not those of the socket. Those of the socket it gives
+to its logger (`m:erlmcp_httpd_log`), and that gives them here.
 Bodies go on at once: they are counted by those that read them (`m:erlmcp_httpd_body`).
 """.
 
