@@ -381,6 +381,11 @@ http2_runs_one_call_in_its_process(_) ->
     Call ! {answer, ~"done"},
     ~"done" = http2_answer(Gun, Waiting),
     Connection = http2_where(Gun, ~"quick"),
+    %% A call that its client cancels is over, too.
+    Cancelled = http2_call(Gun, ~"wait", #{}),
+    _ = erlmcp_test_line:await_call(),
+    ok = gun:cancel(Gun, Cancelled),
+    Connection = http2_where(Gun, ~"quick"),
     %% Some that came together are answered each on its own stream.
     Together = [http2_call(Gun, ~"quick", #{~"do" => ~"say where"}) || _ <- lists:seq(1, 20)],
     [Connection = http2_answer(Gun, Stream) || Stream <- Together],

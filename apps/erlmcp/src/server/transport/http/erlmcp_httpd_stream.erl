@@ -370,8 +370,9 @@ streamed(Event, more, Stream) ->
     start_stream(Event, Stream).
 
 finish({reply, Status, Bytes}, #stream{call = Call} = Stream) ->
+    Commands = answer(Status, #{}, Bytes, Stream),
     ok = count_end(Call),
-    {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
+    {Commands, Stream#stream{call = undefined}}.
 
 count_end({call, _, _, _}) -> erlmcp_httpd_http2:call_ended();
 count_end({session, _}) -> ok.
