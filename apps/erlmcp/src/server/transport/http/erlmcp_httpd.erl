@@ -18,6 +18,8 @@ Source: specification 2026-07-28, "Transports / Streamable HTTP".
 %% Packets that a socket delivers before it waits for its process to ask for more: what is delivered
 %% and not looked at is counted nowhere.
 -define(ACTIVE, 4).
+%% Bytes of such a packet, at least and at most.
+-define(BUFFER, {16_384, 131_072}).
 %% Bytes of `Authorization`: of its scheme, and of the longest token that is looked at.
 -define(AUTHORIZATION, 16_400).
 
@@ -98,6 +100,7 @@ streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) 
       max_received_frame_rate => {1_000_000, 10_000},
       max_cancel_stream_rate => {5_000, 10_000},
       active_n => ?ACTIVE,
+      dynamic_buffer => ?BUFFER,
       max_reset_stream_rate => ?GIVEN_UP,
       %% A stream is told of the first byte that HTTP/2 holds for its client, and of the last.
       max_stream_buffer_size => 1,

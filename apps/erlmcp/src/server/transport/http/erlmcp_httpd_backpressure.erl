@@ -85,7 +85,6 @@ cut(Limit, #unread{key = Key} = Unread) ->
 -doc false.
 terminate(StreamId, Reason, #unread{next = Next, key = Key, limits = Limits} = Unread) ->
     ok = counted(StreamId, 0),
-    ok = erlmcp_httpd_http2_inline_calls:over(StreamId),
     ok = erlmcp_httpd_http1_reads:over(),
     _ = untimed(Unread),
     ok = ended(Reason, #{key => Key, limits => Limits}),

@@ -244,7 +244,7 @@ perform([{cancel, Id} | Effects], Headers, #stream{session = {_, Pid, _}} = Stre
 perform([{cancel, _} | Effects], Headers, Stream) ->
     perform(Effects, Headers, Stream);
 perform([{call, Call}], Headers, #stream{alone = Alone, config = #{calls := Known}} = Stream) ->
-    case (Alone orelse erlmcp_httpd_http2_inline_calls:is_free())
+    case (Alone orelse not erlmcp_httpd_http2:has_calls())
         andalso erlmcp_inline_call:run(Call, Known) of
         {Reply, Said} -> ran(Said, Reply, Call, Headers, Stream);
         _ -> start({call, Call}, Stream)
@@ -261,7 +261,7 @@ ran(_, Reply, _, Headers, Stream) ->
 start({call, #{id := Id} = Call},
       #stream{session = none, owner = {_, Tag}, config = #{calls := Known}} = Stream) ->
     Pid = erlmcp_call:start(Call, Known, Tag),
-    _ = Stream#stream.alone orelse erlmcp_httpd_http2_inline_calls:begun(Tag),
+    ok = erlmcp_httpd_http2:call_began(),
     {[{spawn, Pid, ?SHUTDOWN}],
      Stream#stream{call = {call, Pid, Id, erlmcp_call:subject(Call)},
                    place = erlmcp_call:place(Call)}};
@@ -369,12 +369,18 @@ streamed(Event, more, #stream{streaming = true} = Stream) ->
 streamed(Event, more, Stream) ->
     start_stream(Event, Stream).
 
-finish({reply, Status, Bytes}, Stream) ->
-    {answer(Status, #{}, Bytes, Stream), Stream#stream{call = undefined}}.
+finish({reply, Status, Bytes}, #stream{call = Call} = Stream) ->
+    Commands = answer(Status, #{}, Bytes, Stream),
+    ok = count_end(Call),
+    {Commands, Stream#stream{call = undefined}}.
+
+count_end({call, _, _, _}) -> erlmcp_httpd_http2:call_ended();
+count_end({session, _}) -> ok.
 
 -doc false.
 %% What a lost client's call still does in its last second is its own.
-terminate(_, _, #stream{call = {call, _, _, _}, place = Place}) ->
+terminate(_, _, #stream{call = {call, _, _, _} = Call, place = Place}) ->
+    ok = count_end(Call),
     erlmcp_calls:leave(Place);
 terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
     erlmcp_session:detach(Pid, Owner);

@@ -23,7 +23,7 @@ shown(_) -> [].
 
 protocol(Socket, Options) ->
     case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> erlmcp_httpd_http2_writes;
+        {ok, ~"h2"} -> erlmcp_httpd_http2;
         %% A connection without a place answers one request, whatever it is.
         _ when is_map_key(erlmcp_refused, Options) -> cowboy_http;
         _ -> erlmcp_httpd_http1

@@ -462,7 +462,7 @@ hand_over(#plain{parent = Parent, ref = Ref, socket = Socket, transport = Transp
     _ = [self() ! Message || Message <- erlmcp_httpd_socket:unread(Transport, Socket, Buffer)],
     %% Over TLS, HTTP/2 is agreed on beforehand.
     Protocol = case Buffer of
-        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> erlmcp_httpd_http2_writes;
+        <<"PRI", _/binary>> when Transport =:= ranch_tcp -> erlmcp_httpd_http2;
         _ -> erlmcp_httpd_http1_reads
     end,
     Protocol:init(Parent, Ref, Socket, Transport, undefined, Options).

@@ -7,9 +7,9 @@ what lies behind a request is kept until that is answered: a message's worth of 
 cowboy is given it in pieces: the next one when cowboy has read the one before and awaits more of a
 head or of a body. So what lies behind that request, too, is kept here, all but a piece of it.
 
-As with `m:erlmcp_httpd_http2_reads` cowboy waits for messages with names that are not those of the
-socket. Those of the socket it gives to its logger (`m:erlmcp_httpd_log`), and that gives them here.
-Bodies are counted by those that read them (`m:erlmcp_httpd_body`).
+Cowboy waits for messages with names that are not those of the socket. Those of the socket it gives
+to its logger (`m:erlmcp_httpd_log`), and that gives them here. Bodies are counted by those that read
+them (`m:erlmcp_httpd_body`).
 """.
 
 -export([init/6, came/1, began/2, whole/0, over/0]).
