@@ -265,9 +265,8 @@ data(StreamId, IsFin, Data, #shared{with = With, state = State}) ->
 -doc false.
 info(StreamId, Message, #entered{next = Next, extra = Extra}) ->
     passed(cowboy_stream:info(StreamId, Message, Next), Extra);
-%% Cowboy's answer to a body that it cannot read.
-info(_, {response, 400, _, _} = Response, #waiting{} = Waiting) ->
-    {[Response], Waiting};
+info(_, broken_body, #waiting{} = Waiting) ->
+    {[], Waiting};
 info(StreamId, Message, #waiting{for = Wait, options = Options} = Waiting) ->
     #{erlmcp_identity := #{auth := Auth}} = Options,
     case erlmcp_httpd_auth:told(Auth, Message, Wait) of

@@ -8,7 +8,7 @@ There is none where a listener asks who comes, since that may be another with th
 where it has HTTP+SSE, and none for a head that is refused.
 """.
 
--export([new/2, in_session/2, serve/3, init/3, info/3, terminate/3]).
+-export([new/2, serve/3, init/3, info/3, terminate/3]).
 
 -export_type([ready/0, state/0]).
 
@@ -17,9 +17,8 @@ where it has HTTP+SSE, and none for a head that is refused.
 
 -doc "What the head of a request comes to, for the calling process, its connection's.".
 -spec new(cowboy_req:req(), cowboy:opts()) -> ready() | none.
-new(Request,
-    #{stream_handlers := [erlmcp_httpd_backpressure, erlmcp_httpd_identity, erlmcp_httpd_stream],
-      erlmcp := #{instance := Instance}} = Options) ->
+new(#{method := ~"POST"} = Request, #{erlmcp := #{instance := Instance}} = Options)
+        when not is_map_key(erlmcp_sse, Options), not is_map_key(erlmcp_refused, Options) ->
     maybe
         {ok, Known, Config} ?= erlmcp_httpd_identity:unasked(Request, Options),
         {ok, Stream} ?= erlmcp_httpd_stream:new(Known, Config),
@@ -29,16 +28,6 @@ new(Request,
     end;
 new(_, _) ->
     none.
-
--doc "What the same head comes to that names another session, be it ready or a request.".
--spec in_session(same | Id :: binary(), ready() | Request) -> ready() | Request when
-    Request :: map().
-in_session(same, Asked) ->
-    Asked;
-in_session(Id, {Request, Instance, Stream}) ->
-    {Request, Instance, erlmcp_httpd_stream:in_session(Id, Stream)};
-in_session(Id, #{headers := Headers} = Request) ->
-    Request#{headers := Headers#{~"mcp-session-id" := Id}}.
 
 -doc "Serves a request with that head and this body, for whoever stands before it.".
 -spec serve(cowboy_stream:streamid(), binary(), ready()) ->
@@ -57,11 +46,10 @@ info(StreamId, Message, {Instance, Stream}) ->
     said(erlmcp_httpd_stream:info(StreamId, Message, Stream), Instance).
 
 said({Commands, Stream}, Instance) ->
-    {erlmcp_httpd_backpressure:in_pieces(Commands), {Instance, Stream}}.
+    {Commands, {Instance, Stream}}.
 
 -doc "The stream is over.".
 -spec terminate(cowboy_stream:streamid(), cowboy_stream:reason(), state()) -> ok.
-terminate(StreamId, Reason, {Instance, Stream}) ->
-    ok = erlmcp_httpd_backpressure:ended(Reason, Instance),
+terminate(StreamId, Reason, {_, Stream}) ->
     _ = erlmcp_httpd_stream:terminate(StreamId, Reason, Stream),
     ok.

@@ -16,7 +16,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 %% Every request passes here.
 -compile({inline, [owned/2, told/4, decoded/3, admit/3]}).
 
--export([new/2, in_session/2, serve/4]).
+-export([new/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
 
 -export_type([stream/0]).
@@ -56,20 +56,15 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -doc "What the head of a POST request comes to, of whichever request; or its refusal.".
 -spec new(cowboy_req:req(), erlmcp_httpd_config:config()) ->
     {ok, stream()} | {error, erlmcp_refusal:refusal()}.
-new(#{method := ~"POST", streamid := StreamId} = Request, #{path := Path} = Config) ->
+new(#{method := ~"POST"} = Request, #{path := Path} = Config) ->
     maybe
         {ok, {post, Accept}} ?= erlmcp_httpd_request:check(Request, Path, Config),
-        {ok, entering(Request, (stream(StreamId, Request, Config))#stream{accept = Accept})}
+        {ok, entering(Request, (stream(none, Request, Config))#stream{accept = Accept})}
     end.
 
 entering(#{peer := {Ip, _}, headers := Headers}, #stream{principal = Principal} = Stream) ->
     Stream#stream{flow = erlmcp_admission:flow(Principal, Ip),
                   asked = erlmcp_httpd_admission:asked(Headers, Stream#stream.accept)}.
-
--doc "The same where the head names another session, and is no other beside.".
--spec in_session(Id :: binary(), stream()) -> stream().
-in_session(Id, Stream) ->
-    Stream#stream{named = Id}.
 
 -doc "Serves a request with that head, whose body is here.".
 -spec serve(cowboy_stream:streamid(), Body :: binary(), cowboy_req:req(), stream()) ->
@@ -347,8 +342,7 @@ info(_, keep_alive, #stream{streaming = true} = Stream) ->
     {erlmcp_httpd_response:comment(), Stream};
 info(_, receive_timeout, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_httpd_body:late(Body), Stream#stream{body = none}};
-%% Cowboy's answer to a body that it cannot read.
-info(_, {response, 400, _, _}, #stream{body = Body} = Stream) when Body =/= none ->
+info(_, broken_body, #stream{body = Body} = Stream) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Stream#stream{body = none}};
 info(_, {unfinished, Verdict}, #stream{body = Body} = Stream) when Body =/= none ->
     received(erlmcp_httpd_body:told(Verdict, Body), Stream);

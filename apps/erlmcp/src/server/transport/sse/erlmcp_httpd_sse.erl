@@ -152,8 +152,7 @@ info(_, untaken, #sse_message{} = Message) ->
     {erlmcp_httpd_response:refuse(Refusal), Message};
 info(_, receive_timeout, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_httpd_body:late(Body), Message#sse_message{body = none}};
-%% Cowboy's answer to a body that it cannot read.
-info(_, {response, 400, _, _}, #sse_message{body = Body} = Message) when Body =/= none ->
+info(_, broken_body, #sse_message{body = Body} = Message) when Body =/= none ->
     {erlmcp_httpd_body:broken(Body), Message#sse_message{body = none}};
 info(_, {unfinished, Verdict}, #sse_message{body = Body} = Message) when Body =/= none ->
     received(erlmcp_httpd_body:told(Verdict, Body), Message);
