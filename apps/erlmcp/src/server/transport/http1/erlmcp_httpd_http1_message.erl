@@ -40,7 +40,7 @@ The head of a request, with the keys that cowboy's requests have for it. `port` 
 -define(VALUE, 4_096).
 -define(AUTHORIZATION, 16_400).
 -define(HOST, 255).
--define(METHOD, 32).
+-define(METHOD, 31).
 %% Fields of a head, and empty lines before it.
 -define(FIELDS, 100).
 -define(EMPTY, 5).
@@ -148,26 +148,25 @@ parse(Head, #{line_end := LineEnd, forbidden := Forbidden} = Patterns) ->
 request_line(Line, _) when byte_size(Line) > ?REQUEST_LINE ->
     {error, 414};
 request_line(Line, #{space := Space, forbidden := Forbidden}) ->
-    case binary:match(Line, Forbidden) =:= nomatch
-        andalso binary:split(Line, Space, [global]) of
-        [Method, Target, Version] -> method(Method, Target, Version);
-        [Method | _] when byte_size(Method) > ?METHOD -> {error, 501};
-        _ -> {error, 400}
-    end.
-
-method(Method, _, _) when byte_size(Method) > ?METHOD; Method =:= ~"CONNECT";
-                          Method =:= ~"TRACE" ->
-    {error, 501};
-method(Method, Target, Version) ->
     maybe
-        true ?= is_token(Method) andalso is_visible(Target),
+        nomatch ?= binary:match(Line, Forbidden),
+        [Method | Words] = binary:split(Line, Space, [global]),
+        true ?= is_token(Method),
+        ok ?= method(Method),
+        [Target, Version] ?= Words,
+        true ?= is_visible(Target),
         {ok, Authority, Path, Query} ?= target(Target, Method),
         {ok, Known} ?= version(Version),
         {ok, {Method, Authority, Path, Query, Known}}
     else
-        false -> {error, 400};
-        {error, _} = Error -> Error
+        {error, _} = Error -> Error;
+        _ -> {error, 400}
     end.
+
+method(Method) when byte_size(Method) > ?METHOD; Method =:= ~"CONNECT"; Method =:= ~"TRACE" ->
+    {error, 501};
+method(_) ->
+    ok.
 
 version(~"HTTP/1.1") -> {ok, 'HTTP/1.1'};
 version(~"HTTP/1.0") -> {ok, 'HTTP/1.0'};
@@ -183,7 +182,7 @@ target(~"*", ~"OPTIONS") ->
 target(Target, _) ->
     case binary:split(Target, ~"://") of
         [Scheme, Rest] when byte_size(Scheme) =< 5 ->
-            case string:lowercase(Scheme) of
+            case cowboy_bstr:to_lower(Scheme) of
                 Known when Known =:= ~"http"; Known =:= ~"https" -> absolute(Rest);
                 _ -> {error, 400}
             end;
@@ -350,7 +349,7 @@ is_number_text(_) ->
 %% RFC 9110, 10.1.1: "A server that receives an Expect field value containing a member other than
 %% 100-continue MAY respond with a 417"; "in an HTTP/1.0 request MUST ignore that expectation".
 expectation(#{~"expect" := Expected}, 'HTTP/1.1') ->
-    case string:lowercase(Expected) of
+    case cowboy_bstr:to_lower(Expected) of
         ~"100-continue" -> ok;
         _ -> {error, 417}
     end;
