@@ -234,8 +234,8 @@ chunked_is_the_last_coding(Config) ->
                              {400, ~""}, {501, ~"gzip, chunked"}]].
 
 %% 6.1: "A server MAY reject a request that contains both Content-Length and Transfer-Encoding or
-%% process such a request in accordance with the Transfer-Encoding alone. Regardless, the server MUST
-%% close the connection after responding to such a request".
+%% process such a request in accordance with the Transfer-Encoding alone. Regardless, the server
+%% MUST close the connection after responding to such a request".
 two_lengths_are_refused(Config) ->
     refused(400, listing(~"POST /mcp HTTP/1.1", [~"Host: localhost",
                                                  ~"Transfer-Encoding: chunked"]), Config).

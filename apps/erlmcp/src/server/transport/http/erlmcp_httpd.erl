@@ -2,8 +2,8 @@
 -moduledoc """
 Streamable HTTP: HTTP/1.1 and HTTP/2, in the clear or over TLS with ALPN. This module is the
 listener. `erlmcp_httpd_http1` is the process of an HTTP/1.1 connection, and cowboy has that of an
-HTTP/2 connection. On both `erlmcp_httpd_identity` looks who comes, `erlmcp_httpd_stream` answers
-the requests, and `erlmcp_httpd_sse` those of HTTP+SSE where the listener has that too.
+HTTP/2 connection. On both `erlmcp_httpd_route` says what the head of a request comes to, and
+`erlmcp_httpd_stream` answers it, with `erlmcp_httpd_sse` where the listener has HTTP+SSE too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
 """.
@@ -72,16 +72,14 @@ cowboy_options(Limits, Options, Instance) ->
             streamable(Limits, Options, Instance);
         Endpoints ->
             (streamable(Limits, Options, Instance))#{
-                stream_handlers := [erlmcp_httpd_backpressure, erlmcp_httpd_identity,
-                                    erlmcp_httpd_sse],
                 erlmcp_sse => Endpoints}
     end.
 
 streamable(#{receive_timeout_ms := ReceiveTimeout} = Limits, Options, Instance) ->
     #{connection_type => supervisor,
-      stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_identity, erlmcp_httpd_stream],
+      stream_handlers => [erlmcp_httpd_backpressure, erlmcp_httpd_stream],
       erlmcp_trusted_proxies => erlmcp_trusted_proxies:new(Options, maps:get(key, Instance)),
-      erlmcp_identity => erlmcp_httpd_identity:config(Options),
+      erlmcp_route => erlmcp_httpd_route:listener(Options),
       erlmcp => erlmcp_httpd_config:new(Options, Instance),
       request_timeout => ReceiveTimeout,
       preface_timeout => min(?HANDSHAKE, ReceiveTimeout),

@@ -16,6 +16,10 @@ loses its connection after `send_timeout_ms`. While nothing happens the process 
 Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 """.
 
+%% Every request passes here.
+-compile({inline, [patience/1, quiet_ms/1, patterns/1, uncounted/1, whole/2, held/1, commands/2,
+                   persistence/2, send/2]}).
+
 -export([connection_process/4, init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
@@ -42,16 +46,8 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 %% The process has nothing to do and hibernates, and this is what it does when it wakes.
 -type rest() :: {idle, fun(() -> rest() | no_return())}.
 
-%% The stream of a request: its number, and its handler with its state.
--type stream() :: {cowboy_stream:streamid(), cowboy_stream | erlmcp_httpd_route, State :: term()}.
-
-%% What a head comes to: a request for the stream handlers, and what is found out of it at once for
-%% all requests that have this head, if it is.
--record(known, {
-    head :: erlmcp_httpd_http1_message:head(),
-    request :: map(),
-    route = none :: none | erlmcp_httpd_route:ready()
-}).
+%% The stream of a request: its number, and the state of its handler.
+-type stream() :: {cowboy_stream:streamid(), State :: term()}.
 
 -record(connection, {
     parent :: pid(),
@@ -59,6 +55,8 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
     socket :: erlmcp_httpd_socket:socket(),
     transport :: module(),
     options :: cowboy:opts(),
+    %% the stream handler of its requests
+    handler :: module(),
     idle_ms :: pos_integer(),
     %% milliseconds in which nothing happens before the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer(),
@@ -69,7 +67,8 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
     %% whether its first bytes may be the preface of HTTP/2
     is_new :: boolean(),
     %% the last head, which the next one often is
-    cached = none :: none | {Octets :: binary(), #known{}},
+    cached = none ::
+        none | {Octets :: binary(), erlmcp_httpd_http1_message:head(), Request :: map()},
     buffer = <<>> :: binary(),
     %% how many bytes of it were searched for the end of a head
     seen = 0 :: non_neg_integer(),
@@ -107,18 +106,18 @@ connection_process(Parent, {Ref, _} = From, Transport, Options) ->
 -spec init(pid(), erlmcp_httpd_connection:from(), erlmcp_httpd_socket:socket(), module(),
            cowboy:opts()) -> rest() | no_return().
 init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Options) ->
+    #{stream_handlers := Handlers} = Options,
     maybe
         {ok, Sock} ?= Transport:sockname(Socket),
         {ok, Scheme, Certificate} ?= erlmcp_httpd_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
         ok = proc_lib:set_label({http1, Peer}),
         loop(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
-                         options = Options, idle_ms = Idle,
+                         options = Options, handler = lists:last(Handlers), idle_ms = Idle,
                          %% Over TLS, HTTP/2 is agreed on beforehand.
                          is_new = Transport =:= ranch_tcp,
-                         %% erlmcp_alone: it is served before the next one is looked at
                          request = #{peer => Peer, sock => Sock, scheme => Scheme,
-                                     cert => Certificate, erlmcp_alone => true}})
+                                     cert => Certificate}})
     else
         {error, _} -> exit({shutdown, closed})
     end.
@@ -165,7 +164,7 @@ go_on(#connection{stream = none, buffer = Buffer} = Connection) when Buffer =/= 
     next(Connection);
 go_on(Connection) -> loop(Connection).
 
-patience(#connection{stream = {_, _, _}}) -> infinity;
+patience(#connection{stream = {_, _}}) -> infinity;
 patience(#connection{since = none, idle_ms = Idle}) -> Idle;
 patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - now_ms()).
 
@@ -248,15 +247,16 @@ received(Socket, Buffer) ->
 next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
     Patterns = patterns(Connection),
     case {erlmcp_httpd_http1_message:split({Buffer, Seen}, Patterns), Cached} of
-        {{ok, Octets, Behind}, {Octets, Known}} ->
-            request(Known, Behind, Connection);
+        {{ok, Octets, Behind}, {Octets, Head, Request}} ->
+            request(Head, Request, Behind, Connection);
         {{ok, Octets, Behind}, _} ->
             %% Not the whole of what was read with it.
-            Head = binary:copy(Octets),
-            case erlmcp_httpd_http1_message:parse(Head, Patterns) of
-                {ok, Read} ->
-                    Known = known(Read, Connection),
-                    request(Known, Behind, Connection#connection{cached = {Head, Known}});
+            Own = binary:copy(Octets),
+            case erlmcp_httpd_http1_message:parse(Own, Patterns) of
+                {ok, Head} ->
+                    Request = request_of(Head, Connection),
+                    request(Head, Request, Behind,
+                            Connection#connection{cached = {Own, Head, Request}});
                 {error, Status} ->
                     refused(Status, Connection)
             end;
@@ -273,9 +273,13 @@ unfinished(#connection{since = none} = Connection) ->
 unfinished(Connection) ->
     counted(Connection).
 
-known(#{port := Port} = Head, #connection{request = Common, options = Options}) ->
+%% The request for its stream handler, as it is for all that have this head.
+request_of(#{port := Port} = Head, #connection{request = Common, options = Options} = Connection) ->
     Request = (maps:merge(Common, maps:remove(closes, Head)))#{port := port(Port, Common)},
-    #known{head = Head, request = Request, route = erlmcp_httpd_route:new(Request, Options)}.
+    case Connection of
+        #connection{handler = erlmcp_httpd_stream} -> erlmcp_httpd_route:kept(Request, Options);
+        #connection{} -> Request
+    end.
 
 port(undefined, #{scheme := ~"http"}) -> 80;
 port(undefined, #{scheme := ~"https"}) -> 443;
@@ -349,18 +353,18 @@ refused(Status, Connection) ->
 
 %% Its requests.
 
-request(#known{head = #{version := Version, method := Method, closes := Closes} = Head} = Known,
-        Behind, #connection{closing = Closing} = Connection) ->
+request(#{version := Version, method := Method, closes := Closes} = Head, Request, Behind,
+        #connection{closing = Closing} = Connection) ->
     Begun = uncounted(Connection#connection{
         seen = 0, since = none, sent = nothing, version = Version, is_head = Method =:= ~"HEAD",
         closing = Closes orelse Closing}),
     case whole(Behind, Head) of
         {Body, Rest} ->
-            begin_stream(Known, Body, Begun#connection{buffer = Rest});
+            begin_stream(Request#{body => Body}, Begun#connection{buffer = Rest});
         none ->
             %% Its stream says what becomes of the body.
             Framing = erlmcp_httpd_http1_message:framing(Head),
-            begin_stream(Known, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
+            begin_stream(Request, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
     end.
 
 %% A body that is there with its head. One in chunks may be larger than what a stream takes.
@@ -374,26 +378,14 @@ whole(Behind, #{body_length := Length}) when is_integer(Length) ->
 whole(_, _) ->
     none.
 
-begin_stream(#known{route = none, request = #{has_body := false}} = Known, <<>>, Connection) ->
-    begin_stream(Known, Connection);
-begin_stream(#known{route = none, request = Request} = Known, Body, Connection) ->
-    begin_stream(Known#known{request = Request#{body => Body}}, Connection);
-begin_stream(#known{route = Route}, Body, #connection{number = Id} = Connection) ->
-    init_stream(erlmcp_httpd_route, [Id, Body, Route], Connection).
-
-begin_stream(#known{request = Request}, #connection{number = Id, options = Options} = Connection) ->
-    #{stream_handlers := Handlers} = Options,
-    Own = Options#{stream_handlers := Handlers -- [erlmcp_httpd_backpressure]},
-    init_stream(cowboy_stream, [Id, Request#{streamid => Id}, Own], Connection).
-
-init_stream(Module, [Id | _] = Arguments, #connection{options = Options} = Connection) ->
-    try apply(Module, init, Arguments) of
-        {Commands, Handler} ->
-            Begun = Connection#connection{number = Id + 1, stream = {Id, Module, Handler}},
+begin_stream(Request, #connection{number = Id, handler = Module, options = Options} = Connection) ->
+    try Module:init(Id, Request, Options) of
+        {Commands, State} ->
+            Begun = Connection#connection{number = Id + 1, stream = {Id, State}},
             go_on(body(commands(Commands, held(Begun))))
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(init, Arguments, {Class, Reason, Stacktrace}, Options),
+            ok = failed(init, [Id, Request, Options], {Class, Reason, Stacktrace}, Options),
             refused(500, Connection)
     end.
 
@@ -430,17 +422,18 @@ taken(#connection{body = Body, room = Room, paused = false} = Connection) when B
 taken(Connection) ->
     Connection.
 
-data(IsFin, Data, #connection{stream = {Id, Module, Handler}, options = Options} = Connection) ->
-    try Module:data(Id, IsFin, Data, Handler) of
-        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Module, Next}})
+data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connection) ->
+    #connection{options = Options} = Connection,
+    try Module:data(Id, IsFin, Data, State) of
+        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Next}})
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(data, [Id, IsFin, Data, Handler], {Class, Reason, Stacktrace}, Options),
+            ok = failed(data, [Id, IsFin, Data, State], {Class, Reason, Stacktrace}, Options),
             commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
     end.
 
 %% Where the next request would begin is not known.
-broken(#connection{stream = {Id, _, _}} = Connection) ->
+broken(#connection{stream = {Id, _}} = Connection) ->
     case info(Id, broken_body, Connection#connection{closing = true}) of
         #connection{sent = nothing} = Unanswered -> refused(400, Unanswered);
         Answered -> ended({connection_error, protocol_error, 'A body is not framed.'}, Answered)
@@ -448,12 +441,13 @@ broken(#connection{stream = {Id, _, _}} = Connection) ->
 
 %% What its stream is told.
 
-info(Id, Message, #connection{stream = {Id, Module, Handler}, options = Options} = Connection) ->
-    try Module:info(Id, Message, Handler) of
-        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Module, Next}})
+info(Id, Message, #connection{stream = {Id, State}, handler = Module} = Connection) ->
+    #connection{options = Options} = Connection,
+    try Module:info(Id, Message, State) of
+        {Commands, Next} -> commands(Commands, Connection#connection{stream = {Id, Next}})
     catch
         Class:Reason:Stacktrace ->
-            ok = failed(info, [Id, Message, Handler], {Class, Reason, Stacktrace}, Options),
+            ok = failed(info, [Id, Message, State], {Class, Reason, Stacktrace}, Options),
             commands([{internal_error, {Class, Reason}, 'A stream handler failed.'}], Connection)
     end;
 info(_, _, Connection) ->
@@ -481,7 +475,7 @@ perform([{response, Status, Headers, Body} | Commands], #connection{sent = nothi
     perform(Commands, response(Status, Headers, Body, Connection));
 perform([stop | _], Connection) ->
     stopped(normal, Connection);
-perform([{spawn, Pid, Shutdown} | Commands], #connection{stream = {Id, _, _}} = Connection) ->
+perform([{spawn, Pid, Shutdown} | Commands], #connection{stream = {Id, _}} = Connection) ->
     Children = cowboy_children:up(Connection#connection.children, Pid, Id, Shutdown),
     perform(Commands, Connection#connection{children = Children});
 perform([{headers, Status, Headers} | Commands], #connection{sent = nothing} = Connection) ->
@@ -569,7 +563,7 @@ stopped(Reason, #connection{sent = nothing} = Connection) ->
 stopped(Reason, #connection{sent = chunks} = Connection) ->
     ok = content(fin, <<>>, Connection),
     stopped(Reason, Connection#connection{sent = all});
-stopped(Reason, #connection{stream = {Id, _, _}, children = Children, body = Body,
+stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
                             closing = Closing, sent = Sent} = Connection) ->
     ok = terminate_stream(Reason, Connection),
     Rested = Connection#connection{stream = none,
@@ -629,12 +623,12 @@ slow_consumer(_, _) ->
 
 terminate_stream(_, #connection{stream = none}) ->
     ok;
-terminate_stream(Reason, #connection{stream = {Id, Module, Handler}, options = Options}) ->
-    try Module:terminate(Id, Reason, Handler) of
+terminate_stream(Reason, #connection{stream = {Id, State}, handler = Module, options = Options}) ->
+    try Module:terminate(Id, Reason, State) of
         _ -> ok
     catch
         Class:Why:Stacktrace ->
-            failed(terminate, [Id, Reason, Handler], {Class, Why, Stacktrace}, Options)
+            failed(terminate, [Id, Reason, State], {Class, Why, Stacktrace}, Options)
     end.
 
 failed(Callback, Arguments, {Class, Reason, Stacktrace}, Options) ->

@@ -20,13 +20,10 @@ handlers look at each time.
 init(StreamId, Request, Options) ->
     case erlmcp_httpd_http2_reads:take(StreamId) of
         {#{} = Known, Body} ->
-            next(cowboy_stream:init(StreamId, Known#{streamid := StreamId, body => Body}, Options));
-        {Ready, Body} ->
-            {Commands, Stream} = erlmcp_httpd_route:serve(StreamId, Body, Ready),
-            {Commands, {erlmcp_httpd_stream, Stream}};
+            cowboy_stream:init(StreamId, Known#{streamid := StreamId, body => Body}, Options);
         none ->
             ok = learn(StreamId, Request, Options),
-            next(cowboy_stream:init(StreamId, Request, Options))
+            cowboy_stream:init(StreamId, Request, Options)
     end.
 
 %% As on HTTP/1.1: POST to the endpoint, and a length.
@@ -36,30 +33,22 @@ learn(StreamId, #{method := ~"POST", path := Path, body_length := Length} = Requ
 learn(_, _, _) ->
     ok.
 
-head(#{headers := Headers} = Read, #{stream_handlers := Handlers} = Options) ->
-    All = [erlmcp_httpd_backpressure | Handlers],
+head(#{headers := Headers} = Read, Options) ->
     %% Not the whole of what was read with them.
-    Request = Read#{headers := #{Name => binary:copy(Value) || Name := Value <- Headers}},
-    case erlmcp_httpd_route:new(Request, Options#{stream_handlers := All}) of
-        none -> Request;
-        Ready -> Ready
-    end.
-
-next({Commands, Next}) ->
-    {Commands, {cowboy_stream, Next}}.
+    erlmcp_httpd_route:kept(Read#{headers := #{Name => binary:copy(Value)
+                                               || Name := Value <- Headers}}, Options).
 
 -doc false.
-data(StreamId, IsFin, Data, {cowboy_stream, Next}) ->
-    next(cowboy_stream:data(StreamId, IsFin, Data, Next)).
+data(StreamId, IsFin, Data, Next) ->
+    cowboy_stream:data(StreamId, IsFin, Data, Next).
 
 -doc false.
-info(StreamId, Message, {Module, State}) ->
-    {Commands, Next} = Module:info(StreamId, Message, State),
-    {Commands, {Module, Next}}.
+info(StreamId, Message, Next) ->
+    cowboy_stream:info(StreamId, Message, Next).
 
 -doc false.
-terminate(StreamId, Reason, {Module, State}) ->
-    Module:terminate(StreamId, Reason, State).
+terminate(StreamId, Reason, Next) ->
+    cowboy_stream:terminate(StreamId, Reason, Next).
 
 -doc false.
 early_error(StreamId, Reason, Request, Response, Options) ->
