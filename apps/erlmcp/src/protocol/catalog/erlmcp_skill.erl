@@ -48,6 +48,25 @@ A skill as a map. Its files are named by their paths in it, with `/` between fol
 
 -define(MAIN, ~"SKILL.md").
 
+%% The media types of files, by the endings of their names.
+-define(MEDIA_TYPES, #{
+    ~"md" => ~"text/markdown", ~"markdown" => ~"text/markdown", ~"txt" => ~"text/plain",
+    ~"csv" => ~"text/csv", ~"tsv" => ~"text/tab-separated-values", ~"html" => ~"text/html",
+    ~"htm" => ~"text/html", ~"css" => ~"text/css", ~"js" => ~"text/javascript",
+    ~"mjs" => ~"text/javascript", ~"py" => ~"text/x-python", ~"sh" => ~"application/x-sh",
+    ~"json" => ~"application/json", ~"yaml" => ~"application/yaml",
+    ~"yml" => ~"application/yaml", ~"toml" => ~"application/toml", ~"xml" => ~"application/xml",
+    ~"pdf" => ~"application/pdf", ~"zip" => ~"application/zip", ~"gz" => ~"application/gzip",
+    ~"wasm" => ~"application/wasm", ~"svg" => ~"image/svg+xml", ~"png" => ~"image/png",
+    ~"jpg" => ~"image/jpeg", ~"jpeg" => ~"image/jpeg", ~"gif" => ~"image/gif",
+    ~"webp" => ~"image/webp", ~"ico" => ~"image/vnd.microsoft.icon", ~"mp3" => ~"audio/mpeg",
+    ~"wav" => ~"audio/wav", ~"mp4" => ~"video/mp4", ~"ttf" => ~"font/ttf",
+    ~"woff2" => ~"font/woff2",
+    ~"docx" => ~"application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ~"xlsx" => ~"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    ~"pptx" => ~"application/vnd.openxmlformats-officedocument.presentationml.presentation"
+}).
+
 -doc "Files that one skill may have, its `SKILL.md` among them.".
 -spec max_files() -> pos_integer().
 max_files() -> ?MAX_FILES.
@@ -227,7 +246,7 @@ file(Root, Path, Bytes, Frontmatter) ->
         true -> text;
         false -> bytes
     end,
-    Type = erlmcp_media_type:of_file(Path, Content),
+    Type = media_type(Path, Content),
     Item = case Content of
         text -> erlmcp_content:text_contents(Uri, Type, Bytes);
         bytes -> erlmcp_content:blob_contents(Uri, Type, Bytes)
@@ -236,6 +255,20 @@ file(Root, Path, Bytes, Frontmatter) ->
     #{key => Uri, digest => digest(Bytes), listed => Path =:= ?MAIN,
       wire => maps:merge(Resource, names(Path, lists:last(Segments), Frontmatter)),
       contents => iolist_to_binary(json:encode([Item]))}.
+
+%% The ending of the name says the media type; where it does not, the content does.
+media_type(Name, Content) ->
+    case {ending(Name), Content} of
+        {Ending, _} when is_map_key(Ending, ?MEDIA_TYPES) -> maps:get(Ending, ?MEDIA_TYPES);
+        {_, text} -> ~"text/plain";
+        {_, bytes} -> ~"application/octet-stream"
+    end.
+
+ending(Name) ->
+    case binary:split(Name, ~".", [global]) of
+        [_] -> none;
+        Parts -> string:lowercase(lists:last(Parts))
+    end.
 
 names(?MAIN, _, Frontmatter) -> maps:with([~"name", ~"description"], Frontmatter);
 names(_, Name, _) -> #{~"name" => Name}.

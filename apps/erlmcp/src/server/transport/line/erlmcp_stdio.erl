@@ -37,10 +37,36 @@ child_spec(Options, Instance) ->
 start_link(Options, #{key := Key} = Instance) ->
     Output = maps:get(output, Options, 1),
     Principal = maps:get(principal, Options, anonymous),
-    ok = erlmcp_stdout:redirect(),
+    ok = redirect(),
     Pid = proc_lib:spawn_link(?MODULE, init, [self(), Output, Principal, Instance]),
     _ = spawn(fun() -> stop_node_with(Pid, Key) end),
     {ok, Pid}.
+
+%% From now on every process whose group leader is `user`, and by inheritance those that it starts,
+%% prints to standard error. The name `user` belongs to a process that passes on to standard error
+%% what is sent there, which is how the logger writes.
+redirect() ->
+    User = whereis(user),
+    Error = whereis(standard_error),
+    Forward = spawn(fun() -> forward(Error) end),
+    true = unregister(user),
+    true = register(user, Forward),
+    _ = [group_leader(Error, Pid)
+         || Pid <- processes(), {group_leader, Leader} <- [process_info(Pid, group_leader)],
+            Leader =:= User],
+    ok.
+
+%% The reply goes from there to the process that asked; nothing comes back here.
+forward(Error) ->
+    proc_lib:set_label(erlmcp_stdout),
+    passed_on(Error).
+
+passed_on(Error) ->
+    receive
+        Request ->
+            Error ! Request,
+            passed_on(Error)
+    end.
 
 %% The end of the input is the client's way to stop a server; nothing else can come of this node.
 stop_node_with(Pid, Key) ->
