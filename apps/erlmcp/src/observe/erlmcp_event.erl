@@ -37,7 +37,7 @@ other fields are those of `table/0`.
 -doc "Every event, its fields beside those that all have, and when it is told.".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
-    [{zone_changed, [window, from, to, requests, faults],
+    [{error_budget_changed, [window, from, to, requests, faults],
       ~"the error budget of a window, `window` seconds long, is in another zone"},
      {memory_full, [source, used, limit],
       ~"the memory passed its bound: new work is refused with 1089"},

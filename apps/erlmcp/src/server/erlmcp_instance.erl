@@ -42,7 +42,7 @@ not taken yet.
     subscriptions := ets:table(), supervisors := ets:table(),
     mounting := ets:table(), changing := ets:table(), cache := ets:table(),
     tasks := erlmcp_tasks:tables(), used_states := erlmcp_used_states:used(),
-    zones := erlmcp_error_budget:zones(),
+    error_budget := erlmcp_error_budget:budget(),
     of_calls := of_calls()
 }.
 
@@ -50,7 +50,7 @@ not taken yet.
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(), zones := erlmcp_error_budget:zones(), atom() => term()
+    used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(), atom() => term()
 }.
 
 -doc "What calls know of an instance.".
@@ -59,7 +59,7 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, zones], Instance),
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget], Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,
@@ -86,7 +86,7 @@ new(Key, Limits, Mounts, TaskStore) ->
       changing => ets:new(erlmcp_changing, [public, {read_concurrency, true}]),
       cache => ets:new(erlmcp_result_cache, [ordered_set, public, {read_concurrency, true}]),
       tasks => erlmcp_tasks:open(TaskStore, Limits),
-      used_states => erlmcp_used_states:new(), zones => erlmcp_error_budget:new()},
+      used_states => erlmcp_used_states:new(), error_budget => erlmcp_error_budget:new()},
     Instance#{of_calls => of_calls(Instance)}.
 
 gate(Limits) ->

@@ -12,6 +12,8 @@ of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
 
 %% Milliseconds between two sweeps of the tasks. An expired one is not found before either.
 -define(TASKS, 10_000).
+%% Of the subscriptions, whose processes may have been killed.
+-define(SUBSCRIPTIONS, 60_000).
 %% Of the sessions, at least and at most; otherwise a part of the time that one may be unused.
 -define(LEAST, 10).
 -define(MOST, 30_000).
@@ -86,9 +88,9 @@ init(Given) ->
         {error, Reason} -> exit({shutdown, Reason})
     end,
     ok = erlmcp_log:name(Key, Id),
-    #{zones := Zones, gate := Gate} = Instance =
+    #{error_budget := Budget, gate := Gate} = Instance =
         erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
-    #{zone_requests := Least} = Limits,
+    #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
@@ -102,7 +104,8 @@ init(Given) ->
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
            || OnEvent =/= none]
           ++
-          [#{id => zones, start => {erlmcp_error_budget, start_link, [Key, Zones, Least]}}]
+          [#{id => error_budget,
+             start => {erlmcp_error_budget, start_link, [Key, Budget, Least]}}]
           ++
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
@@ -119,16 +122,29 @@ init(Given) ->
           [#{id => publisher, start => {erlmcp_catalog_publisher, start_link, [Instance]}},
            #{id => sessions, start => {erlmcp_session_sup, start_link, [Instance]},
              type => supervisor},
-           sweeper(session_keeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
+           sweeper(session_sweeper, session_sweep_ms(Limits), fun erlmcp_session:sweep/1, Instance),
            #{id => tasks, start => {erlmcp_task_sup, start_link, [Instance]},
              type => supervisor},
            sweeper(task_sweeper, ?TASKS, fun erlmcp_tasks:sweep/1, Instance)]
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
-          ++ [#{id => keeper, start => {erlmcp_subscription_sweeper, start_link, [Instance]}}]}}.
+          ++ [subscription_sweeper(Instance)]}}.
 
-sweeper(Id, Milliseconds, Sweep, Instance) ->
-    #{id => Id, start => {erlmcp_sweeper, start_link, [Milliseconds, Sweep, Instance]}}.
+sweeper(Name, Milliseconds, Sweep, Instance) ->
+    sweeper(Name, Milliseconds, Sweep, fun(_) -> ok end, Instance).
+
+sweeper(Name, Milliseconds, Sweep, Last, Instance) ->
+    #{id => Name,
+      start => {erlmcp_sweeper, start_link, [Name, Milliseconds, {Sweep, Last}, Instance]}}.
+
+%% The process of a server that ends first. It closes the open subscriptions while their connections
+%% are still there: a stream that ends with its result was closed, and one that does not was lost
+%% (specification 2026-07-28, "Subscriptions / Graceful Closure").
+subscription_sweeper(Instance) ->
+    Table = erlmcp_instance:subscriptions(Instance),
+    sweeper(subscription_sweeper, ?SUBSCRIPTIONS,
+            fun(_) -> erlmcp_subscriptions:sweep(Table) end,
+            fun(_) -> erlmcp_subscriptions:close(Table) end, Instance).
 
 %% A session that is over is not found; when it is swept, another has its place.
 session_sweep_ms(#{session_idle_ms := Idle, unused_session_ms := Unused}) ->

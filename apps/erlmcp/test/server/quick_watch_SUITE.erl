@@ -435,7 +435,7 @@ done() ->
     end.
 
 a_definition() ->
-    {erlmcp_inline_call:mark(), {make_ref(), ~"tools/call", ~"late"}}.
+    {erlmcp_inline_call_watchdog:mark(), {make_ref(), ~"tools/call", ~"late"}}.
 
 watched(Watched) ->
     may_last(1, Watched).

@@ -106,7 +106,7 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
                 ok = erlmcp_gate:ran(Granted),
                 Answer;
             {refuse, Refusal} ->
-                answer({error, erlmcp_error_budget_answers:refused(Refusal, Instance)}, Id,
+                answer({error, erlmcp_error_budget:count_refusal(Refusal, Instance)}, Id,
                        Revision)
         end
     after
@@ -146,7 +146,7 @@ answered(#{id := Id, context := Context}, Instance, Run) ->
             exit:Reason:Stack when Reason =/= shutdown ->
                 crashed(exit, Reason, Stack, Id, Context, Instance)
         end,
-    _ = erlmcp_error_budget_answers:answered(Outcome, Instance),
+    _ = erlmcp_error_budget:count_answer(Outcome, Instance),
     Answer.
 
 outcome(#{kind := {task, result}} = Call, Context, Owner, Instance) ->
@@ -259,7 +259,7 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
                                #{limit => Milliseconds}, Instance),
     Refusal = erlmcp_refusal:new(timeout, ~"the call passed its deadline and was ended",
                                  #{limit => Milliseconds, incident => Incident}),
-    answer(erlmcp_error_budget_answers:answered({error, Refusal}, Instance), Id, Revision).
+    answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
 -doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
@@ -268,7 +268,7 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
           {reply, error, erlmcp_refusal:refusal()}.
 died(Reason, Id, {Revision, _, _} = Subject, Instance) ->
     Refusal = why(Reason, Subject, Instance),
-    answer(erlmcp_error_budget_answers:answered({error, Refusal}, Instance), Id, Revision).
+    answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
 why({shutdown, draining}, _, _) ->
     erlmcp_refusal:new(server_shutting_down, ~"the server stops, and the call with it");

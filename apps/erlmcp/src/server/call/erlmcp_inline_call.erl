@@ -6,10 +6,9 @@ starts the call as any other where it hears `start`: the call has to wait for it
 wants to be told of its progress or its log, it goes on with an earlier round, it is to be a task,
 its time is shorter than what is looked at here, or the definition was not as quick as it said.
 
-That it is quick is looked at. A call that used more than `?MOST` reductions takes the others of its
-definition with it: for a minute they run in their own processes. One that lasts longer than
-`?LONGEST` milliseconds ends with its connection (`m:erlmcp_inline_call_watchdog`), and its
-definition is not quick any more. Both are said in the log and as events.
+Whether it is quick is observed. A definition whose calls use too much, or last too long, is not
+quick any more, and a call that does not come to its end is ended with its connection
+(`m:erlmcp_inline_call_watchdog`).
 
 What such a call uses is a part of its connection's work: the gate holds its place, and counts
 neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to hold back calls would
@@ -17,30 +16,6 @@ not make a connection's work less.
 """.
 
 -export([run/2, tell/5]).
--export([mark/0, unmark/3]).
-
--export_type([mark/0, whose/0]).
-
--doc "When calls of a definition are quick again, in monotonic milliseconds.".
--type mark() :: atomics:atomics_ref().
--doc "Whose call it is: the server's key, the method, and the definition's name or URI.".
--type whose() :: {reference(), Method :: binary(), Target :: binary()}.
-
-%% Reductions of a call: about a millisecond.
--define(MOST, 40_000).
-%% Milliseconds of a call.
--define(LONGEST, 1_000).
-%% Milliseconds for which a definition is not quick that was not once.
--define(PAUSE, 60_000).
-%% Later than any time.
--define(NEVER, (1 bsl 60)).
-
--doc "The mark of a definition that says it is quick.".
--spec mark() -> mark().
-mark() ->
-    Mark = atomics:new(1, []),
-    ok = atomics:put(Mark, 1, erlang:monotonic_time(millisecond)),
-    Mark.
 
 -doc """
 The answer of a call that ran here, in the calling process, which is its connection's and has nobody
@@ -53,9 +28,10 @@ run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, 
 ->
     #{context := Context} = Call,
     Now = erlang:monotonic_time(millisecond),
-    case atomics:get(Mark, 1) =< Now andalso erlmcp_gate:has_place(Ticket)
-        andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= ?LONGEST of
-        true -> placed(Call, Now + ?LONGEST, Instance);
+    Longest = erlmcp_inline_call_watchdog:longest_ms(),
+    case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso erlmcp_gate:has_place(Ticket)
+        andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= Longest of
+        true -> placed(Call, Now + Longest, Instance);
         false -> start
     end;
 run(_, _) ->
@@ -102,7 +78,7 @@ context(Given, Deadline, #{limits := Limits}) ->
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.
 outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
-          arguments := Arguments} = Call, Context, {Mark, Whose}) ->
+          arguments := Arguments} = Call, Context, Watched) ->
     {reductions, Before} = process_info(self(), reductions),
     try
         maybe
@@ -111,7 +87,7 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
         end
     after
         {reductions, After} = process_info(self(), reductions),
-        _ = After - Before > ?MOST andalso unmark(Mark, pause, {Whose, reductions})
+        ok = erlmcp_inline_call_watchdog:used(After - Before, Watched)
     end.
 
 -doc """
@@ -135,31 +111,3 @@ tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
         end)
     end),
     ok.
-
--doc "A definition is not quick, for a while or for good. Says so, if it was until now.".
--spec unmark(mark(), pause | for_good, {whose(), Why :: reductions | deadline}) -> ok.
-unmark(Mark, HowLong, Seen) ->
-    Now = erlang:monotonic_time(millisecond),
-    Until = case HowLong of
-        pause -> Now + ?PAUSE;
-        for_good -> ?NEVER
-    end,
-    unmark(Mark, Until, atomics:get(Mark, 1), Now, Seen).
-
-unmark(_, Until, Before, _, _) when Before >= Until ->
-    ok;
-unmark(Mark, Until, Before, Now, Seen) ->
-    case atomics:compare_exchange(Mark, 1, Before, Until) of
-        ok when Before =< Now -> tell(Seen);
-        ok -> ok;
-        Other -> unmark(Mark, Until, Other, Now, Seen)
-    end.
-
-tell({{Key, Method, Target}, Why}) ->
-    Limit = case Why of
-        reductions -> ?MOST;
-        deadline -> ?LONGEST
-    end,
-    Told = #{method => Method, target => Target, why => Why, limit => Limit},
-    ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
-    erlmcp_event:emit(Key, not_quick, Told).

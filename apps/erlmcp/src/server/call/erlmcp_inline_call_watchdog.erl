@@ -4,7 +4,16 @@ The process of the node that ends quick calls which are not (`m:erlmcp_inline_ca
 has no process of its own, and who is in it looks at no clock. It ends the process of one whose time
 is over a moment later, unless that says first that the call is over after all. Once it has seen a
 call late the process goes on only with this one's word, and so is never ended for a call that it is
-done with. Nor is one that has had no processor meanwhile (`m:erlmcp_inline_call_lateness`).
+done with. Nor is one that has had no processor meanwhile.
+
+That a call is late says nothing of its definition: on a node with too much to do all are, and on a
+connection with much to do a call may be interrupted, and have to wait for its turn to go on. A
+definition is not quick where the process waits, works on, or is in native code all the time. A
+process that only had no turn is looked at again.
+
+Which definitions are quick is known here, too: each that says it is has a mark (`mark/0`), which
+says until when they are not: for a minute after a call with too many reductions, and for good after
+a call that lasted too long. Both are said in the log and as events.
 
 A timer of each call would cost more than most of them, and a message to here too. So a process says
 in a word of its own until when its call may last, and again that it is over; a table has the words
@@ -19,10 +28,19 @@ and those of late calls among them.
 
 -behaviour(gen_server).
 
--export([open/0, start_link/0, watch/2, over/1, forget/0, has_ended/1]).
+-export([open/0, start_link/0, mark/0, is_quick/2, longest_ms/0, used/2]).
+-export([watch/2, over/1, forget/0, has_ended/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([call/0]).
+-export_type([call/0, mark/0, whose/0]).
+
+%% Reductions of a call: about a millisecond.
+-define(MOST, 40_000).
+%% Milliseconds of a call.
+-define(LONGEST, 1_000).
+%% Milliseconds for which a definition is not quick that was not once, and for good.
+-define(PAUSE, 60_000).
+-define(FOR_GOOD, (1 bsl 60)).
 
 %% Milliseconds between looks, at least.
 -define(APART, 100).
@@ -32,6 +50,15 @@ and those of late calls among them.
 -define(AT_A_TIME, 500).
 %% Processes that it is known of that they were ended here.
 -define(ENDED, 100).
+
+%% Milliseconds in which a process whose time is over, and that has the processor, may still say
+%% that it is done.
+-define(GRACE, 1_000).
+%% How often it gets them again that neither waits nor has done this many reductions since: it was
+%% the processor that was late.
+-define(GRACES, 30).
+%% Milliseconds after which it is looked at again whether its definition is to be quick.
+-define(AGAIN, 100).
 
 %% The rows are `{Word, Pid, Watched}`, and `{due, Due}`.
 -define(WATCHED, 3).
@@ -50,7 +77,11 @@ and those of late calls among them.
 %% Milliseconds after which it does not come any more: who asked was ended before it was heard.
 -define(COMES, 5_000).
 
--type watched() :: {erlmcp_inline_call:mark(), erlmcp_inline_call:whose()}.
+-doc "The monotonic millisecond from which on calls of a definition are quick.".
+-type mark() :: atomics:atomics_ref().
+-doc "Whose call it is: the server's key, the method, and the definition's name or URI.".
+-type whose() :: {reference(), Method :: binary(), Target :: binary()}.
+-type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().
 -opaque call() :: {word(), Deadline :: integer()}.
 
@@ -74,6 +105,33 @@ open() ->
 -spec start_link() -> gen_server:start_ret().
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], [{hibernate_after, 1000}]).
+
+-doc "Returns the mark of a definition that says it is quick.".
+-spec mark() -> mark().
+mark() ->
+    Mark = atomics:new(1, []),
+    ok = atomics:put(Mark, 1, erlang:monotonic_time(millisecond)),
+    Mark.
+
+-doc "Returns `true` if calls of the definition with this mark are quick at a monotonic time.".
+-spec is_quick(mark(), NowMs :: integer()) -> boolean().
+is_quick(Mark, Now) ->
+    atomics:get(Mark, 1) =< Now.
+
+-doc "Returns how many milliseconds a quick call may last.".
+-spec longest_ms() -> pos_integer().
+longest_ms() ->
+    ?LONGEST.
+
+-doc """
+Notes how many reductions a quick call used. With more than 40,000 of them its definition is not
+quick for a minute.
+""".
+-spec used(Reductions :: non_neg_integer(), watched()) -> ok.
+used(Reductions, {Mark, Whose}) when Reductions > ?MOST ->
+    unmark(Mark, pause, {Whose, reductions});
+used(_, _) ->
+    ok.
 
 -doc """
 The calling process is in a quick call from now on, which may last until then; or it is in `none`,
@@ -201,7 +259,7 @@ handle_info({not_quick, Word, Since, Why}, #state{late = Late} = State) ->
     %% One that is over waits for the answer to that: it was known here before it waited.
     case Late of
         #{Word := {_, {Mark, Whose}, Since}} ->
-            ok = erlmcp_inline_call:unmark(Mark, pause, {Whose, Why});
+            ok = unmark(Mark, pause, {Whose, Why});
         #{} ->
             ok
     end,
@@ -300,14 +358,56 @@ late(Word, Seen, Late, Now, #state{late = Known} = State) ->
             word(Word, Next, Now, State)
     end.
 
+%% The one who asks a process may wait for it.
 ask(Word, Pid) ->
     Self = self(),
     Since = make_ref(),
-    ok = erlmcp_inline_call_lateness:ask(Pid, fun({What, Why}) ->
-        Self ! {What, Word, Since, Why},
-        ok
+    _ = spawn(fun() ->
+        Say = fun({What, Why}) ->
+            Self ! {What, Word, Since, Why},
+            ok
+        end,
+        observe(Pid, Say)
     end),
     Since.
+
+%% Says of a process that is late what is seen of it, `overdue` as the last.
+observe(Pid, Say) ->
+    Begin = work_of(Pid),
+    NotQuick = fun(turn) -> ok; (Why) -> Say({not_quick, Why}) end,
+    ok = NotQuick(why(Begin, none)),
+    receive after ?AGAIN -> ok end,
+    ok = NotQuick(why(work_of(Pid), Begin)),
+    Say({overdue, given_time(Pid, Begin, NotQuick, ?GRACES)}).
+
+%% One in native code is not quick, and is not ended yet: that could not be before it comes back.
+given_time(_, _, _, 0) ->
+    deadline;
+given_time(Pid, Begin, Say, Graces) ->
+    receive after ?GRACE -> ok end,
+    case {work_of(Pid), Begin} of
+        {{Status, Now} = Used, {_, Before}} when Status =/= waiting, Now - Before < ?MOST ->
+            ok = Say(native(Used, Begin)),
+            given_time(Pid, Begin, Say, Graces - 1);
+        {Used, _} ->
+            why(Used, Begin)
+    end.
+
+%% Why a process that is late is not quick, by what it does now and did at first; or it waits for
+%% its turn.
+why(gone, _) -> deadline;
+why({waiting, _}, _) -> deadline;
+why({_, Now}, {_, Before}) when Now - Before >= ?MOST -> reductions;
+why(_, _) -> turn.
+
+native({running, _}, {running, _}) -> deadline;
+native(_, _) -> turn.
+
+work_of(Pid) ->
+    case process_info(Pid, [status, reductions]) of
+        [{status, Status}, {reductions, Reductions}] -> {Status, Reductions};
+        undefined -> gone
+    end.
 
 %% One that is there no more passed its memory bound, or had another end in the middle of a call.
 ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
@@ -315,7 +415,7 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
         true -> {quick_call_late, erlmcp_refusal:new(timeout, ~"the call passed its deadline")};
         false -> {quick_call_died, erlmcp_refusal:new(internal_error, ~"the call was ended")}
     end,
-    ok = erlmcp_inline_call:unmark(Mark, for_good, {Whose, Why}),
+    ok = unmark(Mark, for_good, {Whose, Why}),
     Incident = erlmcp_incident:log_apart(#{what => What, method => Method, target => Target}, Key),
     ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
                                             target => Target}),
@@ -323,7 +423,34 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     count(Refusal, erlmcp_shared:find(Key)).
 
 count(Refusal, {ok, #{of_calls := Instance}}) ->
-    {error, _} = erlmcp_error_budget_answers:answered({error, Refusal}, Instance),
+    {error, _} = erlmcp_error_budget:count_answer({error, Refusal}, Instance),
     ok;
 count(_, gone) ->
     ok.
+
+%% Says that a definition is not quick, if it was until now.
+unmark(Mark, HowLong, Seen) ->
+    Now = erlang:monotonic_time(millisecond),
+    Until = case HowLong of
+        pause -> Now + ?PAUSE;
+        for_good -> ?FOR_GOOD
+    end,
+    unmark(Mark, Until, atomics:get(Mark, 1), Now, Seen).
+
+unmark(_, Until, Before, _, _) when Before >= Until ->
+    ok;
+unmark(Mark, Until, Before, Now, Seen) ->
+    case atomics:compare_exchange(Mark, 1, Before, Until) of
+        ok when Before =< Now -> not_quick(Seen);
+        ok -> ok;
+        Other -> unmark(Mark, Until, Other, Now, Seen)
+    end.
+
+not_quick({{Key, Method, Target}, Why}) ->
+    Limit = case Why of
+        reductions -> ?MOST;
+        deadline -> ?LONGEST
+    end,
+    Told = #{method => Method, target => Target, why => Why, limit => Limit},
+    ok = erlmcp_log:report(warning, Told#{what => not_quick}, Key),
+    erlmcp_event:emit(Key, not_quick, Told).

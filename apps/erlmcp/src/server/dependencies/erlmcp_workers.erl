@@ -6,6 +6,9 @@ starts one anew that has ended, or whose call was ended with it: nobody knows wh
 
 What waits is bounded by `queue` and by the calls' own deadlines: who will not have a worker in time
 is refused at once, as far as that can be told from how long workers were used lately.
+
+Each worker has a process of its own, which starts it, is linked to what that linked, and stops it.
+So a start that takes long, or fails, holds up only those who wait for the worker.
 """.
 
 -behaviour(gen_server).
@@ -17,17 +20,22 @@ is refused at once, as far as that can be told from how long workers were used l
 -export([is_options/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, loan/0, pool/0]).
+-export_type([options/0, start/0, stop/0, loan/0, pool/0]).
+
+-doc "Makes a worker: a process, or any term that stands for something scarce.".
+-type start() :: fun(() -> {ok, Worker :: term()} | {error, Reason :: term()}).
+-doc "Ends a worker that has not ended itself.".
+-type stop() :: fun((Worker :: term()) -> term()).
 
 -doc """
 - `size`: the workers.
-- `start`: makes one, see `t:erlmcp_worker:start/0`; it runs in a process that the worker may be
+- `start`: makes one, see `t:start/0`; it runs in a process that the worker may be
   linked to. `{error, Reason}`, or a crash, is tried again with a growing pause.
 - `stop`: ends one; by default a worker that is a process is sent `shutdown`, and others nothing.
 - `queue`: calls that may wait for a worker, 100.
 """.
 -type options() :: #{
-    size := pos_integer(), start := erlmcp_worker:start(), stop => erlmcp_worker:stop(),
+    size := pos_integer(), start := start(), stop => stop(),
     queue => non_neg_integer()
 }.
 %% What was taken, or what the process gave.
@@ -126,7 +134,7 @@ look_later() ->
     erlang:send_after(?LOOK, self(), look).
 
 begun(Number, #{start := Start, stop := Stop, starting := Starting} = Pool) ->
-    Pool#{starting := Starting#{erlmcp_worker:start_link(Start, Stop) => Number}}.
+    Pool#{starting := Starting#{start_worker(Start, Stop) => Number}}.
 
 -doc false.
 handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
@@ -250,7 +258,7 @@ doubtful(Claim, #{seats := Seats, ready := Ready, starting := Starting} = Pool) 
         true ->
             Pid = erlmcp_worker_table:worker(Claim),
             {Number, Others} = maps:take(Pid, Ready),
-            ok = erlmcp_worker:stop(Pid),
+            Pid ! stop,
             _ = erlang:send_after(?STOP, self(), {kill, Pid}),
             Pool#{ready := Others, starting := Starting#{Pid => Number}};
         false ->
@@ -338,3 +346,34 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
 
 now_ms() ->
     erlang:monotonic_time(millisecond).
+
+%% The process of a worker. The pool is sent `{ready, Pid, Worker}`; the process ends with the worker,
+%% or with `{start, Reason}` where there is none, and when it is sent `stop`.
+start_worker(Start, Stop) ->
+    Pool = self(),
+    spawn_link(fun() -> started(Start, Stop, Pool) end).
+
+started(Start, Stop, Pool) ->
+    process_flag(trap_exit, true),
+    try Start() of
+        {ok, Worker} ->
+            _ = is_pid(Worker) andalso monitor(process, Worker),
+            Pool ! {ready, self(), Worker},
+            until_end(Worker, Stop, Pool);
+        {error, Reason} ->
+            exit({start, Reason});
+        _ ->
+            exit({start, bad_return})
+    catch
+        error:Reason:Stack -> exit({start, {Reason, Stack}});
+        throw:Reason:Stack -> exit({start, {Reason, Stack}})
+    end.
+
+until_end(Worker, Stop, Pool) ->
+    receive
+        stop -> Stop(Worker);
+        {'EXIT', Pool, _} -> Stop(Worker);
+        {'DOWN', _, process, Worker, Reason} -> exit({worker, Reason});
+        %% What the start had beside the worker, a process of its own kind, may end.
+        _ -> until_end(Worker, Stop, Pool)
+    end.

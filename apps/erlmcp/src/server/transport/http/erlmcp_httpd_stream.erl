@@ -151,7 +151,7 @@ told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) -
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Stream#stream.flow), #{}, Stream);
         other ->
             decoded({ok, Admitted}, Bytes, Stream)
@@ -198,7 +198,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} 
     case erlmcp_httpd_session:of_message(Json, Named, Envelope, Instance) of
         none ->
             {Effects, Session} = erlmcp_engine:handle(Json, Envelope, Catalog, none),
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Left = erlmcp_admission:effects(Effects, Admitted, Flow),
             case erlmcp_httpd_session:open(Session, Flow, Instance) of
                 {ok, Headers} -> perform(Left, Headers, Stream);
@@ -210,7 +210,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} 
             {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
-            ok = erlmcp_error_budget_answers:known(Effects, Instance),
+            ok = erlmcp_error_budget:count_effects(Effects, Instance),
             Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
                     Stream#stream{session = {Id, Pid, Next}})

@@ -233,7 +233,7 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
         {[], Connection#{queue := Longer}}
     else
         {refuse, Refusal} ->
-            refused(Id, erlmcp_error_budget_answers:refused(Refusal, Instance), Connection);
+            refused(Id, erlmcp_error_budget:count_refusal(Refusal, Instance), Connection);
         _ ->
             message(Json, byte_size(Line), Connection)
     end.
@@ -264,7 +264,7 @@ refused(Id, Refusal, Connection) ->
 handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
     Before = session(Json, Connection),
     {Effects, Session} = handled(Json, Before, Connection),
-    ok = erlmcp_error_budget_answers:known(Effects, Instance),
+    ok = erlmcp_error_budget:count_effects(Effects, Instance),
     effects(erlmcp_admission:effects(Effects, Admitted, Flow), [],
             opened(Before, Session, Connection)).
 
