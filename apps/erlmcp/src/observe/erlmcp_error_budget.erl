@@ -4,8 +4,8 @@ The error budget of a server: each request is counted once, where its answer is 
 looks at the counts once a second, keeps what the windows are (`m:erlmcp_error_budget_window`), and
 emits their changes as events. Counting and reading wait for nobody.
 
-A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request is
-no fault, nor is an error that a tool returns.
+A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
+is no fault, nor is an error that a tool returns.
 """.
 
 -behaviour(gen_server).
@@ -49,7 +49,7 @@ new() ->
     {counters:new(2, [write_concurrency]),
      atomics:new(3 * length(erlmcp_error_budget_window:windows()), [])}.
 
--doc "Counts the requests that the engine answered: all effects except calls, which user code answers.".
+-doc "Counts the requests that the engine answered itself: all effects except calls.".
 -spec count_effects([Effect :: term()], counting()) -> ok.
 count_effects([{call, _}], _) ->
     ok;
@@ -168,7 +168,9 @@ handle_info(look, #state{key = Key, budget = Budget, windows = Windows} = State)
     {Requests, Faults} = totals(Budget),
     {Changes, Next} = erlmcp_error_budget_window:tick(Requests, Faults, Windows),
     ok = keep(erlmcp_error_budget_window:report(Next), Budget),
-    lists:foreach(fun(Change) -> ok = erlmcp_event:emit(Key, error_budget_changed, Change) end, Changes),
+    lists:foreach(fun(Change) ->
+        ok = erlmcp_event:emit(Key, error_budget_changed, Change)
+    end, Changes),
     {noreply, waiting(State#state{windows = Next})};
 handle_info(_, State) ->
     {noreply, State}.

@@ -1,7 +1,7 @@
 -module(erlmcp_oauth_client_authentication).
 -moduledoc """
 How a client of an authorization server says who it is, as it is registered there: by its id alone,
-by a secret, or by an assertion that its own key signs. A client of MCP authenticates so at the token
+by a secret, or by an assertion that its own key signs. A client of MCP does so at the token
 endpoint, and a server where it asks about tokens. It runs in the process that asks.
 
 Source: OAuth 2.1 (draft 13), section 2.4; RFC 7523, section 2.2.

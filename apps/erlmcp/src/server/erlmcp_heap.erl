@@ -31,10 +31,10 @@ however often it is called.
 -spec bound_connection(erlmcp_server_options:limits()) -> ok.
 bound_connection(#{message_bytes := Max, reply_bytes := Reply, unread_bytes := Unread,
                    queue_bytes_per_connection := Queued}) ->
-    case put(erlmcp_bounded, true) of
-        true ->
+    case erlmcp_connection_cache:bound_once() of
+        false ->
             ok;
-        undefined ->
+        true ->
             _ = process_flag(min_heap_size, ?FIRST),
             Bytes = max(8 * Max, Reply + Unread) + Queued + ?SPARE,
             _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),

@@ -50,7 +50,8 @@ not taken yet.
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),
-    used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(), atom() => term()
+    used_states := erlmcp_used_states:used(), error_budget := erlmcp_error_budget:budget(),
+    atom() => term()
 }.
 
 -doc "What calls know of an instance.".
@@ -59,7 +60,8 @@ of_calls(#{of_calls := Known}) ->
     Known;
 of_calls(Instance) ->
     #{limits := Limits} = Known =
-        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget], Instance),
+        maps:with([key, limits, subscriptions, supervisors, tasks, used_states, error_budget],
+                  Instance),
     Known#{limits := maps:with([calls_per_connection, call_timeout_ms, call_heap_bytes,
                                 input_timeout_ms, task_ttl_ms, task_timeout_ms,
                                 used_states, used_states_per_principal,

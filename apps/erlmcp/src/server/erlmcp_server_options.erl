@@ -159,7 +159,8 @@ limits() ->
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
-     {error_budget_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+     {error_budget_requests, 200,
+      ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
 -doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
@@ -299,7 +300,7 @@ option(breakers, Value) ->
 option(workers, Value) ->
     named(fun erlmcp_workers:is_options/1, Value,
           ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
-option(mounts, Value) -> erlmcp_mounts:check(Value);
+option(mounts, Value) -> erlmcp_mount:check(Value);
 option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;

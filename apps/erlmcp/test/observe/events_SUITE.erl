@@ -471,7 +471,8 @@ with_zones(Least, Options) ->
     Fails = #{name => ~"fails", handler => fun(_, _) -> {error, ~"no"} end},
     #{tools := Tools} = Definitions = definitions(self()),
     maps:merge(Definitions#{tools => [Fails | Tools], 
-                           limits => #{error_budget_requests => Least, call_heap_bytes => 4_000_000}},
+                           limits => #{error_budget_requests => Least,
+                                       call_heap_bytes => 4_000_000}},
                Options).
 
 eras(Server) ->

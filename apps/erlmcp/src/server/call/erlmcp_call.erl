@@ -4,43 +4,21 @@ One running call of user code, in a process of its own. It has a deadline and a 
 its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answer; its crash is one
 error for its caller.
 
-The owner `{Pid, Tag}` is sent `{Tag, {notification, Bytes, Unread}}`, whose place it gives back
-(`m:erlmcp_notification_window`) when it writes it, and `{Tag, {request, {Id, Task}, Call, Bytes}}`
-for a request to the client, whose answer it passes on to the call as `{erlmcp_response, Id,
-Outcome}`, unless the call ends before or says `{Tag, {withdraw, Id}}`; at the deadline it is sent
-`{Tag, {deadline, Call, Milliseconds}}` and kills the call. The call is linked to it.
-
-- The answer of a call that its owner started is the call's exit signal, `{'EXIT', Call,
-  {erlmcp_answer, Status, Bytes}}`: one signal, and not a message and an exit to be told apart
-  from a death. The owner traps exits.
-- The owner of a session's call on HTTP is the session, which outlives the connections of its
-  client. A call that has reported nothing answers the connection that waits for it,
-  `{Tag, {answer, Status, Bytes}}`; one that has answers the session, which has its stream.
-- A quick call (`m:erlmcp_inline_call`) has no process of its own; its owner is `{self(), quick}`,
-  and what it reports is kept for who runs it.
-- The owner of a task's call is the task's keeper. The call answers with a result or a refusal as
-  such. It sends `{Tag, {status, Text}}` beside what others send, and asks for input with
-  `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
+Who owns a call, what it sends its owner, and how it answers: `m:erlmcp_call_messages`. The call is
+linked to its owner, and its owner kills it at its deadline. A call of a task answers with a result
+or a refusal as such.
 """.
 
--export([start/2, start/3, start/4, subject/1, place/1, pass_on/1, take_over/1, leave/1]).
--export([timeout/2, answered/3, timed_out/4, died/4, within/3]).
+-export([start/2, start/3, start_process/3, run/3]).
+-export([subject/1, place/1, pass_on/1, take_over/1, leave/1]).
+-export([timeout/2, answered/3, timed_out/4, died/4]).
 
--export_type([owner/0, message/0, subject/0]).
+-export_type([owner/0, subject/0]).
 
 -type owner() :: {pid(), Tag :: term()}.
 -doc "The name or the URI that was asked for is the target.".
 -type subject() ::
     {erlmcp_revision:revision(), Method :: binary(), Target :: binary() | undefined}.
--type message() ::
-    {notification, binary(), erlmcp_notification_window:unread()}
-    | {answer, erlmcp_reply:status(), iodata()}
-    | {request, erlmcp_calls:asked(), Call :: pid(), iodata()}
-    | {withdraw, erlmcp_message:id()}
-    | {deadline, pid(), Milliseconds :: non_neg_integer()}
-    | {status, binary()}
-    | {input, Call :: pid(), #{Name :: binary() => Request :: map()}}
-    | close_connection.
 
 -doc """
 Starts a call that is linked to the calling process, its owner. The tag of its messages is
@@ -49,8 +27,9 @@ Starts a call that is linked to the calling process, its owner. The tag of its m
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> pid().
 start(Call, Instance) ->
     Owner = self(),
-    start_linked(fun() -> run_linked(Call, {Owner, {erlmcp_call, self()}}, Instance) end, Call,
-                 Instance).
+    start_linked(fun() ->
+        run_linked(Call, erlmcp_call_messages:linked_owner(Owner), Instance)
+    end, Call, Instance).
 
 -doc "The same with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
@@ -58,33 +37,18 @@ start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
--doc "Starts a call of an HTTP session. `Waiting` is the connection that waits for its answer.".
--spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
-            erlmcp_session_call:session()) -> pid().
-start(#{id := Id} = Call, Instance, Waiting, Session) ->
-    ok = pass_on(Call),
-    Start = fun() ->
-        %% The connection may end before the call, and hears nothing of its end.
-        ok = take_over(Call),
-        Run = fun(Owner) ->
-            {reply, Status, Bytes} = run(Call, Owner, Instance),
-            {Status, Bytes}
-        end,
-        Entry = {call, [Id], subject(Call), place(Call)},
-        erlmcp_session_call:run(Session, Entry, Waiting, Run) =:= ended andalso leave(Call)
-    end,
-    spawn_call(Start, [], Instance).
-
 %% Who holds a place is known, and so who has to be told when the server is drained.
 start_linked(Run, #{ticket := Ticket} = Call, Instance) ->
     ok = pass_on(Call),
-    Pid = spawn_call(Run, [link], Instance),
+    Pid = start_process(Run, [link], Instance),
     ok = erlmcp_gate:hand_over(Ticket, Pid),
     Pid;
 start_linked(Run, _, Instance) ->
-    spawn_call(Run, [link], Instance).
+    start_process(Run, [link], Instance).
 
-spawn_call(Run, Options, #{limits := Limits}) ->
+-doc "Starts a process for a call, with the memory bound of calls.".
+-spec start_process(fun(() -> term()), [link], erlmcp_instance:of_calls()) -> pid().
+start_process(Run, Options, #{limits := Limits}) ->
     Heap = [{min_heap_size, erlmcp_heap:first_words()},
             {max_heap_size, erlmcp_heap:max_of_call(Limits)}],
     case spawn_opt(Run, Heap ++ Options) of
@@ -93,9 +57,14 @@ spawn_call(Run, Options, #{limits := Limits}) ->
 
 run_linked(Call, {Pid, _} = Owner, Instance) ->
     {reply, Status, Bytes} = run(Call, Owner, Instance),
-    exit(Pid, {erlmcp_answer, Status, Bytes}),
-    unlink(Pid).
+    erlmcp_call_messages:exit_with_answer(Pid, Status, Bytes).
 
+-doc """
+Runs a call in the calling process, which has none of the bounds of a call's unless it was started
+so, and returns its answer.
+""".
+-spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
+    {reply, erlmcp_reply:status() | ok | error, term()}.
 %% The call waits its turn at the gate. Its place is free before the answer is sent: who asks next
 %% because of that finds it so. The owner leaves it if the call is killed.
 run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
@@ -286,13 +255,3 @@ why(Reason, Subject, Instance) ->
 dead(Reason, {_, Method, Target}, Instance) ->
     owners_incident(#{what => call_died, method => Method, target => Target},
                     #{reason => Reason}, Instance).
-
--doc "What a fun gives; after so many milliseconds the owner is told that they have passed.".
--spec within(Milliseconds :: non_neg_integer(), owner(), fun(() -> Result)) -> Result.
-within(Milliseconds, {Pid, Tag}, Run) ->
-    Timer = erlang:send_after(Milliseconds, Pid, {Tag, {deadline, self(), Milliseconds}}),
-    try
-        Run()
-    after
-        erlang:cancel_timer(Timer)
-    end.

@@ -22,7 +22,7 @@ The answer of a call that ran here, in the calling process, which is its connect
 else's call; and what it said before, in its order. `start` where it is to have its own process.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
-    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call:message()]} | start.
+    {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
 run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
@@ -57,7 +57,7 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
                     ok = erlmcp_inline_call_watchdog:over(InCall),
                     erlmcp_call:leave(Call)
                 end,
-            {Answer, erlmcp_call_report:said()}
+            {Answer, erlmcp_connection_cache:take_reports()}
     end.
 
 answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
@@ -70,10 +70,10 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
-    Given#{owner => {self(), quick}, deadline => Deadline};
+    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline};
 context(Given, Deadline, #{limits := Limits}) ->
     %% Most say nothing: what is unread of it is counted from the first message on.
-    Given#{owner => {self(), quick}, deadline => Deadline, unread => Limits}.
+    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline, unread => Limits}.
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.
@@ -94,7 +94,7 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
 Sends a session's client what a call said, and then its answer, the way of other calls that say
 something: `Waiting` is the connection that waits for it.
 """.
--spec tell([erlmcp_call:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_engine:call(),
+-spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_engine:call(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     #{id := Session, instance := Instance} = Known,
@@ -105,7 +105,7 @@ tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) ->
-                erlmcp_call_report:to_owner(Owner, Message)
+                erlmcp_call_messages:pass_on(Owner, Message)
             end, Said),
             {Status, Answer}
         end)

@@ -29,10 +29,10 @@ and those of late calls among them.
 -behaviour(gen_server).
 
 -export([open/0, start_link/0, mark/0, is_quick/2, longest_ms/0, used/2]).
--export([watch/2, over/1, forget/0, has_ended/1]).
+-export([watch/2, over/1, has_ended/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([call/0, mark/0, whose/0]).
+-export_type([call/0, known/0, mark/0, whose/0]).
 
 %% Reductions of a call: about a millisecond.
 -define(MOST, 40_000).
@@ -83,6 +83,8 @@ and those of late calls among them.
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
 -type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().
+-doc "The word of a process, and the call that was watched by it last.".
+-opaque known() :: {watched(), word(), Due :: atomics:atomics_ref()}.
 -opaque call() :: {word(), Deadline :: integer()}.
 
 -record(state, {
@@ -140,7 +142,7 @@ since nobody is there who would watch it.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
     try
-        watched(Deadline, Watched, get(?MODULE))
+        watched(Deadline, Watched, erlmcp_connection_cache:watched())
     catch
         %% The application has ended, and the table with it.
         error:badarg -> none
@@ -159,20 +161,20 @@ watched(Deadline, Watched, Known) ->
                     {Word, Deadline};
                 _ ->
                     %% The application was started anew, and has another table.
-                    watched(Deadline, Watched, undefined)
+                    watched(Deadline, Watched, none)
             end
     end.
 
 in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
     case atomics:exchange(Word, 1, Deadline) of
-        ?FORGOTTEN -> in_call(Deadline, Watched, undefined);
+        ?FORGOTTEN -> in_call(Deadline, Watched, none);
         _ -> Known
     end;
 in_call(Deadline, Watched, {_, Word, Due}) ->
     %% What is late is named. Where it was forgotten there is no row.
     _ = ets:update_element(?MODULE, Word, {?WATCHED, Watched}),
     in_call(Deadline, Watched, known(Watched, Word, Due));
-in_call(Deadline, Watched, undefined) ->
+in_call(Deadline, Watched, none) ->
     %% Another one: the row of one that was forgotten may still be there, or not any more.
     Word = atomics:new(1, []),
     ok = atomics:put(Word, 1, Deadline),
@@ -181,7 +183,7 @@ in_call(Deadline, Watched, undefined) ->
 
 known(Watched, Word, Due) ->
     Known = {Watched, Word, Due},
-    _ = put(?MODULE, Known),
+    ok = erlmcp_connection_cache:put_watched(Known),
     Known.
 
 due() ->
@@ -213,15 +215,6 @@ settle(Word, Late, Over) ->
         %% Somebody is again, and does not know.
         Again -> settle(Word, Again, Over)
     end.
-
--doc """
-The calling process is in no quick call, nor will it be for a while: it has another word then, and
-the one that it had leaves the table as others do.
-""".
--spec forget() -> ok.
-forget() ->
-    _ = erase(?MODULE),
-    ok.
 
 -doc "Whether a process was ended here, of late.".
 -spec has_ended(pid()) -> boolean().

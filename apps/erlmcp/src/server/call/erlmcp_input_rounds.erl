@@ -120,7 +120,7 @@ go_on(Left, Continue, Call, Context, Instance) ->
 timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
     Timeout = timeout(Definition, Context, Instance),
     Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
+    erlmcp_call_messages:within(Timeout, Owner, fun() -> Run(Deadline) end).
 
 timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->
     maps:get(task_timeout_ms, Definition, Timeout);
@@ -214,9 +214,9 @@ bound(#{arguments := Arguments, context := Context}) ->
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
 %% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
-ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
+ask_keeper(Requests, Owner, #{input_timeout_ms := Timeout}) ->
     Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
-    Pid ! {Tag, {input, self(), Json}},
+    ok = erlmcp_call_messages:task_input(Owner, Json),
     receive
         {erlmcp_input, Outcome} -> Outcome
     after Timeout ->
@@ -247,7 +247,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
 send(Method, Params, Task, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    ok = erlmcp_call_report:to_owner(Owner, {request, {Id, Task}, self(), Bytes}),
+    ok = erlmcp_call_messages:request(Owner, {Id, Task}, Bytes),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

@@ -5,7 +5,7 @@ mounted server runs, whatever it is given as: a module or a map of options is st
 server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
 """.
 
--export([check/1, compose/1, offers/1, resource_updated/2]).
+-export([compose/1, offers/1, resource_updated/2]).
 
 -export_type([mount/0, server/0]).
 
@@ -19,29 +19,6 @@ A running server of this node, by its pid or `id`, or else the options of one, o
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
     start => erlmcp_server_options:options()
 }.
-
--doc "Whether an option's value says what to mount.".
--spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
-check(Mounts) ->
-    case prefixes(Mounts, []) of
-        {ok, Prefixes} ->
-            case Prefixes -- lists:usort(Prefixes) of
-                [] -> ok;
-                [Twice | _] -> {error, {duplicate, mount, Twice}}
-            end;
-        error ->
-            {expected, ~"a list of {Prefix, Server}, prefixes of a-z, 0-9, _ and -"}
-    end.
-
-prefixes([{Prefix, _} | Mounts], Prefixes) ->
-    case erlmcp_mount:is_prefix(Prefix) of
-        true -> prefixes(Mounts, [Prefix | Prefixes]);
-        false -> error
-    end;
-prefixes([], Prefixes) ->
-    {ok, Prefixes};
-prefixes(_, _) ->
-    error.
 
 -doc """
 The settings and the catalog that options amount to, with all that they mount. What is wrong with a

@@ -347,8 +347,8 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
 now_ms() ->
     erlang:monotonic_time(millisecond).
 
-%% The process of a worker. The pool is sent `{ready, Pid, Worker}`; the process ends with the worker,
-%% or with `{start, Reason}` where there is none, and when it is sent `stop`.
+%% The process of a worker. The pool is sent `{ready, Pid, Worker}`; the process ends with the
+%% worker, or with `{start, Reason}` where there is none, and when it is sent `stop`.
 start_worker(Start, Stop) ->
     Pool = self(),
     spawn_link(fun() -> started(Start, Stop, Pool) end).

@@ -18,7 +18,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 
 -export([open/3, reserve/5, sweep/1, delete/2, close/1, subscribe/2, unsubscribe/2]).
 -export([open_stream/2, resume_stream/3, written/2, detach/2]).
--export([adopt/4, cancel/2, response/3]).
+-export([cancel/2, response/3]).
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
@@ -33,7 +33,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
     %% of each running call, who gives its places back
-    places = #{} :: #{Call :: pid() => erlmcp_session_call:marks()},
+    places = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
     %% whether what the streams keep is being watched for its age
     aging = false :: boolean(),
     topics = [tool, prompt, resource] :: [erlmcp_engine:topic()],
@@ -163,29 +163,6 @@ call(Pid, Request, Ended) ->
         exit:_ -> Ended
     end.
 
--doc """
-Takes in a call or a batch, whose process calls this and is linked to the session's by it; `ended`
-if that has. What is marked of it is in `Marks`.
-""".
--spec adopt(erlmcp_session_call:session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
-            erlmcp_session_call:marks()) -> ok | ended.
-adopt(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, What, Waiting, Marks) ->
-    try
-        true = link(Pid),
-        ok = gen_server:cast(Pid, {adopt, self(), What, Waiting, Streams, Marks}),
-        %% The session's row goes before its process: one that is there after the process was told
-        %% will still see the call.
-        case erlmcp_instance:has_session(Id, Instance) of
-            true ->
-                ok;
-            false ->
-                unlink(Pid),
-                ended
-        end
-    catch
-        error:noproc -> ended
-    end.
-
 -doc "The client answered. A session without a process has asked for nothing.".
 -spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
@@ -254,11 +231,6 @@ handle_call({unsubscribe, Uri}, _, #state{topics = Topics, missed = Missed} = St
                             missed = maps:remove({uri, Uri}, Missed)}}.
 
 -doc false.
-handle_cast({adopt, Call, What, Waiting, Reads, Marks}, State) ->
-    case erlmcp_session_call:has_ended(Call, Marks) of
-        true -> {noreply, State};
-        false -> {noreply, adopted(Call, What, {Waiting, Reads, Marks}, State)}
-    end;
 handle_cast({cancel, Id}, #state{calls = Calls} = State) ->
     case erlmcp_calls:find(Id, Calls) of
         {ok, Call} ->
@@ -282,13 +254,9 @@ handle_cast({detach, Owner}, #state{streams = Streams} = State) ->
 handle_cast(close, State) ->
     {stop, normal, State}.
 
-adopted(Call, Entry, {Waiting, Reads, Marks}, State) ->
-    #state{calls = Calls, streams = Streams, places = Known} = State,
-    State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
-                places = Known#{Call => Marks},
-                streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}.
-
 -doc false.
+handle_info({erlmcp_adopt, Adoption}, State) ->
+    {noreply, adopted(Adoption, State)};
 handle_info({{erlmcp_call, Call, Marks}, {deadline, Call, _} = Late}, State) ->
     #state{id = Id, instance = Instance} = State,
     case erlmcp_session_call:give_back(Marks, 1, Id, Instance) of
@@ -301,8 +269,8 @@ handle_info({{erlmcp_call, Call, _}, Message}, State) ->
 handle_info({'EXIT', Call, Reason}, State) ->
     #state{calls = Calls, streams = Streams, places = Places} = State,
     {_, _, Left} = Ended = erlmcp_calls:exited(Call, Reason, Calls),
-    case Reason of
-        normal -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
+    case erlmcp_call_messages:ended(Reason) of
+        silent -> {noreply, State#state{calls = Left, places = maps:remove(Call, Places),
                                         streams = erlmcp_session_streams:answered(Call, Streams)}};
         _ -> {noreply, answer(Call, Ended, State)}
     end;
@@ -344,6 +312,18 @@ handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = 
 handle_info(_, State) ->
     {noreply, State}.
 
+adopted(#{call := Call, marks := Marks} = Adoption, State) ->
+    #state{calls = Calls, streams = Streams, places = Places} = State,
+    case erlmcp_session_call:has_ended(Call, Marks) of
+        true ->
+            State;
+        false ->
+            #{entry := Entry, waiting := Waiting, streams := Reads} = Adoption,
+            State#state{calls = erlmcp_calls:adopt(Call, Entry, Calls),
+                        places = Places#{Call => Marks},
+                        streams = erlmcp_session_streams:expect(Call, Waiting, Reads, Streams)}
+    end.
+
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_session_streams:close_connection(Call, Streams)}, State);
@@ -358,7 +338,7 @@ called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->
             {_, _, Asked} = erlmcp_calls:message(Call, Message, Calls),
             unattended({[Call], Next}, keep(Next, State#state{calls = Asked}));
         {refused, _} ->
-            Asking ! {erlmcp_response, Id, {error, no_stream}},
+            ok = erlmcp_call_messages:response(Asking, Id, {error, no_stream}),
             State
     end;
 called(Call, {withdraw, _} = Message, #state{calls = Calls} = State) ->
@@ -418,9 +398,7 @@ terminate(_, #state{id = Id, instance = Instance} = State) ->
 %% Those that were adopted while the row was still there.
 last_adopted(State) ->
     receive
-        {'$gen_cast', Adopt} when element(1, Adopt) =:= adopt ->
-            {noreply, Next} = handle_cast(Adopt, State),
-            last_adopted(Next)
+        {erlmcp_adopt, Adoption} -> last_adopted(adopted(Adoption, State))
     after 0 ->
         State
     end.

@@ -4,7 +4,7 @@ The ids of HTTP sessions, that nobody can guess: 192 bits of OpenSSL's generator
 
 To draw random bytes costs more than to write them down, and hardly more for many than for a few.
 So a process that opens a session for the second time, as a proxy's connection does, makes several
-ids at once and keeps them in its dictionary. Each of them is given once. They are gone with the
+ids at once and keeps them (`m:erlmcp_connection_cache`). Each of them is given once. They are gone with the
 process, and so what a report of its end shows of them opens nothing.
 """.
 
@@ -17,17 +17,17 @@ process, and so what a report of its end shows of them opens nothing.
 -doc "An id that no session has, nor had.".
 -spec new() -> binary().
 new() ->
-    case get(?MODULE) of
+    case erlmcp_connection_cache:ids() of
         [Id | Ids] ->
-            _ = put(?MODULE, Ids),
+            ok = erlmcp_connection_cache:put_ids(Ids),
             Id;
         [] ->
             [Id | Ids] = ids(crypto:strong_rand_bytes(?AT_ONCE * ?BYTES)),
-            _ = put(?MODULE, Ids),
+            ok = erlmcp_connection_cache:put_ids(Ids),
             Id;
-        undefined ->
+        none ->
             %% Most processes open one.
-            _ = put(?MODULE, []),
+            ok = erlmcp_connection_cache:put_ids([]),
             erlmcp_base64url:encode(crypto:strong_rand_bytes(?BYTES))
     end.
 

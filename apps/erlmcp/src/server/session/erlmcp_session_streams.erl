@@ -5,14 +5,9 @@ has something to say before its answer. A stream outlives its connections: what 
 kept within bounds (`m:erlmcp_event_log`), and a client that lost a connection names the last event
 that it has, `Stream-Position`, and goes on from there. A value that the session's process keeps.
 
-A stream is sent on by one connection at a time, its owner `{Pid, Tag}`:
-
-| message | what the connection does |
-| --- | --- |
-| `{Tag, {stream, Key, Event, more}}` | writes the event, and calls `written` for its key |
-| `{Tag, {stream, Key, Event, last}}` | writes it and ends |
-| `{Tag, {answer, 200, Bytes}}` | answers: the call had nothing to say before |
-| `{Tag, cancelled}` | ends: nothing more is sent here |
+A stream is sent on by one connection at a time, its owner `{Pid, Tag}`, which is sent the messages
+`t:erlmcp_call_messages:to_waiting/0` and calls `written` for the key of each event that it has
+written.
 
 A connection is sent `?WINDOW` events ahead of those that it has written. What it does not read
 stays in the log, and when the log has to let go of that, the connection is cut.
@@ -103,8 +98,8 @@ answer(Call, ~"", State) ->
     cancel(Call, State);
 answer(Call, Bytes, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
-        {{waits, {Pid, Tag}, _}, Rest} ->
-            Pid ! {Tag, {answer, 200, Bytes}},
+        {{waits, Waiting, _}, Rest} ->
+            ok = erlmcp_call_messages:answer(Waiting, 200, Bytes),
             State#{calls := Rest};
         {Number, Rest} ->
             append(Number, Bytes, mark_ended(Number, State#{calls := Rest}));
@@ -116,7 +111,7 @@ answer(Call, Bytes, #{calls := Calls} = State) ->
 -spec cancel(Call :: pid(), streams()) -> streams().
 cancel(Call, #{calls := Calls} = State) ->
     _ = case Calls of
-        #{Call := {waits, {Pid, Tag}, _}} -> Pid ! {Tag, cancelled};
+        #{Call := {waits, Waiting, _}} -> erlmcp_call_messages:cancelled(Waiting);
         #{} -> ok
     end,
     answered(Call, State).
@@ -235,7 +230,7 @@ retry_ms(#{retry_ms := Milliseconds}) ->
 close(#{calls := Calls, streams := Streams}) ->
     Owners = [Owner || _ := {waits, Owner, _} <- Calls]
         ++ [Owner || _ := #{connection := #{owner := Owner}} <- Streams],
-    lists:foreach(fun({Pid, Tag}) -> Pid ! {Tag, cancelled} end, Owners).
+    lists:foreach(fun erlmcp_call_messages:cancelled/1, Owners).
 
 %% A call's first message opens its stream, on the connection that waits for its answer.
 begin_stream(Call, #{calls := Calls, next := Number, streams := Streams} = State) ->
@@ -253,10 +248,10 @@ attach(Number, {Pid, _} = Owner, Position, #{streams := Streams} = State) ->
 
 %% An event without data, whose id is the place to resume from.
 prime(Number, #{primes := true, streams := Streams, limits := Limits} = State) ->
-    #{Number := #{connection := #{owner := {Pid, Tag}, sent := Position}}} = Streams,
+    #{Number := #{connection := #{owner := Owner, sent := Position}}} = Streams,
     Key = {Number, Position},
     Event = #{id => id(Key), retry => retry_ms(Limits), data => ~""},
-    Pid ! {Tag, {stream, Key, Event, more}},
+    ok = erlmcp_call_messages:event(Owner, Key, Event, more),
     State;
 prime(_, State) ->
     State.
@@ -284,21 +279,21 @@ pump(Number, #{streams := Streams} = State) ->
     end.
 
 pump(Number, Last, #{last := Last, ended := true, connection := Connection}, State) ->
-    #{owner := {Pid, Tag}} = Connection,
-    Pid ! {Tag, cancelled},
+    #{owner := Owner} = Connection,
+    ok = erlmcp_call_messages:cancelled(Owner),
     release(Number, State);
 pump(_, Last, #{last := Last}, State) ->
     State;
 pump(Number, Sent, #{last := Last, ended := Ended, connection := Connection} = Stream, State) ->
     #{streams := Streams, log := Log} = State,
-    #{owner := {Pid, Tag}} = Connection,
+    #{owner := Owner} = Connection,
     Key = {Number, Sent + 1},
     case erlmcp_event_log:find(Key, Log) of
         {ok, Bytes} when Ended, Sent + 1 =:= Last ->
-            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, last}},
+            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, last),
             release(Number, State);
         {ok, Bytes} ->
-            Pid ! {Tag, {stream, Key, #{id => id(Key), data => Bytes}, more}},
+            ok = erlmcp_call_messages:event(Owner, Key, #{id => id(Key), data => Bytes}, more),
             More = Stream#{connection := Connection#{sent := Sent + 1}},
             pump(Number, State#{streams := Streams#{Number := More}});
         error ->
@@ -312,8 +307,8 @@ slow(Number, #{key := Key, limits := Limits} = State) ->
 
 cut(Number, #{streams := Streams} = State) ->
     case Streams of
-        #{Number := #{connection := #{owner := {Pid, Tag}}}} ->
-            Pid ! {Tag, cancelled},
+        #{Number := #{connection := #{owner := Owner}}} ->
+            ok = erlmcp_call_messages:cancelled(Owner),
             release(Number, State);
         #{} ->
             State

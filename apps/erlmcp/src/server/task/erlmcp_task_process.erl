@@ -64,9 +64,8 @@ call(Keeper, Request) ->
     end.
 
 -doc """
-The calling process waits for the end of the task, which is the end of its keeper. Before that it
-is sent `{erlmcp_task, {ask, Requests}}`, `{erlmcp_task, {answered, Keys}}` and
-`{erlmcp_task, {notification, Bytes, Unread}}`.
+The calling process waits for the end of the task, which is the end of its process. Before that it
+is sent `t:erlmcp_call_messages:to_task_waiter/0`.
 """.
 -spec wait(pid()) -> ok.
 wait(Keeper) ->
@@ -131,7 +130,7 @@ handle_cast({refused, Key}, #state{names = Names, pid = Pid} = State) when
     #{Key := Name} = Names,
     Message = [~"the client did not answer the request for ", Name],
     Refusal = erlmcp_refusal:new(dependency_unavailable, Message, #{code => -32603}),
-    Pid ! {erlmcp_input, {error, Refusal}},
+    ok = erlmcp_call_messages:input(Pid, {error, Refusal}),
     changed(#{status => working, requests => #{}}, State#state{names = #{}, answers = #{}});
 handle_cast({refused, _}, State) ->
     {noreply, State}.
@@ -139,9 +138,9 @@ handle_cast({refused, _}, State) ->
 -doc false.
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
-handle_info({erlmcp_task, {notification, _, Unread}} = Message,
+handle_info({erlmcp_task, {notification, _, Unread} = Notification},
             #state{waiting = [Pid | _]} = State) ->
-    Pid ! Message,
+    ok = erlmcp_call_messages:task_notification(Pid, Notification),
     {noreply, State#state{unread = Unread}};
 handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Instance} = State) ->
     ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
@@ -154,8 +153,8 @@ handle_info({erlmcp_task, {deadline, Pid, Milliseconds}}, #state{pid = Pid} = St
     over(erlmcp_call:timed_out(Milliseconds, task, Subject, Instance), State);
 handle_info({'EXIT', Pid, Reason}, #state{pid = Pid, subject = Subject} = State) ->
     #state{instance = Instance} = State,
-    case Reason of
-        {erlmcp_answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
+    case erlmcp_call_messages:ended(Reason) of
+        {answer, Kind, Answer} -> over({reply, Kind, Answer}, State);
         _ -> over(erlmcp_call:died(Reason, task, Subject, Instance), State)
     end;
 handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State) ->
@@ -202,8 +201,7 @@ asking(Requests, #state{rounds = Rounds} = State) ->
     end.
 
 ask(#state{task = #{status := input_required, requests := Requests}, waiting = [Pid | _]}) ->
-    Pid ! {erlmcp_task, {ask, Requests}},
-    ok;
+    erlmcp_call_messages:task_requests(Pid, Requests);
 ask(_) ->
     ok.
 
@@ -218,7 +216,7 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
         map_size(Known) =:= 0 ->
             {noreply, State};
         map_size(Left) =:= 0 ->
-            Pid ! {erlmcp_input, {ok, All}},
+            ok = erlmcp_call_messages:input(Pid, {ok, All}),
             changed(#{status => working, requests => #{}}, Next);
         true ->
             changed(#{requests => Left}, Next)
@@ -227,7 +225,7 @@ answered(Responses, #state{names = Names, answers = Answers, task = Task, pid = 
 tell_answered([], _) ->
     ok;
 tell_answered(Keys, #state{waiting = Waiting}) ->
-    lists:foreach(fun(Pid) -> Pid ! {erlmcp_task, {answered, Keys}} end, Waiting).
+    lists:foreach(fun(Pid) -> erlmcp_call_messages:task_answered(Pid, Keys) end, Waiting).
 
 %% How the call ended.
 over({reply, ok, {Bytes, IsError}}, #state{task = Task} = State) ->

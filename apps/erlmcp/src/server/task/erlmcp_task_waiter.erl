@@ -55,7 +55,7 @@ wait(Id, Owner, Keeper, Monitor, Sent) ->
             ok = answered(Key, Outcome, Keeper),
             wait(Id, Owner, Keeper, Monitor, Rest);
         {erlmcp_task, {notification, _, _} = Notification} ->
-            ok = erlmcp_call_report:to_owner(Owner, Notification),
+            ok = erlmcp_call_messages:pass_on(Owner, Notification),
             wait(Id, Owner, Keeper, Monitor, Sent)
     end.
 
@@ -64,7 +64,7 @@ ask(Id, #{~"method" := Method, ~"params" := Params}, Owner) ->
 
 withdraw(Requests, Owner) ->
     lists:foreach(fun(Request) ->
-        erlmcp_call_report:to_owner(Owner, {withdraw, Request})
+        erlmcp_call_messages:withdraw(Owner, Request)
     end, Requests).
 
 answered(Key, {ok, Answer}, Keeper) when is_map(Answer) ->

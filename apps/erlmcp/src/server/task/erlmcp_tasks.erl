@@ -78,7 +78,7 @@ perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, I
     erlmcp_task_waiter:await(Id, Context, Owner, Instance);
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
-    erlmcp_call:within(Timeout, Owner, fun() ->
+    erlmcp_call_messages:within(Timeout, Owner, fun() ->
         operate(Operation, Call, Context#{owner => Owner}, Instance)
     end).
 

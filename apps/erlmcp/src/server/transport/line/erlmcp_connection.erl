@@ -337,7 +337,7 @@ effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
     end;
 effects([{batch, Items} | Effects], Out, #{session := #{revision := Revision}} = Connection) ->
     {Batch, #{calls := Calls} = Next} = lists:mapfoldl(fun batched/2, Connection, Items),
-    effects(Effects, Out, Next#{calls := erlmcp_calls:batch(Batch, Revision, Calls)});
+    effects(Effects, Out, Next#{calls := erlmcp_batch:start(Batch, Revision, Calls)});
 effects([{subscribe, Id, Uri} | Effects], Out, Connection) ->
     {Reply, Next} = subscribe(Id, {uri, Uri}, Connection),
     effects([Reply | Effects], Out, Next);
