@@ -255,7 +255,7 @@ info(Server) ->
 seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
-      sessions => erlmcp_instance:count_sessions(Instance),
+      sessions => erlmcp_session_table:count(Instance),
       in_flight => erlmcp_gate:held(Gate, in_flight),
       places => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),

@@ -141,6 +141,7 @@ start_link(Key, Budget, Least) ->
 
 -doc false.
 init({Key, Budget, Least}) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     {Requests, Faults} = totals(Budget),
     {ok, waiting(#state{key = Key, budget = Budget, due = erlang:monotonic_time(millisecond),
                         windows = erlmcp_error_budget_window:new(Least, Requests, Faults)})}.

@@ -102,6 +102,7 @@ send(Pid, Backlog, Event) ->
 -doc false.
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Key),
     %% A new one: what waited for a process that ended is gone with it.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),

@@ -1,7 +1,7 @@
 -module(erlmcp_registry).
 -moduledoc """
 The node's running servers, by pid and by the `id` of their options: a table that everybody reads,
-so that who looks a server up waits for nobody. What a server is stands in `m:erlmcp_shared`; the
+so that who looks a server up waits for nobody. What a server is stands in `m:erlmcp_instance`; the
 table has its key.
 
 The process writes who starts and forgets who ends. The table is the application's supervisor's:
@@ -50,7 +50,7 @@ whereis(Server) ->
         {Pid, Key} ?= found(Server),
         %% One that was killed is in the table until that is heard.
         true ?= is_process_alive(Pid),
-        {ok, Instance} ?= erlmcp_shared:find(Key),
+        {ok, Instance} ?= erlmcp_instance:find(Key),
         {ok, Pid, Instance}
     else
         _ -> error

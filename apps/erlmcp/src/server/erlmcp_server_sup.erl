@@ -88,17 +88,18 @@ init(Given) ->
         {error, Reason} -> exit({shutdown, Reason})
     end,
     ok = erlmcp_log:name(Key, Id),
+    ok = erlmcp_label:set([erlmcp_server], Key),
     #{error_budget := Budget, gate := Gate} = Instance =
-        erlmcp_shared:put(Key, erlmcp_instance:new(Key, Limits, Mounts, TaskStore)),
+        erlmcp_instance:share(Key, instance(Key, Limits, Mounts, TaskStore)),
     #{error_budget_requests := Least} = Limits,
     Listen = opened(Wanted, Key),
     Listeners = lists:append([listener(Number, Listener, Instance)
                               || {Number, Listener} <- lists:enumerate(Listen)]),
     Shared = [ListenerId || #{id := {listener, ListenerId}} <- Listeners]
-        ++ erlmcp_instance:pools(Key, maps:keys(Workers)),
+        ++ [erlmcp_workers:shared_name(Name, Key) || Name := _ <- Workers],
     {ok, {#{strategy => one_for_one, intensity => 10, period => 10},
           %% First: it ends last.
-          [#{id => shared, start => {erlmcp_shared, start_link, [Key, Shared]}}]
+          [#{id => shared, start => {erlmcp_instance, start_link, [Key, Shared]}}]
           ++
           %% So does what tells what the others have to tell until then.
           [#{id => events, start => {erlmcp_event, start_link, [Key, Id, OnEvent]}}
@@ -129,6 +130,16 @@ init(Given) ->
           ++ Listeners
           ++ sse_sessions(Listen, Instance)
           ++ [subscription_sweeper(Instance)]}}.
+
+%% Its tables belong to the calling process.
+instance(Key, Limits, Mounts, TaskStore) ->
+    GateLimits = maps:with([Name || {Name, _, _} <- erlmcp_server_options:gate_limits()], Limits),
+    erlmcp_instance:new(#{key => Key, limits => Limits, gate => erlmcp_gate:new(GateLimits),
+                          mounts => Mounts, sessions => erlmcp_session_table:new(),
+                          subscriptions => erlmcp_subscriptions:new(),
+                          tasks => erlmcp_tasks:open(TaskStore, Limits),
+                          used_states => erlmcp_used_states:new(),
+                          error_budget => erlmcp_error_budget:new()}).
 
 sweeper(Name, Milliseconds, Sweep, Instance) ->
     sweeper(Name, Milliseconds, Sweep, fun(_) -> ok end, Instance).

@@ -22,9 +22,9 @@ start_link(Name, Milliseconds, Work, Instance) ->
     gen_server:start_link(?MODULE, {Name, Milliseconds, Work, Instance}, [{hibernate_after, 0}]).
 
 -doc false.
-init({Name, Milliseconds, Work, Instance}) ->
+init({Name, Milliseconds, Work, #{key := Key} = Instance}) ->
     process_flag(trap_exit, true),
-    proc_lib:set_label({?MODULE, Name}),
+    ok = erlmcp_label:set([?MODULE, Name], Key),
     {ok, _} = timer:send_interval(Milliseconds, sweep),
     {ok, {Work, Instance}}.
 

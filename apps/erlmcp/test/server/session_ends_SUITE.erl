@@ -120,7 +120,7 @@ opened(Instance) ->
 
 %% Neither a row nor a process, when those that were told have ended.
 nobody_is_left(Instance) ->
-    0 = erlmcp_instance:count_sessions(Instance),
+    0 = erlmcp_session_table:count(Instance),
     Supervisor = erlmcp_instance:supervisor(sessions, Instance),
     erlmcp_test_servers:await(fun() ->
         case proplists:get_value(active, supervisor:count_children(Supervisor)) of

@@ -3,18 +3,19 @@
 The messages between running calls, the processes that own them, and the connections that wait for
 their answers. Each has a type here and a function that sends it; nobody else builds one.
 
-An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. Who owns a call, and how the call ends, is:
+An owner is `{Pid, Tag}`, and is sent `{Tag, Message}`. The owner of a call is
 
-| call | owner | tag | its answer |
-| --- | --- | --- | --- |
-| on lines, of a stateless HTTP request | its connection | `{erlmcp_call, Call}`, or cowboy's `{Pid, StreamId}` | its exit signal |
-| of an HTTP session | the session | `{erlmcp_call, Call, Marks}` | `answer/3` to the connection that waits, or to the session where the call has reported something |
-| of a task | the task's process | `erlmcp_task` | its exit signal |
-| inline, without a process of its own | its connection, which it runs in | `inline` | what it returns |
+- of a stateless request its connection, with the tag `{erlmcp_call, Call}` on lines and cowboy's
+  `{Pid, StreamId}` on HTTP. The call answers with its exit signal.
+- of an HTTP session the session's process, with `{erlmcp_call, Call, Marks}`. The call answers the
+  connection that waits for it, or, where it has reported something before, the session.
+- of a task the task's process, with `erlmcp_task`. The call answers with its exit signal.
+- inline, without a process of its own, the connection that it runs in, with `inline`. What it
+  reports is kept until it returns its answer.
 
-The answer is the exit signal `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}` because the owner traps
-exits, and must hear of a death anyway: so it hears of each call once, and not twice. `ended/1` reads
-the reason of an exit signal.
+The answer is the exit signal `{'EXIT', Call, {erlmcp_answer, Status, Bytes}}` because the owner
+traps exits, and must hear of a death anyway: so it hears of each call once, and not twice.
+`ended/1` reads the reason of an exit signal.
 
 Those who receive match the messages where they wait for them: `m:erlmcp_connection`,
 `m:erlmcp_httpd_stream`, `m:erlmcp_session`, `m:erlmcp_task_process`, `m:erlmcp_batch` and
@@ -87,8 +88,8 @@ or `cancelled` nothing more is sent.
     streams := boolean(), marks := marks()
 }.
 -doc """
-What all processes of a session's call know of it: whether it has reported something, and whether its
-places among the session's calls are given back.
+What all processes of a session's call know of it: whether it has reported something, and whether
+its places among the session's calls are given back.
 """.
 -opaque marks() :: atomics:atomics_ref().
 -doc "How a call ended: with its answer, with nothing to say, or without an answer.".

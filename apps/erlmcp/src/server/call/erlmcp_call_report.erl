@@ -1,7 +1,8 @@
 -module(erlmcp_call_report).
 -moduledoc """
 What a handler reports before the answer of its call: progress, log messages, and others. They go to
-the call's owner (`m:erlmcp_call_messages`). Notifications have a bound (`m:erlmcp_notification_window`).
+the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
+(`m:erlmcp_notification_window`).
 """.
 
 -export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).

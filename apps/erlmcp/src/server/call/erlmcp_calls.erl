@@ -125,7 +125,8 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
 -doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
--spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) -> {withdrawn(), iodata(), calls()}.
+-spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
+    {withdrawn(), iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
         {#{Call := _}, {notification, Bytes, Unread}} ->

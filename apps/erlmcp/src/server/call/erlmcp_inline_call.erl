@@ -15,7 +15,20 @@ neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to ho
 not make a connection's work less.
 """.
 
--export([run/2, tell/5]).
+-export([is_in_turn/1, run/2, tell/5]).
+
+%% Reductions for which what arrived together is answered here, be it quick: some ten milliseconds,
+%% in which the first answer waits to be written.
+-define(TURN, 400_000).
+
+-doc """
+Returns `true` if the calling process, a connection's, may run one more inline call: it has not used
+many reductions since it had the messages that it works on. `Since` are its reductions then.
+""".
+-spec is_in_turn(Since :: non_neg_integer()) -> boolean().
+is_in_turn(Since) ->
+    {reductions, Now} = process_info(self(), reductions),
+    Now - Since =< ?TURN.
 
 -doc """
 The answer of a call that ran here, in the calling process, which is its connection's and has nobody
@@ -94,14 +107,15 @@ outcome(#{kind := Kind, definition := #{handler := Handler} = Definition,
 Sends a session's client what a call said, and then its answer, the way of other calls that say
 something: `Waiting` is the connection that waits for it.
 """.
--spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()}, erlmcp_engine:call(),
+-spec tell([erlmcp_call_messages:message()], {reply, erlmcp_reply:status(), iodata()},
+           erlmcp_engine:call(),
            Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> ok.
 tell(Said, {reply, Status, Bytes}, #{id := Id} = Call, Waiting, Known) ->
     #{id := Session, instance := Instance} = Known,
     Entry = {call, [Id], erlmcp_call:subject(Call), none},
     Answer = iolist_to_binary(Bytes),
     %% One more than there may be, where they are all taken: it is over already.
-    ok = erlmcp_instance:count_calls(Session, 1, Instance),
+    ok = erlmcp_session_table:count_calls(Session, 1, Instance),
     _ = spawn(fun() ->
         erlmcp_session_call:run(Known, Entry, Waiting, fun(Owner) ->
             ok = lists:foreach(fun(Message) ->

@@ -413,7 +413,7 @@ ended(Pid, {Mark, {Key, Method, Target} = Whose}, Why) ->
     ok = erlmcp_event:emit(Key, incident, #{what => What, incident => Incident, method => Method,
                                             target => Target}),
     true = exit(Pid, kill),
-    count(Refusal, erlmcp_shared:find(Key)).
+    count(Refusal, erlmcp_instance:find(Key)).
 
 count(Refusal, {ok, #{of_calls := Instance}}) ->
     {error, _} = erlmcp_error_budget:count_answer({error, Refusal}, Instance),

@@ -6,6 +6,7 @@ server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it 
 """.
 
 -export([compose/1, offers/1, resource_updated/2]).
+-export([put_mounting/3, delete_mounting/3, mounting/1]).
 
 -export_type([mount/0, server/0]).
 
@@ -147,4 +148,32 @@ resource_updated(Uri, Instance) ->
                           %% It has just ended, and its tables with it.
                           error:badarg -> ok
                       end
-                  end, erlmcp_instance:mounting(Instance)).
+                  end, mounting(Instance)).
+
+-doc "Makes known that the calling process, the publisher of a server, mounts this one.".
+-spec put_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
+                   erlmcp_instance:instance()) -> ok.
+put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
+    true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
+    ok.
+
+-doc "Forgets that; without effect once the mounted server has ended.".
+-spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
+                      erlmcp_instance:instance()) -> ok.
+delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
+    try
+        true = ets:delete(Table, {Key, Prefix}),
+        ok
+    catch
+        error:badarg -> ok
+    end.
+
+-doc "The servers that mount this one: their prefix, their publisher and their instance.".
+-spec mounting(erlmcp_instance:instance()) ->
+    [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].
+mounting(#{mounting := Table}) ->
+    {Alive, Killed} = lists:partition(fun({_, Publisher, _}) -> is_process_alive(Publisher) end,
+                                      ets:tab2list(Table)),
+    %% One that was killed could not take its row with it.
+    lists:foreach(fun(Row) -> ets:delete_object(Table, Row) end, Killed),
+    [{Prefix, Publisher, Mounting} || {{_, Prefix}, Publisher, Mounting} <- Alive].

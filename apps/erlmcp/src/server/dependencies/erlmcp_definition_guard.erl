@@ -186,6 +186,7 @@ left({Server, Target, Breaker}, Outcome) ->
 -doc false.
 init(#{key := Server, gate := Gate} = Instance) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Server),
     persistent_term:put({?MODULE, Server},
                         #{process => self(), gate => Gate,
                           instance => erlmcp_instance:of_calls(Instance)}),

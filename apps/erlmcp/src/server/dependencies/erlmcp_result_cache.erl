@@ -101,7 +101,7 @@ asked(Row, #{table := Table, process := Process}) ->
 find(Row, Table) ->
     case ets:lookup(Table, Row) of
         [{_, Kept, Expires, _}] ->
-            case now_ms() < Expires of
+            case erlmcp_clock:now_ms() < Expires of
                 true -> {ok, Kept};
                 false -> error
             end;
@@ -195,6 +195,7 @@ info(#{key := Server, cache := Table}) ->
 
 -doc false.
 init(#{key := Server, cache := Table, limits := Limits}) ->
+    ok = erlmcp_label:set([?MODULE], Server),
     process_flag(trap_exit, true),
     %% The table is the supervisor's, so that readers find one while this process begins anew.
     true = ets:delete_all_objects(Table),
@@ -236,7 +237,7 @@ handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
     case ended(Run, Return, State) of
         %% Not where it was forgotten meanwhile.
         {Row, Ended} when map_get(Row, Joined) =:= Run ->
-            {noreply, keep(Row, Return, now_ms() + Ttl, Ended)};
+            {noreply, keep(Row, Return, erlmcp_clock:now_ms() + Ttl, Ended)};
         {_, Ended} ->
             {noreply, Ended}
     end;
@@ -313,7 +314,7 @@ swept(State) ->
 handle_info({'DOWN', Run, process, _, _}, State) ->
     {noreply, abandoned(Run, State)};
 handle_info(sweep, #{table := Table} = State) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     Rows = ets:select(Table, [{{'$1', '_', '$2', '_'}, [{'=<', '$2', Now}], ['$1']}]),
     Fresh = lists:foldl(fun drop/2, State#{sweeper := none}, Rows),
     case ets:info(Table, size) of
@@ -327,6 +328,3 @@ handle_info(_, State) ->
 terminate(_, #{server := Server}) ->
     _ = persistent_term:erase({?MODULE, Server}),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

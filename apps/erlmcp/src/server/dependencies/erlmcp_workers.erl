@@ -16,8 +16,7 @@ So a start that takes long, or fails, holds up only those who wait for the worke
 %% Little more than calls of functions, as the seats are.
 -compile({inline, [lent/3]}).
 
--export([start_link/3, borrow/3, give_back/2]).
--export([is_options/1]).
+-export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, shared_name/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
 -export_type([options/0, start/0, stop/0, loan/0, pool/0]).
@@ -73,7 +72,7 @@ to be given back; if the process ends before, the pool sees to it.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.
 borrow(Name, Deadline, Instance) ->
-    case erlmcp_instance:pool(Name, Instance) of
+    case pool(Name, Instance) of
         {ok, {Process, Seats} = Pool} ->
             try lent(Process, Seats, Deadline) of
                 {error, _} = Refused -> Refused;
@@ -110,11 +109,22 @@ give_back({{Process, Seats}, {taken, Claim}}, good) ->
         error:badarg -> ok
     end.
 
+-doc "Returns the pool of this name.".
+-spec pool(Name :: atom(), erlmcp_instance:of_calls()) -> {ok, pool()} | gone.
+pool(Name, #{key := Key}) ->
+    erlmcp_instance:find(shared_name(Name, Key)).
+
+-doc "Returns the name under which a pool of the server with this key is shared.".
+-spec shared_name(Name :: atom(), Key :: reference()) -> term().
+shared_name(Name, Key) ->
+    {Key, workers, Name}.
+
 -doc false.
-init({Name, #{size := Size, start := Start} = Options, #{key := Key} = Instance}) ->
+init({Name, #{size := Size, start := Start} = Options, #{key := Key}}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE, Name], Key),
     Seats = erlmcp_worker_table:new(Size),
-    ok = erlmcp_instance:put_pool(Name, {self(), Seats}, Instance),
+    _ = erlmcp_instance:share(shared_name(Name, Key), {self(), Seats}),
     Pool = #{name => Name, server => Key, size => Size, start => Start, seats => Seats,
              stop => maps:get(stop, Options, fun stop/1), queue => maps:get(queue, Options, 100),
              %% the seats of the workers that start, or stop to start anew, and of the others;
@@ -133,8 +143,8 @@ stop(_) -> ok.
 look_later() ->
     erlang:send_after(?LOOK, self(), look).
 
-begun(Number, #{start := Start, stop := Stop, starting := Starting} = Pool) ->
-    Pool#{starting := Starting#{start_worker(Start, Stop) => Number}}.
+begun(Number, #{starting := Starting} = Pool) ->
+    Pool#{starting := Starting#{start_worker(Pool) => Number}}.
 
 -doc false.
 handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
@@ -158,7 +168,7 @@ handle_call({borrow, Deadline}, {Borrower, _} = From, Pool) ->
 %% Whether a call may wait.
 waits(Deadline, #{length := Length, queue := Max, size := Size, seats := Seats} = Pool) ->
     Milliseconds = ceil(erlmcp_worker_table:used_ms(Seats) * (Length + 1) / Size),
-    case {is_dead(Pool), Deadline - now_ms()} of
+    case {is_dead(Pool), Deadline - erlmcp_clock:now_ms()} of
         {true, _} ->
             {error, unavailable()};
         {false, _} when Length >= Max ->
@@ -344,14 +354,14 @@ refuse_waiting(#{waiting := Waiting} = Pool) ->
             Pool
     end.
 
-now_ms() ->
-    erlang:monotonic_time(millisecond).
-
 %% The process of a worker. The pool is sent `{ready, Pid, Worker}`; the process ends with the
 %% worker, or with `{start, Reason}` where there is none, and when it is sent `stop`.
-start_worker(Start, Stop) ->
+start_worker(#{name := Name, server := Key, start := Start, stop := Stop}) ->
     Pool = self(),
-    spawn_link(fun() -> started(Start, Stop, Pool) end).
+    spawn_link(fun() ->
+        ok = erlmcp_label:set([erlmcp_worker, Name], Key),
+        started(Start, Stop, Pool)
+    end).
 
 started(Start, Stop, Pool) ->
     process_flag(trap_exit, true),

@@ -72,7 +72,7 @@ look(_, #reading{probe = none} = Reading) ->
     {none, ?PAUSE, Reading#reading{probe = probe()}};
 look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
     %% The longer it waits the less it needs to come to its end first.
-    case now_ms() - Since of
+    case erlmcp_clock:now_ms() - Since of
         Waits when Waits >= Bound ->
             Waiting = Reading#reading{waited = Waits},
             {seen(Bound, Waiting), ?PAUSE, Waiting};
@@ -83,8 +83,8 @@ look(#{scheduler_wait_ms := Bound}, #reading{probe = {_, Since}} = Reading) ->
 %% Of normal priority, as those that serve requests are.
 probe() ->
     Guard = self(),
-    Since = now_ms(),
-    {spawn_link(fun() -> Guard ! {probed, self(), now_ms() - Since} end), Since}.
+    Since = erlmcp_clock:now_ms(),
+    {spawn_link(fun() -> Guard ! {probed, self(), erlmcp_clock:now_ms() - Since} end), Since}.
 
 -doc false.
 told({probed, Probe, Waited}, #{scheduler_wait_ms := Bound}, #reading{probe = {Probe, _}}) ->
@@ -95,6 +95,3 @@ told(_, _, Reading) ->
 
 seen(Bound, #reading{waited = Waited}) ->
     {Waited, Bound, #{waited => Waited, limit => Bound}}.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -48,7 +48,7 @@ be.
 -spec open(erlmcp_engine:session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Flow, Instance) ->
-    Id = erlmcp_session_id:new(),
+    Id = erlmcp_session_table:new_id(),
     case reserve(Id, none, Session, Flow, Instance) of
         ok -> {ok, Id};
         {error, _} = Refused -> Refused
@@ -59,12 +59,12 @@ Takes a place for a session: a row, with its process or the one that starts that
 there is no place, the oldest session that was never used gives its own: one of the same tenant
 where that has as many as one may have, and of whichever where there are too many together.
 """.
--spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),
+-spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
               erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
-    case erlmcp_instance:add_session(Id, Pid, Session, Flow, Instance) of
+    case erlmcp_session_table:add(Id, Pid, Session, Flow, Instance) of
         {ok, Count} when Count > Max ->
             case make_room(all, Instance) of
                 {ended, Other} when Other =/= Id -> ok;
@@ -93,8 +93,8 @@ too_many(Message, Max, Observed) ->
 
 make_room(Of, Instance) ->
     maybe
-        {ok, {_, Id, _} = Unused} ?= erlmcp_instance:oldest_unused(Of, Instance),
-        case erlmcp_instance:end_unused(Unused, Instance) of
+        {ok, {_, Id, _} = Unused} ?= erlmcp_session_table:oldest_unused(Of, Instance),
+        case erlmcp_session_table:end_unused(Unused, Instance) of
             {ended, Pid} ->
                 _ = Pid =:= none orelse close(Pid),
                 {ended, Id};
@@ -106,13 +106,13 @@ make_room(Of, Instance) ->
 -doc "Ends the sessions that are over: without a process and idle, or never used for too long.".
 -spec sweep(erlmcp_instance:instance()) -> ok.
 sweep(Instance) ->
-    lists:foreach(fun close/1, erlmcp_instance:end_overdue(Instance)),
-    erlmcp_instance:delete_idle(Instance).
+    lists:foreach(fun close/1, erlmcp_session_table:end_overdue(Instance)),
+    erlmcp_session_table:delete_idle(Instance).
 
 -doc "Ends a session: it is gone for every request after this, also before its process has ended.".
 -spec delete(Id :: binary(), erlmcp_instance:instance()) -> ok.
 delete(Id, Instance) ->
-    case erlmcp_instance:take_session(Id, Instance) of
+    case erlmcp_session_table:take(Id, Instance) of
         none -> ok;
         Pid -> close(Pid)
     end.
@@ -185,12 +185,13 @@ start_link(Instance, Id, Session, Flow) ->
 init({Instance, Id, #{revision := Revision, principal := Principal}, Flow}) ->
     process_flag(trap_exit, true),
     #{key := Key, limits := Limits} = Instance,
+    ok = erlmcp_label:set([?MODULE, Revision], Key),
     State = #state{id = Id, instance = Instance, principal = Principal, flow = Flow,
                    calls = erlmcp_calls:new(Instance),
                    streams = erlmcp_session_streams:new(Revision, Key, Limits)},
     %% Before it is the session's: what changes from then on is told to it alone.
     ok = watch(State#state.topics, State),
-    case erlmcp_instance:attend_session(Id, Instance) of
+    case erlmcp_session_table:attend(Id, Instance) of
         {ok, Missed} ->
             after_ms(session_idle_ms, idle, State),
             {ok, State#state{missed = erlmcp_subscriptions:changed(Missed)}};
@@ -297,7 +298,7 @@ handle_info(expire, #state{streams = Streams} = State) ->
     _ = Next =:= never orelse erlang:send_after(Next, self(), expire),
     {noreply, State#state{streams = Left, aging = Next =/= never}};
 handle_info(idle, #state{id = Id, instance = Instance, calls = Calls, streams = Streams} = State) ->
-    Left = erlmcp_instance:idle_in(Id, Instance),
+    Left = erlmcp_session_table:idle_left_ms(Id, Instance),
     Busy = erlmcp_session_streams:is_open(Streams) orelse erlmcp_calls:count(Calls) > 0,
     if
         Left =< 0, not Busy ->
@@ -389,7 +390,7 @@ keep(Streams, #state{aging = false} = State) ->
 
 -doc false.
 terminate(_, #state{id = Id, instance = Instance} = State) ->
-    ok = erlmcp_instance:delete_session(Id, Instance),
+    ok = erlmcp_session_table:delete(Id, Instance),
     ok = unwatch(State),
     #state{calls = Calls, streams = Streams} = last_adopted(State),
     ok = erlmcp_calls:stop(Calls),

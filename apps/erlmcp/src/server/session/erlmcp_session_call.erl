@@ -21,10 +21,11 @@ connection that waits for an answer can be sent a stream.
 }.
 
 -doc "Takes places for calls of a session, or says that there are none left.".
--spec take(erlmcp_instance:session_id(), Count :: non_neg_integer(), erlmcp_instance:instance()) ->
+-spec take(erlmcp_session_table:session_id(), Count :: non_neg_integer(),
+           erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
-    case erlmcp_instance:take_calls(Id, Count, Max, Instance) of
+    case erlmcp_session_table:take_calls(Id, Count, Max, Instance) of
         ok ->
             ok;
         full ->
@@ -86,7 +87,7 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
                                                streams => Streams, marks => Marks}),
         %% The session's row goes before its process: one that is there after the process was told
         %% will still see the call.
-        erlmcp_instance:has_session(Id, Instance) orelse begin
+        erlmcp_session_table:is_member(Id, Instance) orelse begin
             unlink(Pid),
             false
         end
@@ -98,12 +99,13 @@ adopted(#{id := Id, pid := Pid, instance := Instance, streams := Streams}, Entry
 Gives back the places of a call. One that has just answered may be cancelled, or late, before the
 session hears of its end: one of the two does it, and that is the one who answers.
 """.
--spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(), erlmcp_instance:instance()) ->
+-spec give_back(erlmcp_call_messages:marks(), Count :: non_neg_integer(), binary(),
+                erlmcp_instance:instance()) ->
     given | already.
 give_back(Marks, Count, Id, Instance) ->
     case erlmcp_call_messages:give_back(Marks) of
         true ->
-            ok = erlmcp_instance:count_calls(Id, -Count, Instance),
+            ok = erlmcp_session_table:count_calls(Id, -Count, Instance),
             given;
         false ->
             already

@@ -212,7 +212,7 @@ lost(Is, #{streams := Streams, calls := Calls} = State) ->
 -doc "Drops what has been kept for too long, and says when to look again.".
 -spec expire(streams()) -> {Milliseconds :: pos_integer() | never, streams()}.
 expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     {Dropped, Kept} = erlmcp_event_log:expire(Now, Log),
     Next = case erlmcp_event_log:oldest(Kept) of
         none -> never;
@@ -259,7 +259,8 @@ prime(_, State) ->
 append(Number, Bytes, #{log := Log, streams := Streams} = State) ->
     #{Number := #{last := Last} = Stream} = Streams,
     Position = Last + 1,
-    {Dropped, Kept} = erlmcp_event_log:append({Number, Position}, Bytes, now_ms(), Log),
+    Now = erlmcp_clock:now_ms(),
+    {Dropped, Kept} = erlmcp_event_log:append({Number, Position}, Bytes, Now, Log),
     Added = State#{log := Kept, streams := Streams#{Number := Stream#{last := Position}}},
     forget(Dropped, pump(Number, Added)).
 
@@ -362,6 +363,3 @@ parse(EventId) when byte_size(EventId) =< 40 ->
     end;
 parse(_) ->
     error.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

@@ -28,7 +28,8 @@ count(Instance) ->
     end.
 
 -doc false.
-init(Instance) ->
+init(#{key := Key} = Instance) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     ok = erlmcp_instance:put_supervisor(tasks, self(), Instance),
     {ok, {#{strategy => simple_one_for_one},
           [#{id => keeper, start => {erlmcp_task_process, start_link, [Instance]},

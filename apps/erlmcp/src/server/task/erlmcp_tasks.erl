@@ -22,9 +22,9 @@ open(Store, Limits) ->
     {erlmcp_task_store:open(Store, Limits),
      ets:new(erlmcp_task_keepers, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
 
--doc "The store.".
--spec store(tables()) -> erlmcp_task_store:handle().
-store({Store, _}) ->
+-doc "Returns the store of a server's tasks.".
+-spec store(erlmcp_instance:of_calls()) -> erlmcp_task_store:handle().
+store(#{tasks := {Store, _}}) ->
     Store.
 
 -doc """
@@ -107,7 +107,7 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := #{page_size 
         Owner = owner(Context),
         {ok, After} ?= place(Arguments, Owner, Keys),
         {Tasks, More} = erlmcp_task_store:list(Owner, After, Size,
-                                               erlmcp_instance:task_store(Instance)),
+                                               store(Instance)),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
 
@@ -157,7 +157,7 @@ has failed.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
 find(Id, #{principal := Principal} = Context, Instance) ->
-    case erlmcp_task_store:get(Id, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_store:get(Id, store(Instance)) of
         {ok, #{principal := Principal} = Task} -> kept(Task, Context, Instance);
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
@@ -176,7 +176,7 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
                  status := failed, error => Refusal, requests := #{},
                  message => erlmcp_refusal:message(Refusal)},
-    case erlmcp_task_store:update(Lost, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_store:update(Lost, store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
             erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,

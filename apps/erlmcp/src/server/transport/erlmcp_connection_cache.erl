@@ -1,17 +1,16 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
 What the process of a connection keeps from one request to the next, in one record in its process
-dictionary: the one place where modules of a request keep state that is nobody's argument. It is made
-again with the requests that need it, and so a process that hibernates keeps nothing of it
+dictionary: the one place where modules of a request keep state that is nobody's argument. It is
+made again with the requests that need it, and so a process that hibernates keeps nothing of it
 (`erlmcp bench memory_connection_http memory_connection_tcp`).
 
-| field | whose it is |
-| --- | --- |
-| `meta` | `m:erlmcp_meta_cache`: what the client says in each of its requests |
-| `watched` | `m:erlmcp_inline_call_watchdog`: the word by which inline calls of the process are watched |
-| `reports` | `m:erlmcp_call_messages`: what the running inline call has reported, the latest first |
-| `ids` | `m:erlmcp_session_id`: ids that were drawn ahead |
-| `bounded` | `m:erlmcp_heap`: whether the memory of the process is bounded |
+- `meta`: what the client says in each of its requests (`m:erlmcp_meta_cache`).
+- `watched`: the word by which inline calls are watched (`m:erlmcp_inline_call_watchdog`).
+- `reports`: what the running inline call has reported, the latest first
+  (`m:erlmcp_call_messages`).
+- `ids`: ids of sessions that were drawn ahead (`m:erlmcp_session_table`).
+- `bounded`: whether the memory of the process is bounded (`m:erlmcp_heap`).
 """.
 
 -export([meta/0, put_meta/1, watched/0, put_watched/1]).
@@ -19,10 +18,14 @@ again with the requests that need it, and so a process that hibernates keeps not
 -export([ids/0, put_ids/1, bound_once/0]).
 -export([forget/1]).
 
+-type meta() :: erlmcp_meta_cache:learnt().
+-type watched() :: erlmcp_inline_call_watchdog:known().
+-type report() :: erlmcp_call_messages:message().
+
 -record(cache, {
-    meta = none :: erlmcp_meta_cache:learnt() | none,
-    watched = none :: erlmcp_inline_call_watchdog:known() | none,
-    reports = [] :: [erlmcp_call_messages:message()],
+    meta = none :: meta() | none,
+    watched = none :: watched() | none,
+    reports = [] :: [report()],
     ids = none :: [binary()] | none,
     bounded = false :: boolean()
 }).
@@ -31,7 +34,7 @@ again with the requests that need it, and so a process that hibernates keeps not
 -compile({inline, [cache/0]}).
 
 -doc "Returns what the connection's client is known to say in its requests.".
--spec meta() -> erlmcp_meta_cache:learnt() | none.
+-spec meta() -> meta() | none.
 meta() ->
     case get(?MODULE) of
         #cache{meta = Meta} -> Meta;
@@ -39,12 +42,12 @@ meta() ->
     end.
 
 -doc "Keeps what the client says.".
--spec put_meta(erlmcp_meta_cache:learnt()) -> ok.
+-spec put_meta(meta()) -> ok.
 put_meta(Meta) ->
     keep((cache())#cache{meta = Meta}).
 
 -doc "Returns the word by which inline calls of the process are watched.".
--spec watched() -> erlmcp_inline_call_watchdog:known() | none.
+-spec watched() -> watched() | none.
 watched() ->
     case get(?MODULE) of
         #cache{watched = Watched} -> Watched;
@@ -52,23 +55,23 @@ watched() ->
     end.
 
 -doc "Keeps the word by which inline calls are watched.".
--spec put_watched(erlmcp_inline_call_watchdog:known()) -> ok.
+-spec put_watched(watched()) -> ok.
 put_watched(Watched) ->
     keep((cache())#cache{watched = Watched}).
 
 -doc "Returns what the running inline call has reported, the latest first.".
--spec reports() -> [erlmcp_call_messages:message()].
+-spec reports() -> [report()].
 reports() ->
     (cache())#cache.reports.
 
 -doc "Keeps a report of the running inline call.".
--spec add_report(erlmcp_call_messages:message()) -> ok.
+-spec add_report(report()) -> ok.
 add_report(Message) ->
     #cache{reports = Reports} = Cache = cache(),
     keep(Cache#cache{reports = [Message | Reports]}).
 
 -doc "Returns the reports of an inline call that is over, in their order, and forgets them.".
--spec take_reports() -> [erlmcp_call_messages:message()].
+-spec take_reports() -> [report()].
 take_reports() ->
     case cache() of
         #cache{reports = []} ->

@@ -211,7 +211,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} 
         {Id, Pid, Session} ->
             {Effects, Next} = erlmcp_engine:handle(Json, Envelope, Catalog, Session),
             ok = erlmcp_error_budget:count_effects(Effects, Instance),
-            Next =:= Session orelse erlmcp_instance:update_session(Id, Next, Instance),
+            Next =:= Session orelse erlmcp_session_table:update(Id, Next, Instance),
             perform(erlmcp_admission:effects(Effects, Admitted, Flow), #{},
                     Stream#stream{session = {Id, Pid, Next}})
     end.

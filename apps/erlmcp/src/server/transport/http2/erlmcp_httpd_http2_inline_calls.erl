@@ -11,9 +11,6 @@ next one begins. What it says belongs to the process.
 
 -export([is_free/0, begun/1, over/1]).
 
-%% Reductions for which an answer may wait for those behind it: some ten milliseconds.
--define(TURN, 400_000).
-
 -doc "Whether a quick call may run in the calling process, a connection's.".
 -spec is_free() -> boolean().
 is_free() ->
@@ -24,8 +21,7 @@ in_turn(none) ->
 in_turn(unknown) ->
     false;
 in_turn(Since) ->
-    {reductions, Now} = process_info(self(), reductions),
-    Now - Since =< ?TURN.
+    erlmcp_inline_call:is_in_turn(Since).
 
 -doc "A call of a stream runs in a process of its own, which ends with the connection.".
 -spec begun({pid(), cowboy_stream:streamid()}) -> ok.

@@ -9,7 +9,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 """.
 
 -export([new/3, new/4, of_strangers/1, admitted/2, data/2, message/4, receive_timeout/1,
-         end_of_input/1, info/2, held/1, give_up/1, busy/1, rest/1, close/1]).
+         end_of_input/1, info/2, held/1, give_up/1, busy/1, rest/1, close/1, ready_bytes/0]).
 
 -export_type([connection/0]).
 
@@ -43,11 +43,13 @@ Source: specification 2026-07-28, "Transports / stdio".
 
 %% Microseconds that a quick call takes.
 -define(QUICK, 50).
-%% Reductions after which what arrived together is no more answered here, be it quick: some ten
-%% milliseconds, in which the first answer waits to be written.
--define(TURN, 400_000).
 %% Bytes of answers after which it is not, since they are kept until then.
 -define(READY, 131_072).
+
+-doc "Returns how many bytes of answers may be ready before they are written.".
+-spec ready_bytes() -> pos_integer().
+ready_bytes() ->
+    ?READY.
 
 -doc """
 A new connection to a server, of a principal, from an address: one message a line, both ways.
@@ -370,16 +372,12 @@ effects([accepted | Effects], Out, Connection) ->
 quick(_, #{framing := Framing, room := Room}) when Framing =:= events; not Room ->
     start;
 quick(Call, #{instance := Instance, since := Since} = Connection) ->
-    case busy(Connection) orelse has_had_turn(Since) of
-        false -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
-        true -> start
+    case not busy(Connection)
+        andalso (Since =:= none orelse erlmcp_inline_call:is_in_turn(Since))
+    of
+        true -> erlmcp_inline_call:run(Call, erlmcp_instance:of_calls(Instance));
+        false -> start
     end.
-
-has_had_turn(none) ->
-    false;
-has_had_turn(Since) ->
-    {reductions, Now} = process_info(self(), reductions),
-    Now - Since > ?TURN.
 
 subscribe(Id, Topic, #{watched := Watched, session := #{revision := Revision}} = Connection) ->
     #{session := {Topics, Closed}} = Watched,

@@ -58,7 +58,7 @@ redirect() ->
 
 %% The reply goes from there to the process that asked; nothing comes back here.
 forward(Error) ->
-    proc_lib:set_label(erlmcp_stdout),
+    ok = erlmcp_label:set([erlmcp_stdio, stdout]),
     passed_on(Error).
 
 passed_on(Error) ->
@@ -70,6 +70,7 @@ passed_on(Error) ->
 
 %% The end of the input is the client's way to stop a server; nothing else can come of this node.
 stop_node_with(Pid, Key) ->
+    ok = erlmcp_label:set([erlmcp_stdio, node_stopper], Key),
     Monitor = monitor(process, Pid),
     receive
         {'DOWN', Monitor, process, Pid, normal} -> init:stop(0);
@@ -83,7 +84,8 @@ stop_node_with(Pid, Key) ->
 
 -doc false.
 -spec init(pid(), pos_integer(), erlmcp_auth:principal(), erlmcp_instance:instance()) -> ok.
-init(Parent, Output, Principal, #{limits := Limits} = Instance) ->
+init(Parent, Output, Principal, #{limits := Limits, key := Key} = Instance) ->
+    ok = erlmcp_label:set([erlmcp_connection, stdio], Key),
     ok = erlmcp_heap:bound_connection(Limits),
     %% The calls that it starts inherit it.
     true = group_leader(whereis(standard_error), self()),

@@ -58,9 +58,10 @@ start_link(Ref, _, {Principal, Key, Proxies}) ->
            erlmcp_trusted_proxies:proxies()) -> ok.
 init(Ref, Principal, Key, Proxies) ->
     maybe
-        {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_shared:find(Key),
+        {ok, #{limits := #{receive_timeout_ms := Timeout}} = Instance} ?= erlmcp_instance:find(Key),
         {ok, {Ip, _} = Peer} ?= erlmcp_trusted_proxies:accepted(Ref, Proxies,
                                                                 min(?HEADER, Timeout)),
+        ok = erlmcp_label:set([erlmcp_connection, tcp, Peer], Key),
         serve(Ref, {Ip, erlmcp_trusted_proxies:counted(Peer, Proxies)}, Principal, Instance)
     else
         _ -> exit({shutdown, closed})

@@ -66,7 +66,7 @@ post(Request, #sse_message{owner = Owner, config = Config} = Message) ->
     maybe
         {ok, Id} ?= erlmcp_httpd_request:check_message(Request, Config),
         %% Asked again when its body is there; until then nobody waits for a body in vain.
-        {ok, _, _} ?= erlmcp_instance:find_session({sse, Id}, Principal, Instance),
+        {ok, _, _} ?= erlmcp_session_table:find({sse, Id}, Principal, Instance),
         received(erlmcp_httpd_body:read(Request, Owner, Config),
                  Message#sse_message{session = Id})
     else
