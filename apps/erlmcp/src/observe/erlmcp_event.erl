@@ -118,12 +118,12 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info({?MODULE, Event}, State) ->
-    ok = told(Event, State),
+    ok = handle_event(Event, State),
     {noreply, State};
 handle_info(_, State) ->
     {noreply, State}.
 
-told(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
+handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
     ok = erlmcp_drop_counter:leave(Backlog),
     Whole = erlmcp_drop_counter:with_dropped(Event#{server => Server}, Backlog),
     try
@@ -145,7 +145,7 @@ terminate(_, #state{key = Key} = State) ->
 rest(State) ->
     receive
         {?MODULE, Event} ->
-            ok = told(Event, State),
+            ok = handle_event(Event, State),
             rest(State)
     after 0 ->
         ok

@@ -10,7 +10,7 @@ They have no `domain`: the handler that OTP sets up leaves out what has one that
 
 -define(METADATA, #{library => erlmcp}).
 
--doc "What the server with this key is called from now on.".
+-doc "Names the server with this key.".
 -spec name(Key :: reference(), Server :: term()) -> ok.
 name(Key, Server) ->
     persistent_term:put({?MODULE, Key}, {Server}).

@@ -83,7 +83,7 @@ put_supervisor(Kind, Pid, #{supervisors := Supervisors}) ->
     true = ets:insert(Supervisors, {Kind, Pid}),
     ok.
 
--doc "The supervisor of those; `undefined` while there is none yet.".
+-doc "Returns that supervisor; `undefined` while there is none yet.".
 -spec supervisor(sessions | sse_sessions | tasks, of_calls()) ->
     pid() | undefined.
 supervisor(Kind, #{supervisors := Supervisors}) ->

@@ -43,7 +43,7 @@ register(Id, Key) ->
         Pid -> gen_server:call(Pid, {register, Id, Key})
     end.
 
--doc "The supervisor and the instance of a server, by its id or pid.".
+-doc "Returns the supervisor and the instance of a server, by its id or pid.".
 -spec whereis(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 whereis(Server) ->
     maybe
@@ -69,8 +69,9 @@ row(Key) ->
     ets:lookup_element(?MODULE, Key, ?SERVER, none).
 
 -doc """
-The same, and from now on the calling process is sent `{erlmcp_ready, Server}` whenever a server
-with this id or pid is ready: it runs again, or its publisher does.
+Returns the supervisor and the instance of a server. From now on the calling process is sent
+`{erlmcp_ready, Server}` whenever a server with this id or pid is ready: it runs again, or its
+publisher does.
 """.
 -spec watch(Server :: term()) -> {ok, pid(), erlmcp_instance:instance()} | error.
 watch(Server) ->
@@ -78,7 +79,7 @@ watch(Server) ->
     ok = gen_server:call(?MODULE, {watch, Server}),
     ?MODULE:whereis(Server).
 
--doc "The server of this instance has published its catalog.".
+-doc "Tells those that watch it that the server of this instance has published its catalog.".
 -spec ready(erlmcp_instance:instance()) -> ok.
 ready(#{key := Key}) ->
     Ready = lists:append(ets:select(?MODULE, [{{{pid, '$1'}, {'_', Key}, '$2'}, [],

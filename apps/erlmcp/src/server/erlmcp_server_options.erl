@@ -204,7 +204,7 @@ check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
         Options = with_keys(maps:merge(Defined, Given)),
-        ok ?= known(Options),
+        ok ?= check_names(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
@@ -259,7 +259,7 @@ default_limits(Options) ->
                                       erlmcp_machine:facts("/")),
     maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
 
-known(Options) ->
+check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
             task_store, breakers, workers, on_event, envelope],

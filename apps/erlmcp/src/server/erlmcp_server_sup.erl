@@ -35,14 +35,14 @@ start_link(#{key := Key} = Settings, Catalog) ->
             NotStarted
     end.
 
--doc "The process that changes the server's catalog.".
+-doc "Returns the process that changes the server's catalog.".
 -spec publisher(pid()) -> pid().
 publisher(Supervisor) ->
     {_, Pid, _, _} = lists:keyfind(publisher, 1, supervisor:which_children(Supervisor)),
     true = is_pid(Pid),
     Pid.
 
--doc "Where a server listens.".
+-doc "Returns where a server listens.".
 -spec listeners(pid()) -> [map()].
 listeners(Supervisor) ->
     lists:append([address(Id) || Id <- lists:sort(listener_ids(Supervisor))]).

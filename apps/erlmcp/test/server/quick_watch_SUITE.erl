@@ -99,7 +99,7 @@ the_latest_definition_is_named(_) ->
     {Second, _} = Latest = a_definition(),
     Quick = atomics:get(First, 1),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        [ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched))
+        [ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched))
          || _ <- [1, 2], Watched <- [Before, Latest]],
         _ = may_last(1, Latest),
         receive after infinity -> ok end
@@ -114,7 +114,7 @@ where_nobody_watches_no_call_is_quick(_) ->
     Watched = a_definition(),
     Test = self(),
     {Hangs, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
+        ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched)),
         Test ! {over, self()},
         receive go_on -> ok end,
         _ = may_last(6_000, Watched),
@@ -140,7 +140,7 @@ one_in_native_code_is_not_ended_before_it_comes_back(Config) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         InCall = may_last(1, Watched),
         {ok, _} = file:open(Pipe, [read, raw, device]),
-        ok = erlmcp_inline_call_watchdog:over(InCall)
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall)
     end),
     ok = paused(Mark, Quick),
     {status, running} = process_info(Pid, status),
@@ -238,7 +238,7 @@ one_that_is_over_says_so_to_another_watch(_) ->
         ok = paused(Mark, Quick),
         Self ! {late, self()},
         receive go -> ok end,
-        ok = erlmcp_inline_call_watchdog:over(InCall),
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
         receive after infinity -> ok end
     end),
     receive {late, Done} -> ok after ?PATIENCE -> error(not_late) end,
@@ -283,7 +283,7 @@ at_random(N, In, Definitions) ->
          true = ets:insert(In, {self(), erlang:monotonic_time(millisecond)}),
          InCall = may_last(rand:uniform(20), Watched),
          receive after lists:nth(rand:uniform(4), [0, 0, 5, 40]) -> ok end,
-         ok = erlmcp_inline_call_watchdog:over(InCall),
+         ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
          true = ets:insert(In, {self(), none}),
          receive after rand:uniform(20) -> ok end
      end || _ <- lists:seq(1, 100)],
@@ -330,7 +330,7 @@ may_end(_, _) -> false.
 asked(Watched) ->
     receive
         {ask, From} ->
-            ok = erlmcp_inline_call_watchdog:over(may_last(1_000, Watched)),
+            ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, Watched)),
             From ! {asked, self()},
             asked(Watched);
         hang ->
@@ -354,7 +354,7 @@ received(Watch) ->
 forgotten(Watch) ->
     1 = erlang:trace(Watch, true, ['receive']),
     {Last, Monitor} = spawn_monitor(fun() ->
-        ok = erlmcp_inline_call_watchdog:over(may_last(1_000, a_definition()))
+        ok = erlmcp_inline_call_watchdog:end_of_call(may_last(1_000, a_definition()))
     end),
     receive {'DOWN', Monitor, process, Last, normal} -> ok end,
     ok = no_rows(Watch),
@@ -420,7 +420,7 @@ done() ->
         Until = atomics:get(Mark, 1),
         InCall = watched(Watched),
         ok = paused(Mark, Until),
-        ok = erlmcp_inline_call_watchdog:over(InCall),
+        ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
         Self ! {done, self()},
         receive again -> ok end,
         _ = watched(Watched),
@@ -445,7 +445,7 @@ may_last(Ms, Watched) ->
 
 %% One after the other until then: who looks finds calls that may last longer, and none.
 calls(Until, Watched) ->
-    ok = erlmcp_inline_call_watchdog:over(watched(Watched)),
+    ok = erlmcp_inline_call_watchdog:end_of_call(watched(Watched)),
     _ = erlang:yield(),
     case erlang:monotonic_time(millisecond) < Until of
         true -> calls(Until, Watched);

@@ -113,9 +113,9 @@ files(#{name := _} = Source) ->
               {metadata, ~"metadata", texts_by_key}, {allowed_tools, ~"allowed-tools", texts}],
     Other = maps:keys(Source) -- [body, files, prefix | [Field || {Field, _, _} <- Fields]],
     Other =:= [] orelse throw({text(hd(Other)), ~"no such field"}),
-    Given = [{Name, given(Name, Type, maps:get(Field, Source))}
+    Given = [{Name, typed(Name, Type, maps:get(Field, Source))}
              || {Field, Name, Type} <- Fields, is_map_key(Field, Source)],
-    Body = given(~"body", text, maps:get(body, Source, ~"")),
+    Body = typed(~"body", text, maps:get(body, Source, ~"")),
     More = maps:get(files, Source, #{}),
     is_map(More) andalso not is_map_key(?MAIN, More)
         orelse throw({~"files", ~"a map of the files beside SKILL.md"}),
@@ -128,7 +128,7 @@ files(_) ->
 
 text(Term) -> unicode:characters_to_binary(io_lib:format("~tp", [Term])).
 
-given(Name, Type, Value) ->
+typed(Name, Type, Value) ->
     case is_a(Type, Value) of
         true -> Value;
         false -> throw({Name, expected(Type)})
@@ -190,23 +190,23 @@ check_fields(Frontmatter) ->
     lists:foreach(fun({Key, Value}) -> check_field(Key, Value) end, maps:to_list(Frontmatter)).
 
 required(Field, Frontmatter) ->
-    given(Field, text, maps:get(Field, Frontmatter, missing)).
+    typed(Field, text, maps:get(Field, Frontmatter, missing)).
 
 is_short(Text, Max) ->
     string:trim(Text) =/= ~"" andalso length(unicode:characters_to_list(Text)) =< Max.
 
 check_field(~"license", Value) ->
-    given(~"license", text, Value);
+    typed(~"license", text, Value);
 check_field(~"compatibility", Value) ->
-    is_short(given(~"compatibility", text, Value), 500)
+    is_short(typed(~"compatibility", text, Value), 500)
         orelse throw({~"compatibility", ~"1 to 500 characters"});
 check_field(~"metadata", Value) ->
-    Reserved = [Key || Key := _ <- given(~"metadata", texts_by_key, Value),
+    Reserved = [Key || Key := _ <- typed(~"metadata", texts_by_key, Value),
                        string:prefix(Key, "io.modelcontextprotocol/") =/= nomatch],
     Reserved =:= []
         orelse throw({~"metadata", ~"no keys under io.modelcontextprotocol/, which are reserved"});
 check_field(~"allowed-tools", Value) when not is_binary(Value) ->
-    given(~"allowed-tools", texts, Value);
+    typed(~"allowed-tools", texts, Value);
 check_field(_, _) ->
     ok.
 

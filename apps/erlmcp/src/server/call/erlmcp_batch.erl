@@ -57,7 +57,9 @@ pass_on(Items) ->
 entry(Items, Revision) ->
     {batch, [Id || {call, #{id := Id}} <- Items], {Revision, ~"batch", undefined}, none}.
 
--doc "The answer to a subscription in a batch: it would keep the others waiting for its end.".
+-doc """
+Returns the refusal of a subscription in a batch: it would keep the others waiting for its end.
+""".
 -spec refuse_listen(erlmcp_message:id()) -> erlmcp_reply:reply().
 refuse_listen(Id) ->
     Message = ~"subscriptions/listen: not in a batch",

@@ -31,7 +31,7 @@ start(Call, Instance) ->
         run_linked(Call, erlmcp_call_messages:linked_owner(Owner), Instance)
     end, Call, Instance).
 
--doc "The same with a tag of the owner's.".
+-doc "Starts a call that is linked to the calling process, with a tag of the owner's.".
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Tag :: term()) -> pid().
 start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
@@ -84,7 +84,7 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
 run(Call, Owner, Instance) ->
     admitted(Call, Owner, Instance).
 
--doc "Milliseconds that a call may run.".
+-doc "Returns how many milliseconds a call may run.".
 -spec timeout(erlmcp_engine:call(), erlmcp_instance:of_calls()) -> non_neg_integer().
 timeout(#{definition := Definition}, #{limits := #{call_timeout_ms := Timeout}}) ->
     maps:get(timeout_ms, Definition, Timeout).
@@ -99,8 +99,8 @@ admitted(#{context := Context} = Call, Owner, Instance) ->
     end.
 
 -doc """
-The answer of a call to what a fun gives: with the bounds of answers, an incident where it fails,
-and counted. An `exit(shutdown)` goes through.
+Returns the answer of a call to what a fun gives: with the bounds of answers, an incident where it
+fails, and counted. An `exit(shutdown)` goes through.
 """.
 -spec answered(erlmcp_engine:call(), erlmcp_instance:of_calls(),
                fun(() -> {ok, iodata()} | {error, erlmcp_refusal:refusal()})) ->
@@ -154,7 +154,7 @@ message(Result, task) -> Result;
 message(Result, Id) -> erlmcp_message:result(Id, Result).
 
 %% What is wrong with a result has shown when its size was asked, while its call could still fail.
-%% Nobody waits for the answer of a task; its keeper stores what it is.
+%% Nobody waits for the answer of a task; its process stores what it is.
 encoded(Message, task) ->
     Bytes = iolist_to_binary(Message),
     {reply, ok, {Bytes, maps:get(~"isError", json:decode(Bytes), false)}};
@@ -177,48 +177,51 @@ crashed(Class, Reason, Stack, Id, #{revision := Revision, method := Method} = Co
 
 %% The operator is told that it was, and the log why.
 incident(Told, Why, #{key := Key}) ->
-    told(erlmcp_incident:log(maps:merge(Told, Why), Key), Told, Key).
+    emit_incident(erlmcp_incident:log(maps:merge(Told, Why), Key), Told, Key).
 
 %% The same in the owner's process, on which more waits than this call.
 owners_incident(Told, Why, #{key := Key}) ->
-    told(erlmcp_incident:log_apart(maps:merge(Told, Why), Key), Told, Key).
+    emit_incident(erlmcp_incident:log_apart(maps:merge(Told, Why), Key), Told, Key).
 
-told(Incident, Told, Key) ->
+emit_incident(Incident, Told, Key) ->
     ok = erlmcp_event:emit(Key, incident, Told#{incident => Incident}),
     Incident.
 
 target(Context) ->
     maps:get(name, Context, maps:get(uri, Context, undefined)).
 
--doc "What a call is about, for who answers in its place.".
+-doc "Returns what a call is about, for a process that answers in its place.".
 -spec subject(erlmcp_engine:call()) -> subject().
 subject(#{context := #{revision := Revision, method := Method} = Context}) ->
     {Revision, Method, target(Context)}.
 
--doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
+-doc """
+Returns the place of a call at the server's gate, for a process that leaves it if the call is
+killed.
+""".
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
 place(#{ticket := Ticket}) -> {ticket, Ticket};
 place(_) -> none.
 
--doc "Its place is to be another process's, which is started after this and says so itself.".
+-doc "Gives up the place for another process, which is started after this and takes it over.".
 -spec pass_on(erlmcp_engine:call()) -> ok.
 pass_on(#{ticket := Ticket}) -> erlmcp_gate:unseat(Ticket);
 pass_on(_) -> ok.
 
--doc "The place is the calling process's from now on.".
+-doc "Takes over the place of a call for the calling process.".
 -spec take_over(erlmcp_engine:call()) -> ok.
 take_over(#{ticket := Ticket}) -> erlmcp_gate:hand_over(Ticket, self());
 take_over(_) -> ok.
 
 -doc """
-Leaves the place of a call at the server's gate: when it is not started, is killed, or waits for its
-client. Once is enough, and more do no harm.
+Leaves the place of a call at the server's gate: when the call is not started, is killed, or waits
+for its client. More than once does no harm.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
 leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
 leave(_) -> ok.
 
--doc "The answer to a request whose call did not end within so many milliseconds.".
+-doc "Returns the answer to a request whose call did not end within `Milliseconds`.".
 -spec timed_out(Milliseconds :: non_neg_integer(), erlmcp_message:id(), subject(),
                 erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
                (Milliseconds :: non_neg_integer(), task, subject(),
@@ -230,7 +233,10 @@ timed_out(Milliseconds, Id, {Revision, Method, Target}, Instance) ->
                                  #{limit => Milliseconds, incident => Incident}),
     answer(erlmcp_error_budget:count_answer({error, Refusal}, Instance), Id, Revision).
 
--doc "The answer to a request whose call died without one: of its heap bound, or of another hand.".
+-doc """
+Returns the answer to a request whose call died without one: of its heap bound, or by another
+process.
+""".
 -spec died(Reason :: term(), erlmcp_message:id() | undefined, subject(),
            erlmcp_instance:of_calls()) -> {reply, erlmcp_reply:status(), iodata()};
           (Reason :: term(), task, subject(), erlmcp_instance:of_calls()) ->

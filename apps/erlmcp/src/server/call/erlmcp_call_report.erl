@@ -42,7 +42,7 @@ ordinal(Progress) ->
         <<1:1, Size:63>> -> -Size
     end.
 
--doc "The context of a call that can report progress, before it has.".
+-doc "Returns the context of a call that can report progress, before it has.".
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;

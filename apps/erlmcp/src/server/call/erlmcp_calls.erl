@@ -34,12 +34,12 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
     ids := #{erlmcp_message:id() => pid()}
 }.
 
--doc "No calls yet.".
+-doc "Returns the calls of a new connection or session: none.".
 -spec new(erlmcp_instance:of_calls()) -> calls().
 new(Instance) ->
     #{instance => erlmcp_instance:of_calls(Instance), running => #{}, asked => #{}, ids => #{}}.
 
--doc "How many calls run.".
+-doc "Returns how many calls run.".
 -spec count(calls()) -> non_neg_integer().
 count(#{running := Running}) ->
     map_size(Running).
@@ -49,7 +49,9 @@ count(#{running := Running}) ->
 has_room(#{ids := Ids, instance := #{limits := #{calls_per_connection := Max}}}) ->
     map_size(Ids) < Max.
 
--doc "The ids of the requests that a running call answers: one, several for a batch, or none.".
+-doc """
+Returns the ids of the requests that a running call answers: one, several for a batch, or none.
+""".
 -spec ids(Call :: pid(), calls()) -> [erlmcp_message:id()].
 ids(Call, #{running := Running}) ->
     case Running of
@@ -57,7 +59,7 @@ ids(Call, #{running := Running}) ->
         #{} -> []
     end.
 
--doc "The running call or batch that answers the request of this id.".
+-doc "Returns the running call or batch that answers the request with this id.".
 -spec find(erlmcp_message:id(), calls()) -> {ok, Call :: pid()} | error.
 find(Id, #{ids := Ids}) ->
     maps:find(Id, Ids).
@@ -124,7 +126,10 @@ adopt(Pid, {_, Inside, _, _} = Entry, #{running := Running, ids := Ids} = Calls)
     Calls#{running := Running#{Pid => Entry},
            ids := maps:merge(Ids, #{Id => Pid || Id <- Inside})}.
 
--doc "What a call sent: bytes for the client, and the calls after it. An ended call is not heard.".
+-doc """
+Handles a message of a call. Returns bytes for the client, and the calls after it. An ended call is
+not heard.
+""".
 -spec message(Call :: pid(), erlmcp_call_messages:message(), calls()) ->
     {withdrawn(), iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
@@ -150,7 +155,7 @@ message(Call, Message, #{running := Running, asked := Asked, instance := Instanc
             {[], [], Calls}
     end.
 
--doc "The client answered a request; the call that waits for it is told.".
+-doc "Hands the client's answer to the call that waits for it.".
 -spec response(erlmcp_message:id(), {ok, term()} | {error, term()}, calls()) -> calls().
 response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
     case maps:take(Id, Asked) of
@@ -161,12 +166,15 @@ response(Id, Outcome, #{asked := #{} = Asked} = Calls) ->
             Calls
     end.
 
--doc "The client of this call is gone; what the call asked of it is not answered.".
+-doc "Ends the requests of a call whose client is gone: nobody answers them.".
 -spec abandon(Call :: pid(), calls()) -> {withdrawn(), calls()}.
 abandon(Call, Calls) ->
     unanswered(gone, fun(Running) -> Running =:= Call end, Calls).
 
--doc "The client will answer nothing any more; calls that ask are told so.".
+-doc """
+Ends all requests to the client, which will answer nothing any more. The calls that wait are told
+so.
+""".
 -spec end_of_input(calls()) -> {withdrawn(), calls()}.
 end_of_input(Calls) ->
     {Withdrawn, Left} = unanswered(end_of_input, fun(_) -> true end, Calls),
@@ -180,7 +188,10 @@ unanswered(Why, Is, #{asked := Asked} = Calls) ->
     end, Withdrawn),
     {Withdrawn, Calls#{asked := Left}}.
 
--doc "A linked process ended: the answer of the call that it was, or what there is in its place.".
+-doc """
+Handles the end of a linked process. Returns the answer of the call that it was, or what there is in
+its place.
+""".
 -spec exited(pid(), Reason :: term(), calls()) -> {withdrawn(), iodata(), calls()}.
 exited(Pid, Reason, #{running := Running, instance := Instance} = Calls) ->
     case {Running, erlmcp_call_messages:ended(Reason)} of

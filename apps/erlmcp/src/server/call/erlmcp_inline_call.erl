@@ -31,8 +31,9 @@ is_in_turn(Since) ->
     Now - Since =< ?TURN.
 
 -doc """
-The answer of a call that ran here, in the calling process, which is its connection's and has nobody
-else's call; and what it said before, in its order. `start` where it is to have its own process.
+Runs a call in the calling process, which is its connection's and has nobody else's call. Returns
+its answer, and what it reported before, in its order; or `start` where it is to have a process of
+its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
@@ -67,7 +68,7 @@ placed(#{definition := #{quick := Mark, key := Target}, context := Context} = Ca
                 try
                     answered(Call, Context, Deadline, Watched, Instance)
                 after
-                    ok = erlmcp_inline_call_watchdog:over(InCall),
+                    ok = erlmcp_inline_call_watchdog:end_of_call(InCall),
                     erlmcp_call:leave(Call)
                 end,
             {Answer, erlmcp_connection_cache:take_reports()}

@@ -29,10 +29,10 @@ and those of late calls among them.
 -behaviour(gen_server).
 
 -export([open/0, start_link/0, mark/0, is_quick/2, longest_ms/0, used/2]).
--export([watch/2, over/1, has_ended/1]).
+-export([watch/2, end_of_call/1, has_ended/1]).
 -export([init/1, handle_continue/2, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([call/0, known/0, mark/0, whose/0]).
+-export_type([call/0, watch/0, mark/0, whose/0]).
 
 %% Reductions of a call: about a millisecond.
 -define(MOST, 40_000).
@@ -84,7 +84,7 @@ and those of late calls among them.
 -type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().
 -doc "The word of a process, and the call that was watched by it last.".
--opaque known() :: {watched(), word(), Due :: atomics:atomics_ref()}.
+-opaque watch() :: {watched(), word(), Due :: atomics:atomics_ref()}.
 -opaque call() :: {word(), Deadline :: integer()}.
 
 -record(state, {
@@ -136,8 +136,8 @@ used(_, _) ->
     ok.
 
 -doc """
-The calling process is in a quick call from now on, which may last until then; or it is in `none`,
-since nobody is there who would watch it.
+Watches the calling process, which is in a quick call that may last until then. `none` if nobody is
+there who would watch it.
 """.
 -spec watch(DeadlineMs :: integer(), watched()) -> call() | none.
 watch(Deadline, Watched) ->
@@ -173,15 +173,15 @@ in_call(Deadline, Watched, {Watched, Word, _} = Known) ->
 in_call(Deadline, Watched, {_, Word, Due}) ->
     %% What is late is named. Where it was forgotten there is no row.
     _ = ets:update_element(?MODULE, Word, {?WATCHED, Watched}),
-    in_call(Deadline, Watched, known(Watched, Word, Due));
+    in_call(Deadline, Watched, keep_word(Watched, Word, Due));
 in_call(Deadline, Watched, none) ->
     %% Another one: the row of one that was forgotten may still be there, or not any more.
     Word = atomics:new(1, []),
     ok = atomics:put(Word, 1, Deadline),
     true = ets:insert(?MODULE, {Word, self(), Watched}),
-    known(Watched, Word, due()).
+    keep_word(Watched, Word, due()).
 
-known(Watched, Word, Due) ->
+keep_word(Watched, Word, Due) ->
     Known = {Watched, Word, Due},
     ok = erlmcp_connection_cache:put_watched(Known),
     Known.
@@ -195,9 +195,9 @@ ask_for_look(Due, Look, Deadline) ->
         _ -> ok
     end.
 
--doc "It is not any more.".
--spec over(call()) -> ok.
-over({Word, Deadline}) ->
+-doc "Ends the watch over a call, which is over.".
+-spec end_of_call(call()) -> ok.
+end_of_call({Word, Deadline}) ->
     case atomics:compare_exchange(Word, 1, Deadline, ?OVER + Deadline) of
         ok -> ok;
         Late -> settle(Word, Late, ?OVER + Deadline)
@@ -216,7 +216,7 @@ settle(Word, Late, Over) ->
         Again -> settle(Word, Again, Over)
     end.
 
--doc "Whether a process was ended here, of late.".
+-doc "Returns `true` if a process was ended here recently.".
 -spec has_ended(pid()) -> boolean().
 has_ended(Pid) ->
     try

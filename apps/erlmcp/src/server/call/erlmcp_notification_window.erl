@@ -30,13 +30,13 @@ sake of a client that does not read the rest.
 %% Calls of one connection whose messages have, together, the bytes that may wait for it.
 -define(CALLS, 16).
 
--doc "Nothing yet.".
+-doc "Returns an empty window with these limits.".
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> unread().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes the place of a message, or says that there is none. With it come how many had none before; the
+Takes the place of a message, if there is one. With it comes how many messages had none before; the
 message says so.
 """.
 -spec room(unread()) -> {ok, LeftOut :: non_neg_integer()} | none.
@@ -92,18 +92,18 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "The message that has a place has so many bytes.".
+-doc "Adds the bytes of a message that has a place.".
 -spec sent(Bytes :: non_neg_integer(), unread()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
 
--doc "A message of so many bytes is written, or will not be.".
+-doc "Gives back the place of a message of `Bytes` bytes, which is written or will not be.".
 -spec written(Bytes :: non_neg_integer(), unread()) -> ok.
 written(Bytes, {Words, _, _}) ->
     ok = atomics:sub(Words, ?BYTES, Bytes),
     atomics:sub(Words, ?MESSAGES, 1).
 
--doc "Who was to write them is no more.".
+-doc "Gives back all places: the process that was to write the messages is gone.".
 -spec forget(unread()) -> ok.
 forget({Words, _, _}) ->
     ok = atomics:put(Words, ?BYTES, 0),

@@ -169,7 +169,7 @@ is_freed(Waits, _, _) when map_size(Waits) =:= 0 ->
 is_freed(Waits, Differing, Catalog) ->
     lists:any(fun({Kind, Key}) ->
                   is_map_key({Kind, Key}, Waits)
-                      andalso erlmcp_catalog:known(Kind, Key, Catalog) =:= error
+                      andalso erlmcp_catalog:definition(Kind, Key, Catalog) =:= error
               end, [{Kind, Key} || Kind := Definitions <- Differing, #{key := Key} <- Definitions]).
 
 attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
@@ -185,7 +185,7 @@ attach(Prefix, Server, #{instance := Instance, mounted := Mounted} = State) ->
 refresh(Prefix, #{instance := Instance} = State) ->
     maybe
         {ok, Nested} ?= mounted_catalog(Prefix, State),
-        {Seen, _} = known(Prefix, State),
+        {Seen, _} = known_mount(Prefix, State),
         true ?= erlmcp_catalog:version(Nested) =/= Seen orelse seen,
         {Catalog, Next} =
             compiled(Prefix, Nested, erlmcp_published_catalog:catalog(Instance), State),
@@ -204,7 +204,7 @@ mounted_catalog(Prefix, #{mounted := Mounted}) ->
         #{} -> error
     end.
 
-known(Prefix, #{mounted := Mounted}) ->
+known_mount(Prefix, #{mounted := Mounted}) ->
     maps:get(known, map_get(Prefix, Mounted), {0, []}).
 
 forgotten(Prefix, #{mounted := Mounted} = State) ->
@@ -213,7 +213,7 @@ forgotten(Prefix, #{mounted := Mounted} = State) ->
 
 compiled(Prefix, Nested, Catalog, #{instance := Instance, mounted := Mounted} = State) ->
     #{Prefix := #{nested := #{key := Key}} = Mount} = Mounted,
-    {_, LeftOutBefore} = Known = known(Prefix, State),
+    {_, LeftOutBefore} = Known = known_mount(Prefix, State),
     {Next, LeftOut} = erlmcp_catalog:mount(Prefix, Known, Nested, erlmcp_mounts:offers(Key),
                                            Catalog),
     _ = [erlmcp_log:report(warning, #{what => not_mounted, prefix => Prefix, reason => Reason},

@@ -22,8 +22,8 @@ A running server of this node, by its pid or `id`, or else the options of one, o
 }.
 
 -doc """
-The settings and the catalog that options amount to, with all that they mount. What is wrong with a
-mounted server is `{mount, Prefix, Reason}`.
+Returns the settings and the catalog that options amount to, with all that they mount. What is wrong
+with a mounted server is `{mount, Prefix, Reason}`.
 """.
 -spec compose(erlmcp_server_options:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
@@ -119,7 +119,7 @@ no_loops(Server, [#{server := Inner} | Mounts], Ids) ->
         {error, {mount_loop, Path}} -> {error, {mount_loop, [Server | Path]}}
     end.
 
--doc "What tells whether the server with this key has a resource.".
+-doc "Returns a fun that tells whether the server with this key has a resource.".
 -spec offers(Server :: reference()) -> erlmcp_mount:offers().
 offers(Server) ->
     fun(Uri) ->
@@ -157,7 +157,10 @@ put_mounting(Prefix, #{key := Key} = Mounting, #{mounting := Table}) ->
     true = ets:insert(Table, {{Key, Prefix}, self(), Mounting}),
     ok.
 
--doc "Forgets that; without effect once the mounted server has ended.".
+-doc """
+Forgets that the calling process mounts this server; without effect once the mounted server has
+ended.
+""".
 -spec delete_mounting(erlmcp_mount:prefix(), Mounting :: erlmcp_instance:instance(),
                       erlmcp_instance:instance()) -> ok.
 delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
@@ -168,7 +171,7 @@ delete_mounting(Prefix, #{key := Key}, #{mounting := Table}) ->
         error:badarg -> ok
     end.
 
--doc "The servers that mount this one: their prefix, their publisher and their instance.".
+-doc "Returns the servers that mount this one: their prefix, their publisher and their instance.".
 -spec mounting(erlmcp_instance:instance()) ->
     [{erlmcp_mount:prefix(), pid(), erlmcp_instance:instance()}].
 mounting(#{mounting := Table}) ->

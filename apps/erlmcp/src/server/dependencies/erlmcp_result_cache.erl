@@ -74,7 +74,7 @@ scope(#{scope := public}, _) -> public;
 scope(_, #{principal := Principal}) -> {private, Principal}.
 
 through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) ->
-    case asked(Row, Cache) of
+    case kept_result(Row, Cache) of
         {value, Kept} ->
             ok = counters:add(Counters, ?HITS, 1),
             binary_to_term(Kept);
@@ -85,7 +85,7 @@ through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) 
             Next(Arguments, Context)
     end.
 
-asked(Row, #{table := Table, process := Process}) ->
+kept_result(Row, #{table := Table, process := Process}) ->
     try
         case find(Row, Table) of
             {ok, Kept} -> {value, Kept};
@@ -169,12 +169,12 @@ forget_rows(Target, Definition, #{key := Server}) ->
         #{process := Process, counters := Counters} ?= persistent_term:get({?MODULE, Server}, none),
         %% Where nothing ran, there is nothing to forget.
         true ?= counters:get(Counters, ?MISSES) > 0,
-        told(Process, {forget, Target, Definition})
+        tell(Process, {forget, Target, Definition})
     else
         _ -> ok
     end.
 
-told(Process, Message) ->
+tell(Process, Message) ->
     try
         gen_server:call(Process, Message, infinity)
     catch
@@ -252,9 +252,9 @@ ended(Run, Return, #{runs := Runs} = State) ->
     true = demonitor(Run, [flush]),
     ok = lists:foreach(fun(From) -> gen_server:reply(From, {value, Return}) end,
                        queue:to_list(Waiting)),
-    {Row, left(Row, Run, State#{runs := Others})}.
+    {Row, without_run(Row, Run, State#{runs := Others})}.
 
-left(Row, Run, #{joined := Joined} = State) ->
+without_run(Row, Run, #{joined := Joined} = State) ->
     case Joined of
         #{Row := Run} -> State#{joined := maps:remove(Row, Joined)};
         #{} -> State
@@ -266,7 +266,7 @@ abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
     true = demonitor(Run, [flush]),
     case queue:out(Waiting) of
         {empty, _} ->
-            left(Row, Run, State#{runs := Others});
+            without_run(Row, Run, State#{runs := Others});
         {{value, From}, Rest} ->
             {Next, Started} = started(Row, From, Rest, State#{runs := Others}),
             gen_server:reply(From, {run, Next}),

@@ -36,20 +36,22 @@ two steps, and is put right by `mend/1`; and it counts how often a worker was ta
 %% The part of the newest loan in that mean.
 -define(PART, 5).
 
--doc "Seats for so many workers, and nobody on them; the table is the calling process's.".
+-doc """
+Makes seats for `Size` workers, and nobody on them. The table belongs to the calling process.
+""".
 -spec new(Size :: pos_integer()) -> seats().
 new(Size) ->
     %% Nobody asks for its size, and each row is written about as often as it is read.
     {ets:new(?MODULE, [public, {write_concurrency, true}, {decentralized_counters, true}]),
      atomics:new(?SEAT(Size), []), Size}.
 
--doc "A worker, and its process, is ready to be taken.".
+-doc "Seats a worker, and its process: it is ready to be taken.".
 -spec seat(seat(), pid(), Worker :: term(), seats()) -> ok.
 seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
     true = ets:insert(Table, {Number, Pid, Worker}),
     worth_a_try(Number, Seats).
 
--doc "It is not there any more, whoever has it.".
+-doc "Removes a worker that is not there any more, whoever has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
     %% In this order: who has found it and takes it now either sees that it is counted, or has taken
@@ -149,12 +151,14 @@ withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
             false
     end.
 
--doc "Whether a worker is still had by who took it: it was not left, nor taken away.".
+-doc """
+Returns `true` if a worker is still taken by the one who took it: it was not left, nor taken away.
+""".
 -spec is_taken(claim(), seats()) -> boolean().
 is_taken({Key, _, _, _, _} = Claim, {Table, _, _}) ->
     ets:lookup(Table, Key) =:= [Claim].
 
--doc "What is taken, and by whom, but for one process.".
+-doc "Returns what is taken, and by whom, except by one process.".
 -spec taken(Except :: pid(), seats()) -> #{claim() => Borrower :: pid()}.
 taken(Except, {Table, _, _}) ->
     #{Claim => Borrower
@@ -162,12 +166,12 @@ taken(Except, {Table, _, _}) ->
              <- ets:match_object(Table, {{taken, '_'}, '_', '_', '_', '_'}),
          Borrower =/= Except}.
 
--doc "The process of the worker that was taken.".
+-doc "Returns the process of the worker that was taken.".
 -spec worker(claim()) -> pid().
 worker({{taken, Pid}, _, _, _, _}) ->
     Pid.
 
--doc "What nobody has is worth a try, if that was forgotten.".
+-doc "Marks workers that nobody has as worth a try, if that was forgotten.".
 -spec mend(seats()) -> ok.
 mend({Table, _, _} = Seats) ->
     Seated = ets:select(Table, [{{'$1', '$2', '_'}, [], [{{'$1', '$2'}}]}]),
@@ -175,22 +179,22 @@ mend({Table, _, _} = Seats) ->
         _ = ets:member(Table, {taken, Pid}) orelse worth_a_try(Number, Seats)
     end, Seated).
 
--doc "So many wait: nobody is to take a worker before them.".
+-doc "Notes that `Count` calls wait: nobody takes a worker before them.".
 -spec await(non_neg_integer(), seats()) -> ok.
 await(Count, {_, Words, _}) ->
     atomics:put(Words, ?WAITING, Count).
 
--doc "Whether somebody waits.".
+-doc "Returns `true` if a call waits.".
 -spec awaited(seats()) -> boolean().
 awaited({_, Words, _}) ->
     atomics:get(Words, ?WAITING) > 0.
 
--doc "The milliseconds that a worker is used, lately.".
+-doc "Returns how many milliseconds a worker is used, recently.".
 -spec used_ms(seats()) -> number().
 used_ms({_, Words, _}) ->
     atomics:get(Words, ?USED) / 1_000.
 
--doc "Now, in monotonic microseconds.".
+-doc "Returns the monotonic time in microseconds.".
 -spec now_us() -> integer().
 now_us() ->
     erlang:monotonic_time(microsecond).

@@ -49,7 +49,7 @@ So a start that takes long, or fails, holds up only those who wait for the worke
 %% Milliseconds between two looks at who has a worker.
 -define(LOOK, 500).
 
--doc "Whether these are options.".
+-doc "Returns `true` if these are options of a pool.".
 -spec is_options(term()) -> boolean().
 is_options(#{size := Size, start := Start} = Options) ->
     Queue = maps:get(queue, Options, 0),
@@ -66,8 +66,8 @@ start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 
 -doc """
-A worker for the calling process, which waits for it; `Deadline` is in monotonic milliseconds. It is
-to be given back; if the process ends before, the pool sees to it.
+Lends a worker to the calling process, which waits for it. `Deadline` is in monotonic milliseconds.
+The worker is to be given back; if the process ends before, the pool sees to it.
 """.
 -spec borrow(Name :: atom(), Deadline :: integer(), erlmcp_instance:of_calls()) ->
     {ok, loan(), Worker :: term()} | {error, erlmcp_refusal:refusal()}.

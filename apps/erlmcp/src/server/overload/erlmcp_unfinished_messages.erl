@@ -163,7 +163,7 @@ bound() ->
 init([]) ->
     %% It must not wait for those that fill the memory.
     _ = process_flag(priority, high),
-    Given = given(),
+    Given = configured_bounds(),
     case wrong(Given) of
         [] ->
             State = #state{memory = memory(), given = Given},
@@ -177,7 +177,7 @@ memory() ->
     Facts = erlmcp_machine:facts("/"),
     lists:min([maps:get(Key, Facts, infinity) || Key <- [memory, group_memory]]).
 
-given() ->
+configured_bounds() ->
     #{Name => application:get_env(erlmcp, Name, Default) || {Name, Default, _} <- bounds()}.
 
 wrong(Given) ->
@@ -208,7 +208,7 @@ handle_info(_, State) ->
 
 %% One that was changed to something wrong stays as it was.
 looked(#state{given = Before} = State) ->
-    Given = given(),
+    Given = configured_bounds(),
     Bounds = maps:merge(Before, maps:without([Name || {Name, _} <- wrong(Given)], Given)),
     ok = atomics:put(persistent_term:get(?MODULE), ?BOUND, bytes(Bounds, State)),
     Began = erlang:monotonic_time(millisecond),

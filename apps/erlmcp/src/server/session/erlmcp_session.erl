@@ -133,12 +133,12 @@ open_stream(Pid, Owner) ->
 resume_stream(Pid, EventId, Owner) ->
     call(Pid, {resume_stream, EventId, Owner}, {error, closed}).
 
--doc "A connection has written an event.".
+-doc "Confirms that a connection has written an event.".
 -spec written(pid(), erlmcp_session_streams:key()) -> ok.
 written(Pid, Key) ->
     gen_server:cast(Pid, {written, Key}).
 
--doc "A connection that had a stream is over.".
+-doc "Detaches a connection that is over from its stream.".
 -spec detach(pid(), erlmcp_call:owner()) -> ok.
 detach(Pid, Owner) ->
     gen_server:cast(Pid, {detach, Owner}).
@@ -148,7 +148,7 @@ detach(Pid, Owner) ->
 subscribe(Pid, Uri) ->
     call(Pid, {subscribe, Uri}, ended()).
 
--doc "Ends that.".
+-doc "Ends a subscription to changes of a resource.".
 -spec unsubscribe(pid(), Uri :: binary()) -> ok | {error, erlmcp_refusal:refusal()}.
 unsubscribe(Pid, Uri) ->
     call(Pid, {unsubscribe, Uri}, ended()).
@@ -163,7 +163,9 @@ call(Pid, Request, Ended) ->
         exit:_ -> Ended
     end.
 
--doc "The client answered. A session without a process has asked for nothing.".
+-doc """
+Hands the client's answer to the call that asked. A session without a process has asked for nothing.
+""".
 -spec response(pid() | none, erlmcp_message:id(), {ok, term()} | {error, term()}) -> ok.
 response(none, _, _) -> ok;
 response(Pid, Id, Outcome) -> gen_server:cast(Pid, {response, Id, Outcome}).

@@ -53,8 +53,9 @@ start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
     erlmcp_call:start_process(Start, [], OfCalls).
 
 -doc """
-Runs a call or a batch, whose process calls this, as one of a session. `Run` is given the owner of
-what it reports, and gives its answer. `ended`: the session has, and nothing ran.
+Runs a call or a batch in the calling process as one of a session. `Run` is given the owner of what
+the call reports, and returns its answer. `ended` means that the session has ended, and that nothing
+ran.
 """.
 -spec run(session(), erlmcp_calls:entry(), Waiting :: erlmcp_call:owner(),
           fun((erlmcp_call:owner()) -> {erlmcp_reply:status(), iodata()})) -> ok | ended.
@@ -112,8 +113,9 @@ give_back(Marks, Count, Id, Instance) ->
     end.
 
 -doc """
-Whether a call that has just been adopted is over, for the session's process: most are when they are
-heard of. One that has answered itself has reported nothing, and leaves nothing to do.
+Returns `true` if a call that has just been adopted is over, for the session's process: most are
+when the session hears of them. A call that has answered itself has reported nothing, and leaves
+nothing to do.
 """.
 -spec has_ended(Call :: pid(), erlmcp_call_messages:marks()) -> boolean().
 has_ended(Call, Marks) ->

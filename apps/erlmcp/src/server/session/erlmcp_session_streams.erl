@@ -44,7 +44,7 @@ Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
 %% Events that a connection may be behind.
 -define(WINDOW, 16).
 
--doc "The streams of a new session of the server with this key.".
+-doc "Returns the streams of a new session of the server with this key.".
 -spec new(erlmcp_revision:revision(), Key :: reference(), erlmcp_server_options:limits()) ->
     streams().
 new(Revision, Key, Limits) ->
@@ -52,17 +52,20 @@ new(Revision, Key, Limits) ->
       log => erlmcp_event_log:new(Limits), next => 1, calls => #{},
       streams => #{0 => #{last => 0, ended => false, connection => undefined}}}.
 
--doc "A call that a connection waits for. `Streams` is whether its client reads streams.".
+-doc """
+Adds a call that a connection waits for. `Streams` says whether the connection's client reads
+streams.
+""".
 -spec expect(Call :: pid(), erlmcp_call:owner(), Streams :: boolean(), streams()) -> streams().
 expect(Call, Owner, Streams, #{calls := Calls} = State) ->
     State#{calls := Calls#{Call => {waits, Owner, Streams}}}.
 
--doc "Whether the session's own stream has a connection.".
+-doc "Returns `true` if the session's own stream has a connection.".
 -spec is_open(streams()) -> boolean().
 is_open(State) ->
     has_connection(0, State).
 
--doc "Whether there is a connection that a call's client is told on.".
+-doc "Returns `true` if there is a connection on which a call's client is told.".
 -spec is_attended(Call :: pid(), streams()) -> boolean().
 is_attended(Call, #{calls := Calls} = State) ->
     case Calls of
@@ -116,7 +119,7 @@ cancel(Call, #{calls := Calls} = State) ->
     end,
     answered(Call, State).
 
--doc "The call has ended; what waits for its answer has it.".
+-doc "Ends what is kept for a call that has ended, and whose answer its connection has.".
 -spec answered(Call :: pid(), streams()) -> streams().
 answered(Call, #{calls := Calls} = State) ->
     case maps:take(Call, Calls) of
@@ -174,7 +177,7 @@ resume(EventId, Owner, #{streams := Streams} = State) ->
         _ -> {error, gone}
     end.
 
--doc "The connection has written this event.".
+-doc "Notes that the connection has written this event.".
 -spec written(key(), streams()) -> streams().
 written({Number, Position}, #{streams := Streams} = State) ->
     case Streams of
@@ -188,7 +191,10 @@ written({Number, Position}, #{streams := Streams} = State) ->
             State
     end.
 
--doc "A connection is over, and its stream is not. Gives the calls that have lost theirs.".
+-doc """
+Detaches a connection that is over from a stream that is not. Returns the calls that have lost
+theirs.
+""".
 -spec detach(erlmcp_call:owner(), streams()) -> {[pid()], streams()}.
 detach(Owner, #{calls := Calls} = State) ->
     %% One that still waited loses the stream before anything is sent on it.
@@ -196,7 +202,7 @@ detach(Owner, #{calls := Calls} = State) ->
     lost(fun(#{owner := Other}) -> Other =:= Owner end,
          lists:foldl(fun begin_stream/2, State, Waiting)).
 
--doc "The same, by its monitor.".
+-doc "Detaches a connection that has ended, by its monitor.".
 -spec down(Monitor :: reference(), streams()) -> {[pid()], streams()}.
 down(Monitor, State) ->
     lost(fun(#{monitor := Other}) -> Other =:= Monitor end, State).
@@ -220,7 +226,10 @@ expire(#{log := Log, limits := #{stored_ms := Milliseconds}} = State) ->
     end,
     {Next, forget(Dropped, State#{log := Kept})}.
 
--doc "Milliseconds until a client comes back to a stream: not the same for all that lost theirs.".
+-doc """
+Returns after how many milliseconds a client comes back to a stream: not the same for all that lost
+theirs.
+""".
 -spec retry_ms(erlmcp_server_options:limits()) -> pos_integer().
 retry_ms(#{retry_ms := Milliseconds}) ->
     Milliseconds + rand:uniform(max(1, Milliseconds div 2)).

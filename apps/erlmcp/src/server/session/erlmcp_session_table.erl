@@ -79,8 +79,8 @@ ids(Bytes) ->
     [erlmcp_base64url:encode(One) || <<One:?BYTES/binary>> <= Bytes].
 
 -doc """
-Adds the row of a new session, with its process if it has one. Gives the number of open sessions;
-`full` if its tenant has as many as it may have.
+Adds the row of a new session, with its process if it has one. Returns the number of open sessions,
+or `full` if its tenant has as many as a tenant may have.
 """.
 -spec add(session_id(), pid() | none, session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
     {ok, pos_integer()} | {full, Observed :: pos_integer()}.
@@ -90,7 +90,7 @@ add(Id, Pid, Session, Flow, Instance) ->
     case erlmcp_tenant_counts:take({flow, Flow}, 1, Max, Counts) of
         ok ->
             Opened = erlang:monotonic_time(microsecond),
-            Kept = kept(Flow, Session),
+            Kept = tenant(Flow, Session),
             true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
             %% After its row, so that who finds it there finds the row, too.
             ok = add_unused({Opened, Id, Kept}, Unused),
@@ -100,10 +100,10 @@ add(Id, Pid, Session, Flow, Instance) ->
     end.
 
 %% A principal is its own tenant. The session has a copy of it that keeps no request.
-kept({anonymous, _} = Flow, _) -> Flow;
-kept(_, #{principal := Principal}) -> Principal.
+tenant({anonymous, _} = Flow, _) -> Flow;
+tenant(_, #{principal := Principal}) -> Principal.
 
--doc "A principal's session of this id; finding it counts as using it.".
+-doc "Finds a principal's session by its id. That counts as a use of the session.".
 -spec find(session_id(), erlmcp_auth:principal(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session()} | error.
 find(Id, Principal, #{sessions := #sessions{rows = Rows}, limits := Limits} = Instance) ->
@@ -156,9 +156,10 @@ put_process(Id, Pid, #{sessions := #sessions{rows = Rows}}) ->
     ets:update_element(Rows, Id, {2, Pid}).
 
 -doc """
-Makes the calling process that of a session which has none; what changed before is in the number
-(`erlmcp_subscriptions:changed/1`). Who publishes a change notes it for those without a process
-before it looks for subscribers; who calls this is a subscriber already, and so misses none.
+Makes the calling process that of a session which has none. Returns the lists that changed before,
+as a number (`erlmcp_subscriptions:changed/1`). Whoever publishes a change notes it for sessions
+without a process before it looks for subscribers. The calling process is a subscriber already, and
+so misses none.
 """.
 -spec attend(binary(), erlmcp_instance:instance()) -> {ok, Missed :: non_neg_integer()} | error.
 attend(Id, #{sessions := #sessions{rows = Rows}}) ->
@@ -168,7 +169,9 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
         0 -> error
     end.
 
--doc "A session, whoever's it is, its process if it has one, and whom it is counted for.".
+-doc """
+Returns a session whoever's it is, its process if it has one, and the tenant that it is counted for.
+""".
 -spec lookup(binary(), erlmcp_instance:instance()) ->
     {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:flow()} | error.
 lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
@@ -177,7 +180,10 @@ lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
         [] -> error
     end.
 
--doc "A list changed; the sessions of its audience without a process are told when they have one.".
+-doc """
+Notes that a list changed, for the sessions of its audience without a process. They are told when
+they have one.
+""".
 -spec note_change(erlmcp_subscriptions:listed(), erlmcp_definition:audience(),
                   erlmcp_instance:instance()) -> ok.
 note_change(List, all, #{sessions := #sessions{rows = Rows}}) ->
@@ -197,13 +203,13 @@ note(Id, List, Rows) ->
                                           '$5'}}]}]),
     ok.
 
--doc "The oldest session, of all or of a tenant, that was not used since it was opened.".
+-doc "Returns the oldest session, of all or of a tenant, that was not used since it was opened.".
 -spec oldest_unused(all | {of_flow, erlmcp_gate:flow()}, erlmcp_instance:instance()) ->
     {ok, unused()} | none.
 oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).
 
--doc "Ends a session, unless it was used meanwhile: the process that it had.".
+-doc "Ends a session, unless it was used meanwhile, and returns the process that it had.".
 -spec end_unused(unused(), erlmcp_instance:instance()) -> {ended, pid() | none} | used.
 end_unused({_, Id, _} = Unused, Instance) ->
     case is_unused(Unused, Instance) andalso taken(Id, Instance) of
@@ -211,7 +217,10 @@ end_unused({_, Id, _} = Unused, Instance) ->
         _ -> used
     end.
 
--doc "Ends the sessions that were not used for `unused_session_ms`: the processes that they had.".
+-doc """
+Ends the sessions that were not used for `unused_session_ms`, and returns the processes that they
+had.
+""".
 -spec end_overdue(erlmcp_instance:instance()) -> [pid()].
 end_overdue(#{sessions := #sessions{rows = Rows, unused = Unused}} = Instance) ->
     Since = unused_since(Instance),
@@ -262,7 +271,7 @@ delete_unattended(#{sessions := #sessions{rows = Rows}} = Instance) ->
         ends({Id, none, '_', '_', '_', '_', '_'}, [], Flow, Instance)
     end, Unattended).
 
--doc "Whether there is a session of this id.".
+-doc "Returns `true` if there is a session with this id.".
 -spec is_member(session_id(), erlmcp_instance:instance()) -> boolean().
 is_member(Id, #{sessions := #sessions{rows = Rows}}) ->
     ets:member(Rows, Id).
@@ -305,7 +314,7 @@ delete(Id, Instance) ->
     _ = taken(Id, Instance),
     ok.
 
--doc "Forgets a session, and says which process it has.".
+-doc "Forgets a session, and returns the process that it has.".
 -spec take(session_id(), erlmcp_instance:instance()) -> pid() | none.
 take(Id, Instance) ->
     case taken(Id, Instance) of
@@ -323,18 +332,21 @@ taken(Id, #{sessions := #sessions{rows = Rows}} = Instance) ->
             gone
     end.
 
--doc "The number of open sessions.".
+-doc "Returns the number of open sessions.".
 -spec count(erlmcp_instance:instance()) -> non_neg_integer().
 count(#{sessions := #sessions{rows = Rows}}) ->
     ets:info(Rows, size).
 
--doc "The processes of the open sessions of Streamable HTTP.".
+-doc "Returns the processes of the open sessions of Streamable HTTP.".
 -spec pids(erlmcp_instance:instance()) -> [pid()].
 pids(#{sessions := #sessions{rows = Rows}}) ->
     ets:select(Rows, [{{'$1', '$2', '_', '_', '_', '_', '_'},
                            [{is_binary, '$1'}, {is_pid, '$2'}], ['$2']}]).
 
--doc "Milliseconds until a session was unused for the idle time; all of it for one that is gone.".
+-doc """
+Returns how many milliseconds are left until a session was unused for the idle time: all of them for
+one that is gone.
+""".
 -spec idle_left_ms(session_id(), erlmcp_instance:instance()) -> integer().
 idle_left_ms(Id, #{sessions := #sessions{rows = Rows}, limits := #{session_idle_ms := Idle}}) ->
     Now = erlmcp_clock:now_ms(),

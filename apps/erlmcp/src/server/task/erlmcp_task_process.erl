@@ -16,7 +16,7 @@ what was answered: they may have been the last one before.
 -export([start_link/4]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
-%% Milliseconds until a keeper that nobody opens ends.
+%% Milliseconds until the process of a task that nobody opens ends.
 -define(UNOPENED, 5000).
 %% Characters of a status message.
 -define(MAX_MESSAGE, 500).
@@ -43,38 +43,41 @@ what was answered: they may have been the last one before.
 
 -doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
 -spec open(pid()) -> ok | {error, {full, pos_integer()}}.
-open(Keeper) ->
-    gen_server:call(Keeper, open).
+open(Process) ->
+    gen_server:call(Process, open).
 
--doc "Answers to what the task asks, by its keys; others are ignored. `over`: it runs no more.".
+-doc """
+Answers requests of the task, by their keys; other keys are ignored. `over` means that it runs no
+more.
+""".
 -spec update(pid(), #{Key :: binary() => map()}) -> ok | over.
-update(Keeper, Responses) ->
-    call(Keeper, {update, Responses}).
+update(Process, Responses) ->
+    call(Process, {update, Responses}).
 
 -doc "Ends the task: it is cancelled when this returns, unless it was over before.".
 -spec cancel(pid()) -> {ok, erlmcp_task_store:task()} | over.
-cancel(Keeper) ->
-    call(Keeper, cancel).
+cancel(Process) ->
+    call(Process, cancel).
 
-call(Keeper, Request) ->
+call(Process, Request) ->
     try
-        gen_server:call(Keeper, Request)
+        gen_server:call(Process, Request)
     catch
         exit:{Reason, _} when Reason =/= timeout -> over
     end.
 
 -doc """
-The calling process waits for the end of the task, which is the end of its process. Before that it
-is sent `t:erlmcp_call_messages:to_task_waiter/0`.
+Makes the calling process wait for the end of the task, which is the end of its process. Before that
+it is sent `t:erlmcp_call_messages:to_task_waiter/0`.
 """.
 -spec wait(pid()) -> ok.
-wait(Keeper) ->
-    gen_server:cast(Keeper, {wait, self()}).
+wait(Process) ->
+    gen_server:cast(Process, {wait, self()}).
 
--doc "The client would not answer what the task asks.".
+-doc "Ends a request of the task that the client would not answer.".
 -spec refused(pid(), Key :: binary()) -> ok.
-refused(Keeper, Key) ->
-    gen_server:cast(Keeper, {refused, Key}).
+refused(Process, Key) ->
+    gen_server:cast(Process, {refused, Key}).
 
 -doc false.
 -spec start_link(erlmcp_instance:of_calls(), fun(() -> erlmcp_engine:call()),
@@ -93,7 +96,7 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
     process_flag(trap_exit, true),
     #{key := Key} = Instance,
     ok = erlmcp_label:set([erlmcp_task, Method, Target], Key),
-    ok = erlmcp_tasks:put_keeper(Id, self(), Instance),
+    ok = erlmcp_tasks:put_process(Id, self(), Instance),
     {ok, #state{instance = Instance, call = Call, subject = Subject, task = Task,
                 session = Session}, ?UNOPENED}.
 
@@ -247,7 +250,7 @@ ended(Changes, State) ->
         Stop -> Stop
     end.
 
-%% Writes a change and tells it. Where the task is not this keeper's any more, it is over.
+%% Writes a change and tells it. Where the task is another process's, it is over here.
 changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
     New = maps:merge(Task, Changes#{version => Version + 1,
                                     updated => erlang:system_time(millisecond)}),
@@ -284,5 +287,5 @@ unsubscribe(#state{session = Session, instance = Instance} = State) ->
 -doc false.
 terminate(_, #state{task = #{id := Id}, pid = Pid, instance = Instance} = State) ->
     _ = is_pid(Pid) andalso exit(Pid, kill),
-    ok = erlmcp_tasks:delete_keeper(Id, Instance),
+    ok = erlmcp_tasks:delete_process(Id, Instance),
     unsubscribe(State).

@@ -19,7 +19,7 @@ made again with the requests that need it, and so a process that hibernates keep
 -export([forget/1]).
 
 -type meta() :: erlmcp_meta_cache:learnt().
--type watched() :: erlmcp_inline_call_watchdog:known().
+-type watched() :: erlmcp_inline_call_watchdog:watch().
 -type report() :: erlmcp_call_messages:message().
 
 -record(cache, {

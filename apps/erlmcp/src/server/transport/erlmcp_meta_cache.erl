@@ -9,7 +9,7 @@ not after one was said again. A connection of HTTP/1.1 or of lines knows nothing
 it rests.
 """.
 
--export([decode/2, known/1, request/4]).
+-export([decode/2, known_meta/1, request/4]).
 
 -export_type([learnt/0]).
 
@@ -20,7 +20,7 @@ it rests.
 %% Times that a connection learns.
 -define(TIMES, 3).
 
--doc "The JSON value of a message of this process's connection (`erlmcp_json:decode/2`).".
+-doc "Decodes a message of this process's connection (`erlmcp_json:decode/2`).".
 -spec decode(binary(), erlmcp_json:limits()) ->
     {ok, erlmcp_json:json_term()} | {error, erlmcp_json:decode_error()}.
 decode(Bytes, Limits) ->
@@ -51,8 +51,8 @@ learn(Times, {Before, Valid}, Bytes) ->
 -doc """
 Returns what the `_meta` of a decoded message comes to, if this process's connection knows it.
 """.
--spec known(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
-known(#{~"params" := #{~"_meta" := Meta}}) ->
+-spec known_meta(erlmcp_json:json_term()) -> erlmcp_meta:known() | none.
+known_meta(#{~"params" := #{~"_meta" := Meta}}) ->
     case erlmcp_connection_cache:meta() of
         {_, Known, Valid} ->
             case erlmcp_json:is_known(Meta, Known) of
@@ -62,13 +62,13 @@ known(#{~"params" := #{~"_meta" := Meta}}) ->
         none ->
             none
     end;
-known(_) ->
+known_meta(_) ->
     none.
 
 -doc """
-A stateless request whose head has told its method, and whose text goes on behind its id as that
-method's does; what its `_meta` comes to is known if that is. `other` where nothing is known yet or
-the text is another: it is to be decoded.
+Reads a stateless request whose head has told its method, and whose text goes on behind its id as
+that method's does. What its `_meta` comes to is in it if that is known. `other` where nothing is
+known yet or the text is another: it is to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
               erlmcp_httpd_admission:told(), erlmcp_json:limits()) ->

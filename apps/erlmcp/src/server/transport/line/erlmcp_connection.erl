@@ -52,14 +52,18 @@ ready_bytes() ->
     ?READY.
 
 -doc """
-A new connection to a server, of a principal, from an address: one message a line, both ways.
+Returns a new connection to a server, of a principal, from an address: one message a line, both
+ways.
 """.
 -spec new(erlmcp_instance:instance(), erlmcp_auth:principal(), inet:ip_address() | local) ->
     connection().
 new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
     new(erlmcp_line:new(Max), Instance, Principal, Address).
 
--doc "The same with `events` for its framing: messages that are answered by events.".
+-doc """
+Returns a new connection with this framing: `events` is that of messages that are answered by
+events.
+""".
 -spec new(erlmcp_line:state() | events, erlmcp_instance:instance(), erlmcp_auth:principal(),
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
@@ -78,15 +82,17 @@ what a web page sends is one, and has lines of the page's own behind it.
 of_strangers(Connection) ->
     Connection#{peer := unknown}.
 
--doc "The connection with its places at the server's gate, which it leaves when it is closed.".
+-doc """
+Returns the connection with its places at the server's gate, which it leaves when it is closed.
+""".
 -spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
 admitted(Places, Connection) ->
     Connection#{places := Places}.
 
 -doc """
-What arrived. Gives all that is ready to be written, as one piece, and whether a message has begun
-(`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the peer is no client
-(`stranger`), and the connection is to end when this is written.
+Handles bytes that arrived. Returns all that is ready to be written, as one piece, and whether a
+message has begun (`started`), goes on (`unfinished`), or none is awaited (`complete`); or that the
+peer is no client (`stranger`), and the connection is to end when this is written.
 """.
 -spec data(binary(), connection()) ->
     {started | unfinished | complete | stranger, iodata(), connection()}.
@@ -104,14 +110,14 @@ input(Lines, #{framing := Framing}) ->
         true -> started
     end.
 
--doc "The refusal of a message that did not arrive in time; nothing is read after it.".
+-doc "Returns the refusal of a message that did not arrive in time. Nothing is read after it.".
 -spec receive_timeout(connection()) -> iodata().
 receive_timeout(#{instance := #{limits := #{receive_timeout_ms := Limit}}} = Connection) ->
     Refusal = erlmcp_refusal:new(timeout, ~"the message did not arrive in time",
                                  #{limit => Limit}),
     framed(erlmcp_message:error(undefined, Refusal), Connection).
 
--doc "Nothing more will arrive: an unterminated last line counts as one.".
+-doc "Handles the end of the input. An unterminated last line counts as one.".
 -spec end_of_input(connection()) -> {iodata(), connection()}.
 end_of_input(#{framing := Framing} = Connection) ->
     {Out, #{calls := Calls, watched := Watched} = Next} =
@@ -241,8 +247,8 @@ without_room(#{~"id" := Id} = Json, Line, #{queue := Queue} = Connection) ->
     end.
 
 -doc """
-A message that arrived decoded, of so many bytes, and who sent it: with which scopes. Gives what is
-ready to be written.
+Handles a message of `Bytes` bytes that arrived decoded, and whose sender has this identity. Returns
+what is ready to be written.
 """.
 -spec message(Json :: term(), Bytes :: non_neg_integer(), erlmcp_auth:identity(), connection()) ->
     {iodata(), connection()}.
@@ -271,7 +277,7 @@ handle(Json, Admitted, #{instance := Instance, flow := Flow} = Connection) ->
             opened(Before, Session, Connection)).
 
 handled(Json, Session, #{instance := Instance, envelope := Envelope}) ->
-    Known = erlmcp_meta_cache:known(Json),
+    Known = erlmcp_meta_cache:known_meta(Json),
     Catalog = erlmcp_published_catalog:catalog(Instance),
     erlmcp_engine:handle(Json, Envelope#{meta => Known}, Catalog, Session).
 
@@ -438,7 +444,7 @@ within_limit(More, #{watched := Watched, instance := #{limits := #{subscriptions
                                #{limit => Max, observed => Count})
     end.
 
--doc "A message to the process: what a call sent, a call that ended, a list that changed.".
+-doc "Handles a message to the process: of a call, of one that ended, of a list that changed.".
 -spec info(term(), connection()) -> {iodata(), connection()}.
 info({{erlmcp_call, Call}, Message}, #{calls := Calls} = Connection) ->
     resumed(called(erlmcp_calls:message(Call, Message, Calls), Connection));
@@ -516,17 +522,17 @@ give_up(#{framing := Framing, queue := Queue} = Connection) ->
       || Id <- erlmcp_connection_queue:ids(Queue) ++ Begun],
      Connection#{framing := erlmcp_line:give_up(Framing), queue := none}}.
 
--doc "Whether calls run.".
+-doc "Returns `true` if calls run.".
 -spec busy(connection()) -> boolean().
 busy(#{calls := Calls}) ->
     erlmcp_calls:count(Calls) > 0.
 
--doc "The calling process hibernates: what it has for the connection's next message is not kept.".
+-doc "Forgets what the calling process, which hibernates, has for the connection's next message.".
 -spec rest(connection()) -> ok.
 rest(#{instance := Instance}) ->
     erlmcp_connection_cache:forget(Instance).
 
--doc "The connection is over: its calls end with it.".
+-doc "Closes the connection: its calls end with it.".
 -spec close(connection()) -> ok.
 close(#{calls := Calls, places := Places} = Connection) ->
     ok = erlmcp_calls:stop(Calls),

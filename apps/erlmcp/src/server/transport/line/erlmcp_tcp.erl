@@ -74,7 +74,7 @@ serve(Ref, Address, Principal, #{key := Key, limits := Limits} = Instance) ->
     case connect(Address, Principal, Instance) of
         {ok, Connection} ->
             [Parent | _] = get('$ancestors'),
-            ok = asked(Socket, [{mode, binary}, {active, ?ACTIVE}]),
+            ok = set_options(Socket, [{mode, binary}, {active, ?ACTIVE}]),
             erlmcp_connection_process:run(?MODULE, {Socket, SendTimeout, Key}, Parent, Connection,
                                           Timeout);
         {refuse, Refusal} ->
@@ -101,7 +101,7 @@ lingered(Socket, End) ->
         {error, _} -> ok
     end.
 
-asked(Socket, Options) ->
+set_options(Socket, Options) ->
     case inet:setopts(Socket, Options) of
         ok -> ok;
         {error, _} -> self() ! {tcp_error, Socket, closed}, ok
@@ -156,11 +156,11 @@ slow_consumer({Socket, Timeout, Key}) ->
 
 -doc false.
 pause({Socket, _, _}) ->
-    asked(Socket, [{active, false}]).
+    set_options(Socket, [{active, false}]).
 
 -doc false.
 read_on({Socket, _, _}) ->
-    asked(Socket, [{active, ?ACTIVE}]).
+    set_options(Socket, [{active, ?ACTIVE}]).
 
 -doc false.
 linger({Socket, _, _} = Channel) ->
