@@ -15,7 +15,7 @@ first_ms() -> ?FIRST.
 
 -doc "Returns the milliseconds of the pause after one of `Milliseconds`.".
 -spec next_ms(Milliseconds :: pos_integer()) -> pos_integer().
-next_ms(Milliseconds) -> min(?LONGEST, Milliseconds * 2).
+next_ms(Milliseconds) when is_integer(Milliseconds) -> min(?LONGEST, Milliseconds * 2).
 
 -doc "Returns the milliseconds of the pause after `Failures` failures in a row.".
 -spec after_failures_ms(Failures :: non_neg_integer()) -> pos_integer().
