@@ -1,7 +1,7 @@
 -module(erlmcp_drop_counter).
 -moduledoc """
-What waits to be told to somebody who may be slow, and is dropped over a bound: how much of it
-waits, and how much was dropped since. Who tells never waits itself.
+Counts the messages that wait for a receiver that may be slow, and those that were dropped over a
+bound. The sender never waits itself.
 """.
 
 -export([new/0, enter/1, leave/1, with_dropped/2]).

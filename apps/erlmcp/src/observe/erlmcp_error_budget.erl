@@ -143,7 +143,7 @@ start_link(Key, Budget, Least) ->
 init({Key, Budget, Least}) ->
     ok = erlmcp_label:set([?MODULE], Key),
     {Requests, Faults} = totals(Budget),
-    {ok, waiting(#state{key = Key, budget = Budget, due = erlang:monotonic_time(millisecond),
+    {ok, waiting(#state{key = Key, budget = Budget, due = erlmcp_clock:now_ms(),
                         windows = erlmcp_error_budget_window:new(Least, Requests, Faults)})}.
 
 waiting(#state{due = Due} = State) ->

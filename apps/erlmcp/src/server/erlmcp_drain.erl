@@ -54,14 +54,14 @@ end_calls(Calls) ->
     length(Calls).
 
 await(Holds, Milliseconds) ->
-    until(Holds, erlang:monotonic_time(millisecond) + Milliseconds).
+    until(Holds, erlmcp_clock:now_ms() + Milliseconds).
 
 until(Holds, End) ->
     case Holds() of
         true ->
             ok;
         false ->
-            case erlang:monotonic_time(millisecond) < End of
+            case erlmcp_clock:now_ms() < End of
                 true ->
                     receive
                     after ?LOOK -> until(Holds, End)

@@ -1,11 +1,11 @@
 -module(erlmcp_registry).
 -moduledoc """
 The node's running servers, by pid and by the `id` of their options: a table that everybody reads,
-so that who looks a server up waits for nobody. What a server is stands in `m:erlmcp_instance`; the
-table has its key.
+so that a look-up waits for no process. The table has a server's key, under which its instance is
+found (`m:erlmcp_instance`).
 
-The process writes who starts and forgets who ends. The table is the application's supervisor's:
-when the process begins anew, the servers that run are known as before.
+The process adds servers that start and removes servers that end. The table is the application's
+supervisor's: when the process begins anew, the servers that run are known as before.
 """.
 
 -behaviour(gen_server).

@@ -1,8 +1,9 @@
 -module(erlmcp_server_sup).
 -moduledoc """
-The supervisor of one server, in its user's tree: what tells its events, its error budget, what
-keeps its gate, the servers that it starts to mount them, the results that it keeps, the publisher
-of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
+The supervisor of one server, in its user's tree. Its children start in this order, and end in the
+opposite one: what they share, events, the error budget, servers that are mounted, the gate, kept
+results, guards of definitions, pools of workers, the catalog's publisher, HTTP sessions, tasks,
+listeners, and sessions of HTTP+SSE.
 """.
 
 -behaviour(supervisor).

@@ -218,10 +218,10 @@ another_watch_finds_all_calls(_) ->
     Hanging = [hangs(Late), hangs(a_definition(), 300)],
     {Done, Monitor} = done(),
     ok = paused(Mark, Quick),
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
     %% Nobody hears that a look is wanted.
     Hung = [hangs(a_definition()) | Hanging],
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     [ok = ended(Pid, Other) || {Pid, Other} <- Hung],
     receive {'DOWN', Monitor, process, Done, _} -> error(ended) after 0 -> ok end,
     true = exit(Done, kill),
@@ -246,8 +246,8 @@ one_that_is_over_says_so_to_another_watch(_) ->
     Done ! go,
     ok = asks(Done),
     true = erlang:suspend_process(Done),
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     false = erlmcp_inline_call_watchdog:has_ended(Done),
     true = erlang:resume_process(Done),
     {Hangs, Other} = hangs(a_definition()),
@@ -304,9 +304,9 @@ restarted(0) ->
     ok;
 restarted(Times) ->
     receive after rand:uniform(100) -> ok end,
-    ok = supervisor:terminate_child(erlmcp_sup, quick_watch),
+    ok = supervisor:terminate_child(erlmcp_sup, inline_call_watchdog),
     receive after rand:uniform(20) - 1 -> ok end,
-    {ok, _} = supervisor:restart_child(erlmcp_sup, quick_watch),
+    {ok, _} = supervisor:restart_child(erlmcp_sup, inline_call_watchdog),
     restarted(Times - 1).
 
 all_ended(Callers, _) when map_size(Callers) =:= 0 ->

@@ -147,7 +147,7 @@ with_views(After, Catalog) ->
 %% The first behind a place whose view is missing, if there is one.
 without_view(After, IsMissing, #{entries := Entries, extensions := Extensions}) ->
     case is_map_key(erlmcp_extension:ui(), Extensions) of
-        true -> erlmcp_ui:without_view(After, IsMissing, Entries);
+        true -> tool_without_view(After, IsMissing, Entries);
         false -> []
     end.
 
@@ -400,6 +400,22 @@ changed_at(Place, Kind, #{entries := Entries, lists := Lists, templates := Befor
     end,
     Catalog#{lists := Lists#{Kind := erlmcp_listing:changed(Place, Entries, List)},
              templates := Templates}.
+
+%% The first tool behind a place that names a view which is missing, with the view's URI. A mounted
+%% server sees to its own.
+tool_without_view(After, IsMissing, Entries) ->
+    Lacks = fun({_, #{mounted := _}, _}) ->
+                    false;
+               ({_, #{key := Name} = Tool, _}) ->
+                    maybe
+                        {ok, Uri} ?= erlmcp_ui:view_of(Tool),
+                        true ?= IsMissing(Uri),
+                        {true, {Name, Uri}}
+                    else
+                        _ -> false
+                    end
+            end,
+    erlmcp_catalog_entries:take(1, tool, After, Lacks, Entries).
 
 %% The resource templates that a URI is matched against, in the order of their list. A few are at
 %% hand as a list. More would be much to write with each change, and are looked for among the

@@ -37,7 +37,7 @@ start(Call, Instance, Tag) ->
     Owner = {self(), Tag},
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
-%% Who holds a place is known, and so who has to be told when the server is drained.
+%% The gate knows which process holds a place, and so which to tell when the server is drained.
 start_linked(Run, #{ticket := Ticket} = Call, Instance) ->
     ok = pass_on(Call),
     Pid = start_process(Run, [link], Instance),
@@ -65,8 +65,8 @@ so, and returns its answer.
 """.
 -spec run(erlmcp_engine:call(), owner(), erlmcp_instance:of_calls()) ->
     {reply, erlmcp_reply:status() | ok | error, term()}.
-%% The call waits its turn at the gate. Its place is free before the answer is sent: who asks next
-%% because of that finds it so. The owner leaves it if the call is killed.
+%% The call waits its turn at the gate. Its place is free before the answer is sent: a client that
+%% asks next because of that finds it so. The owner leaves it if the call is killed.
 run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
@@ -127,7 +127,7 @@ outcome(#{kind := {task, _}} = Call, Context, Owner, Instance) ->
 outcome(Call, Context, Owner, Instance) ->
     erlmcp_input_rounds:run(Call, Context, Owner, Instance).
 
-%% What is too large is told in the log, where who can mend it looks; it need not be its caller.
+%% A result that is too large is in the log, where people look who can mend it: its caller may not.
 bounded({ok, Result} = Outcome, Id, #{method := Method, revision := Revision} = Context,
         #{limits := #{reply_bytes := Max}} = Instance) ->
     Message = message(Result, Id),

@@ -2,17 +2,18 @@
 -moduledoc """
 Calls of definitions that say `quick => true`: they run in the process of their connection, where
 nothing keeps them waiting, and cost no process of their own. A connection asks here first, and
-starts the call as any other where it hears `start`: the call has to wait for its place, its client
-wants to be told of its progress or its log, it goes on with an earlier round, it is to be a task,
-its time is shorter than what is looked at here, or the definition was not as quick as it said.
+starts the call as any other where it hears `start`. That is so where the call has to wait for its
+place, goes on with an earlier round, or is to be a task; where its client wants to be told of its
+progress or its log; where its time is shorter than what is looked at here; and where the definition
+was not as quick as it said.
 
-Whether it is quick is observed. A definition whose calls use too much, or last too long, is not
-quick any more, and a call that does not come to its end is ended with its connection
+Whether a definition is quick is observed. A definition whose calls use too much, or last too long,
+is not quick any more, and a call that does not come to its end is ended with its connection
 (`m:erlmcp_inline_call_watchdog`).
 
-What such a call uses is a part of its connection's work: the gate holds its place, and counts
-neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to hold back calls would
-not make a connection's work less.
+The work of such a call is a part of its connection's work. So the gate holds its place, and counts
+neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`): to hold back calls would not
+make a connection's work less.
 """.
 
 -export([is_in_turn/1, run/2, tell/5]).
@@ -41,7 +42,7 @@ run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, 
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
     #{context := Context} = Call,
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Longest = erlmcp_inline_call_watchdog:longest_ms(),
     case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso erlmcp_gate:has_place(Ticket)
         andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= Longest of

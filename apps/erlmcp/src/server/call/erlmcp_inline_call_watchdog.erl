@@ -1,28 +1,30 @@
 -module(erlmcp_inline_call_watchdog).
 -moduledoc """
-The process of the node that ends quick calls which are not (`m:erlmcp_inline_call`): such a call
-has no process of its own, and who is in it looks at no clock. It ends the process of one whose time
-is over a moment later, unless that says first that the call is over after all. Once it has seen a
-call late the process goes on only with this one's word, and so is never ended for a call that it is
-done with. Nor is one that has had no processor meanwhile.
+The process of the node that ends quick calls which are not quick (`m:erlmcp_inline_call`). Such a
+call runs in its connection's process, which looks at no clock meanwhile. When the time of a call is
+over, the watchdog ends that process a moment later, unless the process says first that the call is
+over after all. Once the watchdog has seen a call late, the process goes on only with the watchdog's
+word, and so is never ended for a call that it is done with. Nor is a process ended that has had no
+processor meanwhile.
 
-That a call is late says nothing of its definition: on a node with too much to do all are, and on a
-connection with much to do a call may be interrupted, and have to wait for its turn to go on. A
+That a call is late says nothing of its definition: on a node with too much to do all calls are, and
+on a connection with much to do a call may be interrupted, and have to wait for its turn to go on. A
 definition is not quick where the process waits, works on, or is in native code all the time. A
 process that only had no turn is looked at again.
 
-Which definitions are quick is known here, too: each that says it is has a mark (`mark/0`), which
-says until when they are not: for a minute after a call with too many reductions, and for good after
-a call that lasted too long. Both are said in the log and as events.
+The watchdog also knows which definitions are quick. Each definition that says it is has a mark
+(`mark/0`), which says until when it is not: for a minute after a call with too many reductions, and
+for good after a call that lasted too long. Both are said in the log and as events.
 
-A timer of each call would cost more than most of them, and a message to here too. So a process says
-in a word of its own until when its call may last, and again that it is over; a table has the words
-of all. A look goes through them. It comes at the first deadline that the one before it found, and
-at most `?APART` milliseconds later; one that finds no call asks for none, and who begins one then
-says so. Words of which nothing is heard any more leave the table, and the last of them is the
-last look: a process that is idle costs nothing here, nor does one that has ended.
+A timer of each call would cost more than most calls do, and so would a message to here. Therefore a
+process writes into a word of its own until when its call may last, and again that it is over, and a
+table has the words of all. A look goes through them. It comes at the first deadline that the look
+before found, and at most `?APART` milliseconds later. A look that finds no call asks for no other
+one, and the process that begins a call then asks for it. Words of which nothing is heard any more
+leave the table, and the last of them is the last look: a process that is idle costs nothing here,
+nor does one that has ended.
 
-The table is the application's supervisor's: when the process begins anew it finds the words again,
+The table is the application's supervisor's. When the watchdog begins anew it finds the words again,
 and those of late calls among them.
 """.
 
@@ -74,7 +76,8 @@ and those of late calls among them.
 %% When the next look was asked for, which all read and few write: it is alone in its cache line.
 -define(DUE, 8).
 -define(NEVER, (-(1 bsl 58))).
-%% Milliseconds after which it does not come any more: who asked was ended before it was heard.
+%% Milliseconds after which it does not come any more: the process that asked was ended before it
+%% was heard.
 -define(COMES, 5_000).
 
 -doc "The monotonic millisecond from which on calls of a definition are quick.".
@@ -112,7 +115,7 @@ start_link() ->
 -spec mark() -> mark().
 mark() ->
     Mark = atomics:new(1, []),
-    ok = atomics:put(Mark, 1, erlang:monotonic_time(millisecond)),
+    ok = atomics:put(Mark, 1, erlmcp_clock:now_ms()),
     Mark.
 
 -doc "Returns `true` if calls of the definition with this mark are quick at a monotonic time.".
@@ -227,7 +230,7 @@ has_ended(Pid) ->
 
 -doc false.
 init([]) ->
-    {ok, #state{looked = erlang:monotonic_time(millisecond)}, {continue, look}}.
+    {ok, #state{looked = erlmcp_clock:now_ms()}, {continue, look}}.
 
 -doc false.
 handle_continue(look, State) ->
@@ -284,7 +287,7 @@ look_at(At, #state{look = {Timer, _}} = State) ->
 look(State) ->
     Due = due(),
     ok = atomics:put(Due, ?DUE, ?NEVER),
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     true = ets:safe_fixtable(?MODULE, true),
     Words = ets:select(?MODULE, [{{'$1', '_', '_'}, [], ['$1']}], ?AT_A_TIME),
     {Next, Looked} = looked(Words, none, State#state{looked = Now}),
@@ -341,7 +344,8 @@ word(Word, Over, Now, State) when Over - ?OVER + ?KEPT =< Now ->
 word(_, _, _, _) ->
     later.
 
-%% One that was late for another process here is so again: who is done with it meanwhile sees that.
+%% A call that was late for another process here is so again: a process that is done with it
+%% meanwhile sees that.
 late(Word, Seen, Late, Now, #state{late = Known} = State) ->
     case atomics:compare_exchange(Word, 1, Seen, Late) of
         ok ->
@@ -423,7 +427,7 @@ count(_, gone) ->
 
 %% Says that a definition is not quick, if it was until now.
 unmark(Mark, HowLong, Seen) ->
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Until = case HowLong of
         pause -> Now + ?PAUSE;
         for_good -> ?FOR_GOOD

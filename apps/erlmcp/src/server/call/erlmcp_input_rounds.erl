@@ -119,7 +119,7 @@ go_on(Left, Continue, Call, Context, Instance) ->
 
 timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
     Timeout = timeout(Definition, Context, Instance),
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
+    Deadline = erlmcp_clock:now_ms() + Timeout,
     erlmcp_call_messages:within(Timeout, Owner, fun() -> Run(Deadline) end).
 
 timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->

@@ -214,7 +214,7 @@ handle_info({'DOWN', _, process, Call, _}, #{watched := Watched} = State) when
 ->
     {{_, {_, _, Breaker} = Guarded, Deadline}, Rest} = maps:take(Call, Watched),
     %% Its client may have cancelled it, or gone: that says nothing.
-    case erlang:monotonic_time(millisecond) >= Deadline of
+    case erlmcp_clock:now_ms() >= Deadline of
         true -> ok = leave_breaker(Guarded, failed);
         false -> ok = erlmcp_breaker:spare(Breaker)
     end,

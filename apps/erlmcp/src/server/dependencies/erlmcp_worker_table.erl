@@ -1,13 +1,15 @@
 -module(erlmcp_worker_table).
 -moduledoc """
-The workers of a pool that are there, and who has which: a table in which a call takes a worker and
-leaves it again without asking a process. The pool's process (`m:erlmcp_workers`) seats workers and
-takes them away, counts those that wait, and looks whether all that have one live.
+The workers of a pool that are there, and the calls that have them: a table in which a call takes a
+worker and leaves it again without asking a process. The pool's process (`m:erlmcp_workers`) seats
+workers and takes them away, counts the calls that wait, and looks whether all calls that have a
+worker live.
 
-A worker is taken by a row with the name of who takes it, of which there can be one: so at no moment
-is a worker away without its being known who has it. Beside the table each seat has a word. It says
-whether the seat is worth a try, which may be wrong for a while, where a process was killed between
-two steps, and is put right by `mend/1`; and it counts how often a worker was taken away from it.
+A call takes a worker by a row with its own name, of which there can be one. So at no moment is a
+worker away without its being known which call has it. In addition to its row each seat has a word,
+which says whether the seat is worth a try. That may be wrong for a while, where a process was
+killed between two steps, and is put right by `mend/1`. The word also counts how often a worker was
+taken away from the seat.
 """.
 
 -export([new/1, seat/4, unseat/3]).
@@ -54,8 +56,8 @@ seat(Number, Pid, Worker, {Table, _, _} = Seats) ->
 -doc "Removes a worker that is not there any more, whoever has it.".
 -spec unseat(seat(), pid(), seats()) -> ok.
 unseat(Number, Pid, {Table, Words, _}) ->
-    %% In this order: who has found it and takes it now either sees that it is counted, or has taken
-    %% it before that.
+    %% In this order: a call that has found the worker and takes it now either sees that it is
+    %% counted, or has taken it before that.
     true = ets:match_delete(Table, {Number, Pid, '_'}),
     ok = atomics:add(Words, ?SEAT(Number), 2),
     true = ets:delete(Table, {taken, Pid}),
@@ -85,7 +87,7 @@ borrow(Borrower, Seats) ->
 give_back({_, _, Since, _, _} = Claim, Seats) ->
     ok = used(Since, Seats),
     ok = leave(Claim, Seats),
-    %% In this order: who begins to wait meanwhile looks whether it is free.
+    %% In this order: a call that begins to wait meanwhile looks whether the worker is free.
     awaited(Seats).
 
 -doc "Takes a worker for a process, if one is free.".
@@ -140,7 +142,7 @@ used(Since, {_, Words, _}) ->
     %% Of two that write at once one counts: it is a mean.
     atomics:put(Words, ?USED, Used + (now_us() - Since - Used) div ?PART).
 
--doc "Takes a worker away from who has it; `false` if it was left, or taken away, before.".
+-doc "Takes a worker away from its call; `false` if it was left, or taken away, before.".
 -spec withdraw(claim(), seats()) -> boolean().
 withdraw({{taken, Pid}, _, _, Number, _} = Claim, Seats) ->
     case is_taken(Claim, Seats) of

@@ -1,14 +1,16 @@
 -module(erlmcp_workers).
 -moduledoc """
 A pool of workers for handlers that need something scarce, such as a connection to a database. Each
-worker serves one call at a time; calls wait for one in their order. The process lends them, and
-starts one anew that has ended, or whose call was ended with it: nobody knows what state that is in.
+worker serves one call at a time, and calls wait for a worker in their order. The process lends the
+workers. It starts a worker anew that has ended, and one whose call was ended: nobody knows what
+state that worker is in.
 
-What waits is bounded by `queue` and by the calls' own deadlines: who will not have a worker in time
-is refused at once, as far as that can be told from how long workers were used lately.
+The number of calls that wait is bounded by `queue`, and their time by their own deadlines. A call
+that will not have a worker in time is refused at once, as far as that can be told from how long
+workers were used recently.
 
 Each worker has a process of its own, which starts it, is linked to what that linked, and stops it.
-So a start that takes long, or fails, holds up only those who wait for the worker.
+So a start that takes long, or fails, holds up only the calls that wait for the worker.
 """.
 
 -behaviour(gen_server).
@@ -39,14 +41,14 @@ So a start that takes long, or fails, holds up only those who wait for the worke
 }.
 %% What was taken, or what the process gave.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "What who borrows reads of it.".
+-doc "What borrowers read of a pool.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).
 -define(LONGEST_PAUSE, 10_000).
 %% Milliseconds that a worker may take to stop.
 -define(STOP, 5_000).
-%% Milliseconds between two looks at who has a worker.
+%% Milliseconds between two looks at the calls that have a worker.
 -define(LOOK, 500).
 
 -doc "Returns `true` if these are options of a pool.".
@@ -214,7 +216,8 @@ lend(#{length := Length, seats := Seats} = Pool) ->
         _ -> Pool
     end.
 
-%% What the process has taken, to who waits: from hand to hand as long as somebody does.
+%% Gives a worker that the process has taken to a call that waits: from hand to hand as long as one
+%% does.
 give(Claim, Worker, #{waiting := Waiting, length := Length, seats := Seats, lent := Lent} = Pool) ->
     case queue:out(Waiting) of
         {{value, {Monitor, From}}, Rest} ->

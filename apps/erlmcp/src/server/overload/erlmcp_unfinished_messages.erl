@@ -109,7 +109,7 @@ counted(Owner, Before, Now) ->
             _ = ets:update_counter(?MODULE, Owner, {2, Now - Before}),
             added(Now - Before, Owner);
         false ->
-            Since = erlang:monotonic_time(millisecond),
+            Since = erlmcp_clock:now_ms(),
             true = ets:insert(?MODULE, {Owner, Now, Since, reading}),
             added(Now, Owner)
     end.
@@ -211,9 +211,9 @@ looked(#state{given = Before} = State) ->
     Given = configured_bounds(),
     Bounds = maps:merge(Before, maps:without([Name || {Name, _} <- wrong(Given)], Given)),
     ok = atomics:put(persistent_term:get(?MODULE), ?BOUND, bytes(Bounds, State)),
-    Began = erlang:monotonic_time(millisecond),
+    Began = erlmcp_clock:now_ms(),
     Next = room_made(State#state{given = Bounds}),
-    Took = erlang:monotonic_time(millisecond) - Began,
+    Took = erlmcp_clock:now_ms() - Began,
     Pause = case ets:match(?MODULE, {'_', '_', '_', waiting}, 1) of
         {_, _} -> ?SHORT_PAUSE;
         '$end_of_table' -> ?PAUSE
@@ -241,7 +241,7 @@ room_made(State) ->
                                    ets:tab2list(?MODULE)),
     _ = [count(Owner, Bytes, 0) || {Owner, Bytes, _, _} <- Dead],
     Sum = atomics:get(Words, ?SUM),
-    Now = erlang:monotonic_time(millisecond),
+    Now = erlmcp_clock:now_ms(),
     Bound = atomics:get(Words, ?BOUND),
     {Refused, GoOn} = choose(Rows, #{sum => Sum, bound => Bound, now => Now}),
     _ = [tell(refused, Owner) || Owner <- Refused],

@@ -32,7 +32,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     flow :: erlmcp_gate:flow(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
-    %% of each running call, who gives its places back
+    %% of each running call, whether its places are given back
     places = #{} :: #{Call :: pid() => erlmcp_call_messages:marks()},
     %% whether what the streams keep is being watched for its age
     aging = false :: boolean(),

@@ -92,7 +92,7 @@ add(Id, Pid, Session, Flow, Instance) ->
             Opened = erlang:monotonic_time(microsecond),
             Kept = tenant(Flow, Session),
             true = ets:insert(Rows, {Id, Pid, Session, {unused, Opened}, 0, 0, Kept}),
-            %% After its row, so that who finds it there finds the row, too.
+            %% After its row, so that a process that finds it in the index finds the row, too.
             ok = add_unused({Opened, Id, Kept}, Unused),
             {ok, count(Instance)};
         {full, _} = Full ->

@@ -1,22 +1,22 @@
 -module(erlmcp_subscriptions).
 -moduledoc """
-Who wants to hear of what: a table of an instance's subscribers by topic, and the way of a change to
-them. A change is encoded once for all of them, and sent by who publishes it.
+The subscribers of an instance by topic, in a table, and the way of a change to them. The process
+that publishes a change encodes it once for all of them, and sends it. A change of what only some
+principals may see is sent to their subscribers alone.
 
-A change of what only some may see is told to those of them alone.
-
-Every session hears of the three lists. That is one row of each, `lists`, and not three.
+Every session subscribes to the three lists. That is one row of each session, `lists`, and not
+three.
 
 A subscriber `{Pid, Tag}` is sent `{Tag, {event, Subscription, Topic, Encoded, Pending}}` and calls
-`received/1` with it when it is about to write that. Until then it is not told again that the same
-thing changed: it will look after it was told, and sees what it is then. So what waits for one that
-does not read has as many messages as it watches things, however often they change. What is said of
-a task is not the same each time; of that `?PENDING` messages wait, and later ones are left out, as
-the specification lets it: clients look at tasks.
+`received/1` with that when it is about to write it. Until then it is not told again that the same
+thing changed: its client looks after it was told, and sees what the thing is then. So a subscriber
+that does not read has as many messages waiting as it watches things, however often they change. The
+messages about a task are not the same each time. Of those `?PENDING` wait, and later ones are left
+out, as the specification lets them be: clients look at tasks.
 
 Resources and tasks, which clients name, are counted for their tenant, in the same table: as
-`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says what it is counted for, so that
-the rows of a process that was killed are given back too.
+`{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says which tenant it is counted for, so
+that the rows of a process that was killed are given back too.
 """.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).

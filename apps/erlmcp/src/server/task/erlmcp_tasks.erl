@@ -4,7 +4,7 @@ The tasks of a server: how a call becomes one, and what the requests about them 
 processes of calls, so that a store that waits keeps no connection waiting.
 
 A task is bound to the principal that asked for it: for others it is not there. Its id says nothing
-and cannot be guessed; where nobody is told from anybody, who knows it may use it.
+and cannot be guessed. Where all principals are anonymous, whoever knows the id may use the task.
 """.
 
 -export([open/2, store/1]).

@@ -1,9 +1,9 @@
 -module(erlmcp_connection_cache).
 -moduledoc """
 What the process of a connection keeps from one request to the next, in one record in its process
-dictionary: the one place where modules of a request keep state that is nobody's argument. It is
-made again with the requests that need it, and so a process that hibernates keeps nothing of it
-(`erlmcp bench memory_connection_http memory_connection_tcp`).
+dictionary. (The gate and the shells of HTTP have keys of their own.) The record is made again with
+the requests that need it, and so a process that hibernates keeps nothing of it (`erlmcp bench
+memory_connection_http memory_connection_tcp`).
 
 - `meta`: what the client says in each of its requests (`m:erlmcp_meta_cache`).
 - `watched`: the word by which inline calls are watched (`m:erlmcp_inline_call_watchdog`).

@@ -1,12 +1,12 @@
 -module(erlmcp_meta_cache).
 -moduledoc """
-Decodes the messages of a connection, in its process. What its client says in each of its requests,
-its `_meta`, is read and checked once, and known by its text from then on. That is kept with what
-else the process keeps between requests (`m:erlmcp_connection_cache`).
+Decodes the messages of a connection, in its process. The `_meta` that a client sends in each of its
+requests is read and checked once, and known by its text from then on. It is kept with what else the
+process keeps between requests (`m:erlmcp_connection_cache`).
 
-A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
-not after one was said again. A connection of HTTP/1.1 or of lines knows nothing of it any more when
-it rests.
+A client whose `_meta` differs from request to request is not learnt from for ever: at most three
+times, and not after the client has sent one again. A connection of HTTP/1.1 or of lines has
+forgotten it after it has hibernated.
 """.
 
 -export([decode/2, known_meta/1, request/4]).

@@ -18,7 +18,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     envelope := erlmcp_engine:envelope(),
     flow := erlmcp_admission:flow(),
     framing := erlmcp_line:state() | events,
-    %% who is at the other side: nobody else can be (`own`), or what it has sent so far says who
+    %% the only peer that can be there (`own`), or what its messages have shown it to be so far
     peer := own | unknown | client | stranger,
     %% reductions of the process when it had the lines that it works on now; one alone is no work
     %% that others wait for
@@ -219,7 +219,7 @@ read(Json, Line, Connection) ->
         false -> without_room(Json, Line, Connection)
     end.
 
-%% Whether a call of it could run now, with nobody who has waited for that longer.
+%% Whether a call of the message could run now, and none has waited for that longer.
 has_room(#{~"method" := _, ~"id" := _}, #{calls := Calls, queue := Queue}) ->
     Queue =:= none andalso erlmcp_calls:has_room(Calls);
 has_room(_, _) ->

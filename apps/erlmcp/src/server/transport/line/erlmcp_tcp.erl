@@ -24,7 +24,7 @@ Source: specification 2026-07-28, "Transports / Custom Transports".
 -define(BUFFER, 16_384).
 %% Milliseconds that one for which there is no place, or no room, has to read that.
 -define(LINGER, 1000).
-%% Milliseconds that a proxy has to say whose a connection is.
+%% Milliseconds that a proxy has to name the client of a connection.
 -define(HEADER, 5000).
 
 -doc "The child specification of a TCP listener.".
@@ -93,10 +93,10 @@ connect({Ip, Counted}, Principal, Instance) ->
 %% What is unread when a socket is closed takes what was sent last with it.
 lingered(Socket) ->
     _ = gen_tcp:shutdown(Socket, write),
-    lingered(Socket, erlang:monotonic_time(millisecond) + ?LINGER).
+    lingered(Socket, erlmcp_clock:now_ms() + ?LINGER).
 
 lingered(Socket, End) ->
-    case gen_tcp:recv(Socket, 0, max(0, End - erlang:monotonic_time(millisecond))) of
+    case gen_tcp:recv(Socket, 0, max(0, End - erlmcp_clock:now_ms())) of
         {ok, _} -> lingered(Socket, End);
         {error, _} -> ok
     end.
