@@ -252,15 +252,15 @@ info(Server) ->
             {error, not_found}
     end.
 
-seen(#{gate := Gate, mounts := Mounts, zones := Zones} = Instance) ->
+seen(#{gate := Gate, mounts := Mounts, error_budget := Budget} = Instance) ->
     #{state => state(Gate),
       connections => erlmcp_gate:held(Gate, connections),
-      sessions => erlmcp_instance:count_sessions(Instance),
+      sessions => erlmcp_session_table:count(Instance),
       in_flight => erlmcp_gate:held(Gate, in_flight),
       places => erlmcp_gate:limit(Gate),
       waiting => erlmcp_gate:held(Gate, waiting),
       cache => erlmcp_result_cache:info(Instance),
-      error_budget => erlmcp_error_budget:report(Zones),
+      error_budget => erlmcp_error_budget:report(Budget),
       mounts => [#{prefix => Prefix, server => Mounted,
                    running => erlmcp_registry:whereis(Mounted) =/= error}
                  || #{prefix := Prefix, server := Mounted} <- Mounts]}.

@@ -120,7 +120,7 @@ server(Client, Options) ->
 
 known(#{settings := #{timeout := Default}} = Client, Options) ->
     Timeout = maps:get(timeout, Options, Default),
-    case erlmcp_client_connection:live(Client, erlang:monotonic_time(millisecond) + Timeout) of
+    case erlmcp_client_connection:live(Client, erlmcp_clock:now_ms() + Timeout) of
         {ok, Live} -> {ok, maps:without([epoch, session, generation], Live)};
         {error, timeout} -> {error, {timeout, Timeout}};
         {error, _} = Error -> Error

@@ -25,7 +25,7 @@ init([]) ->
     ok = erlmcp_unfinished_messages:open(),
     {ok, {#{strategy => one_for_one},
           [#{id => registry, start => {erlmcp_registry, start_link, []}},
-           #{id => quick_watch, start => {erlmcp_inline_call_watchdog, start_link, []}},
+           #{id => inline_call_watchdog, start => {erlmcp_inline_call_watchdog, start_link, []}},
            #{id => clients, start => {erlmcp_client_table, start_link, []}},
            #{id => unfinished, start => {erlmcp_unfinished_messages, start_link, []}},
            #{id => memory_guard, start => {erlmcp_memory_guard, start_link, []}},

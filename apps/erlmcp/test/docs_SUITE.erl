@@ -14,7 +14,7 @@ how it is run `m:erlmcp_test_script`.
 
 %% Pages that have nothing to run here: maps, lists, and the command's, which its own suites run.
 -define(WITHOUT_CODE, ["README.md", "architecture.md", "benchmarks.md", "capacity.md", "cli.md",
-                       "interop.md", "performance.md", "scenarios.md"]).
+                       "interop.md", "performance.md", "scenarios.md", "upgrading.md"]).
 %% What users call.
 -define(FACE, [erlmcp, erlmcp_client, erlmcp_client_options, erlmcp_content, erlmcp_input,
                erlmcp_listen_options, erlmcp_server_options, erlmcp_pool, erlmcp_server,

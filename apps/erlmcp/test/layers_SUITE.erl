@@ -29,9 +29,7 @@ pure.
                   erlmcp_token_store => "client", erlmcp_token_store_file => "client"}).
 
 %% The one door between the towers: a client of a server of its own node needs no socket.
--define(DOOR, [{erlmcp_memory_channel, erlmcp_memory}, {erlmcp_memory_channel, erlmcp_registry},
-               %% It authenticates as a client of OAuth.
-               {erlmcp_introspection, erlmcp_oauth_token}]).
+-define(DOOR, [{erlmcp_memory_channel, erlmcp_memory}, {erlmcp_memory_channel, erlmcp_registry}]).
 
 %% What a pure room may call outside of the pure rooms. Of `erlang`, all but what IMPURE names.
 -define(PURE_MODULES, [erlang, lists, maps, binary, string, unicode, json, base64, re, math,

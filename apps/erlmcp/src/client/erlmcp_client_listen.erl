@@ -8,9 +8,6 @@ Source: specification 2026-07-28, "Subscriptions".
 
 -export([run/5]).
 
-%% Milliseconds until the next attempt, growing from the one to the other.
--define(PAUSE, 500).
--define(LONGEST_PAUSE, 30_000).
 %% Milliseconds until the server must have acknowledged.
 -define(ACKNOWLEDGE, 30_000).
 
@@ -22,7 +19,7 @@ Source: specification 2026-07-28, "Subscriptions".
     live :: erlmcp_client_connection:live(),
     id :: undefined | integer(),
     acknowledged = false :: boolean(),
-    pause = ?PAUSE :: pos_integer()
+    pause = erlmcp_client_backoff:first_ms() :: pos_integer()
 }).
 
 -doc """
@@ -93,7 +90,8 @@ events([], Exchange, Listen) ->
     receiving(Exchange, Listen);
 events([{message, {notification, ~"notifications/subscriptions/acknowledged", _}} | Events],
        Exchange, Listen) ->
-    next(subscribed, Events, Exchange, Listen#listen{acknowledged = true, pause = ?PAUSE});
+    Begun = Listen#listen{acknowledged = true, pause = erlmcp_client_backoff:first_ms()},
+    next(subscribed, Events, Exchange, Begun);
 events([{message, {notification, Method, Params}} | Events], Exchange, Listen) ->
     #listen{client = #{cache := Cache}} = Listen,
     ok = erlmcp_client_cache:changed(Method, Params, Cache),
@@ -132,5 +130,5 @@ again(_, #listen{pause = Pause} = Listen) ->
     receive
         {'EXIT', _, _} -> ok
     after Pause div 2 + rand:uniform(Pause div 2 + 1) ->
-        listen(Listen#listen{pause = min(?LONGEST_PAUSE, Pause * 2)})
+        listen(Listen#listen{pause = erlmcp_client_backoff:next_ms(Pause)})
     end.

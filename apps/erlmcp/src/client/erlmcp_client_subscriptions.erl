@@ -107,7 +107,10 @@ begun(Reference, #subscription{pid = Pid, filter = Filter} = Subscription, {Clie
         {stateless, Changes} when map_size(Changes) =:= 0 ->
             undefined;
         {stateless, _} ->
-            spawn_link(fun() -> erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live) end);
+            spawn_link(fun() ->
+                ok = erlmcp_label:set([erlmcp_client_listen, Pid]),
+                erlmcp_client_listen:run(Reference, Pid, Filter, Client, Live)
+            end);
         {session, #{resources := [_ | _] = Uris}} ->
             Peer = self(),
             spawn_link(fun() ->
@@ -200,7 +203,10 @@ renewed(Server, #subscriptions{all = All, stream = Stream} = Subscriptions) ->
 opened({#{settings := #{rules := http}} = Client,
         #{revision := Revision, generation := 0} = Live}) ->
     case erlmcp_revision:era(Revision) of
-        session -> {opening, spawn_link(fun() -> erlmcp_client_stream:run(Client, Live) end)};
+        session -> {opening, spawn_link(fun() ->
+            ok = erlmcp_label:set([erlmcp_client_stream]),
+            erlmcp_client_stream:run(Client, Live)
+        end)};
         stateless -> none
     end;
 opened(_) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_client_target).
 -moduledoc "Where a client's server is, and which channel leads there. Pure.".
 
--export([settings/1, place/1]).
+-export([settings/1, place/1, label/2]).
 
 -export_type([target/0]).
 
@@ -34,3 +34,25 @@ settings(_) ->
 -spec place(target()) -> tuple().
 place(Target) ->
     erlang:delete_element(tuple_size(Target), Target).
+
+-doc """
+Returns the kind of a channel and where its server is, for labels: host and port, or a program's
+name. Paths and arguments may have secrets.
+""".
+-spec label(Channel :: module(), Target :: term()) -> [term()].
+label(erlmcp_httpc_channel, Url) ->
+    case erlmcp_httpc_target:parse(Url) of
+        {ok, Parts} ->
+            {Scheme, Host, Port} = erlmcp_httpc_target:origin(Parts),
+            [Scheme, {Host, Port}];
+        error ->
+            [http]
+    end;
+label(erlmcp_stdio_channel, {stdio, [Program | _]}) ->
+    [stdio, filename:basename(Program)];
+label(erlmcp_stdio_channel, {stdio, Program}) ->
+    [stdio, filename:basename(Program)];
+label(erlmcp_tcp_channel, {tcp, Host, Port}) ->
+    [tcp, {Host, Port}];
+label(erlmcp_memory_channel, {server, Server}) ->
+    [memory, Server].

@@ -23,12 +23,12 @@ windows, and which zone that is. A value that is given the totals once a second.
     zones := #{window() => zone()}
 }.
 
--doc "The zones, best first, and the share of faults in percent that each begins with.".
+-doc "Returns the zones, best first, and the share of faults in percent that each begins with.".
 -spec zones() -> [{zone(), Percent :: number()}].
 zones() ->
     [{green, 0}, {yellow, 0.05}, {orange, 0.1}, {red, 1}].
 
--doc "The zone that so many faults among so many requests are in.".
+-doc "Returns the zone of `Faults` faults among `Requests` requests.".
 -spec zone(Requests :: non_neg_integer(), Faults :: non_neg_integer()) -> zone().
 zone(_, 0) ->
     green;
@@ -37,14 +37,14 @@ zone(Requests, Faults) ->
     {Zone, _} = lists:last([Row || {_, From} = Row <- zones(), Percent >= From]),
     Zone.
 
--doc "The windows.".
+-doc "Returns the lengths of the windows.".
 -spec windows() -> [window()].
 windows() ->
     [10, 60, 300].
 
 -doc """
-All green, with the totals that it begins with. A window with fewer than `Least` requests stays in
-its zone, unless it has no fault at all.
+Returns windows that are all green, with the totals that they begin with. A window with fewer than
+`Least` requests stays in its zone, unless it has no fault at all.
 """.
 -spec new(Least :: pos_integer(), Requests :: non_neg_integer(), Faults :: non_neg_integer()) ->
     windows().
@@ -52,7 +52,7 @@ new(Least, Requests, Faults) ->
     #{least => Least, totals => [{Requests, Faults}],
       zones => #{Window => green || Window <- windows()}}.
 
--doc "Another second has passed, with these totals since the beginning at its end.".
+-doc "Adds a second that has passed, with these totals since the beginning at its end.".
 -spec tick(Requests :: non_neg_integer(), Faults :: non_neg_integer(), windows()) ->
     {[change()], windows()}.
 tick(Requests, Faults, #{totals := Former, zones := Zones} = Known) ->
@@ -75,7 +75,7 @@ zone(Requests, Faults, Zone, #{least := Least}) when Requests < Least, Faults > 
 zone(Requests, Faults, _, _) ->
     zone(Requests, Faults).
 
--doc "Each window as it is now, the shortest first.".
+-doc "Returns each window as it is now, the shortest first.".
 -spec report(windows()) ->
     [#{window := window(), zone := zone(), requests := non_neg_integer(),
        faults := non_neg_integer()}].

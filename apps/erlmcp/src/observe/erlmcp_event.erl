@@ -37,7 +37,7 @@ other fields are those of `table/0`.
 -doc "Every event, its fields beside those that all have, and when it is told.".
 -spec table() -> [{name(), [atom()], When :: binary()}].
 table() ->
-    [{zone_changed, [window, from, to, requests, faults],
+    [{error_budget_changed, [window, from, to, requests, faults],
       ~"the error budget of a window, `window` seconds long, is in another zone"},
      {memory_full, [source, used, limit],
       ~"the memory passed its bound: new work is refused with 1089"},
@@ -102,6 +102,7 @@ send(Pid, Backlog, Event) ->
 -doc false.
 init({Key, Server, Handler}) ->
     process_flag(trap_exit, true),
+    ok = erlmcp_label:set([?MODULE], Key),
     %% A new one: what waited for a process that ended is gone with it.
     Backlog = erlmcp_drop_counter:new(),
     true = ets:insert(?MODULE, {Key, self(), Backlog}),
@@ -117,12 +118,12 @@ handle_cast(_, State) ->
 
 -doc false.
 handle_info({?MODULE, Event}, State) ->
-    ok = told(Event, State),
+    ok = handle_event(Event, State),
     {noreply, State};
 handle_info(_, State) ->
     {noreply, State}.
 
-told(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
+handle_event(Event, #state{server = Server, handler = Handler, backlog = Backlog}) ->
     ok = erlmcp_drop_counter:leave(Backlog),
     Whole = erlmcp_drop_counter:with_dropped(Event#{server => Server}, Backlog),
     try
@@ -144,7 +145,7 @@ terminate(_, #state{key = Key} = State) ->
 rest(State) ->
     receive
         {?MODULE, Event} ->
-            ok = told(Event, State),
+            ok = handle_event(Event, State),
             rest(State)
     after 0 ->
         ok

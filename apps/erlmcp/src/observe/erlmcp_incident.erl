@@ -17,21 +17,21 @@ open() ->
     true = ets:insert(?MODULE, {backlog, erlmcp_drop_counter:new()}),
     ok.
 
--doc "Logs a report of an error, and gives the id that finds it.".
+-doc "Logs a report of an error, and returns the id that finds it.".
 -spec log(#{what := atom(), atom() => term()}) -> Id :: binary().
 log(Report) ->
     Id = id(),
     ok = erlmcp_log:report(error, Report#{incident => Id}),
     Id.
 
--doc "The same of the server with this key.".
+-doc "Logs a report of an error of the server with this key.".
 -spec log(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log(Report, Key) ->
     Id = id(),
     ok = erlmcp_log:report(error, Report#{incident => Id}, Key),
     Id.
 
--doc "The same, and does not wait.".
+-doc "Logs a report of an error of a server in another process, and does not wait.".
 -spec log_apart(#{what := atom(), atom() => term()}, Key :: reference()) -> Id :: binary().
 log_apart(Report, Key) ->
     Id = id(),

@@ -25,8 +25,8 @@ Source: M. Nygard, "Release It!", Circuit Breaker.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
 
-%% Failures in a row, milliseconds of `now_ms/0` until which it is open (0: closed), how often it
-%% has opened in a row, and until when a call that tries it keeps others away.
+%% Failures in a row, milliseconds of `since_start_ms/0` until which it is open (0: closed), how
+%% often it has opened in a row, and until when a call that tries it keeps others away.
 -define(FAILED, 1).
 -define(UNTIL, 2).
 -define(OPENED, 3).
@@ -61,7 +61,7 @@ enter({Numbers, _, _, Longest} = Breaker) ->
         0 ->
             ok;
         Until ->
-            Now = now_ms(),
+            Now = since_start_ms(),
             Before = atomics:get(Numbers, ?TRYING),
             case Until =< Now andalso Before =< Now
                  andalso atomics:compare_exchange(Numbers, ?TRYING, Before, Now + Longest) of
@@ -88,7 +88,7 @@ leave({Numbers, Most, _, _} = Breaker, failed) ->
 
 %% Those that fail together open it once.
 open({Numbers, _, First, Longest}) ->
-    Now = now_ms(),
+    Now = since_start_ms(),
     Before = atomics:get(Numbers, ?UNTIL),
     Opened = atomics:get(Numbers, ?OPENED),
     Milliseconds = min(Longest, First bsl min(Opened, 20)),
@@ -110,14 +110,14 @@ works({Numbers, _, _, _}) ->
         0 ->
             true;
         Until ->
-            Now = now_ms(),
+            Now = since_start_ms(),
             Until =< Now andalso atomics:get(Numbers, ?TRYING) =< Now
     end.
 
 -doc "Milliseconds until it is half-open, 1 at least.".
 -spec opens_in(breaker()) -> pos_integer().
 opens_in({Numbers, _, _, _}) ->
-    max(1, atomics:get(Numbers, ?UNTIL) - now_ms()).
+    max(1, atomics:get(Numbers, ?UNTIL) - since_start_ms()).
 
 -doc "Who might enter did not go there: another may try.".
 -spec spare(breaker()) -> ok.
@@ -130,7 +130,7 @@ state({Numbers, _, _, _}) ->
     case atomics:get(Numbers, ?UNTIL) of
         0 -> closed;
         Until ->
-            case Until > now_ms() of
+            case Until > since_start_ms() of
                 true -> open;
                 false -> half_open
             end
@@ -142,5 +142,5 @@ failed({Numbers, _, _, _}) ->
     atomics:get(Numbers, ?FAILED).
 
 %% Monotonic time may be negative, and 0 is a breaker that is closed.
-now_ms() ->
+since_start_ms() ->
     erlang:monotonic_time(millisecond) - erlang:system_info(start_time) div 1_000_000 + 1.

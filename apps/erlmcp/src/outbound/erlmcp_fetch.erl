@@ -105,7 +105,7 @@ exchange(Method, Url, Headers, Body, #{plain := Plain, deadline := Deadline} = S
         true ?= erlmcp_oauth_url:allowed(Url, Plain) orelse {error, {url_not_allowed, Url}},
         {ok, Addresses} ?= erlmcp_outbound_hosts:addresses(Url, maps:get(hosts, Settings, any)),
         {ok, Origin} = erlmcp_oauth_url:origin(Url),
-        Own = min(Deadline, erlang:monotonic_time(millisecond) + ?REQUEST_MS),
+        Own = min(Deadline, erlmcp_clock:now_ms() + ?REQUEST_MS),
         exchanged(Addresses, Origin, {Method, target(Url), [host(Origin) | Headers], Body},
                   Settings#{deadline := Own})
     end.
@@ -264,4 +264,4 @@ outline(Reason) when is_tuple(Reason), is_atom(element(1, Reason)) -> element(1,
 outline(_) -> other.
 
 left(Deadline) ->
-    max(0, Deadline - erlang:monotonic_time(millisecond)).
+    max(0, Deadline - erlmcp_clock:now_ms()).

@@ -133,7 +133,7 @@ handle(Json, Envelope, Catalog, Session) ->
 message({request, Id, Method, Params}, Envelope, Catalog, Session) ->
     case era(Method, Params, Envelope) of
         stateless ->
-            {[request({Id, Method, Params, known(Envelope)}, Envelope, Catalog)], Session};
+            {[request({Id, Method, Params, known_meta(Envelope)}, Envelope, Catalog)], Session};
         session ->
             {Effect, Next} = session(Id, Method, Params, Envelope, Catalog, Session),
             {[Effect], Next}
@@ -207,7 +207,7 @@ header_era(_) ->
 -spec request(request(), envelope(), erlmcp_catalog:catalog()) -> effect().
 request({Id, Method, Params, Known}, Envelope, Catalog) ->
     #{headers := Headers, principal := Principal} = Envelope,
-    Said = said(Envelope),
+    Said = headers_of(Envelope),
     maybe
         {ok, Revision, Meta} ?= erlmcp_meta:validate(Params, version(Said), Known),
         ok ?= mirrored(Method, Params, Said),
@@ -230,12 +230,12 @@ asking(Envelope, Known) ->
 scoped(#{scopes := Scopes}, Known) -> Known#{scopes => Scopes};
 scoped(_, Known) -> Known#{scopes => all}.
 
-known(#{meta := Known}) -> Known;
-known(_) -> none.
+known_meta(#{meta := Known}) -> Known;
+known_meta(_) -> none.
 
-said(#{said := Said}) -> Said;
-said(#{headers := none}) -> none;
-said(#{headers := Headers}) -> erlmcp_header:said(Headers).
+headers_of(#{said := Said}) -> Said;
+headers_of(#{headers := none}) -> none;
+headers_of(#{headers := Headers}) -> erlmcp_header:said(Headers).
 
 version(none) -> none;
 version(#{version := Version}) -> Version.
@@ -295,7 +295,7 @@ initialize(#{~"protocolVersion" := Version} = Params, Principal) when is_binary(
     maybe
         ok ?= erlmcp_client_declaration:identity(~"clientInfo", Identity, Revision),
         ok ?= erlmcp_client_declaration:capabilities(~"capabilities", Capabilities, Revision),
-        {ok, {OwnIdentity, OwnCapabilities}} ?= kept({Identity, Capabilities}),
+        {ok, {OwnIdentity, OwnCapabilities}} ?= own_declaration({Identity, Capabilities}),
         %% Often a part of a header: what is kept of it keeps no request.
         OwnPrincipal = binary_to_term(term_to_binary(Principal)),
         {ok, #{principal => OwnPrincipal, scopes => all, revision => Revision,
@@ -308,7 +308,7 @@ initialize(_, _) ->
     {error, erlmcp_params:missing(~"protocolVersion")}.
 
 %% As long as the session: bounded, and apart from the message it came in.
-kept(Declared) ->
+own_declaration(Declared) ->
     case term_to_binary(Declared) of
         Kept when byte_size(Kept) > ?MAX_KEPT ->
             {error, erlmcp_refusal:new(invalid_params, ~"clientInfo and capabilities: too large",

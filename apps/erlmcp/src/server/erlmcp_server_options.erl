@@ -88,7 +88,7 @@ The options of `erlmcp:start_server/1`.
     task_ttl_ms := pos_integer(), task_timeout_ms := pos_integer(),
     authenticate_timeout_ms := pos_integer(),
     receive_timeout_ms := pos_integer(), send_timeout_ms := pos_integer(),
-    keep_alive_ms := pos_integer(), zone_requests := pos_integer(),
+    keep_alive_ms := pos_integer(), error_budget_requests := pos_integer(),
     %% those of the gate
     connections := bound(), connections_per_address := bound(),
     connections_per_principal := bound(), in_flight := bound(),
@@ -159,7 +159,8 @@ limits() ->
      {receive_timeout_ms, 30_000, ~"milliseconds a started message may take to arrive"},
      {send_timeout_ms, 30_000, ~"milliseconds a client may take to read what it was sent"},
      {keep_alive_ms, 15_000, ~"milliseconds until a quiet stream gets a comment"},
-     {zone_requests, 200, ~"answers in a window of the error budget before its zone changes"}]
+     {error_budget_requests, 200,
+      ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
 -doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
@@ -203,7 +204,7 @@ check(Given) when is_map(Given) ->
     maybe
         {ok, Defined} ?= handler(Given),
         Options = with_keys(maps:merge(Defined, Given)),
-        ok ?= known(Options),
+        ok ?= check_names(Options),
         ok ?= each(Options, maps:keys(Options)),
         ok ?= present([name, version], Options),
         Key = make_ref(),
@@ -225,7 +226,7 @@ check(Given) when is_map(Given) ->
                           middleware => maps:get(middleware, Options, []),
                           cached => erlmcp_result_cache:around(Key),
                           guarded => erlmcp_definition_guard:around(Key, Guards),
-                          quick => fun erlmcp_inline_call:mark/0},
+                          quick => fun erlmcp_inline_call_watchdog:mark/0},
                mounts => maps:get(mounts, Options, []),
                task_store => maps:get(task_store, Options, {erlmcp_task_store_ets, #{}}),
                workers => Workers,
@@ -258,7 +259,7 @@ default_limits(Options) ->
                                       erlmcp_machine:facts("/")),
     maps:merge(#{Name => Default || {Name, Default, _} <- limits()}, Envelope).
 
-known(Options) ->
+check_names(Options) ->
     Known = identity_keys() ++ [Key || {_, Key} <- definition_keys()]
         ++ [id, handler, skills, listen, limits, page_size, list_ttl_ms, keys, middleware, mounts,
             task_store, breakers, workers, on_event, envelope],
@@ -299,7 +300,7 @@ option(breakers, Value) ->
 option(workers, Value) ->
     named(fun erlmcp_workers:is_options/1, Value,
           ~"a map of names, atoms, to maps with size and start, and stop and queue where wanted");
-option(mounts, Value) -> erlmcp_mounts:check(Value);
+option(mounts, Value) -> erlmcp_mount:check(Value);
 option(skills, Skills) when length(Skills) >= 0 -> ok;
 option(skills, _) -> {expected, ~"a list of skills"};
 option(page_size, Size) when is_integer(Size), Size > 0 -> ok;

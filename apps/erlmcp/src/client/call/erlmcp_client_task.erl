@@ -67,12 +67,12 @@ went(~"input_required", #{~"inputRequests" := #{} = Requests} = Task, Answered, 
      Client) ->
     #{~"taskId" := Id} = Task,
     #{last_deadline := Last} = Watch,
-    Asked = now_ms(),
+    Asked = erlmcp_clock:now_ms(),
     maybe
         New = maps:without(maps:keys(Answered), Requests),
         {ok, Answers} ?= erlmcp_client_inputs:gather(New, Watch, Client),
         %% The time of the user's answers is not the server's.
-        Renewed = Watch#{last_deadline := Last + now_ms() - Asked},
+        Renewed = Watch#{last_deadline := Last + erlmcp_clock:now_ms() - Asked},
         {ok, _} ?= updated(Id, Answers, Send, Renewed),
         look(Task, maps:merge(Answered, Answers), Send, Renewed, Client)
     end;
@@ -100,7 +100,7 @@ updated(Id, Answers, Send, Watch) ->
     in_time({~"tasks/update", #{~"taskId" => Id, ~"inputResponses" => Answers}}, Send, Watch).
 
 in_time(Request, Send, #{timeout := Timeout, last_deadline := Last, max_timeout := Most} = Watch) ->
-    case now_ms() of
+    case erlmcp_clock:now_ms() of
         Now when Now < Last -> Send(Request, Watch#{deadline := min(Now + Timeout, Last)});
         _ -> {error, {timeout, Most}}
     end.
@@ -115,8 +115,5 @@ pause(Milliseconds, #{last_deadline := Last} = Watch) ->
     receive
         {'DOWN', Caller, process, _, _} -> throw(cancelled);
         {erlmcp_cancel, Cancel} -> throw(cancelled)
-    after max(0, min(Milliseconds, Last - now_ms())) -> ok
+    after max(0, min(Milliseconds, Last - erlmcp_clock:now_ms())) -> ok
     end.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

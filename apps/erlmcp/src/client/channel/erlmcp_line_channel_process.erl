@@ -63,6 +63,7 @@ init({Owner, Given}) ->
     process_flag(trap_exit, true),
     true = link(Owner),
     {Module, Target, Settings, Unsent} = Given(),
+    ok = erlmcp_label:set([erlmcp_channel | erlmcp_client_target:label(Module, Target)]),
     Most = maps:get(calls, Settings, ?DEFAULT_CALLS)
         + maps:get(subscriptions, Settings, ?DEFAULT_SUBSCRIPTIONS),
     {ok, connect(#state{module = Module, target = Target, settings = Settings, owner = Owner,
@@ -142,7 +143,10 @@ up(Way, #state{module = Module, target = Target, settings = #{limits := Limits}}
     #state{owner = Owner, generation = Before} = State,
     Channel = self(),
     Generation = Before + 1,
-    Writer = spawn_link(fun() -> writer(Module, Way, Channel) end),
+    Writer = spawn_link(fun() ->
+        ok = erlmcp_label:set([erlmcp_channel_writer, Channel]),
+        writer(Module, Way, Channel)
+    end),
     Owner ! {erlmcp_channel, self(), {up, Generation}},
     write_next(State#state{
         phase = up, way = Way, writer = Writer, generation = Generation,

@@ -66,7 +66,8 @@ stream(Channel, Route, #{connect_timeout := Timeout} = Settings) ->
 -spec init(fun(() -> {map(), Url :: binary(), none | fun(() -> map())})) ->
     {ok, {supervisor:sup_flags(), [supervisor:child_spec()]}}.
 init(Given) ->
-    {Pool, Url, Auth} = Given(),
+    {#{origin := {Scheme, Host, Port}} = Pool, Url, Auth} = Given(),
+    ok = erlmcp_label:set([erlmcp_channel, Scheme, {Host, Port}]),
     %% Handles are out among the calls, so nothing here can begin anew.
     {ok, {#{strategy => one_for_all, intensity => 0},
           [#{id => pool, start => {erlmcp_httpc_pool, start_link, [fun() -> Pool end]}}

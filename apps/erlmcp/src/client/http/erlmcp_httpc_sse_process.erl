@@ -60,6 +60,7 @@ open(Pid, Deadline) ->
 
 -doc false.
 init({{Owner, Channel}, Route, {ConnectTimeout, Most}}) ->
+    ok = erlmcp_label:set([?MODULE, Owner]),
     {ok, #state{owner = Owner, channel = Channel, route = Route(), most = Most,
                 connect_timeout = ConnectTimeout}, hibernate}.
 

@@ -84,7 +84,7 @@ compile(skill, Source, _) ->
 compile(Kind, Source, Metaschemas) when is_map(Source) ->
     Fields = fields(Kind),
     maybe
-        ok ?= known(Kind, Source, Fields),
+        ok ?= check_fields(Kind, Source, Fields),
         ok ?= check(Kind, Source, Fields),
         ok ?= private(Kind, Source),
         ok ?= quick(Kind, Source),
@@ -160,7 +160,7 @@ key(resource, #{uri := Uri}) -> Uri;
 key(resource_template, #{uri_template := Template}) -> Template;
 key(_, _) -> undefined.
 
-known(Kind, Source, Fields) ->
+check_fields(Kind, Source, Fields) ->
     case maps:keys(Source) -- [Name || {Name, _, _, _} <- Fields] of
         [] -> ok;
         [Unknown | _] -> bad(Kind, Source, Unknown, ~"no such field")

@@ -13,7 +13,7 @@ prefix, and back again for their handlers. Pure.
 `_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
 """.
 
--export([is_prefix/1, uri/2]).
+-export([is_prefix/1, check/1, uri/2]).
 -export([mount/6, unmount/2]).
 
 -export_type([prefix/0, offers/0, left_out/0, since/0, mounted/0]).
@@ -55,6 +55,29 @@ is_prefix(Prefix) when is_binary(Prefix), byte_size(Prefix) =< ?MAX_PREFIX ->
     re:run(Prefix, "^[a-z0-9][a-z0-9_-]*$", [{capture, none}, dollar_endonly]) =:= match;
 is_prefix(_) ->
     false.
+
+-doc "Checks the value of the option `mounts`: prefixes, each once, with servers.".
+-spec check(term()) -> ok | {expected, binary()} | {error, {duplicate, mount, binary()}}.
+check(Mounts) ->
+    case prefixes(Mounts, []) of
+        {ok, Prefixes} ->
+            case Prefixes -- lists:usort(Prefixes) of
+                [] -> ok;
+                [Twice | _] -> {error, {duplicate, mount, Twice}}
+            end;
+        error ->
+            {expected, ~"a list of {Prefix, Server}, prefixes of a-z, 0-9, _ and -"}
+    end.
+
+prefixes([{Prefix, _} | Mounts], Prefixes) ->
+    case is_prefix(Prefix) of
+        true -> prefixes(Mounts, [Prefix | Prefixes]);
+        false -> error
+    end;
+prefixes([], Prefixes) ->
+    {ok, Prefixes};
+prefixes(_, _) ->
+    error.
 
 -doc "A URI, or the text of a URI template, under a prefix.".
 -spec uri(prefix(), binary()) -> binary().

@@ -76,6 +76,7 @@ refresh(Index, Tables) ->
 
 -doc false.
 init({Settings, Tables}) ->
+    ok = erlmcp_label:set([?MODULE]),
     process_flag(trap_exit, true),
     ok = erlmcp_bearer_tables:set_keeper(self(), Tables),
     {ok, _} = timer:send_interval(?SWEEP_MS, sweep),

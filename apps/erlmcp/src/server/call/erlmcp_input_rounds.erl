@@ -12,7 +12,7 @@ client is of:
 - A session's client is sent the requests, on the stream of the call; the handler is called again
   when all are answered. Its process waits meanwhile, without a deadline but for that limit, and
   ends if the stream does.
-- A task keeps the requests until they are answered, by whom and how its keeper knows.
+- A task keeps the requests until they are answered, and its process knows by whom and how.
 
 A handler that returns `{task, Continue}` goes on with that fun: as a task where the call can become
 one now, or else right here. If the fun asks for input, it is the handler that is called again.
@@ -64,7 +64,7 @@ reporting(Context, Owner, #{limits := Limits}) ->
     Unread = erlmcp_notification_window:new(Limits),
     erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
 
--doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
+-doc "Checks the arguments against a tool's schema. Returns `ok`, or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
     ok | {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 arguments(#{definition := #{input_validator := Validator}, arguments := Arguments}, Context) ->
@@ -119,8 +119,8 @@ go_on(Left, Continue, Call, Context, Instance) ->
 
 timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
     Timeout = timeout(Definition, Context, Instance),
-    Deadline = erlang:monotonic_time(millisecond) + Timeout,
-    erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
+    Deadline = erlmcp_clock:now_ms() + Timeout,
+    erlmcp_call_messages:within(Timeout, Owner, fun() -> Run(Deadline) end).
 
 timeout(Definition, #{task := _}, #{limits := #{task_timeout_ms := Timeout}}) ->
     maps:get(task_timeout_ms, Definition, Timeout);
@@ -141,8 +141,8 @@ input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
         {error, _} = Error -> Error
     end.
 
-responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
-    ask_keeper(Requests, Keeper, Limits);
+responses(Requests, _, #{task := _, owner := Process}, Limits) ->
+    ask_task(Requests, Process, Limits);
 responses(Requests, #{input := #{responses := Unasked}} = Call,
           #{revision := Revision, owner := Owner}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
@@ -214,9 +214,9 @@ bound(#{arguments := Arguments, context := Context}) ->
     term_to_binary({Method, Target, Arguments, Principal}, [deterministic]).
 
 %% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
-ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
+ask_task(Requests, Owner, #{input_timeout_ms := Timeout}) ->
     Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
-    Pid ! {Tag, {input, self(), Json}},
+    ok = erlmcp_call_messages:task_input(Owner, Json),
     receive
         {erlmcp_input, Outcome} -> Outcome
     after Timeout ->
@@ -247,7 +247,7 @@ ask_client(Requests, {Pid, _} = Owner, #{input_timeout_ms := Timeout}) ->
 send(Method, Params, Task, Owner) ->
     Id = erlang:unique_integer([positive]),
     Bytes = iolist_to_binary(erlmcp_message:request(Id, Method, Params)),
-    ok = erlmcp_call_report:to_owner(Owner, {request, {Id, Task}, self(), Bytes}),
+    ok = erlmcp_call_messages:request(Owner, {Id, Task}, Bytes),
     Id.
 
 gather(Sent, Answers, _, _) when map_size(Sent) =:= 0 ->

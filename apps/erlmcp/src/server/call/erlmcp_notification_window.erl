@@ -1,15 +1,16 @@
 -module(erlmcp_notification_window).
 -moduledoc """
-What a call has said before its answer and its connection has not written yet, bounded: a handler
-in a loop is quicker than any connection. Whoever says something asks for room first (`room/1`), and
-who writes it gives that back (`written/2`).
+The notifications that a call has sent and its connection has not written yet, bounded: a handler in
+a loop is quicker than any connection. A handler asks for room before it reports something
+(`room/1`), and the connection gives the room back when it has written that (`written/2`).
 
-Where there is none, the one who says it waits, as long as his client reads: he was too quick, and
-nothing is lost. One whose client reads nothing for `?PATIENCE` milliseconds, or who has waited for
-`?WAITS` of them, waits no more: what he says is left out until there is room, and the next message
-says how many there were. The specification wants log messages and progress to be rate limited by
-who sends them; what a call is for is its result, and that is not kept waiting, or ended, for the
-sake of a client that does not read the rest.
+Where there is no room the handler waits, as long as its client reads: the handler was too quick,
+and nothing is lost. It waits no more when its client has read nothing for `?PATIENCE` milliseconds,
+or when it has waited for `?WAITS` of them in all. Then its notifications are left out until there
+is room, and the next one says how many there were.
+
+The specification wants the sender of log messages and progress to limit their rate. The purpose of
+a call is its result, which is not kept waiting, or ended, for a client that does not read the rest.
 """.
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).
@@ -30,13 +31,13 @@ sake of a client that does not read the rest.
 %% Calls of one connection whose messages have, together, the bytes that may wait for it.
 -define(CALLS, 16).
 
--doc "Nothing yet.".
+-doc "Returns an empty window with these limits.".
 -spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> unread().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
 -doc """
-Takes the place of a message, or says that there is none. With it come how many had none before; the
+Takes the place of a message, if there is one. With it comes how many messages had none before; the
 message says so.
 """.
 -spec room(unread()) -> {ok, LeftOut :: non_neg_integer()} | none.
@@ -92,18 +93,18 @@ leave_out({Words, _, _}) ->
     ok = atomics:add(Words, ?LEFT_OUT, 1),
     none.
 
--doc "The message that has a place has so many bytes.".
+-doc "Adds the bytes of a message that has a place.".
 -spec sent(Bytes :: non_neg_integer(), unread()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
 
--doc "A message of so many bytes is written, or will not be.".
+-doc "Gives back the place of a message of `Bytes` bytes, which is written or will not be.".
 -spec written(Bytes :: non_neg_integer(), unread()) -> ok.
 written(Bytes, {Words, _, _}) ->
     ok = atomics:sub(Words, ?BYTES, Bytes),
     atomics:sub(Words, ?MESSAGES, 1).
 
--doc "Who was to write them is no more.".
+-doc "Gives back all places: the process that was to write the messages is gone.".
 -spec forget(unread()) -> ok.
 forget({Words, _, _}) ->
     ok = atomics:put(Words, ?BYTES, 0),

@@ -74,7 +74,7 @@ scope(#{scope := public}, _) -> public;
 scope(_, #{principal := Principal}) -> {private, Principal}.
 
 through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) ->
-    case asked(Row, Cache) of
+    case kept_result(Row, Cache) of
         {value, Kept} ->
             ok = counters:add(Counters, ?HITS, 1),
             binary_to_term(Kept);
@@ -85,7 +85,7 @@ through(Row, Wanted, Arguments, Context, Next, #{counters := Counters} = Cache) 
             Next(Arguments, Context)
     end.
 
-asked(Row, #{table := Table, process := Process}) ->
+kept_result(Row, #{table := Table, process := Process}) ->
     try
         case find(Row, Table) of
             {ok, Kept} -> {value, Kept};
@@ -101,7 +101,7 @@ asked(Row, #{table := Table, process := Process}) ->
 find(Row, Table) ->
     case ets:lookup(Table, Row) of
         [{_, Kept, Expires, _}] ->
-            case now_ms() < Expires of
+            case erlmcp_clock:now_ms() < Expires of
                 true -> {ok, Kept};
                 false -> error
             end;
@@ -169,12 +169,12 @@ forget_rows(Target, Definition, #{key := Server}) ->
         #{process := Process, counters := Counters} ?= persistent_term:get({?MODULE, Server}, none),
         %% Where nothing ran, there is nothing to forget.
         true ?= counters:get(Counters, ?MISSES) > 0,
-        told(Process, {forget, Target, Definition})
+        tell(Process, {forget, Target, Definition})
     else
         _ -> ok
     end.
 
-told(Process, Message) ->
+tell(Process, Message) ->
     try
         gen_server:call(Process, Message, infinity)
     catch
@@ -195,6 +195,7 @@ info(#{key := Server, cache := Table}) ->
 
 -doc false.
 init(#{key := Server, cache := Table, limits := Limits}) ->
+    ok = erlmcp_label:set([?MODULE], Server),
     process_flag(trap_exit, true),
     %% The table is the supervisor's, so that readers find one while this process begins anew.
     true = ets:delete_all_objects(Table),
@@ -236,7 +237,7 @@ handle_cast({keep, Run, Return, Ttl}, #{joined := Joined} = State) ->
     case ended(Run, Return, State) of
         %% Not where it was forgotten meanwhile.
         {Row, Ended} when map_get(Row, Joined) =:= Run ->
-            {noreply, keep(Row, Return, now_ms() + Ttl, Ended)};
+            {noreply, keep(Row, Return, erlmcp_clock:now_ms() + Ttl, Ended)};
         {_, Ended} ->
             {noreply, Ended}
     end;
@@ -251,9 +252,9 @@ ended(Run, Return, #{runs := Runs} = State) ->
     true = demonitor(Run, [flush]),
     ok = lists:foreach(fun(From) -> gen_server:reply(From, {value, Return}) end,
                        queue:to_list(Waiting)),
-    {Row, left(Row, Run, State#{runs := Others})}.
+    {Row, without_run(Row, Run, State#{runs := Others})}.
 
-left(Row, Run, #{joined := Joined} = State) ->
+without_run(Row, Run, #{joined := Joined} = State) ->
     case Joined of
         #{Row := Run} -> State#{joined := maps:remove(Row, Joined)};
         #{} -> State
@@ -265,7 +266,7 @@ abandoned(Run, #{runs := Runs, joined := Joined} = State) ->
     true = demonitor(Run, [flush]),
     case queue:out(Waiting) of
         {empty, _} ->
-            left(Row, Run, State#{runs := Others});
+            without_run(Row, Run, State#{runs := Others});
         {{value, From}, Rest} ->
             {Next, Started} = started(Row, From, Rest, State#{runs := Others}),
             gen_server:reply(From, {run, Next}),
@@ -313,7 +314,7 @@ swept(State) ->
 handle_info({'DOWN', Run, process, _, _}, State) ->
     {noreply, abandoned(Run, State)};
 handle_info(sweep, #{table := Table} = State) ->
-    Now = now_ms(),
+    Now = erlmcp_clock:now_ms(),
     Rows = ets:select(Table, [{{'$1', '_', '$2', '_'}, [{'=<', '$2', Now}], ['$1']}]),
     Fresh = lists:foldl(fun drop/2, State#{sweeper := none}, Rows),
     case ets:info(Table, size) of
@@ -327,6 +328,3 @@ handle_info(_, State) ->
 terminate(_, #{server := Server}) ->
     _ = persistent_term:erase({?MODULE, Server}),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

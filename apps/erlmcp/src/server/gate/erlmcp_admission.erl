@@ -97,7 +97,7 @@ place(Kind, Bytes, Flow, #{gate := Gate} = Instance) ->
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->
-            {refuse, erlmcp_error_budget_answers:refused(Refusal, Instance)}
+            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance)}
     end.
 
 kind(#{~"method" := _, ~"id" := _}) -> request;

@@ -12,7 +12,7 @@ only where it has a bound of its own.
 -behaviour(erlmcp_overload_guard).
 
 -export([state/0, refusal/1, start_link/0]).
--export([bounds/0, expected/2, events/0, open/0, look/2, told/3]).
+-export([bounds/0, expected/2, events/0, open/0, look/2, received/3]).
 
 %% Milliseconds from one look to the next.
 -define(PAUSE, 200).
@@ -88,5 +88,5 @@ fullest(Looks) ->
     Fullest.
 
 -doc false.
-told(_, _, Places) ->
+received(_, _, Places) ->
     {none, Places}.

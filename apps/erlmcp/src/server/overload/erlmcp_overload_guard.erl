@@ -38,7 +38,7 @@ be said. What has no bound is not over it.
 -doc "A look, and after how many milliseconds the next one is due.".
 -callback look(bounds(), State) -> {seen(), PauseMs :: pos_integer(), State}.
 -doc "A message that a look has led to.".
--callback told(Message :: term(), bounds(), State) -> {seen(), State}.
+-callback received(Message :: term(), bounds(), State) -> {seen(), State}.
 
 %% Those that there are.
 -define(GUARDS, [erlmcp_memory_guard, erlmcp_processor_guard]).
@@ -84,7 +84,7 @@ refusal(Module, Name, Message, RetryAfterMs) ->
 -doc false.
 init(Module) ->
     process_flag(trap_exit, true),
-    Given = given(Module),
+    Given = configured_bounds(Module),
     case wrong(Given, Module) of
         [] ->
             {ok, looked(#state{module = Module, words = words(Module), bounds = Given,
@@ -103,7 +103,7 @@ words(Module) ->
             Words
     end.
 
-given(Module) ->
+configured_bounds(Module) ->
     #{Name => application:get_env(erlmcp, Name, Default) || {Name, Default, _} <- Module:bounds()}.
 
 wrong(Given, Module) ->
@@ -122,7 +122,7 @@ handle_cast(_, State) ->
 handle_info(look, State) ->
     {noreply, looked(rebounded(State))};
 handle_info(Message, #state{module = Module, bounds = Bounds, reading = Reading} = State) ->
-    {Seen, Next} = Module:told(Message, Bounds, Reading),
+    {Seen, Next} = Module:received(Message, Bounds, Reading),
     ok = keep(Seen, State),
     {noreply, State#state{reading = Next}}.
 
@@ -135,7 +135,7 @@ looked(#state{module = Module, bounds = Bounds, reading = Reading} = State) ->
     State#state{reading = Next}.
 
 rebounded(#state{module = Module, bounds = Bounds} = State) ->
-    Given = given(Module),
+    Given = configured_bounds(Module),
     Wrong = [Name || {Name, _} <- wrong(Given, Module)],
     State#state{bounds = maps:merge(Bounds, maps:without(Wrong, Given))}.
 

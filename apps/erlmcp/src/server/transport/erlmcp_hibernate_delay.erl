@@ -11,13 +11,13 @@ wake costs more than most requests do.
 %% Milliseconds between two messages of a client that is waited for.
 -define(SOON, 6_000).
 
--doc "Milliseconds that a new connection waits.".
+-doc "Returns how many milliseconds a new connection waits.".
 -spec first_ms() -> pos_integer().
 first_ms() -> ?FIRST.
 
 -doc """
-The same of one that waited so long, hibernated, and was woken after so many more. At most half as
-long again as six seconds.
+Returns how many milliseconds a connection waits that waited for `Waited`, hibernated, and was woken
+`Slept` later. At most half as long again as six seconds.
 """.
 -spec next_ms(Waited :: pos_integer(), Slept :: non_neg_integer()) -> pos_integer().
 next_ms(Waited, Slept) when Waited + Slept =< ?SOON -> (Waited + Slept) * 3 div 2;

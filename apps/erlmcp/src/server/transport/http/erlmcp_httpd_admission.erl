@@ -31,7 +31,7 @@ knock(Asked, #{headers := Headers, version := Version}, Principal, #{gate := Gat
         ok ?= joined(Principal, Version, Gate)
     else
         {refuse, Refusal, Extra} ->
-            {refuse, erlmcp_error_budget_answers:refused(Refusal, Instance), Extra}
+            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance), Extra}
     end.
 
 takes({told, _, _}, _, _) ->

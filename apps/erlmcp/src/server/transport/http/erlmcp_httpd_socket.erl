@@ -47,7 +47,7 @@ reset would take from it what it was told.
 """.
 -spec linger(module(), socket(), Milliseconds :: non_neg_integer()) -> ok.
 linger(Transport, Socket, Milliseconds) ->
-    read_on(Transport, Socket, now_ms() + Milliseconds).
+    read_on(Transport, Socket, erlmcp_clock:now_ms() + Milliseconds).
 
 read_on(Transport, Socket, End) ->
     _ = Transport:setopts(Socket, [{active, ?ACTIVE}]),
@@ -59,9 +59,6 @@ lingering(Transport, Socket, End) ->
         {Tag, Socket, _} when ?IS_ERROR(Tag) -> ok;
         {Tag, Socket} when ?IS_PASSIVE(Tag) -> read_on(Transport, Socket, End);
         _ -> lingering(Transport, Socket, End)
-    after max(0, End - now_ms()) ->
+    after max(0, End - erlmcp_clock:now_ms()) ->
         ok
     end.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

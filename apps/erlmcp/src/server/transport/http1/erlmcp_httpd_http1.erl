@@ -166,7 +166,7 @@ go_on(Connection) -> loop(Connection).
 
 patience(#connection{stream = {_, _}}) -> infinity;
 patience(#connection{since = none, idle_ms = Idle}) -> Idle;
-patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - now_ms()).
+patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - erlmcp_clock:now_ms()).
 
 %% A request that is not answered soon may be one that lasts.
 quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
@@ -269,7 +269,7 @@ next(#connection{buffer = Buffer, seen = Seen, cached = Cached} = Connection) ->
 patterns(#connection{options = #{erlmcp := #{http1 := Patterns}}}) -> Patterns.
 
 unfinished(#connection{since = none} = Connection) ->
-    counted(Connection#connection{since = now_ms()});
+    counted(Connection#connection{since = erlmcp_clock:now_ms()});
 unfinished(Connection) ->
     counted(Connection).
 
@@ -637,9 +637,6 @@ failed(Callback, Arguments, {Class, Reason, Stacktrace}, Options) ->
     Log = cowboy_stream:make_error_log(Callback, Arguments, Class, Reason, Stacktrace),
     _ = cowboy:log(Log, Options),
     ok.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).
 
 -doc false.
 -spec system_continue(pid(), list(), #connection{}) -> rest() | no_return().

@@ -25,9 +25,10 @@ with its own pid; the other side confirms each with `{erlmcp_memory, Pid, taken}
 `{erlmcp_memory, Pid, lost}` when the client has left.
 """.
 -spec start(Server :: pid(), erlmcp_instance:instance(), erlmcp_auth:principal()) -> pid().
-start(Server, #{limits := Limits} = Instance, Principal) ->
+start(Server, #{limits := Limits, key := Key} = Instance, Principal) ->
     Client = self(),
     proc_lib:spawn(fun() ->
+        ok = erlmcp_label:set([erlmcp_connection, memory, Client], Key),
         ok = erlmcp_heap:bound_connection(Limits),
         Channel = #channel{client = Client, client_monitor = monitor(process, Client),
                            server_monitor = monitor(process, Server)},

@@ -40,7 +40,7 @@ send(Socket, Bytes) ->
     gen_tcp:send(Socket, Bytes).
 
 sent(Socket, Bytes) ->
-    ok = told(Socket, Bytes),
+    ok = send_command(Socket, Bytes),
     receive
         {inet_reply, Socket, Status, ?SENDING} -> Status
     after 0 ->
@@ -50,7 +50,7 @@ sent(Socket, Bytes) ->
         Status
     end.
 
-told(Socket, Bytes) ->
+send_command(Socket, Bytes) ->
     Socket ! {self(), {command, [?SENDING_NAMED | Bytes]}},
     ok.
 
@@ -63,7 +63,7 @@ awaited(Socket, Bytes, Watch) ->
         {inet_reply, Socket, ?SENDING} ->
             receive
                 {inet_reply, Socket, ok, ?SENDING} ->
-                    ok = told(Socket, Bytes),
+                    ok = send_command(Socket, Bytes),
                     awaited(Socket, Bytes, Watch);
                 {'DOWN', Watch, port, Socket, _} ->
                     {error, closed}

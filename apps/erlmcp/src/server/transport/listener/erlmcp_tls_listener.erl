@@ -139,6 +139,7 @@ start_link(Table, Options, Key) ->
 
 -doc false.
 init({Table, Options, Key}) ->
+    ok = erlmcp_label:set([?MODULE], Key),
     Names = erlmcp_tls_files:names(Options),
     State = #state{server = Key, table = Table, options = Options, names = Names,
                    stamps = erlmcp_tls_files:stamps(Names)},

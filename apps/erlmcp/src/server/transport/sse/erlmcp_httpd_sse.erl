@@ -58,7 +58,7 @@ init(#{asks := {sse, {message, Id}}, config := Config}, Owner, Request) ->
     #{instance := Instance, identity := #{principal := Principal}} = Config,
     Message = #sse_message{owner = Owner, config = Config, session = Id},
     %% Asked again when its body is there; until then nobody waits for a body in vain.
-    case erlmcp_instance:find_session({sse, Id}, Principal, Instance) of
+    case erlmcp_session_table:find({sse, Id}, Principal, Instance) of
         {ok, _, _} -> received(erlmcp_httpd_body:read(Request, Owner, Config), Message);
         error -> refuse(gone(), Request, Message)
     end.
