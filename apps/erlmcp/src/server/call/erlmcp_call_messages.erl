@@ -88,11 +88,11 @@ or `cancelled` nothing more is sent.
     streams := boolean(), marks := marks()
 }.
 -doc """
-What all processes of a session's call know of it: whether it has reported something, and whether
-its places among the session's calls are given back.
+The state of a session's call that all its processes share: whether it has reported something, and
+whether its places among the session's calls are given back.
 """.
 -opaque marks() :: atomics:atomics_ref().
--doc "How a call ended: with its answer, with nothing to say, or without an answer.".
+-doc "The end of a call: with its answer, with nothing to say, or without an answer.".
 -type ending() :: {answer, Status :: term(), Answer :: term()} | silent | {died, Reason :: term()}.
 
 -define(GIVEN_BACK, 1).

@@ -1,6 +1,6 @@
 -module(erlmcp_call_report).
 -moduledoc """
-What a handler reports before the answer of its call: progress, log messages, and others. They go to
+Reports of a handler before the answer of its call: progress, log messages, and others. They go to
 the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
 (`m:erlmcp_notification_window`).
 """.
