@@ -51,7 +51,7 @@ A message of a call to its owner:
 - `answer`: of a call of an HTTP session, after what it has reported.
 """.
 -type message() ::
-    {notification, binary(), erlmcp_notification_window:unread()}
+    {notification, binary(), erlmcp_notification_window:window()}
     | {request, asked(), Asking :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, Call :: pid(), Milliseconds :: non_neg_integer()}
@@ -80,7 +80,7 @@ or `cancelled` nothing more is sent.
 -type to_task_waiter() ::
     {erlmcp_task, {ask, #{Key :: binary() => Request :: map()}}
         | {answered, [Key :: binary()]}
-        | {notification, binary(), erlmcp_notification_window:unread()}}.
+        | {notification, binary(), erlmcp_notification_window:window()}}.
 -doc "A call or batch of an HTTP session, for the session's process.".
 -type adoption() :: #{
     call := pid(), entry := erlmcp_calls:entry(), waiting := erlmcp_call:owner(),
@@ -114,9 +114,9 @@ inline_owner() ->
     {self(), inline}.
 
 -doc "Sends the owner a notification for the client, which has a place in the window.".
--spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:unread()) -> ok.
-notification(Owner, Bytes, Unread) ->
-    pass_on(Owner, {notification, Bytes, Unread}).
+-spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:window()) -> ok.
+notification(Owner, Bytes, Window) ->
+    pass_on(Owner, {notification, Bytes, Window}).
 
 -doc "Sends the owner a request to the client, whose answer goes to the calling process.".
 -spec request(erlmcp_call:owner(), asked(), iodata()) -> ok.
