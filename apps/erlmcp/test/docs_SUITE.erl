@@ -254,7 +254,7 @@ what_users_write_is_on_a_page(_) ->
               || Face <- [erlmcp, erlmcp_client, erlmcp_pool, erlmcp_skills],
                  {Name, _} <- exported(Face) -- [{settings, 1}]],
     Names = fields(erlmcp_listen_options, listener)
-        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed, unread,
+        ++ fields(erlmcp_engine, context) -- [log_level, progress_token, progressed, window,
                                                server_meta, owner],
     Text = iolist_to_binary([begin
                                  {ok, Page} = file:read_file(filename:join(docs(), File)),

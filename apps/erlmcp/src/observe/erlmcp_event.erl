@@ -1,10 +1,11 @@
 -module(erlmcp_event).
 -moduledoc """
-What happens to a server that its operator may want to know at once: `on_event` of its options is
-called with each event, in one process for each server that has it. Who tells an event never waits:
-at most 1,000 wait for the fun, what is over that is dropped, counted, and told with the next one.
+Events of a server that its operator may want to know at once. `on_event` of the server's options is
+called with each event, in one process for each server that has it. The process that emits an event
+never waits: at most 1,000 events wait for the fun. Events over that are dropped, counted, and told
+with the next one.
 
-The processes stand in one table of the node, by the key of their server. `table/0` is all events
+The processes stand in one table of the node, by the key of their server. `table/0` has all events
 that there are.
 """.
 

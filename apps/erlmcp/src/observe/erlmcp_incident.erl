@@ -1,11 +1,12 @@
 -module(erlmcp_incident).
 -moduledoc """
-What went wrong inside, for the log alone: it is written under an id, and the peer is told the id.
+Incidents: errors inside, for the log alone. A report is written under an id, and the peer is told
+the id.
 
-`log/1` and `log/2` wait as long as the handlers of the log block, which is what the process that
-went wrong can do. For one that others wait for there is `log_apart/2`: at most 1,000 reports of the
-node wait in processes of their own; what is over that is left out, and the next report says how
-many were, as `dropped`.
+`log/1` and `log/2` wait as long as the handlers of the log block, which the process that went wrong
+can afford. A process that others wait for calls `log_apart/2`: at most 1,000 reports of the node
+wait in processes of their own. Reports over that are left out, and the next report says how many
+were, as `dropped`.
 """.
 
 -export([open/0, log/1, log/2, log_apart/2]).

@@ -66,7 +66,7 @@ is the id of the task that the call runs as.
     log_level := erlmcp_meta:level() | undefined,
     progress_token := binary() | integer() | undefined,
     progressed => atomics:atomics_ref(),
-    unread => term(),
+    window => term(),
     arguments => map(),
     input => #{binary() => map()},
     state => term(),

@@ -37,7 +37,7 @@ with kept results (`m:erlmcp_result_cache`).
     of_calls := of_calls()
 }.
 
--doc "What calls know of it. Each has a copy, and so it is little.".
+-doc "The part of an instance that calls know. Each call has a copy, and so it is little.".
 -type of_calls() :: #{
     key := reference(), limits := #{atom() => pos_integer() | infinity},
     subscriptions := ets:table(), supervisors := ets:table(), tasks := erlmcp_tasks:tables(),

@@ -49,7 +49,7 @@ A listener. `ip` is the loopback address unless given; `port` 0 takes a free one
 }.
 -type sse() :: #{path => binary(), message_path => binary()}.
 
--doc "Whether these are listeners, or the option that is wrong and what it must be.".
+-doc "Checks the listeners. Returns the option that is wrong and what it must be.".
 -spec check(term()) ->
     ok | {expected, binary()} | {error, {bad_option, Option :: term(), Expected :: binary()}}.
 check([]) ->

@@ -163,7 +163,7 @@ limits() ->
       ~"answers in a window of the error budget before its zone changes"}]
     ++ gate_limits().
 
--doc "Those of them that are the bounds of a server's gate, see `m:erlmcp_gate`.".
+-doc "Returns the limits that are the bounds of a server's gate, see `m:erlmcp_gate`.".
 -spec gate_limits() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
 gate_limits() ->
     [{connections, 10_000, ~"open connections of a server's listeners"},

@@ -1,12 +1,12 @@
 -module(erlmcp_call).
 -moduledoc """
-One running call of user code, in a process of its own. It has a deadline and a heap bound, sends
-its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answer; its crash is one
+A running call of user code, in a process of its own. It has a deadline and a heap bound, and sends
+its owner what the handler reports (`m:erlmcp_call_report`) and, once, its answer. Its crash is one
 error for its caller.
 
-Who owns a call, what it sends its owner, and how it answers: `m:erlmcp_call_messages`. The call is
-linked to its owner, and its owner kills it at its deadline. A call of a task answers with a result
-or a refusal as such.
+`m:erlmcp_call_messages` says who owns a call, what the call sends its owner, and how it answers.
+The call is linked to its owner, which kills it at its deadline. A call of a task answers with a
+result or a refusal as such.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).

@@ -51,7 +51,7 @@ A message of a call to its owner:
 - `answer`: of a call of an HTTP session, after what it has reported.
 """.
 -type message() ::
-    {notification, binary(), erlmcp_notification_window:unread()}
+    {notification, binary(), erlmcp_notification_window:window()}
     | {request, asked(), Asking :: pid(), iodata()}
     | {withdraw, erlmcp_message:id()}
     | {deadline, Call :: pid(), Milliseconds :: non_neg_integer()}
@@ -80,7 +80,7 @@ or `cancelled` nothing more is sent.
 -type to_task_waiter() ::
     {erlmcp_task, {ask, #{Key :: binary() => Request :: map()}}
         | {answered, [Key :: binary()]}
-        | {notification, binary(), erlmcp_notification_window:unread()}}.
+        | {notification, binary(), erlmcp_notification_window:window()}}.
 -doc "A call or batch of an HTTP session, for the session's process.".
 -type adoption() :: #{
     call := pid(), entry := erlmcp_calls:entry(), waiting := erlmcp_call:owner(),
@@ -88,11 +88,11 @@ or `cancelled` nothing more is sent.
     streams := boolean(), marks := marks()
 }.
 -doc """
-What all processes of a session's call know of it: whether it has reported something, and whether
-its places among the session's calls are given back.
+The state of a session's call that all its processes share: whether it has reported something, and
+whether its places among the session's calls are given back.
 """.
 -opaque marks() :: atomics:atomics_ref().
--doc "How a call ended: with its answer, with nothing to say, or without an answer.".
+-doc "The end of a call: with its answer, with nothing to say, or without an answer.".
 -type ending() :: {answer, Status :: term(), Answer :: term()} | silent | {died, Reason :: term()}.
 
 -define(GIVEN_BACK, 1).
@@ -114,9 +114,9 @@ inline_owner() ->
     {self(), inline}.
 
 -doc "Sends the owner a notification for the client, which has a place in the window.".
--spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:unread()) -> ok.
-notification(Owner, Bytes, Unread) ->
-    pass_on(Owner, {notification, Bytes, Unread}).
+-spec notification(erlmcp_call:owner(), binary(), erlmcp_notification_window:window()) -> ok.
+notification(Owner, Bytes, Window) ->
+    pass_on(Owner, {notification, Bytes, Window}).
 
 -doc "Sends the owner a request to the client, whose answer goes to the calling process.".
 -spec request(erlmcp_call:owner(), asked(), iodata()) -> ok.

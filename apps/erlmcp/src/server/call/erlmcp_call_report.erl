@@ -1,6 +1,6 @@
 -module(erlmcp_call_report).
 -moduledoc """
-What a handler reports before the answer of its call: progress, log messages, and others. They go to
+Reports of a handler before the answer of its call: progress, log messages, and others. They go to
 the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
 (`m:erlmcp_notification_window`).
 """.
@@ -91,29 +91,32 @@ send(#{task := Id} = Context, Method, Params) ->
 send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
-notify(#{owner := {Pid, inline} = Owner, unread := Limits}, Method, Params) ->
+notify(#{owner := {Pid, inline} = Owner, window := Limits}, Method, Params) ->
     %% Another process is not heard.
     case self() of
-        Pid -> notify(Owner, unread(erlmcp_connection_cache:reports(), Limits), Method, Params);
-        _ -> ok
+        Pid ->
+            Window = inline_window(erlmcp_connection_cache:reports(), Limits),
+            notify(Owner, Window, Method, Params);
+        _ ->
+            ok
     end;
-notify(#{owner := Owner, unread := Unread}, Method, Params) ->
-    notify(Owner, Unread, Method, Params).
+notify(#{owner := Owner, window := Window}, Method, Params) ->
+    notify(Owner, Window, Method, Params).
 
-notify(Owner, Unread, Method, Params) ->
-    case erlmcp_notification_window:room(Unread) of
+notify(Owner, Window, Method, Params) ->
+    case erlmcp_notification_window:room(Window) of
         {ok, LeftOut} ->
             Notification = erlmcp_message:notification(Method, with_left_out(LeftOut, Params)),
             Bytes = iolist_to_binary(Notification),
-            ok = erlmcp_notification_window:sent(byte_size(Bytes), Unread),
-            erlmcp_call_messages:notification(Owner, Bytes, Unread);
+            ok = erlmcp_notification_window:sent(byte_size(Bytes), Window),
+            erlmcp_call_messages:notification(Owner, Bytes, Window);
         none ->
             ok
     end.
 
-unread([{notification, _, Unread} | _], _) -> Unread;
-unread([_ | Reports], Limits) -> unread(Reports, Limits);
-unread([], Limits) -> erlmcp_notification_window:new(Limits).
+inline_window([{notification, _, Window} | _], _) -> Window;
+inline_window([_ | Reports], Limits) -> inline_window(Reports, Limits);
+inline_window([], Limits) -> erlmcp_notification_window:new(Limits).
 
 with_left_out(0, Params) ->
     Params;

@@ -134,8 +134,8 @@ not heard.
     {withdrawn(), iodata(), calls()}.
 message(Call, Message, #{running := Running, asked := Asked, instance := Instance} = Calls) ->
     case {Running, Message} of
-        {#{Call := _}, {notification, Bytes, Unread}} ->
-            ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+        {#{Call := _}, {notification, Bytes, Window}} ->
+            ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
             {[], Bytes, Calls};
         {#{Call := _}, {request, {Id, _}, Asking, _}} when Asked =:= unanswerable ->
             ok = erlmcp_call_messages:response(Asking, Id, {error, end_of_input}),

@@ -87,8 +87,8 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
     Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline};
 context(Given, Deadline, #{limits := Limits}) ->
-    %% Most say nothing: what is unread of it is counted from the first message on.
-    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline, unread => Limits}.
+    %% Most report nothing: the window begins with the first notification.
+    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline, window => Limits}.
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.

@@ -82,7 +82,7 @@ and those of late calls among them.
 
 -doc "The monotonic millisecond from which on calls of a definition are quick.".
 -type mark() :: atomics:atomics_ref().
--doc "Whose call it is: the server's key, the method, and the definition's name or URI.".
+-doc "The call that is watched: the server's key, the method, and the definition's name or URI.".
 -type whose() :: {reference(), Method :: binary(), Target :: binary()}.
 -type watched() :: {mark(), whose()}.
 -type word() :: atomics:atomics_ref().

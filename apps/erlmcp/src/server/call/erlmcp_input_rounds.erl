@@ -61,8 +61,8 @@ reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
     Context#{owner => Owner};
 reporting(Context, Owner, #{limits := Limits}) ->
-    Unread = erlmcp_notification_window:new(Limits),
-    erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
+    Window = erlmcp_notification_window:new(Limits),
+    erlmcp_call_report:before_progress(Context#{owner => Owner, window => Window}).
 
 -doc "Checks the arguments against a tool's schema. Returns `ok`, or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->

@@ -15,9 +15,9 @@ a call is its result, which is not kept waiting, or ended, for a client that doe
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).
 
--export_type([unread/0]).
+-export_type([window/0]).
 
--opaque unread() :: {atomics:atomics_ref(), Messages :: pos_integer(), Bytes :: pos_integer()}.
+-opaque window() :: {atomics:atomics_ref(), Messages :: pos_integer(), Bytes :: pos_integer()}.
 
 -define(MESSAGES, 1).
 -define(BYTES, 2).
@@ -32,7 +32,7 @@ a call is its result, which is not kept waiting, or ended, for a client that doe
 -define(CALLS, 16).
 
 -doc "Returns an empty window with these limits.".
--spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> unread().
+-spec new(#{unread_messages := pos_integer(), unread_bytes := pos_integer(), _ => _}) -> window().
 new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
     {atomics:new(5, []), Messages, max(1, Bytes div ?CALLS)}.
 
@@ -40,11 +40,11 @@ new(#{unread_messages := Messages, unread_bytes := Bytes}) ->
 Takes the place of a message, if there is one. With it comes how many messages had none before; the
 message says so.
 """.
--spec room(unread()) -> {ok, LeftOut :: non_neg_integer()} | none.
-room(Unread) ->
-    case take(Unread) of
-        ok -> {ok, left_out(Unread)};
-        none -> wait(Unread)
+-spec room(window()) -> {ok, LeftOut :: non_neg_integer()} | none.
+room(Window) ->
+    case take(Window) of
+        ok -> {ok, left_out(Window)};
+        none -> wait(Window)
     end.
 
 take({Words, Messages, Bytes}) ->
@@ -70,22 +70,22 @@ left_out({Words, _, _}) ->
         _ -> atomics:exchange(Words, ?LEFT_OUT, 0)
     end.
 
-wait({Words, _, _} = Unread) ->
+wait({Words, _, _} = Window) ->
     case atomics:get(Words, ?STALLED) =:= 1 orelse atomics:get(Words, ?WAITED) >= ?WAITS of
-        true -> leave_out(Unread);
-        false -> wait(atomics:get(Words, ?MESSAGES), ?PATIENCE, Unread)
+        true -> leave_out(Window);
+        false -> wait(atomics:get(Words, ?MESSAGES), ?PATIENCE, Window)
     end.
 
-wait(_, 0, Unread) ->
-    leave_out(Unread);
-wait(Before, Left, {Words, _, _} = Unread) ->
+wait(_, 0, Window) ->
+    leave_out(Window);
+wait(Before, Left, {Words, _, _} = Window) ->
     receive after 1 -> ok end,
     Waited = atomics:add_get(Words, ?WAITED, 1),
-    case {take(Unread), atomics:get(Words, ?MESSAGES)} of
-        {ok, _} -> {ok, left_out(Unread)};
-        {none, _} when Waited >= ?WAITS -> leave_out(Unread);
-        {none, Now} when Now < Before -> wait(Now, ?PATIENCE, Unread);
-        {none, _} -> wait(Before, Left - 1, Unread)
+    case {take(Window), atomics:get(Words, ?MESSAGES)} of
+        {ok, _} -> {ok, left_out(Window)};
+        {none, _} when Waited >= ?WAITS -> leave_out(Window);
+        {none, Now} when Now < Before -> wait(Now, ?PATIENCE, Window);
+        {none, _} -> wait(Before, Left - 1, Window)
     end.
 
 leave_out({Words, _, _}) ->
@@ -94,18 +94,18 @@ leave_out({Words, _, _}) ->
     none.
 
 -doc "Adds the bytes of a message that has a place.".
--spec sent(Bytes :: non_neg_integer(), unread()) -> ok.
+-spec sent(Bytes :: non_neg_integer(), window()) -> ok.
 sent(Bytes, {Words, _, _}) ->
     atomics:add(Words, ?BYTES, Bytes).
 
 -doc "Gives back the place of a message of `Bytes` bytes, which is written or will not be.".
--spec written(Bytes :: non_neg_integer(), unread()) -> ok.
+-spec written(Bytes :: non_neg_integer(), window()) -> ok.
 written(Bytes, {Words, _, _}) ->
     ok = atomics:sub(Words, ?BYTES, Bytes),
     atomics:sub(Words, ?MESSAGES, 1).
 
 -doc "Gives back all places: the process that was to write the messages is gone.".
--spec forget(unread()) -> ok.
+-spec forget(window()) -> ok.
 forget({Words, _, _}) ->
     ok = atomics:put(Words, ?BYTES, 0),
     atomics:put(Words, ?MESSAGES, 0).

@@ -7,7 +7,7 @@ first server starts.
 
 -export([compiled/0]).
 
--doc "What `erlmcp_schema:metaschemas/0` gives, made once.".
+-doc "Returns what `erlmcp_schema:metaschemas/0` gives, made once.".
 -spec compiled() -> #{Uri :: binary() => erlmcp_schema:compiled()}.
 compiled() ->
     case persistent_term:get(?MODULE, undefined) of

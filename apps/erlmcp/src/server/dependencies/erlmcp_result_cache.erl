@@ -17,7 +17,7 @@ oldest goes.
 -export_type([wanted/0, info/0]).
 
 -doc """
-What a definition asks for: the milliseconds for which a result is given again, and to whom:
+The `cache` of a definition: the milliseconds for which a result is given again, and to whom.
 `private`, the default, is to the same principal.
 """.
 -type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
@@ -182,7 +182,7 @@ tell(Process, Message) ->
         exit:{_, {gen_server, call, _}} -> ok
     end.
 
--doc "What a server's cache holds, and how it was used. Its process is not asked.".
+-doc "Returns what a server's cache holds, and how it was used. Its process is not asked.".
 -spec info(erlmcp_instance:instance()) -> info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of

@@ -41,7 +41,7 @@ So a start that takes long, or fails, holds up only the calls that wait for the 
 }.
 %% What was taken, or what the process gave.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
--doc "What borrowers read of a pool.".
+-doc "A pool as borrowers read it.".
 -type pool() :: {pid(), erlmcp_worker_table:seats()}.
 %% Milliseconds before a worker that could not be started, or has ended, is started again.
 -define(PAUSE, 100).

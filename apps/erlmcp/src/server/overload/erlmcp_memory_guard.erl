@@ -23,7 +23,7 @@ only where it has a bound of its own.
     source := machine | group | node, used := non_neg_integer(), limit := pos_integer()
 }.
 
--doc "Whether there is room for new work. One read.".
+-doc "Returns `true` if there is room for new work. That is one read.".
 -spec state() -> ok | full.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -31,7 +31,7 @@ state() ->
         true -> full
     end.
 
--doc "What new work is refused with, and when to come back.".
+-doc "Returns the refusal of new work, which says when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, resource_exhausted, ~"the server is short of memory",

@@ -21,15 +21,15 @@ while the node runs; one that is changed to something wrong stays as it was.
 
 -type bounds() :: #{atom() => pos_integer() | infinity}.
 -doc """
-How much was used, of which bound, and the fields of the event that says so; `none` if nothing can
-be said. What has no bound is not over it.
+The amount that was used, its bound, and the fields of the event that says so; `none` if nothing can
+be said. An amount without a bound is not over it.
 """.
 -type seen() :: {Used :: non_neg_integer(), Limit :: pos_integer() | infinity, Fields :: map()}
               | none.
 
 -doc "Every bound, its default, and what it bounds.".
 -callback bounds() -> [{atom(), Default :: pos_integer() | infinity, What :: binary()}].
--doc "Whether a bound can be this, and what it has to be.".
+-doc "Checks a bound, and returns what it has to be.".
 -callback expected(Bound :: atom(), Value :: term()) -> ok | {error, Expected :: binary()}.
 -doc "The events, and the percentage of a bound under which new work is let in again.".
 -callback events() -> {Over :: erlmcp_event:name(), Under :: erlmcp_event:name(), Lower :: 1..99}.
@@ -59,7 +59,7 @@ be said. What has no bound is not over it.
 start_link(Module) ->
     gen_server:start_link({local, Module}, ?MODULE, Module, []).
 
--doc "Whether the node is over a bound of this one.".
+-doc "Returns `true` if the node is over a bound of this guard.".
 -spec is_over(module()) -> boolean().
 is_over(Module) ->
     %% Nobody is to see it here before all do.
@@ -71,7 +71,7 @@ has_found(Module) ->
         Words -> atomics:get(Words, ?OVER) =:= 1
     end.
 
--doc "What new work is refused with, and when to come back.".
+-doc "Returns the refusal of new work, which says when to come back.".
 -spec refusal(module(), erlmcp_refusal:name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->

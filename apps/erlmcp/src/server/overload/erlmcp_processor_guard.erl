@@ -27,7 +27,7 @@ at.
     waited = 0 :: non_neg_integer()
 }).
 
--doc "Whether there is time for new work. One read.".
+-doc "Returns `true` if there is time for new work. That is one read.".
 -spec state() -> ok | busy.
 state() ->
     case erlmcp_overload_guard:is_over(?MODULE) of
@@ -35,7 +35,7 @@ state() ->
         true -> busy
     end.
 
--doc "What new work is refused with, and when to come back.".
+-doc "Returns the refusal of new work, which says when to come back.".
 -spec refusal(RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(RetryAfterMs) ->
     erlmcp_overload_guard:refusal(?MODULE, service_unavailable,

@@ -330,8 +330,8 @@ adopted(#{call := Call, marks := Marks} = Adoption, State) ->
 %% What a running call sends.
 called(Call, close_connection, #state{streams = Streams} = State) ->
     unattended({[Call], erlmcp_session_streams:close_connection(Call, Streams)}, State);
-called(Call, {notification, Bytes, Unread}, #state{streams = Streams} = State) ->
-    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+called(Call, {notification, Bytes, Window}, #state{streams = Streams} = State) ->
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
     {_, Next} = erlmcp_session_streams:message(Call, Bytes, Streams),
     keep(Next, State);
 called(Call, {request, {Id, _}, Asking, Bytes} = Message, State) ->

@@ -13,8 +13,8 @@ What is marked of a call is in one place for its process, those of its handler, 
 -export_type([session/0]).
 
 -doc """
-What calls know of their session: its id, its process, what it belongs to, and whether the
-connection that waits for an answer can be sent a stream.
+A session as its calls know it: its id, its process, its server, and whether the connection that
+waits for an answer can be sent a stream.
 """.
 -type session() :: #{
     id := binary(), pid := pid(), instance := erlmcp_instance:instance(), streams := boolean()

@@ -25,15 +25,15 @@ that the rows of a process that was killed are given back too.
 
 -export_type([subscription/0, told/0, pending/0, listed/0]).
 
--doc "What a client can list, and every session is told of.".
+-doc "A list of the server, of whose changes every session is told.".
 -type listed() :: tool | prompt | resource.
 
 -doc "`session`, or the id of the request that opened a stateless subscription.".
 -type subscription() :: session | erlmcp_message:id().
--doc "What sessions are told, and what stateless subscriptions are.".
+-doc "The notification for sessions, and the one for stateless subscriptions.".
 -type told() :: {{Method :: binary(), Params :: map()}, {Method :: binary(), Params :: map()}}.
 
--doc "Where it is counted what waits for a subscriber.".
+-doc "The counter of the messages that wait for a subscriber.".
 -opaque pending() :: {counters:counters_ref(), pos_integer()}.
 
 -define(PENDING, 1000).

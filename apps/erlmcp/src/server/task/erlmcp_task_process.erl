@@ -37,8 +37,8 @@ what was answered: they may have been the last one before.
     names = #{} :: #{Key :: binary() => Name :: binary()},
     answers = #{} :: #{Name :: binary() => map()},
     waiting = [] :: [pid()],
-    %% of what those have been sent
-    unread = none :: none | erlmcp_notification_window:unread()
+    %% of the notifications that those have been sent
+    window = none :: none | erlmcp_notification_window:window()
 }).
 
 -doc "Stores the task, whose call starts when the caller has ended; the store may have no room.".
@@ -143,12 +143,12 @@ handle_cast({refused, _}, State) ->
 -doc false.
 handle_info({erlmcp_task, {status, Message}}, State) ->
     changed(#{message => string:slice(latest(Message), 0, ?MAX_MESSAGE)}, State);
-handle_info({erlmcp_task, {notification, _, Unread} = Notification},
+handle_info({erlmcp_task, {notification, _, Window} = Notification},
             #state{waiting = [Pid | _]} = State) ->
     ok = erlmcp_call_messages:task_notification(Pid, Notification),
-    {noreply, State#state{unread = Unread}};
-handle_info({erlmcp_task, {notification, Bytes, Unread}}, #state{instance = Instance} = State) ->
-    ok = erlmcp_notification_window:written(byte_size(Bytes), Unread),
+    {noreply, State#state{window = Window}};
+handle_info({erlmcp_task, {notification, Bytes, Window}}, #state{instance = Instance} = State) ->
+    ok = erlmcp_notification_window:written(byte_size(Bytes), Window),
     ok = erlmcp_subscriptions:pass_on(topic(State), Bytes, erlmcp_instance:subscriptions(Instance)),
     {noreply, State};
 handle_info({erlmcp_task, {input, Pid, Requests}}, #state{pid = Pid} = State) ->
@@ -169,9 +169,9 @@ handle_info({'DOWN', Creator, process, _, _}, #state{creator = Creator} = State)
     {noreply, State#state{pid = Pid, call = started}};
 handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     Next = State#state{waiting = lists:delete(Pid, Waiting)},
-    ok = case {Waiting, State#state.unread} of
+    ok = case {Waiting, State#state.window} of
         {[Pid | _], none} -> ask(Next);
-        {[Pid | _], Unread} -> erlmcp_notification_window:forget(Unread), ask(Next);
+        {[Pid | _], Window} -> erlmcp_notification_window:forget(Window), ask(Next);
         {_, _} -> ok
     end,
     {noreply, Next};

@@ -26,9 +26,7 @@ policy(Options) ->
     end,
     #{hosts => Hosts, origins => maps:get(allowed_origins, Options, [])}.
 
--doc """
-Whether a request with this host and `Origin` may enter, or which of the headers forbids it.
-""".
+-doc "Checks the host and `Origin` of a request. Returns which of the headers forbids it to enter.".
 -spec check(Host :: binary(), Origin :: binary() | undefined, policy()) ->
     ok | {error, host | origin}.
 check(Host, Origin, #{hosts := Hosts, origins := Origins}) ->

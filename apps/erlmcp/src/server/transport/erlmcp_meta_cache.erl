@@ -13,7 +13,10 @@ forgotten it after it has hibernated.
 
 -export_type([learnt/0]).
 
--doc "How often a connection may learn still, the text of a `_meta`, and what that comes to.".
+-doc """
+The number of times that a connection may learn still, the text of a `_meta`, and what that comes
+to.
+""".
 -opaque learnt() ::
     {Times :: non_neg_integer(), erlmcp_json:known() | none, erlmcp_meta:known() | none}.
 

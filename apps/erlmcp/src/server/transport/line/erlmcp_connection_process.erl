@@ -21,8 +21,8 @@ its client is the parent.
 -type channel() :: term().
 
 -doc """
-What a message from the channel means; `other` for one that is not the channel's, `passive` where
-nothing more is read until `read_on/1`.
+Returns what a message from the channel means: `other` for one that is not the channel's, `passive`
+where nothing more is read until `read_on/1`.
 """.
 -callback received(Message :: term(), channel()) ->
     {data, binary()} | passive | end_of_input | lost | ignore | other.

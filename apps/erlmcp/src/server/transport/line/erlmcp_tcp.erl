@@ -43,7 +43,7 @@ child_spec(Ref, Options, #{key := Key, limits := Limits}) ->
                                       erlmcp_trusted_proxies:new(Options, Key)}),
     erlmcp_listener:child_spec(Spec, SocketOptions).
 
--doc "What there is to know of a listener at this address.".
+-doc "Returns what there is to know of a listener at this address.".
 -spec address({inet:ip_address(), inet:port_number()}) ->
     #{ip := inet:ip_address(), port := inet:port_number(), url := binary()}.
 address({Ip, Port}) ->

@@ -38,13 +38,13 @@ those over that bound are told so, and below what a flood of them could take.
 hard_stop(Connections) ->
     Connections + Connections div 8 + ?REFUSED.
 
--doc "How many connections may wait to be accepted, where the system allows that.".
+-doc "Returns how many connections may wait to be accepted, where the system allows that.".
 -spec backlog() -> pos_integer().
 backlog() -> ?BACKLOG.
 
 -doc """
-How many processes of a listener accept connections. Each accepts one when it is its turn among all
-processes that have something to do.
+Returns how many processes of a listener accept connections. Each accepts one when it is its turn
+among all processes that have something to do.
 """.
 -spec acceptors() -> pos_integer().
 acceptors() ->

@@ -25,7 +25,7 @@ the module is loaded; others have `gen_tcp:send/2`.
 look_at_release() ->
     persistent_term:put(?MODULE, erlang:system_info(otp_release) =:= ?KNOWN).
 
--doc "Whether this is more here than `gen_tcp:send/2`.".
+-doc "Returns `true` if this is more here than `gen_tcp:send/2`.".
 -spec keeps_its_turn() -> boolean().
 keeps_its_turn() -> persistent_term:get(?MODULE).
 

@@ -39,7 +39,7 @@ replaced(Options) ->
     end,
     [Option || {Name, _} = Option <- Options, lists:member(Name, Names)].
 
--doc "What tells that one of them is another one now.".
+-doc "Returns what tells that one of the files is another one now.".
 -spec stamps([file:filename_all()]) -> [term()].
 stamps(Names) ->
     [case file:read_file_info(Name, [raw, {time, posix}]) of

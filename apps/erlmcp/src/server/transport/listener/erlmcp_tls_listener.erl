@@ -110,7 +110,7 @@ listen({Module, Function, Arguments}, FindWrong) ->
 is_badarg({error, Reason}) -> erlmcp_listener:reason(Reason) =:= badarg;
 is_badarg(_) -> false.
 
--doc "Whether the options name files.".
+-doc "Returns `true` if the options name files.".
 -spec has_files([ssl:tls_server_option()]) -> boolean().
 has_files(Options) ->
     erlmcp_tls_files:names(Options) =/= [].
@@ -126,7 +126,7 @@ new() ->
 child_spec(Table, Options, Key) ->
     #{id => tls, start => {?MODULE, start_link, [Table, Options, Key]}}.
 
--doc "What was read last: options of a handshake.".
+-doc "Returns what was read last: options of a handshake.".
 -spec current(ets:table()) -> [ssl:tls_server_option()].
 current(Table) ->
     ets:lookup_element(Table, current, 2).
