@@ -111,7 +111,6 @@ init(Parent, {Ref, Peer}, Socket, Transport, #{request_timeout := Idle} = Option
         {ok, Sock} ?= Transport:sockname(Socket),
         {ok, Scheme, Certificate} ?= erlmcp_httpd_socket:shown(Transport, Socket),
         ok ?= Transport:setopts(Socket, [{active, ?ACTIVE}]),
-        ok = proc_lib:set_label({http1, Peer}),
         loop(#connection{parent = Parent, ref = Ref, socket = Socket, transport = Transport,
                          options = Options, handler = lists:last(Handlers), idle_ms = Idle,
                          %% Over TLS, HTTP/2 is agreed on beforehand.
@@ -166,7 +165,8 @@ go_on(Connection) -> loop(Connection).
 
 patience(#connection{stream = {_, _}}) -> infinity;
 patience(#connection{since = none, idle_ms = Idle}) -> Idle;
-patience(#connection{since = Since, idle_ms = Idle}) -> max(0, Since + Idle - erlmcp_clock:now_ms()).
+patience(#connection{since = Since, idle_ms = Idle}) ->
+    max(0, Since + Idle - erlmcp_clock:now_ms()).
 
 %% A request that is not answered soon may be one that lasts.
 quiet_ms(#connection{stream = none, quiet_ms = Quiet}) -> Quiet;
