@@ -10,7 +10,7 @@ Source: specification, "Server features / Tools / Tool result".
 
 -export([text/1, text/2, image/2, image/3, audio/2, audio/3]).
 -export([resource_link/2, resource_link/3, embedded/3, embedded/4]).
--export([text_contents/3, blob_contents/3, is_contents/1, known/2]).
+-export([text_contents/3, blob_contents/3]).
 
 -export_type([content/0]).
 
@@ -131,27 +131,5 @@ One item of a resource's `contents`: bytes.
 blob_contents(Uri, MimeType, Bytes) ->
     with_mime_type(#{uri => Uri, blob => base64:encode(Bytes)}, MimeType).
 
--doc "Returns `true` if a map is an item of a resource's `contents`, as these functions make it.".
--spec is_contents(map()) -> boolean().
-is_contents(#{uri := _, text := _}) -> true;
-is_contents(#{uri := _, blob := _}) -> true;
-is_contents(#{}) -> false.
-
 with_mime_type(Contents, undefined) -> Contents;
 with_mime_type(Contents, MimeType) -> Contents#{mimeType => MimeType}.
-
--doc """
-The content that a client of a revision knows. What it does not know becomes text that says so, so
-that nothing is lost without a word.
-""".
--spec known(content(), erlmcp_revision:revision()) -> content().
-known(#{type := Type} = Content, Revision) ->
-    case lists:member(Type, erlmcp_revision:content_types(Revision)) of
-        true -> Content;
-        false -> substitute(Content)
-    end.
-
-substitute(#{type := ~"resource_link", uri := Uri, name := Name}) ->
-    text(<<Name/binary, ": ", Uri/binary>>);
-substitute(#{type := Type}) ->
-    text(<<"[", Type/binary, " content, which this protocol version does not have]">>).

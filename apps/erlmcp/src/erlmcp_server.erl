@@ -19,8 +19,6 @@ call_tool(~"add", #{~"a" := A, ~"b" := B}, _Context) -> #{sum => A + B}.
 ```
 """.
 
--export([options/1]).
-
 -doc "The server's options: at least `name` and `version`. Those given beside `handler` win.".
 -callback server() -> erlmcp_server_options:options().
 -doc "The definitions of its tools, in the order of the list, before those given beside `handler`.".
@@ -55,44 +53,3 @@ for input.
 
 -optional_callbacks([tools/0, resources/0, resource_templates/0, prompts/0, skills/0]).
 -optional_callbacks([call_tool/3, read_resource/3, get_prompt/3]).
-
--doc "The options that a handler module amounts to, its definitions with their funs filled in.".
--spec options(module()) -> erlmcp_server_options:options().
-options(Module) ->
-    Options = Module:server(),
-    lists:foldl(
-        fun({Key, Handler}, Known) ->
-            case erlang:function_exported(Module, Key, 0) of
-                true ->
-                    Sources = [with_handler(Source, Handler) || Source <- Module:Key()],
-                    Known#{Key => maps:get(Key, Known, []) ++ Sources};
-                false ->
-                    Known
-            end
-        end, Options, [{skills, none} | handlers(Module)]).
-
-handlers(Module) ->
-    Reader = exported(Module, read_resource,
-        fun(Variables, #{uri := Uri} = Context) ->
-            Module:read_resource(Uri, Variables, Context)
-        end),
-    [{tools, exported(Module, call_tool, fun(Arguments, #{name := Name} = Context) ->
-        Module:call_tool(Name, Arguments, Context)
-     end)},
-     {resources, Reader},
-     {resource_templates, Reader},
-     {prompts, exported(Module, get_prompt, fun(Arguments, #{name := Name} = Context) ->
-        Module:get_prompt(Name, Arguments, Context)
-     end)}].
-
-%% A definition that nobody serves is to be refused now, not to crash when it is called.
-exported(Module, Callback, Handler) ->
-    case erlang:function_exported(Module, Callback, 3) of
-        true -> Handler;
-        false -> none
-    end.
-
-with_handler(Source, none) -> Source;
-with_handler(#{handler := _} = Source, _) -> Source;
-with_handler(Source, Handler) when is_map(Source) -> Source#{handler => Handler};
-with_handler(Source, _) -> Source.

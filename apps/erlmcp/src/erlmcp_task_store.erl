@@ -13,9 +13,7 @@ The callbacks are called by the processes of calls and keepers, never by a conne
 wait. A task that has expired is not found and not listed, whether it was swept or not.
 """.
 
--export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).
-
--export_type([handle/0, task/0, id/0, owner/0, place/0, status/0]).
+-export_type([task/0, id/0, owner/0, place/0, status/0]).
 
 -type id() :: binary().
 -type status() :: working | input_required | completed | failed | cancelled.
@@ -51,7 +49,6 @@ what it takes, and `is_error` whether it says that the tool failed.
 }.
 -doc "A place in the order of a list: after the task that was made then and has this id.".
 -type place() :: {Created :: integer(), id()}.
--opaque handle() :: {module(), State :: term()}.
 
 -doc """
 Opens the store. Called by the supervisor of the server, as often as it starts; what belongs to the
@@ -78,38 +75,3 @@ more, or there is none. `full`: its result is more than there is room for (`task
 -callback delete(id(), State :: term()) -> ok.
 -doc "Forgets what has expired by `Now`, without looking at what has not.".
 -callback sweep(Now :: integer(), State :: term()) -> ok.
-
--doc "Opens a store: its module and its options.".
--spec open({module(), map()}, erlmcp_server_options:limits()) -> handle().
-open({Module, Options}, Limits) ->
-    {Module, Module:open(Options, Limits)}.
-
--doc "See the callback of this name.".
--spec put(task(), handle()) -> ok | {error, {full, pos_integer()}}.
-put(Task, {Module, State}) ->
-    Module:put(Task, State).
-
--doc "See the callback of this name.".
--spec get(id(), handle()) -> {ok, task()} | error.
-get(Id, {Module, State}) ->
-    Module:get(Id, State).
-
--doc "See the callback of this name.".
--spec update(task(), handle()) -> ok | {error, changed | {full, pos_integer()}}.
-update(Task, {Module, State}) ->
-    Module:update(Task, State).
-
--doc "See the callback of this name.".
--spec list(owner(), place() | first, pos_integer(), handle()) -> {[task()], More :: boolean()}.
-list(Owner, After, Count, {Module, State}) ->
-    Module:list(Owner, After, Count, State).
-
--doc "See the callback of this name.".
--spec delete(id(), handle()) -> ok.
-delete(Id, {Module, State}) ->
-    Module:delete(Id, State).
-
--doc "See the callback of this name.".
--spec sweep(Now :: integer(), handle()) -> ok.
-sweep(Now, {Module, State}) ->
-    Module:sweep(Now, State).

@@ -360,7 +360,7 @@ subscriptions(#{subscriptions := Subscriptions}) ->
     Subscriptions.
 
 -doc "The store of the server's tasks.".
--spec task_store(of_calls()) -> erlmcp_task_store:handle().
+-spec task_store(of_calls()) -> erlmcp_task_records:store().
 task_store(#{tasks := Tasks}) ->
     erlmcp_tasks:store(Tasks).
 

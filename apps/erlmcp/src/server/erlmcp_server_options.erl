@@ -378,7 +378,7 @@ handler(#{handler := Module}) when is_atom(Module) ->
     maybe
         {module, Module} ?= code:ensure_loaded(Module),
         true ?= erlang:function_exported(Module, server, 0),
-        {ok, maps:remove(handler, erlmcp_server:options(Module))}
+        {ok, maps:remove(handler, erlmcp_handler_module:options(Module))}
     else
         _ -> {error, {bad_option, handler, ~"a module with -behaviour(erlmcp_server)"}}
     end;

@@ -275,7 +275,7 @@ outward(prompt, Messages, Prefix, Offers) when is_list(Messages) ->
 outward(_, [#{} | _] = Contents, Prefix, Offers) ->
     [located(Item, Prefix, Offers) || Item <- Contents];
 outward(Kind, #{} = Map, Prefix, Offers) when Kind =/= tool ->
-    case erlmcp_content:is_contents(Map) of
+    case erlmcp_result:is_contents(Map) of
         true -> located(Map, Prefix, Offers);
         false -> Map
     end;

@@ -129,11 +129,11 @@ timeout(Definition, _, #{limits := #{call_timeout_ms := Timeout}}) ->
 
 input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
     #{client_capabilities := Capabilities, revision := Revision} = Context,
-    Asked = erlmcp_input:asked(Requests, erlmcp_metaschemas:compiled()),
+    Asked = erlmcp_input_requests:forms(Requests, erlmcp_metaschemas:compiled()),
     maybe
-        ok ?= erlmcp_input:check(Requests, Capabilities, Revision),
+        ok ?= erlmcp_input_requests:check(Requests, Capabilities, Revision),
         {ok, Responses} ?= responses(Requests, Call, Context, Limits),
-        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
         round(Left - 1, Call#{input := #{responses => #{}}},
               with_state(State, Context#{input => Answers}), Instance)
     else
@@ -162,7 +162,7 @@ with_state(none, Context) -> maps:remove(state, Context).
 
 input_required(Requests, Asked, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
     [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
-     ~",\"inputRequests\":", erlmcp_input:encode(Requests),
+     ~",\"inputRequests\":", erlmcp_input_requests:encode(Requests),
      ~",\"requestState\":\"", sealed(Asked, State, Call, Limits), ~"\"}"].
 
 sealed(Asked, State, #{keys := Keys} = Call, #{input_timeout_ms := Timeout}) ->
@@ -177,7 +177,7 @@ brought(#{state := Sealed, responses := Responses}, #{keys := Keys} = Call, Inst
         %% Ours: nobody else has the key.
         {Expires, Asked, State} = binary_to_term(Plain),
         true ?= erlang:system_time(millisecond) < Expires,
-        {ok, Answers} ?= erlmcp_input:answered(Asked, Responses),
+        {ok, Answers} ?= erlmcp_input_requests:answers(Asked, Responses),
         %% At last: a client may mend what is wrong with its answers.
         ok ?= used(State, Expires, Call, Instance),
         {ok, with_state(State, #{input => Answers})}
@@ -215,7 +215,7 @@ bound(#{arguments := Arguments, context := Context}) ->
 
 %% A task: as JSON already, so that one that is none fails its call and nobody who looks at it.
 ask_keeper(Requests, {Pid, Tag}, #{input_timeout_ms := Timeout}) ->
-    Json = json:decode(iolist_to_binary(erlmcp_input:encode(Requests))),
+    Json = json:decode(iolist_to_binary(erlmcp_input_requests:encode(Requests))),
     Pid ! {Tag, {input, self(), Json}},
     receive
         {erlmcp_input, Outcome} -> Outcome

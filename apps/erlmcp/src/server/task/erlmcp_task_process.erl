@@ -98,7 +98,7 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
 
 -doc false.
 handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
-    case erlmcp_task_store:put(Task, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:put(Task, erlmcp_instance:task_store(Instance)) of
         ok ->
             #{ttl := Ttl} = Task,
             _ = erlang:send_after(Ttl, self(), expired),
@@ -172,7 +172,7 @@ handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     end,
     {noreply, Next};
 handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
-    ok = erlmcp_task_store:delete(Id, erlmcp_instance:task_store(Instance)),
+    ok = erlmcp_task_records:delete(Id, erlmcp_instance:task_store(Instance)),
     {stop, normal, State};
 handle_info(timeout, #state{pid = undefined} = State) ->
     {stop, normal, State};
@@ -251,7 +251,7 @@ ended(Changes, State) ->
 changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
     New = maps:merge(Task, Changes#{version => Version + 1,
                                     updated => erlang:system_time(millisecond)}),
-    case erlmcp_task_store:update(New, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:update(New, erlmcp_instance:task_store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(New) end,
             ok = erlmcp_subscriptions:publish(topic(State), all, Tell,

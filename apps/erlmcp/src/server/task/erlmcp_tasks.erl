@@ -14,16 +14,16 @@ and cannot be guessed; where nobody is told from anybody, who knows it may use i
 -export_type([tables/0]).
 
 -doc "Where the tasks of an instance are: their records, and the keepers of those that run here.".
--type tables() :: {erlmcp_task_store:handle(), Keepers :: ets:table()}.
+-type tables() :: {erlmcp_task_records:store(), Keepers :: ets:table()}.
 
 -doc "Opens the tables; they belong to the calling process, the server's supervisor.".
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
-    {erlmcp_task_store:open(Store, Limits),
+    {erlmcp_task_records:open(Store, Limits),
      ets:new(erlmcp_task_keepers, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
 
 -doc "The store.".
--spec store(tables()) -> erlmcp_task_store:handle().
+-spec store(tables()) -> erlmcp_task_records:store().
 store({Store, _}) ->
     Store.
 
@@ -106,7 +106,7 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := #{page_size 
     maybe
         Owner = owner(Context),
         {ok, After} ?= place(Arguments, Owner, Keys),
-        {Tasks, More} = erlmcp_task_store:list(Owner, After, Size,
+        {Tasks, More} = erlmcp_task_records:list(Owner, After, Size,
                                                erlmcp_instance:task_store(Instance)),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
@@ -157,7 +157,7 @@ has failed.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
 find(Id, #{principal := Principal} = Context, Instance) ->
-    case erlmcp_task_store:get(Id, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:get(Id, erlmcp_instance:task_store(Instance)) of
         {ok, #{principal := Principal} = Task} -> kept(Task, Context, Instance);
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
@@ -176,7 +176,7 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
                  status := failed, error => Refusal, requests := #{},
                  message => erlmcp_refusal:message(Refusal)},
-    case erlmcp_task_store:update(Lost, erlmcp_instance:task_store(Instance)) of
+    case erlmcp_task_records:update(Lost, erlmcp_instance:task_store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
             erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
@@ -194,14 +194,14 @@ be told. Has the store forget what has expired.
 sweep(#{tasks := {Store, Keepers}} = Instance) ->
     Killed = [Id || {Id, Keeper} <- ets:tab2list(Keepers), not is_process_alive(Keeper)],
     lists:foreach(fun(Id) ->
-        case erlmcp_task_store:get(Id, Store) of
+        case erlmcp_task_records:get(Id, Store) of
             {ok, Task} -> erlmcp_task_view:is_over(Task) orelse lost(Task, Instance);
             error -> ok
         end,
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
         ok = delete_keeper(Id, Instance)
     end, Killed),
-    erlmcp_task_store:sweep(erlang:system_time(millisecond), Store).
+    erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
 -doc "The keeper of a task that runs here.".
 -spec keeper(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.
