@@ -1,13 +1,13 @@
 -module(erlmcp_input).
 -moduledoc """
-What a handler can ask a client for, in the middle of a call: a form filled in or a URL visited by
-the user (elicitation), a completion by the client's model (sampling), the client's roots. Pure.
+Makes the requests with which a handler asks its client, in the middle of a call. The client's user
+fills in a form or visits a URL (elicitation), its model completes a text (sampling), or the client
+lists its roots. Pure.
 
-A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`, where
-`Requests` is a map of names of its own to requests made here, and is called again with the answers
-in `maps:get(input, Context)` and its state in `maps:get(state, Context)`. With
-`{input_required, Requests, State, #{once => true}}` a stateless client cannot bring that state a
-second time (`docs/input.md`).
+A handler returns `{input_required, Requests}` or `{input_required, Requests, State}`. `Requests` is
+a map of requests made here, by names of the handler's own. The handler is called again, with the
+answers as `input` and its state as `state` of the context. With
+`{input_required, Requests, State, #{once => true}}` a stateless client can bring that state once.
 
 ```erlang
 handler(_, #{input := #{~"who" := #{~"action" := ~"accept", ~"content" := #{~"name" := Name}}}}) ->
@@ -16,8 +16,8 @@ handler(_, _) ->
     {input_required, #{~"who" => erlmcp_input:elicit(~"What is your name?", #{name => string})}}.
 ```
 
-The content of an accepted form fits its schema: what does not is refused before the handler sees
-it. An answer that is not there, declined or cancelled is the handler's to deal with.
+The content of an accepted form fits its schema; content that does not is refused before the handler
+is called. A missing, declined or cancelled answer is for the handler to deal with.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client features' pages.
 """.
@@ -26,14 +26,15 @@ Source: specification 2026-07-28, "Multi Round-Trip Requests", and the client fe
 
 -export_type([request/0, requests/0]).
 
+-doc "A request, as the client gets it.".
 -type request() :: #{method := binary(), params := map()}.
+-doc "Requests by names of the handler's own, under which the answers come.".
 -type requests() :: #{binary() => request()}.
 
 -doc """
-A form for the user, since 2025-06-18: an object schema of strings, numbers, booleans and
-enumerations, with `default`, `minimum`, `format` ... where they help, as JSON Schema or as a
-shorthand (`m:erlmcp_schema_shorthand`). The answer has `action` (`accept`, `decline`, `cancel`)
-and, with `accept`, `content`.
+Returns a request for a form that the user fills in, since 2025-06-18. `Schema` is an object of
+strings, numbers, booleans and enumerations, which may have `default`, `minimum`, `format` and other
+keywords. The answer has `action` (`accept`, `decline`, `cancel`) and, with `accept`, `content`.
 
 ## Examples
 
@@ -46,7 +47,7 @@ and, with `accept`, `content`.
                                    ~"required" => [~"name"]}}}
 ```
 """.
--spec elicit(Message :: binary(), Schema :: erlmcp_schema_shorthand:shorthand()) -> request().
+-spec elicit(Message :: binary(), Schema :: erlmcp_schema:shorthand()) -> request().
 elicit(Message, Schema) ->
     case erlmcp_schema_shorthand:expand(Schema) of
         {ok, Json} ->
@@ -66,9 +67,9 @@ requested(Schema, Json) ->
     end.
 
 -doc """
-A URL for the user to visit, since 2025-11-25. The answer has `action` alone: that the user agreed
-to go, not that he went. The id is one of your own, for clients of 2025-11-25, whose revision wants
-one (`erlmcp:elicitation_complete/2`); others are not sent it.
+Returns a request that the user visits a URL, since 2025-11-25. The answer only has `action`: the
+user agreed to go, which does not mean that they went. `Id` is an id of the handler's own for
+`erlmcp:elicitation_complete/2`. Only clients of 2025-11-25 are sent it.
 
 ## Examples
 
@@ -85,10 +86,9 @@ elicit_url(Message, Url, Id) ->
       params => #{mode => url, message => Message, url => Url, elicitationId => Id}}.
 
 -doc """
-A completion by the client's model. The parameters are those of `sampling/createMessage`; `messages`
-and `maxTokens` are required, `systemPrompt`, `temperature`, `modelPreferences` and others may be
-there, and `tools` for clients that offer `sampling.tools`. The answer has `role`, `content` and
-`model`.
+Returns a request for a completion by the client's model. The parameters are those of
+`sampling/createMessage`, of which `messages` and `maxTokens` are required. `tools` needs a client
+that offers `sampling.tools`. The answer has `role`, `content` and `model`.
 
 ## Examples
 
@@ -105,7 +105,8 @@ sample(Params) ->
     #{method => ~"sampling/createMessage", params => Params}.
 
 -doc """
-The folders that the client works on. The answer has `roots`, a list of `uri` and, perhaps, `name`.
+Returns a request for the folders that the client works on. The answer has `roots`, a list of maps
+with `uri` and, perhaps, `name`.
 
 ## Examples
 

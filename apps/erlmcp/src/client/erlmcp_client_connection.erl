@@ -140,7 +140,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     end.
 
 -doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
--spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
+-spec subscribe(client(), pid(), erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
     ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).

@@ -4,7 +4,7 @@
 -export([text/1]).
 
 -doc "A sentence without its full stop.".
--spec text(erlmcp_client_call:reason()) -> binary().
+-spec text(erlmcp_client:reason()) -> binary().
 text(Reason) ->
     %% What a server has in it may be no text at all.
     case unicode:characters_to_binary(sentence(Reason)) of

@@ -29,7 +29,7 @@ Source: specification 2026-07-28, "Subscriptions".
 Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
 process, whose exit signal ends it, and then the server is told.
 """.
--spec run(reference(), pid(), erlmcp_client_subscriptions:filter(),
+-spec run(reference(), pid(), erlmcp_client:filter(),
           erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Reference, Subscriber, Filter, Client, Live) ->
     process_flag(trap_exit, true),

@@ -10,20 +10,10 @@ changes as events. Counting and reading wait for nobody.
 -export([new/0, count/3, report/1, start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([zones/0, report/0]).
+-export_type([zones/0]).
 
 -doc "What is counted, and for each window three words: its zone's place, its requests and faults.".
 -opaque zones() :: {counters:counters_ref(), atomics:atomics_ref()}.
--doc """
-`requests` and `faults` are those since the server's start, those of a window are of its seconds.
-""".
--type report() :: #{
-    zone := erlmcp_error_budget_window:zone(), requests := non_neg_integer(),
-    faults := non_neg_integer(),
-    windows := [#{window := erlmcp_error_budget_window:window(),
-                  zone := erlmcp_error_budget_window:zone(),
-                  requests := non_neg_integer(), faults := non_neg_integer()}]
-}.
 
 %% Of the counters.
 -define(REQUESTS, 1).
@@ -56,7 +46,7 @@ count(Requests, Faults, {Counts, _}) ->
 The windows as they were at the last look, at most a second ago, and the zone of the server: the
 worst of theirs; and what was counted until now.
 """.
--spec report(zones()) -> report().
+-spec report(zones()) -> erlmcp:error_budget().
 report({_, Seen} = Zones) ->
     {Requests, Faults} = totals(Zones),
     Windows = [#{window => Window, zone => named(atomics:get(Seen, At)),

@@ -8,7 +8,7 @@ windows, and which zone that is. A value that is given the totals once a second.
 
 -export_type([zone/0, window/0, windows/0, change/0]).
 
--type zone() :: green | yellow | orange | red.
+-type zone() :: erlmcp:zone().
 -doc "The length of a window in seconds.".
 -type window() :: pos_integer().
 -type totals() :: {Requests :: non_neg_integer(), Faults :: non_neg_integer()}.

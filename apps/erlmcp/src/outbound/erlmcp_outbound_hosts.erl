@@ -12,22 +12,15 @@ name that means another address a moment later leads nowhere else.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).
 
--export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
+-export_type([hosts/0, why/0, consent/0, reason/0]).
 
 -doc "Hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
-    allow := allow(),
+    allow := erlmcp_oauth:allow_hosts(),
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
--doc """
-The hosts that are allowed, or a fun that is asked about each: once for a client, unless the answer
-is no. The fun runs in the process of the login, which waits for it.
-""".
--type allow() :: [binary()] | fun((question()) -> boolean()).
--doc "The host, the URL that leads there, and why that is not simply followed.".
--type question() :: #{host := binary(), url := binary(), why := why()}.
 -type why() ::
     {other_origin, Issuer :: binary()} | {inner_address, Address :: binary()}.
 -doc "A host that was allowed, and for what: an inner address is more than another origin.".

@@ -11,7 +11,7 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 -doc "Who asks, however his era says it.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
-    scopes := erlmcp_scope:scopes(),
+    scopes := erlmcp:scopes(),
     claims => map(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,

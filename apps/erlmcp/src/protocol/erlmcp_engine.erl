@@ -28,7 +28,7 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     %% what the message's `_meta` comes to, where somebody knows it
     meta => erlmcp_meta:known() | none,
     principal := erlmcp_auth:principal(),
-    scopes => erlmcp_scope:scopes(),
+    scopes => erlmcp:scopes(),
     claims => map(),
     expires_at => integer()
 }.
@@ -45,36 +45,7 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     log_level := erlmcp_meta:level(),
     initialized := boolean()
 }.
--doc """
-What a handler is given beside its arguments; `erlmcp:progress/3` and `erlmcp:log/3` take it.
-`scopes` are those that the request has, and `claims` what its token says beside, where it has one;
-`deadline` is in `erlang:monotonic_time(millisecond)`; `input` and `state` are there when the
-handler asked for input before; `arguments` are those that are known when one is completed; `task`
-is the id of the task that the call runs as.
-""".
--type context() :: #{
-    principal := erlmcp_auth:principal(),
-    scopes := erlmcp_scope:scopes(),
-    claims => map(),
-    revision := erlmcp_revision:revision(),
-    method := binary(),
-    name => binary(),
-    uri => binary(),
-    meta := map(),
-    client_info := map() | undefined,
-    client_capabilities := map(),
-    log_level := erlmcp_meta:level() | undefined,
-    progress_token := binary() | integer() | undefined,
-    progressed => atomics:atomics_ref(),
-    unread => term(),
-    arguments => map(),
-    input => #{binary() => map()},
-    state => term(),
-    task => binary(),
-    server_meta := binary(),
-    deadline => integer(),
-    owner => {pid(), term()}
-}.
+-type context() :: erlmcp:context().
 -type call() :: #{
     id := erlmcp_message:id() | task,
     kind := erlmcp_definition:kind() | completion | {task, erlmcp_task:operation()},
@@ -82,7 +53,7 @@ is the id of the task that the call runs as.
     arguments := map(),
     context := context(),
     input := #{responses := #{binary() => map()}, state => binary()},
-    keys := erlmcp_sealed_state:key_ring(),
+    keys := erlmcp:key_ring(),
     %% its place at the server's gate, and for whom the bounds of one are, which the shell that
     %% performs the effect has for it
     ticket => term(),

@@ -277,7 +277,7 @@ expected(message) -> ~"a map with role, user or assistant, and content";
 expected(completion) -> ~"a list of binaries, or a map with values, which are that";
 expected(resource) ->
     ~"text, {blob, Bytes}, a map, contents as erlmcp_content makes them, or {error, not_found}";
-expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp_refusal:new/2".
+expected(refuse) -> ~"{refuse, Refusal} with a refusal of erlmcp:refusal/2".
 
 %% The handler ran and answered; HTTP did its part.
 failed(Text) ->

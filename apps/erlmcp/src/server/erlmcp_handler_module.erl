@@ -4,7 +4,7 @@
 -export([options/1]).
 
 -doc "Returns the options of a handler module, its definitions with their funs filled in.".
--spec options(module()) -> erlmcp_server_options:options().
+-spec options(module()) -> erlmcp:options().
 options(Module) ->
     Options = Module:server(),
     lists:foldl(

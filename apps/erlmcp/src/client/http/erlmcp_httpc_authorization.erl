@@ -15,7 +15,7 @@ the process that has the request.
 -define(CHALLENGES, 3).
 
 -doc "Starts an authorizer; its options come in a fun, for they have secrets and it is a child.".
--spec start_link(fun(() -> erlmcp_oauth_options:options()), Url :: binary()) ->
+-spec start_link(fun(() -> erlmcp_oauth:options()), Url :: binary()) ->
     {ok, pid()} | {error, term()}.
 start_link(Options, Url) ->
     erlmcp_authorizer:start_link(Options(), Url).

@@ -34,7 +34,7 @@ Why there is no authorization, beside what a flow may fail with.
 Starts it, linked to the calling process. `ServerUrl` is the MCP server's; nothing is asked of
 anybody before that refuses a request.
 """.
--spec start_link(erlmcp_oauth_options:options(), ServerUrl :: binary()) ->
+-spec start_link(erlmcp_oauth:options(), ServerUrl :: binary()) ->
     {ok, pid()} | {error, {bad_option, term(), binary()} | {store, erlmcp_token_store:reason()}}.
 start_link(Options, ServerUrl) ->
     maybe

@@ -19,7 +19,7 @@ A client of one authorization server. `auth` is how it says so at the token endp
 -type client() :: #{
     client_id := binary(),
     auth := none | client_secret_basic | client_secret_post | private_key_jwt,
-    client_secret => erlmcp_oauth_options:secret(),
+    client_secret => erlmcp_oauth:secret(),
     redirect_uri => binary(),
     expires_at => integer()
 }.

@@ -26,7 +26,7 @@ for, and the keys that seal cursors and state.
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
-    keys := erlmcp_sealed_state:key_ring()
+    keys := erlmcp:key_ring()
 }.
 -opaque listing() :: #{
     kind := erlmcp_definition:kind() | {directory, Uri :: binary()},

@@ -13,16 +13,6 @@ return something else.
 
 -export([of_server/4, wrap/3, is_list_of/1]).
 
--export_type([middleware/0, next/0]).
-
--doc """
-What a handler is given: a tool's or a prompt's arguments, the variables of a resource template, or
-the text to complete. Which of them it is, the context's `method` says.
-""".
--type arguments() :: map() | binary().
--type next() :: fun((arguments(), erlmcp_engine:context()) -> Return :: term()).
--type middleware() :: fun((arguments(), erlmcp_engine:context(), next()) -> Return :: term()).
-
 -doc """
 A definition with what its server has around its handler: the server's middleware, the definition's
 own, what keeps its results, and next to the handler what guards it. If it is quick it has its mark.
@@ -54,7 +44,8 @@ marked(Definition, _) ->
 A definition with these around each of its funs; what is in `Handler` is around its handler only,
 inside the others.
 """.
--spec wrap([middleware()], Handler :: [middleware()], erlmcp_definition:definition()) ->
+-spec wrap([erlmcp:middleware()], Handler :: [erlmcp:middleware()],
+           erlmcp_definition:definition()) ->
     erlmcp_definition:definition().
 wrap([], [], Definition) ->
     Definition;

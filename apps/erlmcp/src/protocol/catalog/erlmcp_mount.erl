@@ -81,7 +81,7 @@ No more is compiled than what changed in the server since what is mounted alread
 known, and what was left out then and whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
-            [erlmcp_middleware:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
+            [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))

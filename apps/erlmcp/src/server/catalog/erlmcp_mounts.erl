@@ -13,11 +13,11 @@ server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it 
 A running server of this node, by its pid or `id`, or else the options of one, or a module with
 `-behaviour(erlmcp_server)`.
 """.
--type server() :: pid() | module() | erlmcp_server_options:options() | term().
+-type server() :: pid() | module() | erlmcp:options() | term().
 -doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
 -type mount() :: #{
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
-    start => erlmcp_server_options:options()
+    start => erlmcp:options()
 }.
 
 -doc "Whether an option's value says what to mount.".
@@ -47,7 +47,7 @@ prefixes(_, _) ->
 The settings and the catalog that options amount to, with all that they mount. What is wrong with a
 mounted server is `{mount, Prefix, Reason}`.
 """.
--spec compose(erlmcp_server_options:options()) ->
+-spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
 compose(Options) ->
     compose(Options, [], []).

@@ -17,7 +17,7 @@ refused, and nothing is read that lies elsewhere or is over a bound.
 
 -doc "The sources with the files of their folders; all their files together have `Max` bytes.".
 -spec load([term()], Max :: pos_integer()) ->
-    {ok, [erlmcp_skill:source()]} | {error, erlmcp_skill:error()}.
+    {ok, [erlmcp:skill()]} | {error, erlmcp_skill:error()}.
 load(Sources, Max) ->
     load(Sources, Max, []).
 

@@ -16,7 +16,7 @@ calls that end without a word: one that was ended at its deadline is a failure f
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
 -doc "Breakers with these options.".
--spec breakers(#{atom() => erlmcp_breaker:options()}) -> breakers().
+-spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
@@ -32,7 +32,7 @@ server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
-            {ok, [erlmcp_middleware:middleware()]}
+            {ok, [erlmcp:middleware()]}
             | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
     fun(Definition) ->

@@ -17,19 +17,8 @@ is refused at once, as far as that can be told from how long workers were used l
 -export([is_options/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, loan/0, pool/0]).
+-export_type([loan/0, pool/0]).
 
--doc """
-- `size`: the workers.
-- `start`: makes one, see `t:erlmcp_worker:start/0`; it runs in a process that the worker may be
-  linked to. `{error, Reason}`, or a crash, is tried again with a growing pause.
-- `stop`: ends one; by default a worker that is a process is sent `shutdown`, and others nothing.
-- `queue`: calls that may wait for a worker, 100.
-""".
--type options() :: #{
-    size := pos_integer(), start := erlmcp_worker:start(), stop => erlmcp_worker:stop(),
-    queue => non_neg_integer()
-}.
 %% What was taken, or what the process gave.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
 -doc "What who borrows reads of it.".
@@ -54,7 +43,7 @@ is_options(_) ->
     false.
 
 -doc "Starts the pool of this name of an instance.".
--spec start_link(atom(), options(), erlmcp_instance:instance()) -> gen_server:start_ret().
+-spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 

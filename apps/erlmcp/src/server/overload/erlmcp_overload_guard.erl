@@ -72,7 +72,7 @@ has_found(Module) ->
     end.
 
 -doc "What new work is refused with, and when to come back.".
--spec refusal(module(), erlmcp_refusal:name(), Message :: binary(),
+-spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
     Details = case persistent_term:get(Module, none) of

@@ -13,7 +13,7 @@
     plain := erlmcp_httpd_http1_head:patterns(),
     %% of one request, by the door
     identity => erlmcp_auth:identity(),
-    insufficient => fun(([erlmcp_scope:scope(), ...]) -> #{binary() => iodata()}),
+    insufficient => fun(([erlmcp:scope(), ...]) -> #{binary() => iodata()}),
     %% of one connection, where its listener trusts proxies: whether it is many clients'
     proxied => boolean(),
     message_bytes := pos_integer(),

@@ -29,7 +29,7 @@ Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
     pages := erlmcp_httpd_cors:pages(),
     methods := erlmcp_httpd_cors:methods(),
     auth := erlmcp_httpd_auth:auth(),
-    scopes := [erlmcp_scope:scope()],
+    scopes := [erlmcp:scope()],
     implied := erlmcp_scope:implied(),
     metadata := erlmcp_httpd_metadata:metadata() | none
 }.
