@@ -4,6 +4,8 @@ The application's own supervisor. Servers and clients do not live here but in th
 the guards of the node's memory and of its processor time do, who watches quick calls, and who makes
 room among unfinished messages. The tables of the node's servers, of who is told of events, of what
 waits for the log, of who is in a quick call and of unfinished messages are its own.
+
+Internal.
 """.
 
 -behaviour(supervisor).

@@ -1,5 +1,5 @@
 -module(erlmcp_client_target).
--moduledoc "Where a client's server is, and which channel leads there. Pure.".
+-moduledoc "Where a client's server is, and which channel leads there. Pure. Internal.".
 
 -export([settings/1, place/1]).
 

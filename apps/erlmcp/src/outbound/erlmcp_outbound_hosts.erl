@@ -8,6 +8,8 @@ decides about an endpoint of another origin than its issuer's, and about an addr
 than the MCP server's own: a private one, where that is public; this machine or its link, where
 that is not on it. All else is followed. A connection goes to an address that was looked at, so a
 name that means another address a moment later leads nowhere else.
+
+Internal.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).

@@ -1,5 +1,9 @@
 -module(erlmcp_handler_module).
--moduledoc "The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.".
+-moduledoc """
+The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.
+
+Internal.
+""".
 
 -export([options/1]).
 

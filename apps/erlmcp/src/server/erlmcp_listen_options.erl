@@ -1,6 +1,8 @@
 -module(erlmcp_listen_options).
 -moduledoc """
 The option `listen`: the listeners of a server and their options. Pure.
+
+Internal.
 """.
 
 -export([check/1, sse/1]).

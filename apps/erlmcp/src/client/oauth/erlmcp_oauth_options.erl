@@ -1,6 +1,8 @@
 -module(erlmcp_oauth_options).
 -moduledoc """
 The option `auth` of a client: one map, checked once, when the client starts. Pure.
+
+Internal.
 """.
 
 -export([check/1]).

@@ -2,6 +2,8 @@
 -moduledoc """
 The meta-schema of JSON Schema draft-07, as published, less its
 titles, comments and defaults. Data; pure.
+
+Internal.
 """.
 
 -export([documents/0]).

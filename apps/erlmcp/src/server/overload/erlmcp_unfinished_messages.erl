@@ -12,6 +12,8 @@ bound is free. What a quick client sends is as large, but never old. Then those 
 smallest and newest first. It gives back, too, what those held that have died.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -1,5 +1,9 @@
 -module(erlmcp_task_sup).
--moduledoc "Supervises the keepers of one server's tasks. A task whose keeper dies has failed.".
+-moduledoc """
+Supervises the keepers of one server's tasks. A task whose keeper dies has failed.
+
+Internal.
+""".
 
 -behaviour(supervisor).
 

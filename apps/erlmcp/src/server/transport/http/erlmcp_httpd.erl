@@ -6,6 +6,8 @@ the listener. `erlmcp_httpd_http1` is the short way of what most requests are,
 `erlmcp_httpd_sse` those of HTTP+SSE where the listener has that too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
+
+Internal.
 """.
 
 -export([child_specs/3, address/2]).

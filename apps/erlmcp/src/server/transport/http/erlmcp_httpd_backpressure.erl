@@ -11,6 +11,8 @@ takes nothing in `send_timeout_ms` is reset. So is the one that has waited longe
 
 The handlers behind it see `{alarm, _, on}` while something waits, whether here or in cowboy, and
 `{alarm, _, off}` after that.
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

@@ -1,5 +1,9 @@
 -module(erlmcp_httpd_config).
--moduledoc "What the requests of a listener share: its handlers give it to each other. Pure.".
+-moduledoc """
+What the requests of a listener share: its handlers give it to each other. Pure.
+
+Internal.
+""".
 
 -export([new/2]).
 

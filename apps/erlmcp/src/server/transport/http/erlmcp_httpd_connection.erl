@@ -6,6 +6,8 @@ whose the connection is (`m:erlmcp_trusted_proxies`), and then it is that of pla
 (`erlmcp_httpd_http1`), and cowboy's if others come. One for which there is no place is not left
 waiting in a queue of the system's: its requests are answered with the refusal
 (`erlmcp_httpd_refused`) and it ends.
+
+Internal.
 """.
 
 -behaviour(ranch_protocol).

@@ -12,6 +12,8 @@ what arrives meanwhile, which the flow control of HTTP bounds, and the connectio
 on.
 
 Source: specification 2026-07-28, "Authorization"; RFC 9728; RFC 6750.
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

@@ -4,6 +4,8 @@ Where cowboy logs to. Its warnings of messages for streams that have ended are l
 call outlives its stream, so they are no fault, and they carry what the call said. Those of messages
 that it does not know are not all faults, either: what the socket of a connection says is heard by
 `m:erlmcp_httpd_http2_reads` first, or by `m:erlmcp_httpd_http1_reads`.
+
+Internal.
 """.
 
 -export([emergency/2, alert/2, critical/2, error/2, warning/2, notice/2, info/2, debug/2]).

@@ -6,6 +6,8 @@ before `m:erlmcp_httpd_stream` and whose answer would be the same each time.
 
 There is none where a listener asks who comes, since that may be another with the same head, nor
 where it has HTTP+SSE, and none for a head that is refused.
+
+Internal.
 """.
 
 -export([new/2, in_session/2, serve/3, init/3, info/3, terminate/3]).

@@ -10,6 +10,8 @@ one that is served, of which no more is read while there is no room.
 
 With the first bytes that are anything else the connection becomes cowboy's, which is given them to
 read, and stays with it: HTTP/2, other methods and paths, bodies in parts, errors, slow senders.
+
+Internal.
 """.
 
 -export([connection_process/4, init/5]).

@@ -5,6 +5,8 @@ length, and nothing that the connection would have to know of. What is not such 
 letter is no error: it is for the parser that knows all of HTTP. Pure.
 
 Source: RFC 9110 and RFC 9112.
+
+Internal.
 """.
 
 -export([patterns/1, read/2, has_words_too_many/1, kept/2, again/2]).

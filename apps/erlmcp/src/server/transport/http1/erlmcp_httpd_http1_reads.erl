@@ -8,6 +8,8 @@ what lies behind a request is kept until that is answered: a message's worth of 
 As with `m:erlmcp_httpd_http2_reads` cowboy waits for messages with names that are not those of the
 socket. Those of the socket it gives to its logger (`m:erlmcp_httpd_log`), and that gives them here.
 Bodies go on at once: they are counted by those that read them (`m:erlmcp_httpd_body`).
+
+Internal.
 """.
 
 -export([init/6, came/1, began/2, whole/0, over/0]).

@@ -4,6 +4,8 @@ What is written on a connection of plain requests (`m:erlmcp_httpd_http1`): head
 the chunks of those whose length is not known. Pure.
 
 Source: RFC 9112, sections 4 and 7.1.
+
+Internal.
 """.
 
 -export([head/2, framed/1, chunk/2]).

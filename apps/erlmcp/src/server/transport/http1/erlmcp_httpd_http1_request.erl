@@ -2,6 +2,8 @@
 -moduledoc """
 What the head of a plain request comes to, on its connection: whatever is found out of itself
 (`m:erlmcp_httpd_route`), or else a request for the stream handlers.
+
+Internal.
 """.
 
 -export([common/5, new/4]).

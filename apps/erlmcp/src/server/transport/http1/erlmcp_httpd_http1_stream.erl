@@ -2,6 +2,8 @@
 -moduledoc """
 The stream of a plain request (`m:erlmcp_httpd_http1`): its end, and what is said in the log where
 its handler fails, as cowboy says it.
+
+Internal.
 """.
 
 -export([terminate/3, failed/4]).

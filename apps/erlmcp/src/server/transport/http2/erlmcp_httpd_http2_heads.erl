@@ -10,6 +10,8 @@ So it may be left out, and means the same whenever it comes again, until a block
 change the table: then nothing is known any more.
 
 Source: RFC 9113, sections 4 and 6; RFC 7541, section 6.
+
+Internal.
 """.
 
 -export([new/0, read/2, is_candidate/2, learn/3, handled/2]).

@@ -7,6 +7,8 @@ and is not written yet has not waited for long.
 
 A stream's frames are looked at one after the other, so a call that runs here is over before the
 next one begins. What it says belongs to the process.
+
+Internal.
 """.
 
 -export([is_free/0, begun/1, over/1]).

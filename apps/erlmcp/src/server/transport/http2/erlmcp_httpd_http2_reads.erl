@@ -9,6 +9,8 @@ Cowboy waits for messages with the names that its transport says. These are not 
 what the socket says is a message that cowboy does not know, which it gives to its logger
 (`m:erlmcp_httpd_log`), and that gives it here. What is left of it is sent to the process itself,
 under the name that cowboy waits for, and so in its order.
+
+Internal.
 """.
 
 -export([start/1, messages/0, came/1, take/1, learn/3]).

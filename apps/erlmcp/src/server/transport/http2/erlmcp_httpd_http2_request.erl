@@ -7,6 +7,8 @@ its body. All others go on as they are, and their heads may be known from then o
 What a head comes to is found out once where the listener asks nobody who comes
 (`m:erlmcp_httpd_route`). Elsewhere it is the request that cowboy made of it, which the next
 handlers look at each time.
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

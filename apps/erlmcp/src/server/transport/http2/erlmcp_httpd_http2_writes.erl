@@ -11,6 +11,8 @@ when its writes are made. What waits is bounded, and belongs to the process.
 Cowboy answers every PING and every SETTINGS of a client, and counts them as frames alone, of which
 a busy proxy sends many. So their answers are counted here: over their rate the connection ends with
 GOAWAY, ENHANCE_YOUR_CALM.
+
+Internal.
 """.
 
 -export([init/6, max_answers/0, write/1, waits_since/0]).
