@@ -36,7 +36,7 @@ The client is `m:erlmcp_client`.
 -export_type([server/0, options/0, limits/0, bound/0, mount/0, key_ring/0]).
 -export_type([kind/0, definition/0, tool/0, resource/0, resource_template/0, prompt/0, skill/0]).
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
--export_type([context/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
+-export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
 -export_type([info/0, cache_info/0, error_budget/0, zone/0, event/0]).
 
@@ -381,11 +381,27 @@ The client of a request: any term that is the same, by `=:=`, each time the same
 -type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
 
 -doc """
-What a handler is given beside its arguments; `progress/3` and `log/3` take it. `scopes` are those
-that the request has, and `claims` what its token says beside, where it has one; `deadline` is in
-`erlang:monotonic_time(millisecond)`; `input` and `state` are there when the handler asked for input
-before; `arguments` are those that are known when one is completed; `task` is the id of the task
-that the call runs as.
+What a handler is given next to its arguments. `progress/3`, `log/3` and others here take it.
+
+- `method`: the method of the request.
+- `name`, `uri`: the tool or prompt, or the resource, that was asked for.
+- `principal`: who asks. `scopes`: the scopes of the request. `claims`: the claims of its token, if
+  it has one.
+- `revision`: the client's revision of the protocol.
+- `client_info`, `client_capabilities`: what the client says about itself.
+- `meta`: the `_meta` of the request.
+- `progress_token`: the client's token for progress; `undefined` if it did not ask for progress.
+- `log_level`: the lowest level of log messages that the client wants, from 7 (`debug`) to 0
+  (`emergency`); `undefined` if it wants none.
+- `deadline`: when the call will be ended, in `erlang:monotonic_time(millisecond)`.
+- `input`, `state`: the client's answers, and the handler's own state, after the handler asked for
+  input.
+- `arguments`: the arguments that are already chosen, when another one is completed.
+- `task`: the id of the task that the call runs as, if it runs as one.
+- `worker`: the worker of the call, if its definition has `workers`.
+- `call`: a reference to the call, for the functions here.
+
+Middleware may add keys of its own.
 """.
 -type context() :: #{
     principal := principal(),
@@ -398,18 +414,19 @@ that the call runs as.
     meta := map(),
     client_info := map() | undefined,
     client_capabilities := map(),
-    log_level := 0..7 | undefined,
     progress_token := binary() | integer() | undefined,
-    progressed => term(),
-    unread => term(),
-    arguments => map(),
+    log_level := 0..7 | undefined,
+    deadline => integer(),
     input => #{binary() => map()},
     state => term(),
+    arguments => map(),
     task => binary(),
-    server_meta := binary(),
-    deadline => integer(),
-    owner => {pid(), term()}
+    worker => term(),
+    call := call_reference(),
+    atom() => term()
 }.
+-doc "A reference to a call. Its form is erlmcp's own.".
+-type call_reference() :: term().
 -doc "The level of a log message, as in RFC 5424. The last one is the gravest.".
 -type level() :: debug | info | notice | warning | error | critical | alert | emergency.
 
@@ -775,7 +792,7 @@ Source: specification, "Progress".
 """.
 -spec progress(context(), Progress :: number(),
                #{total => number(), message => binary()}) -> ok.
-progress(#{owner := _} = Context, Progress, Details) when is_number(Progress), is_map(Details) ->
+progress(#{call := _} = Context, Progress, Details) when is_number(Progress), is_map(Details) ->
     erlmcp_call_report:progress(Context, Progress, Details);
 progress(Context, Progress, Details) ->
     Wrong = [{progress, ~"a number"} || not is_number(Progress)] ++ [{details, ~"a map"}],
@@ -793,7 +810,7 @@ log(Context, Level, Data) ->
 
 -doc "Sends a log message as `log/3` does. `logger` names the part of the server that logs.".
 -spec log(context(), level(), Data :: term(), #{logger => binary()}) -> ok.
-log(#{owner := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
+log(#{call := _} = Context, Level, Data, Details) when is_atom(Level), is_map(Details) ->
     Name = atom_to_binary(Level),
     case erlmcp_meta:level(Name) of
         {ok, _} ->
@@ -811,7 +828,7 @@ The client's own answer says only that the user agreed to go to the URL. Only 20
 notification, and clients of other revisions are sent nothing.
 """.
 -spec elicitation_complete(context(), Id :: binary()) -> ok.
-elicitation_complete(#{owner := _} = Context, Id) when is_binary(Id) ->
+elicitation_complete(#{call := _} = Context, Id) when is_binary(Id) ->
     erlmcp_call_report:elicitation_complete(Context, Id);
 elicitation_complete(Context, Id) ->
     error(wrong(Context, [{id, ~"a binary"}]), [Context, Id]).
@@ -835,13 +852,13 @@ reconnect.
 Source: specification 2025-11-25, "Transports / Sending Messages to the Server".
 """.
 -spec close_connection(context()) -> ok.
-close_connection(#{owner := _} = Context) ->
+close_connection(#{call := _} = Context) ->
     erlmcp_call_report:close_connection(Context);
 close_connection(Context) ->
     error(wrong(Context, []), [Context]).
 
 %% Which argument is wrong: the context before all others.
-wrong(#{owner := _}, [{Name, Expected} | _]) ->
+wrong(#{call := _}, [{Name, Expected} | _]) ->
     {bad_argument, Name, Expected};
 wrong(_, _) ->
     {bad_argument, context, ~"the map that a handler is given as its second argument"}.

@@ -250,8 +250,7 @@ what_users_write_is_on_a_page(_) ->
               || Face <- [erlmcp, erlmcp_client, erlmcp_pool, erlmcp_skills],
                  {Name, _} <- exported(Face) -- [{settings, 1}]],
     Names = lists:append([fields(erlmcp_listen, Type) || Type <- [http, tcp, stdio]])
-        ++ fields(erlmcp, context) -- [log_level, progress_token, progressed, unread,
-                                               server_meta, owner],
+        ++ fields(erlmcp, context),
     Text = iolist_to_binary([begin
                                  {ok, Page} = file:read_file(filename:join(docs(), File)),
                                  Page

@@ -5,10 +5,11 @@ What they promise names types of public modules and of OTP only, every function,
 has a `-doc`, and each other module says that it is internal.
 """.
 
--export([suite/0, all/0]).
+-export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([each_module_is_public_or_internal/1, public_types_are_public/1,
          public_docs_name_public_modules/1, pages_name_public_modules/1,
-         each_function_is_documented/1, types_have_what_the_code_takes/1]).
+         each_function_is_documented/1, types_have_what_the_code_takes/1,
+         a_handler_is_given_what_the_type_says/1]).
 -export([a_private_type_is_found/1, a_private_module_in_a_doc_is_found/1]).
 
 %% They stand in `src` as in every application, and nobody calls them.
@@ -23,7 +24,14 @@ suite() ->
 all() ->
     [each_module_is_public_or_internal, public_types_are_public, public_docs_name_public_modules,
      pages_name_public_modules, each_function_is_documented, types_have_what_the_code_takes,
-     a_private_type_is_found, a_private_module_in_a_doc_is_found].
+     a_handler_is_given_what_the_type_says, a_private_type_is_found,
+     a_private_module_in_a_doc_is_found].
+
+init_per_suite(Config) ->
+    erlmcp_test_applications:start([erlmcp], Config).
+
+end_per_suite(Config) ->
+    erlmcp_test_applications:stop(Config).
 
 each_module_is_public_or_internal(_) ->
     Public = public(),
@@ -76,6 +84,34 @@ types_have_what_the_code_takes(_) ->
     [] = [Name || {Name, _, _} <- erlmcp_event:table()] -- atoms(type(erlmcp, event)),
     [] = [Zone || {Zone, _} <- erlmcp_error_budget_window:zones()] -- atoms(type(erlmcp, zone)),
     [] = erlmcp_envelope:names() -- atoms(type(erlmcp, options)).
+
+%% Every key of the context is in the type, and each key of the type in its -doc.
+a_handler_is_given_what_the_type_says(_) ->
+    Keys = keys(erlmcp, context),
+    [Doc] = [Text || {{type, context, 0}, Text} <- docs(erlmcp)],
+    [] = [Key || Key <- Keys,
+                 binary:match(Doc, <<$`, (atom_to_binary(Key))/binary, $`>>) =:= nomatch],
+    Test = self(),
+    Given = fun(_, Context) -> Test ! {given, Context}, ~"" end,
+    {ok, Server} = erlmcp:start_server(#{
+        name => ~"face", version => ~"1", workers => #{one => #{size => 1, start => fun worker/0}},
+        tools => [#{name => ~"tool", handler => Given, workers => one}],
+        resources => [#{uri => ~"data://it", name => ~"it", handler => Given}]}),
+    [begin
+         {ok, Client} = erlmcp_client:start_link({server, Server, #{era => Era}}),
+         {ok, _} = erlmcp_client:call_tool(Client, ~"tool", #{}, #{progress => fun(_) -> ok end}),
+         {ok, _} = erlmcp_client:read_resource(Client, ~"data://it"),
+         ok = erlmcp_client:stop(Client)
+     end || Era <- [stateless, session]],
+    [receive
+         {given, Context} -> [] = maps:keys(Context) -- Keys
+     after 5000 ->
+         ct:fail(no_context)
+     end || _ <- lists:seq(1, 4)],
+    ok = erlmcp:stop_server(Server).
+
+worker() ->
+    {ok, one}.
 
 a_private_type_is_found(_) ->
     Found = fun(Line) ->

@@ -200,12 +200,12 @@ context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog
     #{method => Method, name => Name, principal => Principal, scopes => Scopes,
       revision => Revision, meta => Meta, client_info => Info,
       client_capabilities => Capabilities, log_level => Level, progress_token => Token,
-      server_meta => erlmcp_catalog:server_meta(Catalog)};
+      call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}};
 context(Target, Meta, Token, Client, Catalog) ->
     Who = maps:with([principal, scopes, claims, revision, client_info, client_capabilities,
                      log_level], Client),
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
-                            server_meta => erlmcp_catalog:server_meta(Catalog)}).
+                            call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
 
 %% What a stateless client brings back from an earlier round; the call opens the state.
 input(Params, '2026-07-28') when
@@ -282,6 +282,7 @@ reference(Ref, _, _) ->
                                    maps:get(~"type", Ref, undefined))}.
 
 completed(Id, Values, Revision, Catalog) ->
-    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Call = #{server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Context = #{revision => Revision, call => Call},
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).

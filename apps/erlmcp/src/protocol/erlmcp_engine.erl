@@ -15,7 +15,8 @@ Internal.
 
 -export([handle/4, request/3, envelope/2, era/2, max_batch/0]).
 
--export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, context/0, topic/0]).
+-export_type([effect/0, call/0, listen/0, envelope/0, request/0, session/0, topic/0]).
+-export_type([context/0, call_reference/0]).
 
 -doc """
 What a transport knows beside the body: who asks, with which scopes (all, unless it says so), and
@@ -48,6 +49,17 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
     initialized := boolean()
 }.
 -type context() :: erlmcp:context().
+-doc """
+The `call` of a context. `server_meta` is the server's identity as every result has it, encoded;
+`owner` is the process that the call reports to, `progressed` its last progress, and `unread` the
+window of its notifications.
+""".
+-type call_reference() :: #{
+    server_meta := iodata(),
+    owner => {pid(), Tag :: term()},
+    progressed => atomics:atomics_ref(),
+    unread => term()
+}.
 -type call() :: #{
     id := erlmcp_message:id() | task,
     kind := erlmcp_definition:kind() | completion | {task, erlmcp_task:operation()},

@@ -17,7 +17,7 @@ Internal.
 
 -type context() :: #{
     revision := erlmcp_revision:revision(),
-    server_meta := iodata(),
+    call := erlmcp_engine:call_reference(),
     uri => binary(),
     atom() => term()
 }.
@@ -61,7 +61,7 @@ returned(_, Return, Definition, #{uri := Uri, revision := Revision} = Context) -
     Caching = caching(maps:get(ttl_ms, Definition, 0), Scope, Revision),
     complete([{~"contents", Contents} | Caching], Context).
 
-complete(Members, #{revision := Revision, server_meta := ServerMeta}) ->
+complete(Members, #{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     {ok, object(Members, Revision, ServerMeta)}.
 
 -doc """

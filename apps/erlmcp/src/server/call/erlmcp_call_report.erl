@@ -6,7 +6,8 @@ call, who runs it. Notifications have a bound (`m:erlmcp_notification_window`).
 Internal.
 """.
 
--export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
+-export([owned/2, owned/3, before_progress/1, progress/3, log/4]).
+-export([elicitation_complete/2, close_connection/1]).
 -export([to_owner/2, said/0]).
 
 %% In the `_meta` of a notification: how many before it were left out.
@@ -15,6 +16,17 @@ Internal.
 %% What a quick call says is kept here, of its process.
 -define(SAID, erlmcp_said).
 
+-doc "Returns the context of a call whose reports go to an owner.".
+-spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
+owned(Owner, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner}}.
+
+-doc "Returns the same with the window of its notifications, or what a quick call makes one of.".
+-spec owned(erlmcp_call:owner(), Unread :: term(), erlmcp_engine:context()) ->
+    erlmcp_engine:context().
+owned(Owner, Unread, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner, unread => Unread}}.
+
 -doc """
 Reports progress, if the client asked for it. A value that does not grow is not sent: the
 specification wants each to be greater than the one before.
@@ -22,7 +34,7 @@ specification wants each to be greater than the one before.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
-progress(#{progressed := Last} = Context, Progress, Details) ->
+progress(#{call := #{progressed := Last}} = Context, Progress, Details) ->
     case grows(ordinal(Progress), atomics:get(Last, 1), Last) of
         true ->
             ok = status(Context, Details),
@@ -51,13 +63,13 @@ ordinal(Progress) ->
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;
-before_progress(Context) ->
+before_progress(#{call := Call} = Context) ->
     Last = atomics:new(1, []),
     ok = atomics:put(Last, 1, -1 bsl 63),
-    Context#{progressed => Last}.
+    Context#{call := Call#{progressed => Last}}.
 
 %% The message of a task's progress is what its clients see of it when they look.
-status(#{task := _, owner := Owner}, #{message := Message}) ->
+status(#{task := _, call := #{owner := Owner}}, #{message := Message}) ->
     <<_/binary>> = Text = unicode:characters_to_binary(Message),
     to_owner(Owner, {status, Text});
 status(_, _) ->
@@ -96,13 +108,13 @@ send(#{task := Id} = Context, Method, Params) ->
 send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
-notify(#{owner := {Pid, quick} = Owner, unread := Limits}, Method, Params) ->
+notify(#{call := #{owner := {Pid, quick} = Owner, unread := Limits}}, Method, Params) ->
     %% Another process is not heard.
     case self() of
         Pid -> notify(Owner, unread(get(?SAID), Limits), Method, Params);
         _ -> ok
     end;
-notify(#{owner := Owner, unread := Unread}, Method, Params) ->
+notify(#{call := #{owner := Owner, unread := Unread}}, Method, Params) ->
     notify(Owner, Unread, Method, Params).
 
 notify(Owner, Unread, Method, Params) ->
@@ -131,7 +143,7 @@ Ends the connection of the call's stream, whose client comes back for what follo
 of 2025-11-25 on HTTP has that.
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
-close_connection(#{owner := Owner}) ->
+close_connection(#{call := #{owner := Owner}}) ->
     to_owner(Owner, close_connection).
 
 -doc "Sends the owner of a call something before its answer.".

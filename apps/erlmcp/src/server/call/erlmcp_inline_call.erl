@@ -96,10 +96,10 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
-    Given#{owner => {self(), quick}, deadline => Deadline};
+    erlmcp_call_report:owned({self(), quick}, Given#{deadline => Deadline});
 context(Given, Deadline, #{limits := Limits}) ->
     %% Most say nothing: what is unread of it is counted from the first message on.
-    Given#{owner => {self(), quick}, deadline => Deadline, unread => Limits}.
+    erlmcp_call_report:owned({self(), quick}, Limits, Given#{deadline => Deadline}).
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.

@@ -32,7 +32,7 @@ Internal.
           erlmcp_instance:of_calls()) ->
     {ok, iodata()} | {error, erlmcp_refusal:refusal()}.
 run(#{task := #{starts := at_once}} = Call, Context, Owner, Instance) ->
-    erlmcp_tasks:start(Call, Context#{owner => Owner}, Instance);
+    erlmcp_tasks:start(Call, erlmcp_call_report:owned(Owner, Context), Instance);
 run(#{continue := Continue} = Call, Context, Owner, Instance) ->
     Reporting = reporting(Context, Owner, Instance),
     go_on(?ROUNDS, Continue, Call, Reporting, Instance);
@@ -61,10 +61,10 @@ run(Call, Given, Owner, Instance) ->
 %% asked for neither progress nor logs is told nothing.
 reporting(#{revision := '2026-07-28', log_level := undefined,
             progress_token := undefined} = Context, Owner, _) when not is_map_key(task, Context) ->
-    Context#{owner => Owner};
+    erlmcp_call_report:owned(Owner, Context);
 reporting(Context, Owner, #{limits := Limits}) ->
     Unread = erlmcp_notification_window:new(Limits),
-    erlmcp_call_report:before_progress(Context#{owner => Owner, unread => Unread}).
+    erlmcp_call_report:before_progress(erlmcp_call_report:owned(Owner, Unread, Context)).
 
 -doc "Whether the arguments are what a tool's schema says; or what the call comes to.".
 -spec arguments(erlmcp_engine:call(), erlmcp_engine:context()) ->
@@ -119,7 +119,7 @@ go_on(Left, Continue, Call, Context, Instance) ->
     end),
     returned(Return, Left, Call, Context, Instance).
 
-timed(#{definition := Definition}, #{owner := Owner} = Context, Instance, Run) ->
+timed(#{definition := Definition}, #{call := #{owner := Owner}} = Context, Instance, Run) ->
     Timeout = timeout(Definition, Context, Instance),
     Deadline = erlang:monotonic_time(millisecond) + Timeout,
     erlmcp_call:within(Timeout, Owner, fun() -> Run(Deadline) end).
@@ -143,10 +143,10 @@ input(Left, Requests, State, Call, Context, #{limits := Limits} = Instance) ->
         {error, _} = Error -> Error
     end.
 
-responses(Requests, _, #{task := _, owner := Keeper}, Limits) ->
+responses(Requests, _, #{task := _, call := #{owner := Keeper}}, Limits) ->
     ask_keeper(Requests, Keeper, Limits);
 responses(Requests, #{input := #{responses := Unasked}} = Call,
-          #{revision := Revision, owner := Owner}, Limits) ->
+          #{revision := Revision, call := #{owner := Owner}}, Limits) ->
     case {erlmcp_revision:era(Revision), maps:with(maps:keys(Requests), Unasked)} of
         {session, _} ->
             %% People take their time, and no place that others wait for.
@@ -162,7 +162,8 @@ with_state(none, Context) -> maps:remove(state, Context).
 
 %% Stateless: the state goes out sealed and comes back with the answers.
 
-input_required(Requests, Asked, State, #{context := #{server_meta := ServerMeta}} = Call, Limits) ->
+input_required(Requests, Asked, State, #{context := #{call := Reference}} = Call, Limits) ->
+    #{server_meta := ServerMeta} = Reference,
     [~"{\"resultType\":\"input_required\",\"_meta\":", ServerMeta,
      ~",\"inputRequests\":", erlmcp_input_requests:encode(Requests),
      ~",\"requestState\":\"", sealed(Asked, State, Call, Limits), ~"\"}"].

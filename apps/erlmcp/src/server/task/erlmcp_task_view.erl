@@ -15,14 +15,14 @@ Internal.
 
 -doc "The result of the call that became a task.".
 -spec created(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
-created(Task, #{revision := '2026-07-28' = Revision, server_meta := ServerMeta}) ->
+created(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object(task, maps:to_list(fields(Task)), Revision, ServerMeta);
 created(Task, _) ->
     json:encode(#{~"task" => fields_2025(Task)}).
 
 -doc "The result of a request that asks for a task.".
 -spec shown(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
-shown(Task, #{revision := '2026-07-28' = Revision, server_meta := ServerMeta}) ->
+shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     Result = [{~"result", {encoded, result(Task)}} || is_map_key(result, Task)],
     erlmcp_result:object(maps:to_list(detailed(Task)) ++ Result, Revision, ServerMeta);
 shown(Task, _) ->

@@ -61,7 +61,7 @@ ttl(undefined, Max) -> Max;
 ttl(Wanted, Max) -> min(Wanted, Max).
 
 %% The process that a session is, or is in, owns the session's calls.
-owner(#{principal := anonymous, revision := '2025-11-25', owner := {Session, _}}) ->
+owner(#{principal := anonymous, revision := '2025-11-25', call := #{owner := {Session, _}}}) ->
     {session, Session};
 owner(#{principal := Principal}) ->
     {principal, Principal}.
@@ -69,7 +69,7 @@ owner(#{principal := Principal}) ->
 %% Who is told of changes.
 session(#{revision := '2026-07-28'}, _) ->
     none;
-session(#{owner := {Session, _}}, Instance) ->
+session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc "The result of a request about tasks. `Owner` is sent what goes to the client before it.".
@@ -81,7 +81,7 @@ perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, I
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call:within(Timeout, Owner, fun() ->
-        operate(Operation, Call, Context#{owner => Owner}, Instance)
+        operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
     end).
 
 operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
@@ -119,7 +119,7 @@ with_keeper(Id, Instance, Do) ->
         error -> over
     end.
 
-acknowledged(#{revision := Revision, server_meta := ServerMeta}) ->
+acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
 
 %% A task that is over is acknowledged by the one revision and refused by the other.
