@@ -15,15 +15,15 @@ their handlers.
 
 A server speaks all five revisions of the protocol at once, to each client the one it asks for.
 
-| to write a server | |
-| --- | --- |
-| its options | `t:options/0` |
-| what it offers | `t:tool/0`, `t:resource/0`, `t:prompt/0`, `t:skill/0` |
-| what a handler returns | `c:erlmcp_server:call_tool/3`, `m:erlmcp_content` |
-| what a handler is given | `t:context/0` |
-| what a handler asks a client | `m:erlmcp_input` |
-| where it listens, and who asks | `m:erlmcp_listen` |
-| a module that is a server | `m:erlmcp_server` |
+To write a server:
+
+- `t:options/0`: its options.
+- `t:tool/0`, `t:resource/0`, `t:resource_template/0`, `t:prompt/0`, `t:skill/0`: its definitions.
+- `t:context/0`: what its handlers are given.
+- `c:erlmcp_server:call_tool/3`, `m:erlmcp_content`: what they return.
+- `m:erlmcp_input`: what they ask a client.
+- `m:erlmcp_listen`: where it listens, and how it identifies clients.
+- `m:erlmcp_server`: a module that is a server.
 
 The client is `m:erlmcp_client`.
 """.
@@ -69,7 +69,7 @@ The options of `start_server/1`.
   See `t:event/0`.
 - `listen`: where the server listens, see `t:erlmcp_listen:listener/0`; nowhere by default.
 - `envelope`: a set of limits by its name. `measured`, the default, is computed from the memory,
-  descriptors and processors of the machine.
+  descriptors, ports and processes that the machine has.
 - `limits`: single limits, see `t:limits/0`. They win over those of the envelope.
 - `id`: a term that names the server for the functions of this module, in addition to its pid.
 """.
@@ -137,15 +137,15 @@ bounds.
     principal_messages_per_day => bound(), principals => pos_integer()
 }.
 
--doc "A limit that may be absent.".
+-doc "A limit, or `infinity` for none.".
 -type bound() :: pos_integer() | infinity.
 
 -doc """
-A server in another one, under a prefix of 1 to 64 characters of `a-z`, `0-9`, `_` and `-`, which
-begins with a letter or a digit.
+A server in another one, under a prefix. The prefix is 1 to 64 characters of `a-z`, `0-9`, `_` and
+`-`, the first of them a letter or a digit.
 
-The server is one of this node, by its pid or `id`; or the options of one; or a module with
-`-behaviour(erlmcp_server)`. Options and a module are started inside the server that mounts them.
+The server is given by its pid or `id` on this node, by the options of one, or as a module with
+`-behaviour(erlmcp_server)`. A server from options or a module runs inside the one that mounts it.
 """.
 -type mount() :: {Prefix :: binary(), server() | options() | module()}.
 
@@ -159,8 +159,8 @@ new one in front of it. Nodes that share keys share cursors and state.
 -type kind() :: tool | resource | resource_template | prompt.
 
 -doc """
-What a server offers. An unknown field, or one of the wrong type, is refused by its name. These
-fields are those of every kind:
+A definition: a tool, resource, resource template or prompt of a server. An unknown field, or one
+of the wrong type, is refused by its name. Definitions of every kind have these fields:
 
 - `handler`: answers the requests, see `t:handler/0`. A definition of a module with
   `-behaviour(erlmcp_server)` may leave it to the module.
@@ -178,14 +178,15 @@ fields are those of every kind:
 -type definition() :: tool() | resource() | resource_template() | prompt().
 
 -doc """
-A tool. Its fields beside those of every definition (`t:definition/0`):
+A tool. Its fields in addition to those of every `t:definition/0`:
 
 - `name`: the tool's name, unlike that of any other tool of the server; required.
 - `input_schema`, `output_schema`: schemas of the arguments and of the structured content.
 - `annotations`: hints such as `readOnlyHint`, by their names on the wire.
 - `timeout_ms`: milliseconds that a call may run, in place of the limit `call_timeout_ms`.
-- `task`: whether calls become tasks (`forbidden`); `task_starts` says whether when they start
-  (`at_once`) or when the handler returns (`on_return`); `task_timeout_ms` bounds the task.
+- `task`: `optional` or `required` lets calls become tasks (`forbidden`).
+- `task_starts`: a call becomes a task `at_once`, or `on_return` of `{task, Fun}` (`at_once`).
+- `task_timeout_ms`: milliseconds that a task may run, in place of the limit of that name.
 - `ui`: the view that shows the results (MCP Apps).
 """.
 -type tool() :: #{
@@ -212,7 +213,7 @@ A tool. Its fields beside those of every definition (`t:definition/0`):
 }.
 
 -doc """
-A resource. Its fields beside those of every definition (`t:definition/0`):
+A resource. Its fields in addition to those of every `t:definition/0`:
 
 - `uri`: the URI, unlike that of any other resource of the server; required.
 - `name`: a name for programs; required.
@@ -274,7 +275,7 @@ and these:
 }.
 
 -doc """
-A prompt. Its fields beside those of every definition (`t:definition/0`):
+A prompt. Its fields in addition to those of every `t:definition/0`:
 
 - `name`: the prompt's name, unlike that of any other prompt of the server; required.
 - `arguments`: maps with `name` and, perhaps, `title`, `description` and `required`.
@@ -381,12 +382,13 @@ The client of a request: any term that is the same, by `=:=`, each time the same
 -type revision() :: '2024-11-05' | '2025-03-26' | '2025-06-18' | '2025-11-25' | '2026-07-28'.
 
 -doc """
-What a handler is given next to its arguments. `progress/3`, `log/3` and others here take it.
+The context of a call: the second argument of its handler, and the first of `progress/3`, `log/3`
+and other functions here.
 
 - `method`: the method of the request.
 - `name`, `uri`: the tool or prompt, or the resource, that was asked for.
-- `principal`: who asks. `scopes`: the scopes of the request. `claims`: the claims of its token, if
-  it has one.
+- `principal`: the client, see `t:principal/0`. `scopes`: the scopes of the request. `claims`: the
+  claims of its token, if it has one.
 - `revision`: the client's revision of the protocol.
 - `client_info`, `client_capabilities`: what the client says about itself.
 - `meta`: the `_meta` of the request.
@@ -461,7 +463,7 @@ Details of a refusal.
 }.
 
 -doc """
-What `info/1` returns.
+The state and the counts of a server, as `info/1` returns them.
 
 - `state`: `open`, or the name of the refusal of new requests: `server_shutting_down`,
   `resource_exhausted` or `service_unavailable`.

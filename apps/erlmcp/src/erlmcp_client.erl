@@ -18,13 +18,13 @@ Every call has a deadline of its own: `timeout`, which progress of the server's 
 
 A call is a process. It ends with the process that waits for it, and the server is told.
 
-| | |
-| --- | --- |
-| where the server is | `t:target/0` |
-| options of the client, and of one call | `t:options/0`, `t:call_options/0` |
-| logins | `m:erlmcp_oauth` |
-| several clients as one | `m:erlmcp_pool` |
-| skills | `m:erlmcp_skills` |
+To write a client:
+
+- `t:target/0`: where the server is.
+- `t:options/0`, `t:call_options/0`: options of the client, and of one call.
+- `m:erlmcp_oauth`: logins.
+- `m:erlmcp_pool`: several clients as one.
+- `m:erlmcp_skills`: skills.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1]).
@@ -167,7 +167,7 @@ Funs that answer what servers ask. The client offers the capabilities of those t
 }.
 
 -doc """
-What `info/1` returns.
+The state and the counts of a client, as `info/1` returns them.
 
 - `revision`: the revision that was agreed on, and `session`: whether a session is open on HTTP.
   Neither is there before the server was reached.
@@ -264,15 +264,15 @@ Why a call failed; `format_error/1` makes a sentence of it.
     | cancelled
     | stopped.
 
--doc "What an operation returns: the result's JSON as a map with binary keys.".
+-doc "The outcome of an operation: the result's JSON as a map with binary keys, or the reason.".
 -type result() :: {ok, map()} | {error, reason()}.
--doc "What a list returns: its items as maps with binary keys.".
+-doc "The outcome of a list: its items as maps with binary keys, or the reason.".
 -type items() :: {ok, [map()]} | {error, reason()}.
 
 -doc """
-What to hear of: changes of the lists of tools, prompts and resources, and of the contents of
-`resources`, by their URIs. In a session there are also `logs`, messages that belong to no call, and
-`elicitations`, the ends of what users did at URLs.
+The changes that a subscription is for: of the lists of tools, prompts and resources, and of the
+contents of `resources`, by their URIs. A session also has `logs`, messages that belong to no call,
+and `elicitations`, which tell that a user is done at a URL.
 """.
 -type filter() :: #{
     tools_changed => boolean(), prompts_changed => boolean(), resources_changed => boolean(),
@@ -281,9 +281,9 @@ What to hear of: changes of the lists of tools, prompts and resources, and of th
     elicitations => boolean()
 }.
 -doc """
-What a subscriber is sent in `{erlmcp, Reference, Event}`. `subscribed` comes first, and no later
-change is missed until it comes again: then the connection was lost meanwhile. `{ended, Reason}`
-comes last.
+An event of a subscription, sent as `{erlmcp, Reference, Event}`. `subscribed` comes first, and no
+later change is missed. When `subscribed` comes again the connection was lost, and changes may have
+been missed meanwhile. `{ended, Reason}` comes last.
 """.
 -type event() ::
     subscribed | tools_changed | prompts_changed | resources_changed

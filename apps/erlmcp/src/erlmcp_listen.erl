@@ -1,14 +1,15 @@
 -module(erlmcp_listen).
 -moduledoc """
-The option `listen` of a server (`t:erlmcp:options/0`): types of its listeners, and of what says who
-asks. There are no functions here.
+The option `listen` of a server (`t:erlmcp:options/0`): types of listeners, and of the ways to
+identify clients. There are no functions here.
 
 ```erlang
 listen => [{http, #{port => 8080, authenticate => fun my_tokens:lookup/1}},
            {stdio, #{}}]
 ```
 
-Begin with `t:listener/0`. `t:authenticate/0` says who asks, by access tokens with `t:bearer/0`.
+Begin with `t:listener/0`. `t:authenticate/0` has the ways to identify clients, `t:bearer/0` that
+of access tokens.
 """.
 
 -export_type([listener/0, http/0, tcp/0, stdio/0, sse/0, protected_resource/0]).
@@ -29,10 +30,10 @@ Options of Streamable HTTP.
 - `allowed_origins`: origins whose pages may call the server and read its answers (CORS), in
   addition to those of the same host and of the loopback address. `any` accepts every origin, but
   their pages cannot read the answers.
-- `authenticate`: says who asks, see `t:authenticate/0`. Without it every client is `anonymous`.
+- `authenticate`: identifies clients, see `t:authenticate/0`. Without it all are `anonymous`.
 - `scopes`: the scopes that every request needs.
 - `implied_scopes`: broader scopes, with the scopes that each includes.
-- `protected_resource`: what the listener's OAuth metadata says, see `t:protected_resource/0`.
+- `protected_resource`: fields of the listener's OAuth metadata, see `t:protected_resource/0`.
 - `sse`: serves HTTP+SSE of 2024-11-05 in addition, see `t:sse/0`.
 - `trusted_proxies`: addresses and networks of proxies, like `~"10.0.0.0/8"`. A request from one of
   them is that of the client which it names in `Forwarded` or `X-Forwarded-For`.
@@ -93,7 +94,7 @@ Fields of the metadata of RFC 9728, by their names there. The metadata is served
 }.
 
 -doc """
-How a listener finds out who asks. It is asked once for each request, before the body is read.
+How a listener identifies its clients: once for each request, before the body is read.
 
 - A fun runs in the connection's process, which serves nobody else meanwhile. It looks a token up,
   and calls no other process.
@@ -217,7 +218,7 @@ time. A token without `scopes` has none.
                           scopes => erlmcp:scopes(), expires_at => integer()}.
 
 -doc """
-What a `verify` fun knows of a token. `expires_at` is a second of system time. A token without
+A token that a `verify` fun accepts. `expires_at` is a second of system time. A token without
 `scopes` has none.
 """.
 -type verified_token() :: #{principal := erlmcp:principal(), scopes => erlmcp:scopes(),

@@ -14,10 +14,10 @@ A call goes to the member with the fewest running calls. Calls with the same cal
 one member as long as that member works (rendezvous hashing: no other key moves when a member goes
 or comes back).
 
-A member whose calls fail in a row gets no calls for a while (a circuit breaker, which is half-open
-when one call may try the member again). A call that failed before it was sent is tried at another
-member. A call that the server may have run is tried again if it only reads, or if its option
-`repeatable` is `true`.
+A member whose calls fail in a row gets no calls for a while. This is a circuit breaker, which is
+half-open while one call tries the member again. A failed call that no server has run is tried at
+another member. A call that a server may have run is tried again only if it just reads, or if its
+option `repeatable` is `true`.
 """.
 
 -export([start_link/1, start_link/2, child_spec/1, stop/1, info/1]).

@@ -108,10 +108,10 @@ A short way to write the schemas that most tools have.
 | `{Type, ~"..."}` | the same, with a description |
 | `{schema, Map}` | JSON Schema as it is |
 
-A map is read as JSON Schema if it has a `type` that names JSON Schema types, one of `properties`,
-`anyOf`, `oneOf`, `allOf` and `additionalProperties`, or a key that begins with `$`. An empty map is
-any object. Every other map is a shorthand, and so is `{fields, Map}`, for members that have such
-names themselves.
+A map is read as JSON Schema if it has a `type` that names JSON Schema types, or a key that begins
+with `$`. So is a map with one of `properties`, `anyOf`, `oneOf`, `allOf` and
+`additionalProperties`. An empty map is any object. Every other map is a shorthand, and so is
+`{fields, Map}`, for members that have such names themselves.
 
 Names and keywords may be atoms or binaries. An atom that stands for a value is a string, except
 `true`, `false`, `null` and Elixir's `nil`, which is `null`. An `enum` whose values have one type

@@ -29,8 +29,8 @@ the task was made in.
 The record of a task.
 
 - `id`, `version`, `status`, `message`: the task's id, version, status, and a text about that.
-- `principal`: who may see the task. `flow`: whom it counts for, which is the same, or the address
-  of an anonymous client.
+- `principal`: the principal that may see the task. `flow`: the client that the task counts for,
+  which is the principal or the address of an anonymous client.
 - `owner`: see `t:owner/0`. `node`: where the task runs.
 - `created`, `updated`: milliseconds of system time. `ttl`: milliseconds that the task is kept.
 - `requests`: the requests that wait for answers, as JSON, by keys that the task uses once.

@@ -8,8 +8,8 @@ The store makes the folder, of mode 0700, with a JSON file of mode 0600 for each
 written aside and renamed, so a reader sees a whole value. Writers of different keys, on this node
 or another, have nothing in common.
 
-At most 1000 values of at most 64 KiB are kept. A folder or file is refused if other users can read
-or write it, if it is a symbolic link, or if it belongs to another user.
+At most 1000 values of at most 64 KiB are kept. A folder or file is refused if it is a symbolic
+link, belongs to another user, or can be read or written by others.
 """.
 
 -behaviour(erlmcp_token_store).

@@ -10,7 +10,7 @@ Uri = erlmcp_uri_template:expand(Template, #{~"owner" => ~"erlang", ~"path" => ~
 ```
 
 The RFC defines no matching, so this is erlmcp's own. A URI matches if it can be read from the left
-to its end, each variable taking as much as it can, but at least one character:
+to its end. Each variable takes as many characters as it can, and at least one:
 
 - a value goes across no `/`, `?` or `#`, unless its operator is `+` or `#`; across no `,` that
   separates it from the next variable of its expression; and, unless its operator is `#`, across no
