@@ -8,6 +8,7 @@ has a `-doc`, and each other module says that it is internal.
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
 -export([each_module_is_public_or_internal/1, public_types_are_public/1,
          public_docs_name_public_modules/1, pages_name_public_modules/1,
+         examples_name_public_modules/1,
          each_function_is_documented/1, types_have_what_the_code_takes/1,
          a_handler_is_given_what_the_type_says/1]).
 -export([a_private_type_is_found/1, a_private_module_in_a_doc_is_found/1]).
@@ -23,9 +24,9 @@ suite() ->
 
 all() ->
     [each_module_is_public_or_internal, public_types_are_public, public_docs_name_public_modules,
-     pages_name_public_modules, each_function_is_documented, types_have_what_the_code_takes,
-     a_handler_is_given_what_the_type_says, a_private_type_is_found,
-     a_private_module_in_a_doc_is_found].
+     pages_name_public_modules, examples_name_public_modules, each_function_is_documented,
+     types_have_what_the_code_takes, a_handler_is_given_what_the_type_says,
+     a_private_type_is_found, a_private_module_in_a_doc_is_found].
 
 init_per_suite(Config) ->
     erlmcp_test_applications:start([erlmcp], Config).
@@ -60,6 +61,16 @@ pages_name_public_modules(_) ->
     true = length(Pages) > 10,
     [] = [{Page, Named} || Page <- Pages, {ok, Text} <- [file:read_file(filename:join(Root, Page))],
                            Named <- named(Text, Private)].
+
+%% In calls and in types.
+examples_name_public_modules(_) ->
+    Private = private(),
+    Files = filelib:wildcard("examples/*/src/**/*.erl", erlmcp_test_page:root()),
+    true = length(Files) > 5,
+    [] = [{File, Module} || File <- Files,
+                            {ok, Text} <- [file:read_file(filename:join(erlmcp_test_page:root(),
+                                                                        File))],
+                            Module <- named(Text, Private)].
 
 each_function_is_documented(_) ->
     [] = [{Module, Kind, Name, Arity}
