@@ -38,7 +38,7 @@ The client is `m:erlmcp_client`.
 -export_type([handler/0, arguments/0, middleware/0, next/0, breaker/0, workers/0]).
 -export_type([context/0, call_reference/0, principal/0, scope/0, scopes/0, revision/0, level/0]).
 -export_type([refusal/0, refusal_name/0, refusal_details/0]).
--export_type([info/0, cache_info/0, error_budget/0, zone/0, event/0]).
+-export_type([address/0, info/0, cache_info/0, error_budget/0, zone/0, event/0]).
 
 -doc "A server: its pid, or the `id` of its options.".
 -type server() :: pid() | term().
@@ -463,6 +463,18 @@ Details of a refusal.
 }.
 
 -doc """
+The address of a listener, as `listeners/1` returns it. `http` and `tcp` have `ip`, `port` and
+`url`. A listener with HTTP+SSE has `sse_url` too.
+""".
+-type address() :: #{
+    transport := http | tcp | stdio,
+    ip => inet:ip_address(),
+    port => inet:port_number(),
+    url => binary(),
+    sse_url => binary()
+}.
+
+-doc """
 The state and the counts of a server, as `info/1` returns them.
 
 - `state`: `open`, or the name of the refusal of new requests: `server_shutting_down`,
@@ -636,8 +648,7 @@ drain(Server, Milliseconds) when is_integer(Milliseconds), Milliseconds >= 0 ->
     end.
 
 -doc """
-Returns where a server listens: a map for each listener. `transport` is `http`, `tcp` or `stdio`;
-`http` and `tcp` have `ip`, `port` and `url`, and a listener with HTTP+SSE has `sse_url` too.
+Returns the addresses of a server's listeners.
 
 ## Examples
 
@@ -651,7 +662,7 @@ ok
 ok
 ```
 """.
--spec listeners(server()) -> [map()] | {error, not_found}.
+-spec listeners(server()) -> [address()] | {error, not_found}.
 listeners(Server) ->
     with_server(Server, fun erlmcp_server_sup:listeners/1).
 

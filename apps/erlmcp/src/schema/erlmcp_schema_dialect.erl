@@ -22,7 +22,7 @@ Internal.
 -type draft() :: draft_07 | draft_2019_09 | draft_2020_12.
 
 %% `here` is applied to the instance itself, `inside` to a part of it, `stored` to nothing.
--type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_json:json_term()}.
+-type child() :: {here | inside | stored, Tokens :: [binary()], erlmcp_schema:json()}.
 
 -define(URI_2020, "https://json-schema.org/draft/2020-12/").
 -define(URI_2019, "https://json-schema.org/draft/2019-09/").
@@ -32,7 +32,7 @@ Internal.
 The dialect that `$schema` names. `Documents` are the schemas given beside it, by their address.
 Throws `{unsupported_dialect, Uri}` or `{unsupported_vocabulary, Uri}`.
 """.
--spec named(binary(), #{binary() => erlmcp_json:json_term()}) -> dialect().
+-spec named(binary(), #{binary() => erlmcp_schema:json()}) -> dialect().
 named(Uri, Documents) ->
     named(Uri, Documents, []).
 
@@ -153,7 +153,7 @@ formats(#dialect{formats = Formats}) -> Formats.
 has(Keyword, #dialect{keywords = Keywords}) -> is_map_key(Keyword, Keywords).
 
 -doc "The published document under an address, without its fragment.".
--spec document(binary()) -> {ok, erlmcp_json:json_term()} | error.
+-spec document(binary()) -> {ok, erlmcp_schema:json()} | error.
 document(Uri) ->
     Documents = case Uri of
         <<?URI_2020, _/binary>> -> erlmcp_schema_meta_2020_12:documents();

@@ -24,7 +24,7 @@ root(Index) ->
     Place.
 
 -doc "The subschema that stands under these tokens of another.".
--spec child([binary()], erlmcp_json:json_term(), place(), erlmcp_schema_index:index()) -> place().
+-spec child([binary()], erlmcp_schema:json(), place(), erlmcp_schema_index:index()) -> place().
 child(Tokens, Schema, #place{uri = Uri, pointer = Pointer} = Place, Index) ->
     case crossing(Schema, Uri, Index) of
         {Other, #{dialect := Dialect}} ->

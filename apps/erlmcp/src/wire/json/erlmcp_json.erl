@@ -19,8 +19,7 @@ Internal.
     message_bytes := pos_integer(), depth := pos_integer(), members := pos_integer(),
     atom() => term()
 }.
--type json_term() ::
-    null | boolean() | number() | binary() | [json_term()] | #{binary() => json_term()}.
+-type json_term() :: erlmcp_schema:json().
 -doc "An object whose text is known: the text, the object, its depth, and its members.".
 -type known() ::
     {binary(), #{binary() => json_term()}, Depth :: pos_integer(), Members :: non_neg_integer()}.
