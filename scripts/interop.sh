@@ -6,9 +6,15 @@
 #
 #   scripts/interop.sh [clients | servers | login | hosts | h2spec]    one of them only
 set -eu
-cd "$(dirname -- "$0")/.."
+CDPATH='' cd -- "$(dirname -- "$0")/.."
 part=${1:-all}
-program="'$PWD/bin/erlmcp' serve everything --stdio"
+# The name of its folder has to be quoted: a script that does not would fail.
+odd=$(mktemp -d)/"it's here"
+trap 'rm -rf "${odd%/*}"' EXIT
+trap 'exit 130' INT TERM
+mkdir "$odd"
+ln -s "$PWD/bin/erlmcp" "$odd/erlmcp"
+program=$(scripts/quoted.sh "$odd/erlmcp" serve everything --stdio)
 status=0
 
 # paged COMMAND, whole COMMAND: while the everything server is up, with lists in pages or in one.
@@ -24,7 +30,7 @@ case $part in all | servers)
 esac
 case $part in all | login) test/interop/login.sh || status=1 ;; esac
 case $part in all | hosts)
-    whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$1"' || status=1 ;;
+    whole 'exec test/interop/hosts/run.sh "$ERLMCP_URL" "$ERLMCP_SSE_URL" "$1"' || status=1 ;;
 esac
 case $part in all | h2spec) whole 'exec scripts/h2spec.sh "$ERLMCP_URL"' || status=1 ;; esac
 exit "$status"

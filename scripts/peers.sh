@@ -2,12 +2,12 @@
 # Installs the official MCP programs that erlmcp is tried against and prints their folder.
 #
 #   scripts/peers.sh [node | typescript | python2 | python1 | go | rust | oidc | conformance |
-#                     frameworks | bridges ...]
+#                     frameworks | bridges | agents | contextforge ...]
 #
 # They come, once, from the registries that this machine's npm, pip, go and cargo are set up for, at
 # the versions locked under test/interop and test/conformance, into the user's cache folder. What is
 # there already is used as it is: then nothing is asked of any network. The default is all of them
-# but the last two, which `make test` does not run.
+# but the last four, which `make test` does not run.
 #
 #   FOLDER/bin/node                     Node 22 or later: the machine's own, or one from npm
 #   FOLDER/typescript/node_modules      @modelcontextprotocol/client, server, server-everything
@@ -15,6 +15,8 @@
 #   FOLDER/oidc/node_modules            oidc-provider
 #   FOLDER/frameworks/bin/python        frameworks that agents are written in, mcp-proxy
 #   FOLDER/bridges/node_modules         the Inspector, mcp-remote, supergateway
+#   FOLDER/agents/node_modules          Claude Code, Codex, Gemini CLI
+#   FOLDER/contextforge/bin/python      a gateway, mcp-contextforge-gateway (Python 3.11 to 3.13)
 #   FOLDER/python2/bin/python           PyPI mcp 2.x; python1: mcp 1.x
 #   FOLDER/go/client, server            test/interop/go, built with github.com/.../go-sdk
 #   FOLDER/rust/client, server          test/interop/rust, built with the crate rmcp
@@ -34,12 +36,17 @@ refuse() {
     exit 1
 }
 
+# made_of LOCK: what stands for a part of test/interop/hosts.
+made_of() { sha256sum <"$root/test/interop/hosts/$1"; }
+
 # One file per part names what it was made with; a part is whole when the file is there.
 fits() {
     case $1 in
         python?) made_with=$(readlink -f "$(command -v "$python")") || made_with='' ;;
-        frameworks | bridges) made_with=$(cd "$root/test/interop/hosts" &&
-            cat package-lock.json requirements.txt | sha256sum)$(command -v "$python") ;;
+        frameworks) made_with=$(made_of requirements.txt)$(command -v "$python") ;;
+        contextforge) made_with=$(made_of contextforge.txt)$(command -v "$python") ;;
+        bridges) made_with=$(made_of package-lock.json) ;;
+        agents) made_with=$(made_of agents/package-lock.json) ;;
         # These are built of our own source too.
         go | rust) made_with=$(cd "$root/test/interop/$1" &&
             find . -type f ! -path './target/*' | LC_ALL=C sort | xargs cat | sha256sum) ;;
@@ -50,9 +57,11 @@ fits() {
     case $1 in
         node) [ -x "$folder/bin/node" ] ;;
         go | rust) [ -x "$folder/$1/server" ] && [ "$made" = "$made_with" ] ;;
+        bridges | agents) [ "$made" = "$made_with" ] ;;
         # A Python that is gone, or is another one now, takes its environments with it.
-        bridges) [ "$made" = "$made_with" ] ;;
-        python? | frameworks) [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ] ;;
+        python? | frameworks | contextforge)
+            [ -x "$folder/$1/bin/python" ] && [ "$made" = "$made_with" ]
+            ;;
     esac
 }
 
@@ -144,7 +153,9 @@ build() {
         conformance) npm_ci conformance test/conformance ;;
         python?) pip_install "$1" "test/interop/python/requirements-$1.txt" ;;
         frameworks) pip_install "$1" test/interop/hosts/requirements.txt ;;
+        contextforge) pip_install "$1" test/interop/hosts/contextforge.txt ;;
         bridges) npm_ci bridges test/interop/hosts ;;
+        agents) npm_ci agents test/interop/hosts/agents ;;
         go) go_build ;;
         rust) cargo_build ;;
     esac
@@ -157,9 +168,13 @@ all='node typescript python2 python1 go rust oidc conformance'
 for part in "$@"; do
     case $part in
         # Programs of Node come with the Node that runs them.
-        typescript | oidc | conformance | bridges) parts="${parts:-} node $part" ;;
-        node | python1 | python2 | frameworks | go | rust) parts="${parts:-} $part" ;;
-        *) refuse "$part is none of: $all frameworks bridges" ;;
+        typescript | oidc | conformance | agents) parts="${parts:-} node $part" ;;
+        # One of the bridges is a program of Python, and comes with the frameworks.
+        bridges) parts="${parts:-} node frameworks bridges" ;;
+        node | python1 | python2 | frameworks | contextforge | go | rust)
+            parts="${parts:-} $part"
+            ;;
+        *) refuse "$part is none of: $all frameworks bridges agents contextforge" ;;
     esac
 done
 

@@ -87,7 +87,7 @@ sdk() {
     server=$!
     listens '^http:'
     url=$(head -n 1 "$work/said")
-    visit "$name" "http=$url" "sse=${url%/mcp}/sse" "stdio=$*"
+    visit "$name" "http=$url" "sse=${url%/mcp}/sse" "stdio=$("$root/scripts/quoted.sh" "$@")"
     stop
 }
 
@@ -101,7 +101,7 @@ server_everything() {
     server=$!
     listens 'listening on port'
     visit server-everything "http=http://127.0.0.1:$port/mcp" \
-        "stdio=$peers/bin/node $program stdio"
+        "stdio=$("$root/scripts/quoted.sh" "$peers/bin/node" "$program" stdio)"
     stop
 }
 

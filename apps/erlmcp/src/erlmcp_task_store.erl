@@ -22,9 +22,10 @@ wait. A task that has expired is neither found nor listed, whether it was swept 
 -type status() :: working | input_required | completed | failed | cancelled.
 -doc """
 The owner of the list that a task is in: its principal or, for an anonymous client, the session that
-the task was made in.
+the task was made in. A connection on lines can have several sessions, one after the other, which
+`Number` counts.
 """.
--type owner() :: {principal, term()} | {session, pid()}.
+-type owner() :: {principal, term()} | {session, {pid(), Number :: non_neg_integer()}}.
 -doc """
 The record of a task.
 

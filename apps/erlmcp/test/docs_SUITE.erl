@@ -372,7 +372,7 @@ a_wrong_page_is_found(Config) ->
     {a_second_module, 4} = page_fails(~"```erlang\n```\n```erlang\n```"),
     false = leads_somewhere("docs/README.md", ~"no_such_page.md"),
     false = leads_somewhere("docs/README.md", ~"#no-such-heading"),
-    true = leads_somewhere("docs/README.md", ~"../README.md#write-a-server"),
+    true = leads_somewhere("docs/README.md", ~"../README.md#call-a-server"),
     false = leads_somewhere("docs/README.md", ~"../README.md#no-such-heading"),
     #{tables := [{1, ~"limits", [[~"`a`", ~"1"]]}]} =
         erlmcp_test_page:parse(~"<!-- table: limits -->\n| l | d |\n| --- | --- |\n| `a` | 1 |\n"),

@@ -1,29 +1,54 @@
 #!/bin/sh
 # Tries a server with what people put it into: frameworks that agents are written in, the Inspector,
-# and bridges between transports. All of them list its tools, or call `echo`.
+# bridges between transports, coding agents, and a gateway. All list its tools, or call `echo`.
 #
-#   test/interop/hosts/run.sh URL 'STDIO COMMAND'
+#   test/interop/hosts/run.sh URL SSE_URL 'STDIO COMMAND'
 #
-# Each check is a line; the last line is `N passed, N failed`. Their versions are pinned beside this
-# file, and come by scripts/peers.sh.
+# SSE_URL is where HTTP+SSE of 2024-11-05 has its stream. Each check is a line; the last line is
+# `N passed, N failed`. Their versions are pinned beside this file, and come by scripts/peers.sh.
+#
+#   ERLMCP_HOSTS    the kinds to try (default: frameworks bridges agents contextforge)
 set -eu
 
-[ $# -eq 2 ] || { echo "usage: $0 URL 'STDIO COMMAND'" >&2; exit 2; }
+[ $# -eq 3 ] || { echo "usage: $0 URL SSE_URL 'STDIO COMMAND'" >&2; exit 2; }
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 root=$(CDPATH='' cd -- "$here/../../.." && pwd)
 url=$1
-command=$2
-peers=$("$root/scripts/peers.sh" node frameworks bridges)
-PATH=$peers/bridges/node_modules/.bin:$peers/bin:$PATH
+sse=$2
+command=$3
+hosts=${ERLMCP_HOSTS:-frameworks bridges agents contextforge}
+peers=$("$root/scripts/peers.sh" node $hosts)
+erlmcp=$root/bin/erlmcp
+PATH=$peers/bridges/node_modules/.bin:$peers/agents/node_modules/.bin:$peers/bin:$PATH
 work=$(mktemp -d)
-bridge=''
+helper=''
 trap 'ended; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# Ends the bridge that runs, if one does, and all that it has started.
+# started PATTERN COMMAND...: starts a program, and waits until the pattern is in what it says.
+started() {
+    pattern=$1
+    shift
+    # What the one before it said is not taken for this one's.
+    : >"$work/helper"
+    "$@" >"$work/helper" 2>&1 </dev/null &
+    helper=$!
+    tries=0
+    until grep -q -i -e "$pattern" "$work/helper"; do
+        tries=$((tries + 1))
+        if [ "$tries" -ge 600 ] || ! kill -0 "$helper" 2>/dev/null; then
+            # What is checked next fails, and this is why.
+            sed "s/^/# /" "$work/helper" | tail -n 20
+            return
+        fi
+        sleep 0.1
+    done
+}
+
+# Ends the program that was started, if one was, and all that it has started.
 ended() {
-    [ -z "$bridge" ] || { kill "$bridge" && wait "$bridge"; } 2>/dev/null || :
-    bridge=''
+    [ -z "$helper" ] || { kill "$helper" && wait "$helper"; } 2>/dev/null || :
+    helper=''
 }
 
 passed=0
@@ -61,50 +86,140 @@ bridged() {
     between=$1
     path=$2
     shift 2
-    "$@" >"$work/bridge" 2>&1 </dev/null &
-    bridge=$!
-    tries=0
-    until grep -q -i -e listening -e running "$work/bridge"; do
-        tries=$((tries + 1))
-        if [ "$tries" -ge 600 ] || ! kill -0 "$bridge" 2>/dev/null; then break; fi
-        sleep 0.1
-    done
+    started 'listening\|running' "$@"
     for client in first second; do
         check "$between, the $client client" hello \
-            "$root/bin/erlmcp" call "http://127.0.0.1:$port$path" echo text=hello
+            "$erlmcp" call "http://127.0.0.1:$port$path" echo text=hello
     done
     ended
 }
 
-for framework in langchain pydantic_ai openai_agents llama_index mcp_use smolagents; do
-    for way in http stdio; do
-        case $way in
-            http) set -- "$url" ;;
-            stdio) set -- stdio /bin/sh -c "exec $command" ;;
-        esac
-        check "$framework $way" 'echo answered' \
-            "$peers/frameworks/bin/python" "$here/hosts.py" "$framework" "$@"
+frameworks() {
+    for framework in langchain pydantic_ai openai_agents llama_index mcp_use smolagents; do
+        for way in http stdio; do
+            case $way in
+                http) set -- "$url" ;;
+                stdio) set -- stdio /bin/sh -c "exec $command" ;;
+            esac
+            check "$framework $way" 'echo answered' \
+                "$peers/frameworks/bin/python" "$here/hosts.py" "$framework" "$@"
+        done
     done
-done
+}
 
-check 'inspector http, list' '"echo"' mcp-inspector --cli "$url" --transport http \
-    --method tools/list
-check 'inspector http, call' hello mcp-inspector --cli "$url" --transport http \
-    --method tools/call --tool-name echo --tool-arg text=hello
-check 'inspector stdio, list' '"echo"' mcp-inspector --cli /bin/sh -c "exec $command" \
-    --method tools/list
+bridges() {
+    check 'inspector http, list' '"echo"' mcp-inspector --cli "$url" --transport http \
+        --method tools/list
+    check 'inspector http, call' hello mcp-inspector --cli "$url" --transport http \
+        --method tools/call --tool-name echo --tool-arg text=hello
+    check 'inspector stdio, list' '"echo"' mcp-inspector --cli /bin/sh -c "exec $command" \
+        --method tools/list
 
-erlmcp=$root/bin/erlmcp
-check 'mcp-remote: a URL as a program' hello "$erlmcp" call --env PATH \
-    --stdio "mcp-remote $url --allow-http" echo text=hello
-check 'mcp-proxy: a URL as a program' hello "$erlmcp" call \
-    --stdio "$peers/frameworks/bin/mcp-proxy --transport streamablehttp $url" echo text=hello
+    check 'mcp-remote: a URL as a program' hello "$erlmcp" call --env PATH \
+        --stdio "mcp-remote $url --allow-http" echo text=hello
+    mcp_proxy=$peers/frameworks/bin/mcp-proxy
+    line=$("$root/scripts/quoted.sh" "$mcp_proxy" --transport streamablehttp "$url")
+    check 'mcp-proxy: a URL as a program' hello "$erlmcp" call --stdio "$line" echo text=hello
 
-port=$(free_port)
-bridged 'mcp-proxy: a program as a URL' /mcp \
-    "$peers/frameworks/bin/mcp-proxy" --port "$port" -- /bin/sh -c "exec $command"
-port=$(free_port)
-bridged 'supergateway: a program as a URL' /sse supergateway --stdio "$command" --port "$port"
+    port=$(free_port)
+    bridged 'mcp-proxy: a program as a URL' /mcp \
+        "$mcp_proxy" --port "$port" -- /bin/sh -c "exec $command"
+    port=$(free_port)
+    bridged 'supergateway: a program as a URL' /sse supergateway --stdio "$command" --port "$port"
+}
 
+# An agent's model is on its maker's machines, and needs an account. Here it is played: it asks for
+# `echo`, and says what that answered. All else is the agent's own.
+agents() {
+    # One word, which every agent takes for a program.
+    printf '#!/bin/sh\nexec %s\n' "$command" >"$work/server"
+    chmod +x "$work/server"
+    started '^http' node "$here/agents/model.mjs"
+    model=$(cat "$work/helper")
+    for way in http sse stdio; do
+        case $way in
+            http) target=$url ;;
+            sse) target=$sse ;;
+            stdio) target=$work/server ;;
+        esac
+        for agent in claude_code gemini codex; do
+            # Nothing of this machine's settings, and no key, is seen by the agent.
+            home=$work/$agent-$way
+            mkdir -p "$home/project"
+            "$agent" env -C "$home/project" -i HOME="$home" PATH="$PATH"
+        done
+    done
+    ended
+}
+
+# Its install script, which is not run here, would put its binary in place; the wrapper finds it.
+claude_code() {
+    set -- "$@" ANTHROPIC_BASE_URL="$model" ANTHROPIC_API_KEY=none ENABLE_TOOL_SEARCH=false \
+        CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 DISABLE_AUTOUPDATER=1 \
+        node "$peers/agents/node_modules/@anthropic-ai/claude-code/cli-wrapper.cjs"
+    check "claude code $way, add" Added "$@" mcp add --transport "$way" mine "$target"
+    check "claude code $way, list" 'Connected' "$@" mcp list
+    check "claude code $way, call" "$said" "$@" -p 'Say hello.' --allowedTools mcp__mine__echo
+}
+
+gemini() {
+    mkdir "$home/.gemini"
+    cp "$here/agents/gemini.json" "$home/.gemini/settings.json"
+    set -- "$@" GOOGLE_GEMINI_BASE_URL="$model" GEMINI_API_KEY=none \
+        GEMINI_CLI_TRUST_WORKSPACE=true sh -c 'exec gemini "$@" 2>&1' -
+    check "gemini $way, add" added \
+        "$@" mcp add --scope user --trust --transport "$way" mine "$target"
+    check "gemini $way, list" Connected "$@" mcp list
+    check "gemini $way, call" "$said" "$@" --model gemini-2.5-flash --prompt 'Say hello.'
+}
+
+codex() {
+    case $way in
+        http) check 'codex http, add' Added "$@" codex mcp add mine --url "$target" ;;
+        stdio) check 'codex stdio, add' Added "$@" codex mcp add mine -- "$target" ;;
+        # It has no HTTP+SSE.
+        sse) return ;;
+    esac
+    set -- "$@" codex exec --skip-git-repo-check --config analytics.enabled=false \
+        --config model=played --config model_provider=played \
+        --config "model_providers.played={name=\"played\", base_url=\"$model/v1\"}"
+    check "codex $way, call" "$said" "$@" 'Say hello.'
+}
+
+# 32 random octets.
+secret() { od -An -v -N 32 -t x1 /dev/urandom | tr -d ' \n'; }
+
+# It has users and a database, and they are its own, for as long as it is tried.
+contextforge() {
+    home=$work/contextforge
+    mkdir "$home"
+    port=$(free_port)
+    gateway=http://127.0.0.1:$port
+    set -- env -C "$home" -i HOME="$home" PATH="$PATH" CACHE_TYPE=memory \
+        DATABASE_URL="sqlite:///$home/mcp.db" SSRF_ALLOW_LOCALHOST=true LOG_LEVEL=INFO \
+        JWT_SECRET_KEY="$(secret)" AUTH_ENCRYPTION_SECRET="$(secret)" \
+        BASIC_AUTH_PASSWORD="$(secret)" PLATFORM_ADMIN_PASSWORD="$(secret)"
+    started "running on $gateway" "$@" "$peers/contextforge/bin/mcpgateway" --port "$port"
+    python=$peers/contextforge/bin/python
+    ERLMCP_TOKEN=$("$@" "$python" -m mcpgateway.utils.create_jwt_token --admin \
+        --username admin@example.com --exp 60 2>"$work/err" | tail -n 1)
+    export ERLMCP_TOKEN
+    for way in streamablehttp sse; do
+        case $way in
+            streamablehttp) target=$url ;;
+            sse) target=$sse ;;
+        esac
+        check "contextforge $way, register" 'tools' \
+            "$python" "$here/contextforge.py" "$gateway" "$way" "$target"
+        check "contextforge $way, call" "$said" \
+            "$erlmcp" call "$gateway/mcp" "$way-echo" "text=$said"
+    done
+    unset ERLMCP_TOKEN
+    ended
+}
+
+# What an answer of `echo` is known by.
+said='hello from a host'
+for kind in $hosts; do "$kind"; done
 echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]

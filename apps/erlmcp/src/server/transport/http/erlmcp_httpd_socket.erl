@@ -6,7 +6,7 @@ kinds: who came on one, what is sent on it, what is still unread of it, and its 
 Internal.
 """.
 
--export([shown/2, send/3, unread/3, linger/3]).
+-export([shown/2, send/3, own/1, unread/3, linger/3]).
 
 -export_type([socket/0]).
 
@@ -40,6 +40,14 @@ shown(ranch_ssl, Socket) ->
 -spec send(module(), socket(), iodata()) -> ok | {error, term()}.
 send(ranch_tcp, Socket, Bytes) -> erlmcp_tcp_send:send(Socket, Bytes);
 send(Transport, Socket, Bytes) -> Transport:send(Socket, Bytes).
+
+-doc "Returns what is left of what was read, without what was read beside it if that is as much.".
+-spec own(binary()) -> binary().
+own(Bytes) ->
+    case binary:referenced_byte_size(Bytes) > 2 * byte_size(Bytes) of
+        true -> binary:copy(Bytes);
+        false -> Bytes
+    end.
 
 -doc """
 What its process has to be told for another to begin where this one ends: the bytes that it has, and

@@ -285,9 +285,10 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
                 when not Plain#plain.closing, not is_map_key(~"connection", Headers) ->
             at_once(Status, Headers, Body, {Id, Module, Handler}, Rest, Plain);
         {Commands, Handler} ->
-            Begun = uncounted(Plain#plain{buffer = Rest, number = Id + 1, since = none,
-                                          sent = nothing, stream = {Id, Module, Handler}}),
-            go_on(commands(Commands, behind(Begun)))
+            Begun = behind(Plain#plain{buffer = erlmcp_httpd_socket:own(Rest), number = Id + 1,
+                                       since = none, sent = nothing,
+                                       stream = {Id, Module, Handler}}),
+            go_on(commands(Commands, Begun))
     catch
         Class:Reason:Stacktrace ->
             ok = erlmcp_httpd_http1_stream:failed(init, [Id, Asked, Known],
@@ -296,10 +297,10 @@ begin_stream(Module, Id, Asked, Known, Rest, Plain) ->
             ended({internal_error, {Class, Reason}, 'A stream handler failed.'}, Plain)
     end.
 
-%% What lies behind the request was counted with the one before it, and is still held. A few small
-%% requests that come together are not worth it.
+%% What lies behind the request was counted with the one before it, is still held, and as old. A few
+%% small requests that come together are not worth it.
 behind(#plain{buffer = Buffer} = Plain) when byte_size(Buffer) > ?BEHIND -> counted(Plain);
-behind(Plain) -> Plain.
+behind(Plain) -> uncounted(Plain).
 
 %% The answer is there already, all of it: most are, and nothing is kept of them. Nobody knows of
 %% the stream, so the next one may have its number.

@@ -3,11 +3,13 @@
 What an HTTP/1.1 connection of cowboy's hears, in its process, before cowboy does: the transport
 that cowboy is given. Cowboy keeps a head until it is whole, and, without a bound, what its client
 sends behind a request that is served. Here both are counted (`m:erlmcp_unfinished_messages`), and
-what lies behind a request is kept until that is answered: a message's worth of it at most.
+what lies behind a request is kept until that is answered: a message's worth of it at most. Then
+cowboy is given it in pieces: the next one when cowboy has read the one before and awaits more of a
+head or of a body. So what lies behind that request, too, is kept here, all but a piece of it.
 
 As with `m:erlmcp_httpd_http2_reads` cowboy waits for messages with names that are not those of the
 socket. Those of the socket it gives to its logger (`m:erlmcp_httpd_log`), and that gives them here.
-Bodies go on at once: they are counted by those that read them (`m:erlmcp_httpd_body`).
+Bodies are counted by those that read them (`m:erlmcp_httpd_body`).
 
 Internal.
 """.
@@ -18,6 +20,8 @@ Internal.
 
 %% Bytes that may wait behind a request that is served, beside the next one's message.
 -define(BEHIND, 65_536).
+%% Bytes that cowboy is given at once; few reads are more.
+-define(PIECE, 16_384).
 %% Packets until a socket is asked for again.
 -define(ACTIVE, 4).
 %% Milliseconds in which a client is to have read what it was told last.
@@ -34,10 +38,14 @@ Internal.
     most :: pos_integer(),
     %% what comes next: a head, a body, what lies behind a request; or another protocol, or nothing
     phase = head :: head | body | behind | other | over,
-    %% bytes of a head that are with cowboy, or of what lies behind
+    %% bytes of a head that are with cowboy
     size = 0 :: non_neg_integer(),
-    counted = 0 :: non_neg_integer(),
+    %% what is kept: a piece is taken from the one, and what comes is added to the other
+    first = <<>> :: binary(),
     behind = <<>> :: binary(),
+    %% whether the process is about to hear that the next piece has its turn
+    gives = false :: boolean(),
+    counted = 0 :: non_neg_integer(),
     paused = false :: boolean(),
     %% whether cowboy has said all, and waits for nothing but the end
     lingers = false :: boolean()
@@ -60,9 +68,17 @@ came(Message) ->
         undefined -> is_tuple(Message) andalso element(1, Message) =:= erlmcp_unfinished_messages
     end.
 
-heard({Tag, Socket, Bytes}, {Tag, _, _, _}, Reads) ->
-    ok = keep(data(Bytes, Socket, Reads)),
+heard({Tag, _, Bytes}, {Tag, _, _, _}, Reads) ->
+    ok = keep(data(Bytes, Reads)),
     true;
+heard({?MODULE, give}, _, Reads) ->
+    ok = keep(given(Reads#reads{gives = false})),
+    true;
+%% What came before is for cowboy to hear before.
+heard({Tag, _} = Closed, {_, Tag, _, _}, #reads{gives = true}) ->
+    tell(Closed);
+heard({Tag, _, _} = Error, {_, _, Tag, _}, #reads{gives = true}) ->
+    tell(Error);
 heard({Tag, Socket}, {_, Tag, _, _}, _) ->
     tell({erlmcp_http1_closed, Socket});
 heard({Tag, Socket, Reason}, {_, _, Tag, _}, _) ->
@@ -84,40 +100,75 @@ tell(Message) ->
     _ = self() ! Message,
     true.
 
-data(Bytes, Socket, #reads{phase = head, size = Size} = Reads) ->
-    true = tell({?DATA, Socket, Bytes}),
-    Read = Reads#reads{size = Size + byte_size(Bytes)},
-    %% What is there in one read is not counted.
-    case Size of
-        0 -> Read;
-        _ -> counted(Read)
-    end;
-data(Bytes, Socket, #reads{phase = behind, behind = Behind, most = Most} = Reads) ->
-    case byte_size(Behind) + byte_size(Bytes) of
-        Size when Size > Most ->
-            true = tell({?ERROR, Socket, enobufs}),
-            (uncounted(Reads))#reads{phase = over, behind = <<>>};
-        Size ->
-            counted(Reads#reads{behind = <<Behind/binary, Bytes/binary>>, size = Size})
-    end;
-data(_, _, #reads{phase = over} = Reads) ->
+data(_, #reads{phase = over} = Reads) ->
     Reads;
-data(Bytes, Socket, Reads) ->
+data(Bytes, #reads{phase = behind, most = Most, socket = Socket} = Reads) ->
+    Kept = kept(Bytes, Reads),
+    case kept_size(Kept) > Most of
+        true ->
+            true = tell({?ERROR, Socket, enobufs}),
+            dropped(Kept);
+        false ->
+            counted(Kept)
+    end;
+data(Bytes, #reads{phase = Phase, size = Size, first = <<>>, behind = <<>>} = Reads) when
+    Phase =:= other; byte_size(Bytes) =< ?PIECE
+->
+    Told = told(Bytes, Reads),
+    %% What is there in one read is not counted.
+    case Phase of
+        head when Size > 0 -> counted(Told);
+        _ -> Told
+    end;
+data(Bytes, Reads) ->
+    counted(giving(kept(Bytes, Reads))).
+
+kept(Bytes, #reads{behind = Behind} = Reads) ->
+    Reads#reads{behind = <<Behind/binary, Bytes/binary>>}.
+
+kept_size(#reads{first = First, behind = Behind}) ->
+    byte_size(First) + byte_size(Behind).
+
+told(<<>>, Reads) ->
+    Reads;
+told(Bytes, #reads{socket = Socket, phase = Phase, size = Size} = Reads) ->
     true = tell({?DATA, Socket, Bytes}),
+    case Phase of
+        head -> Reads#reads{size = Size + byte_size(Bytes)};
+        _ -> Reads
+    end.
+
+%% When the process hears of this, cowboy has read what it was given before.
+giving(#reads{gives = false} = Reads) ->
+    true = tell({?MODULE, give}),
+    Reads#reads{gives = true};
+giving(Reads) ->
     Reads.
 
-counted(#reads{size = Size, counted = Before, paused = Paused} = Reads) ->
+given(#reads{first = <<>>, behind = <<>>} = Reads) ->
+    Reads;
+given(#reads{first = <<>>, behind = Behind} = Reads) ->
+    given(Reads#reads{first = Behind, behind = <<>>});
+given(#reads{phase = Phase, first = First} = Reads) when Phase =:= head; Phase =:= body ->
+    Size = min(?PIECE, byte_size(First)),
+    <<Piece:Size/binary, Rest/binary>> = First,
+    counted(giving(told(binary:copy(Piece), Reads#reads{first = erlmcp_httpd_socket:own(Rest)})));
+given(Reads) ->
+    Reads.
+
+%% A body is read as it has room (`m:erlmcp_httpd_body`), and nothing else holds it up.
+counted(#reads{size = Head, counted = Before, paused = Paused, phase = Phase} = Reads) ->
+    Size = Head + kept_size(Reads),
     Counted = Reads#reads{counted = Size},
     case erlmcp_unfinished_messages:count(owner(), Before, Size) of
-        wait when not Paused -> paused(Counted);
+        wait when not Paused, Phase =/= body -> paused(Counted);
+        ok when Size =:= 0 -> resumed(Counted);
         _ -> Counted
     end.
 
-uncounted(#reads{counted = 0} = Reads) ->
-    Reads#reads{size = 0};
-uncounted(#reads{counted = Before} = Reads) ->
-    ok = erlmcp_unfinished_messages:count(owner(), Before, 0),
-    resumed(Reads#reads{counted = 0, size = 0}).
+%% Nothing more is heard.
+dropped(Reads) ->
+    counted(Reads#reads{phase = over, size = 0, first = <<>>, behind = <<>>}).
 
 owner() ->
     {self(), erlmcp_unfinished_messages}.
@@ -138,7 +189,7 @@ active(Active, #reads{socket = Socket, transport = Transport} = Reads) ->
 
 %% Behind a request there is nobody to be answered yet.
 refused(#reads{phase = Phase, socket = Socket, transport = Transport} = Reads) ->
-    ok = keep((uncounted(Reads))#reads{phase = over, behind = <<>>}),
+    ok = keep(dropped(Reads)),
     _ = case Phase of
         head ->
             Commands = erlmcp_httpd_response:refuse(erlmcp_unfinished_messages:refusal(), undefined,
@@ -156,17 +207,21 @@ refused(#reads{phase = Phase, socket = Socket, transport = Transport} = Reads) -
 -spec began(cowboy:http_version(), HasBody :: boolean()) -> ok.
 began(Version, HasBody) ->
     case get(?MODULE) of
-        undefined -> ok;
-        Reads when Version =:= 'HTTP/2' -> keep((uncounted(Reads))#reads{phase = other});
-        Reads when HasBody -> keep((uncounted(Reads))#reads{phase = body});
-        Reads -> keep((uncounted(Reads))#reads{phase = behind})
+        undefined ->
+            ok;
+        #reads{first = First, behind = Behind} = Reads when Version =:= 'HTTP/2' ->
+            keep((dropped(told(<<First/binary, Behind/binary>>, Reads)))#reads{phase = other});
+        Reads when HasBody ->
+            keep(resumed(counted(Reads#reads{phase = body, size = 0})));
+        Reads ->
+            keep(counted(Reads#reads{phase = behind, size = 0}))
     end.
 
 -doc "Its body is there.".
 -spec whole() -> ok.
 whole() ->
     case get(?MODULE) of
-        #reads{phase = body} = Reads -> keep(Reads#reads{phase = behind});
+        #reads{phase = body} = Reads -> keep(counted(Reads#reads{phase = behind}));
         _ -> ok
     end.
 
@@ -174,11 +229,10 @@ whole() ->
 -spec over() -> ok.
 over() ->
     case get(?MODULE) of
-        #reads{phase = behind, behind = <<>>} = Reads ->
+        #reads{phase = behind, first = <<>>, behind = <<>>} = Reads ->
             keep(Reads#reads{phase = head});
-        #reads{phase = behind, socket = Socket, behind = Behind} = Reads ->
-            true = tell({?DATA, Socket, Behind}),
-            keep(resumed(Reads#reads{phase = head, behind = <<>>}));
+        #reads{phase = behind} = Reads ->
+            keep(giving(Reads#reads{phase = head}));
         _ ->
             ok
     end.
@@ -245,7 +299,7 @@ sendfile(Socket, Name, Offset, Bytes) ->
 -spec shutdown(erlmcp_httpd_socket:socket(), read | write | read_write) -> ok | {error, term()}.
 shutdown(Socket, How) ->
     #reads{transport = Transport} = Reads = get(?MODULE),
-    ok = keep((uncounted(Reads))#reads{lingers = true}),
+    ok = keep((dropped(Reads))#reads{lingers = true}),
     Transport:shutdown(Socket, How).
 
 keep(Reads) ->

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Prints the line of a shell that means these words, whatever characters they have.
+#
+#   scripts/quoted.sh WORD...
+set -eu
+line=''
+for word in "$@"; do
+    line="$line '$(printf '%s\n' "$word" | sed "s/'/'\\\\''/g")'"
+done
+printf '%s\n' "${line# }"
