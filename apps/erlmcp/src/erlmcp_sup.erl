@@ -6,8 +6,6 @@ clients themselves are in their users' trees.
 Its children are the registry of servers, the table of clients and the watchdog of calls inside a
 connection's process. There is a guard for unfinished messages, for memory and for processor time
 each. The supervisor owns their tables, and those of events and of incidents.
-
-Internal.
 """.
 
 -behaviour(supervisor).

@@ -5,8 +5,6 @@ the session where there are sessions, and puts what it knows where every call re
 asking. Calls come here only when that is not known yet, or has turned out to be wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
-
-Internal.
 """.
 
 -behaviour(gen_statem).

@@ -1,5 +1,5 @@
 -module(erlmcp_client_error).
--moduledoc "Why a call failed, in words. Pure. Internal.".
+-moduledoc "Why a call failed, in words. Pure.".
 
 -export([text/1]).
 

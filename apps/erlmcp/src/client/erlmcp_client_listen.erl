@@ -4,8 +4,6 @@ The process of one subscription of 2026-07-28: it keeps its stream open, and ope
 growing pause, when that ends. The subscriber is told of changes from here.
 
 Source: specification 2026-07-28, "Subscriptions".
-
-Internal.
 """.
 
 -export([run/5]).

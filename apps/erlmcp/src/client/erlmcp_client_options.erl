@@ -2,8 +2,6 @@
 -moduledoc """
 The options of a client as data: what each may be, and what holds where one is left out. What a
 transport wants beside them it checks itself.
-
-Internal.
 """.
 
 -export([check/4, defaults/0, limits/0]).

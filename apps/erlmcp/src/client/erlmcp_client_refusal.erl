@@ -4,8 +4,6 @@ What a server says of a request that it refused for want of authorization: in `W
 and in its body, which may be a JSON-RPC error or one of OAuth. Pure.
 
 Sources: RFC 6750, section 3; RFC 9728, section 5.1.
-
-Internal.
 """.
 
 -export([read/1, words/1]).

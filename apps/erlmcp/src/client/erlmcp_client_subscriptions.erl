@@ -6,8 +6,6 @@ share what the server sends, and the resources that they watch are counted, so t
 asked for each of them once.
 
 Sources: specification 2026-07-28, "Subscriptions"; 2025-11-25, "Resources / Subscriptions".
-
-Internal.
 """.
 
 -export([check/1, new/0, is_empty/1, add/4, remove/3, ended/2, renewed/2]).

@@ -1,5 +1,5 @@
 -module(erlmcp_client_target).
--moduledoc "Where a client's server is, and which channel leads there. Pure. Internal.".
+-moduledoc "Where a client's server is, and which channel leads there. Pure.".
 
 -export([settings/1, place/1]).
 

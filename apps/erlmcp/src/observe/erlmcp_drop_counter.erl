@@ -2,8 +2,6 @@
 -moduledoc """
 What waits to be told to somebody who may be slow, and is dropped over a bound: how much of it
 waits, and how much was dropped since. Who tells never waits itself.
-
-Internal.
 """.
 
 -export([new/0, enter/1, leave/1, with_dropped/2]).

@@ -3,8 +3,6 @@
 The error budget of a server: what it answers is counted by who answers, and a process looks at the
 counts once a second, keeps what the windows are (`m:erlmcp_error_budget_window`), and tells the
 changes as events. Counting and reading wait for nobody.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -2,8 +2,6 @@
 -moduledoc """
 The zones of an error budget: what share of a server's answers were its own faults, over sliding
 windows, and which zone that is. A value that is given the totals once a second. Pure.
-
-Internal.
 """.
 
 -export([zones/0, zone/2, windows/0, new/3, tick/3, report/1]).

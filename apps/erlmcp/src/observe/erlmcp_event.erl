@@ -6,8 +6,6 @@ at most 1,000 wait for the fun, what is over that is dropped, counted, and told 
 
 The processes stand in one table of the node, by the key of their server. `table/0` is all events
 that there are.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -6,8 +6,6 @@ What went wrong inside, for the log alone: it is written under an id, and the pe
 went wrong can do. For one that others wait for there is `log_apart/2`: at most 1,000 reports of the
 node wait in processes of their own; what is over that is left out, and the next report says how
 many were, as `dropped`.
-
-Internal.
 """.
 
 -export([open/0, log/1, log/2, log_apart/2]).

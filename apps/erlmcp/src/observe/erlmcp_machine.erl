@@ -7,8 +7,6 @@ and what the kernel allows sockets. Read from `/proc` and `/sys/fs/cgroup` under
 Of a control group what it may have and what it holds is known from version 1 and 2 of their files,
 for each group above that has a bound of its own. Pages of files that nobody uses do not count as
 held: the kernel takes them back before it ends a process.
-
-Internal.
 """.
 
 -export([facts/1, places/1, memory/1]).

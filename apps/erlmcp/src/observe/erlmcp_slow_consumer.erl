@@ -1,9 +1,5 @@
 -module(erlmcp_slow_consumer).
--moduledoc """
-A client that was cut since it does not read: for the log and the operator, 1055.
-
-Internal.
-""".
+-moduledoc "A client that was cut since it does not read: for the log and the operator, 1055.".
 
 -export([cut/2]).
 

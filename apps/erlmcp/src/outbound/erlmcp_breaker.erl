@@ -6,8 +6,6 @@ It is closed; after `failures` in a row it opens, and no call may go there; when
 it is half-open: one call may try, and closes it again or opens it for twice as long.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
-
-Internal.
 """.
 
 -export([new/1, is_options/1, enter/1, leave/2]).

@@ -10,8 +10,6 @@ is not on it. All else is followed. A server of a name is as far outside as the 
 addresses that it was reached at, or that its name meant in the login: a name that means a private
 address later makes no public server private. A connection goes to an address that was looked at, so
 a name that means another address a moment later leads nowhere else.
-
-Internal.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).

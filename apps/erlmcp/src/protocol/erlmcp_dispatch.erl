@@ -2,8 +2,6 @@
 -moduledoc """
 What each request method does, for all revisions and both eras: an answer that is known, or a call
 of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
-
-Internal.
 """.
 
 -export([request/5]).

@@ -9,8 +9,6 @@ happens then differs between the eras only in what stands around the one dispatc
 
 Each request gives exactly one effect: its answer, or what will answer it. A notification or a
 response gives `accepted`, with a `cancel` or a `response` before it where that is what it says.
-
-Internal.
 """.
 
 -export([handle/4, request/3, envelope/2, era/2, max_batch/0]).

@@ -2,8 +2,6 @@
 -moduledoc """
 The requests of a handler (`m:erlmcp_input`) as the protocol has them: whether a client can answer
 them, how they are written, and which of its answers fit. Pure.
-
-Internal.
 """.
 
 -export([check/3, encode/1, forms/2, answers/2]).

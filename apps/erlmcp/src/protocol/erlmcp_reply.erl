@@ -1,5 +1,5 @@
 -module(erlmcp_reply).
--moduledoc "Answers to requests, as the effects that they are. Pure. Internal.".
+-moduledoc "Answers to requests, as the effects that they are. Pure.".
 
 -export([result/2, bounded/2, too_large/3, refuse/2, refuse/3]).
 

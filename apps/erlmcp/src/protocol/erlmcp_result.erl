@@ -4,8 +4,6 @@ What a handler returned, as the result or the error that goes on the wire. Pure.
 
 A value that is none of the documented ones is `error({bad_return, Kind, Value, Expected})`: the
 fault is the handler's, and its caller treats it like a crash.
-
-Internal.
 """.
 
 -export([from/4, object/3, object/4, caching/3, missing_resource/2, is_contents/1]).

@@ -2,8 +2,6 @@
 -moduledoc """
 The requests of the Skills extension that are about one thing: a skill, a folder, a file. All are
 answered from the catalog. (`skills/list` is a list like the others.) Pure.
-
-Internal.
 """.
 
 -export([skill/4, directory/4, file/4]).

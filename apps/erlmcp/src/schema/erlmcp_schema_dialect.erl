@@ -2,8 +2,6 @@
 -moduledoc """
 Which keywords a schema has, by the dialect that its `$schema` names: JSON Schema 2020-12, 2019-09,
 draft-07, or one of a meta-schema that is given and made of their vocabularies. Pure.
-
-Internal.
 """.
 
 -export([named/2, uris/0, uri/1, draft/1, formats/1, has/2]).

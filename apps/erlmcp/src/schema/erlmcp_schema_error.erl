@@ -1,8 +1,6 @@
 -module(erlmcp_schema_error).
 -moduledoc """
 What a validation found wrong: a small term while it validates, told when somebody reads it. Pure.
-
-Internal.
 """.
 
 -export([detail/1, sentence/1]).

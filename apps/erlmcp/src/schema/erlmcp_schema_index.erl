@@ -3,8 +3,6 @@
 The resources of a schema: what its `$id`s, `$anchor`s and `$dynamicAnchor`s name, in it, in the
 schemas given beside it, and in the published meta-schemas that one of them refers to. Nothing is
 ever fetched. Pure.
-
-Internal.
 """.
 
 -export([new/2, root/1, dynamic/2]).

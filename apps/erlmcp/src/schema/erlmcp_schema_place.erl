@@ -3,8 +3,6 @@
 Subschemas where they stand: the root, one inside another, and what a reference leads to. A dynamic
 reference is resolved here too, while compiling: what it means depends on the way that leads to it,
 so a place on two ways with different meanings is two places. Pure.
-
-Internal.
 """.
 
 -include("erlmcp_schema.hrl").

@@ -2,8 +2,6 @@
 -moduledoc """
 The shorthand of schemas (`t:erlmcp_schema:shorthand/0`), expanded, and which maps are JSON Schema
 already. Pure.
-
-Internal.
 """.
 
 -export([expand/1, is_json_schema/1, reason/1]).

@@ -4,8 +4,6 @@ Counts what a server answers, for its error budget (`m:erlmcp_error_budget`): ea
 where its answer is known. A fault is a refusal that is the server's own doing
 (`erlmcp_refusal:is_fault/1`); what is wrong with a request is no fault, nor is an error that a tool
 returns.
-
-Internal.
 """.
 
 -export([known/2, answered/2, refused/2]).

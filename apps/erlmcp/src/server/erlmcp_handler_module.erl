@@ -1,9 +1,5 @@
 -module(erlmcp_handler_module).
--moduledoc """
-The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.
-
-Internal.
-""".
+-moduledoc "The callbacks of a module with `-behaviour(erlmcp_server)`, as options of a server.".
 
 -export([options/1]).
 

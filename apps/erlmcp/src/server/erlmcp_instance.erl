@@ -13,8 +13,6 @@ session (`m:erlmcp_unused_sessions`), and then brought up to date once in a hund
 for (`m:erlmcp_tenant_counts`). A session of HTTP+SSE has `{sse, Id}` for its id, so that neither
 kind is found as the other; it keeps its state itself, and its row counts the messages that it has
 not taken yet.
-
-Internal.
 """.
 
 %% Every request of a session looks it up.

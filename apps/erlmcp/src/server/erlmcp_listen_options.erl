@@ -1,9 +1,5 @@
 -module(erlmcp_listen_options).
--moduledoc """
-The option `listen`: the listeners of a server and their options. Pure.
-
-Internal.
-""".
+-moduledoc "The option `listen`: the listeners of a server and their options. Pure.".
 
 -export([check/1, sse/1]).
 

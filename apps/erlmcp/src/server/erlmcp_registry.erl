@@ -6,8 +6,6 @@ table has its key.
 
 The process writes who starts and forgets who ends. The table is the application's supervisor's:
 when the process begins anew, the servers that run are known as before.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -3,8 +3,6 @@
 The options of a server: one documented map, checked once, when the server starts. Pure, but for
 loading the handler module, reading the folders of skills and what the machine has, and making a
 key. The limits are data (`limits/0`); code, documents and tests read them there.
-
-Internal.
 """.
 
 -export([check/1, limits/0, gate_limits/0]).

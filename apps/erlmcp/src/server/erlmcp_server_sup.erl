@@ -3,8 +3,6 @@
 The supervisor of one server, in its user's tree: what tells its events, its error budget, what
 keeps its gate, the servers that it starts to mount them, the results that it keeps, the publisher
 of its catalog, its HTTP sessions of both kinds, its tasks, and its listeners.
-
-Internal.
 """.
 
 -behaviour(supervisor).

@@ -8,8 +8,6 @@ what is its own.
 
 The process writes nothing and answers nobody; with the server's end it takes them away. It ends
 after all that read them.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -2,8 +2,6 @@
 -moduledoc """
 A process of a server that takes away, every so many milliseconds, what is over and could not, or
 did not, go by itself: sessions, tasks. It sleeps meanwhile.
-
-Internal.
 """.
 
 -behaviour(gen_server).

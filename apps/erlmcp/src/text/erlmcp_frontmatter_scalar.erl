@@ -8,8 +8,6 @@ Values of one line in a frontmatter. Pure.
 - `"a text"` with the escapes of JSON, `'a text'` with `''` for a quote.
 - `true`, `false`, `null`, and decimal numbers of at most 15 characters.
 - `[one, "two"]`: a list of texts; `{}`: an empty mapping.
-
-Internal.
 """.
 
 -export([parse/1, is_plain/1, quoted/1]).

@@ -1,5 +1,5 @@
 -module(erlmcp_media_type).
--moduledoc "The media type of a file, by the ending of its name. Pure. Internal.".
+-moduledoc "The media type of a file, by the ending of its name. Pure.".
 
 -export([of_file/2]).
 

@@ -5,8 +5,6 @@ AES-256-GCM. Pure: a nonce is the caller's, or made of the value.
 
 A key ring is a list of 32-byte keys. The first seals; all of them open, so that a key can be
 replaced: put the new one in front, and drop the old one when what it sealed has expired.
-
-Internal.
 """.
 
 -export([seal/3, seal/4, open/3]).

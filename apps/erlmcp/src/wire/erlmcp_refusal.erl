@@ -8,8 +8,6 @@ that code is the JSON-RPC `code` and the number rides in `data.refusal`; where M
 it (overload, size, shutdown, ...) the number is the code. `data` also carries `name`,
 `retryAfterMs`, `limit`, `observed`, `incident` and `scopes` where they apply. Never a stack, a pid
 or a path.
-
-Internal.
 """.
 
 -export([new/2, new/3]).

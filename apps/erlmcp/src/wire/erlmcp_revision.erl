@@ -5,8 +5,6 @@ definition fields it has. Pure. Everything that differs between revisions asks h
 is one dispatcher and one encoder for all of them.
 
 Sources: `schema.json` and the changelog page of each revision.
-
-Internal.
 """.
 
 -export([all/0, latest/1, supported/1, parse/1, name/1, era/1]).

@@ -3,8 +3,6 @@
 The process of one call of a client's, which ends with the outcome of its operation
 (`m:erlmcp_client_requests`). Its deadline, its heap and the number of its like are bounded; when
 its caller ends, so does it, and the server is told.
-
-Internal.
 """.
 
 -export([check/1, run/3, start/4, cancel/2]).

@@ -7,8 +7,6 @@ An answer to a form has the defaults of its schema where the fun left members ou
 against the schema before it is sent.
 
 Sources: specification, "Elicitation", "Sampling", "Roots"; 2026-07-28, "Multi Round-Trip Requests".
-
-Internal.
 """.
 
 -export([capabilities/1, timeout/1, is_asked/2, gather/3, respond/2]).

@@ -4,8 +4,6 @@ What a client can ask of a server, as data: the request that each operation is, 
 sent a second time, and what its result must look like. Pure.
 
 Source: `schema.json` of each revision.
-
-Internal.
 """.
 
 -export([request/1, pages/1, is_safe/1, is_cacheable/1, check/2]).

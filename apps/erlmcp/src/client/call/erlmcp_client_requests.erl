@@ -4,8 +4,6 @@ The requests that an operation takes: the pages of a list, the rounds that the s
 looks at a task, and once more what may be repeated. Runs in the process of the call.
 
 Sources: specification 2026-07-28, "Multi Round-Trip Requests", "Pagination", "Header Validation".
-
-Internal.
 """.
 
 -export([outcome/4]).

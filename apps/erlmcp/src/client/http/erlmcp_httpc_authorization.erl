@@ -3,8 +3,6 @@
 How the requests of a channel on HTTP are authorized: what their headers say, and whether one that
 was refused is worth sending again. It asks the channel's `m:erlmcp_authorizer`, if there is one, in
 the process that has the request.
-
-Internal.
 """.
 
 -export([start_link/2, headers/4, refused/4, noticed/2]).

@@ -1,9 +1,5 @@
 -module(erlmcp_httpc_target).
--moduledoc """
-The URL of a server: what of it a connection needs, and what else is of its origin.
-
-Internal.
-""".
+-moduledoc "The URL of a server: what of it a connection needs, and what else is of its origin.".
 
 -export([parse/1, origin/1, authority/1, path/1, at/2, redirected/3]).
 

@@ -4,8 +4,6 @@ The authorization of one client at one MCP server: the headers of its requests, 
 the server refuses them. What a request asks is read from a table in its own process; the process
 behind it (`m:erlmcp_oauth_tokens`), which belongs to the client's, is asked only where a token is
 missing or ends.
-
-Internal.
 """.
 
 -export([start_link/2, handle/1, headers/4, challenged/5, noticed/2]).

@@ -1,9 +1,5 @@
 -module(erlmcp_oauth_options).
--moduledoc """
-The option `auth` of a client: one map, checked once, when the client starts. Pure.
-
-Internal.
-""".
+-moduledoc "The option `auth` of a client: one map, checked once, when the client starts. Pure.".
 
 -export([check/1]).
 

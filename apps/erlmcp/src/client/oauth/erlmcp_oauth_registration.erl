@@ -6,8 +6,6 @@ by dynamic registration, in this order. It runs in the process that asks.
 What one authorization server issued is used with that issuer alone.
 
 Source: specification 2026-07-28, "Client Registration"; RFC 7591.
-
-Internal.
 """.
 
 -export([client/3, configured/2, redirect_uri/2]).

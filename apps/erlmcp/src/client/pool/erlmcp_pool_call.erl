@@ -2,8 +2,6 @@
 -moduledoc """
 A call of a pool: at one member and, where it may be tried again, at others, within one deadline.
 Runs in the process that calls.
-
-Internal.
 """.
 
 -export([run/3, start/4, cancel/2]).

@@ -8,8 +8,6 @@ revision, the answers to the list requests (`erlmcp_listing`), to `initialize` a
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a
 change. Their files are resources that have their contents.
-
-Internal.
 """.
 
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).

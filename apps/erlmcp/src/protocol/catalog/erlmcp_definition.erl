@@ -5,8 +5,6 @@ and turned into what a request needs. Pure.
 
 A definition is a map. Its fields are data in this module (`fields/1`); a field that is unknown,
 missing or of the wrong type is refused by name.
-
-Internal.
 """.
 
 -export([compile/3, encode/3, fields/1]).

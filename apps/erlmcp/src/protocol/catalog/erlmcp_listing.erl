@@ -13,8 +13,6 @@ the same for all is its principal's. None is good once its list has become the o
 pages of one walk have one scope.
 
 Source: specification 2026-07-28, "Pagination" and "Caching".
-
-Internal.
 """.
 
 -export([all/3, changed/3, directory/4, first_page/4, page/5]).

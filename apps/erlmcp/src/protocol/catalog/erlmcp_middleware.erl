@@ -9,8 +9,6 @@ fun(Arguments, Context, Next) -> Next(Arguments, Context) end
 `Next` is what is inside: the next middleware or the handler, and returns what that returned. A
 middleware may call it with other arguments or another context, more than once or not at all, and
 return something else.
-
-Internal.
 """.
 
 -export([of_server/4, wrap/3, is_list_of/1]).

@@ -11,8 +11,6 @@ prefix, and back again for their handlers. Pure.
 | `urn:isbn:1` | `urn:files/isbn:1` |
 
 `_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
-
-Internal.
 """.
 
 -export([is_prefix/1, uri/2]).

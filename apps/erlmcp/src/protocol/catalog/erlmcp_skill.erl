@@ -8,8 +8,6 @@ of its frontmatter, and what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
-
-Internal.
 """.
 
 -export([compile/1, label/1, max_files/0, max_bytes/0, digest/1]).

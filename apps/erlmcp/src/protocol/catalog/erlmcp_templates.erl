@@ -3,8 +3,6 @@
 The resource templates that a URI is matched against, in the order of their list. A few are at hand
 as a list; where there are more that would be much to write with each change, and they are looked
 for among the entries. Pure.
-
-Internal.
 """.
 
 -export([new/1, match/4, matches/2]).

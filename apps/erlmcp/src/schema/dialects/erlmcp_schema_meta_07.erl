@@ -2,8 +2,6 @@
 -moduledoc """
 The meta-schema of JSON Schema draft-07, as published, less its
 titles, comments and defaults. Data; pure.
-
-Internal.
 """.
 
 -export([documents/0]).

@@ -2,8 +2,6 @@
 -moduledoc """
 The keywords that apply other schemas to the same value: `allOf`, `anyOf`, `oneOf`, `not`, `if`.
 Pure.
-
-Internal.
 """.
 
 -include("../erlmcp_schema.hrl").

@@ -9,8 +9,6 @@ changes while a client stays the same (a token, its expiry) has no place in it.
 
 Source: specification 2026-07-28, "Authorization", and "Security Best Practices / Session
 Hijacking".
-
-Internal.
 """.
 
 -export([identity/3, anonymous/0, guarded/2, bad_return/1, unavailable/1, died/1]).

@@ -9,8 +9,6 @@ deadline; the process that asks is sent a message when it goes on, and waits for
 
 Sources: specification 2026-07-28, "Authorization"; RFC 6750 (bearer tokens), RFC 9068 and RFC 8725
 (JWT), RFC 7662 (introspection), RFC 9449 (DPoP), RFC 8705 (tokens bound to a certificate).
-
-Internal.
 """.
 
 -export([new/2, child_spec/1, verify/3, awaited/3]).

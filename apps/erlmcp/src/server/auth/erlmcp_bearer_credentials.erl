@@ -4,8 +4,6 @@ The token of a request, and whether who sends it has what the token is bound to:
 (DPoP), or the certificate of the connection.
 
 Sources: RFC 6750, section 2.1; RFC 9449, section 7; RFC 8705, section 3.
-
-Internal.
 """.
 
 -export([read/2, bound/6]).

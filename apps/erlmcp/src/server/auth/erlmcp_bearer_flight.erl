@@ -2,8 +2,6 @@
 -moduledoc """
 One question to another machine, in a process of its own, linked to the one that starts it, which is
 sent `{landed, Pid, Result}`.
-
-Internal.
 """.
 
 -export([start/4]).

@@ -2,8 +2,6 @@
 -moduledoc """
 The options of `authenticate => {bearer, Options}`: one map, checked once, when the server starts.
 Pure.
-
-Internal.
 """.
 
 -export([check/1, settings/1, resources/2]).

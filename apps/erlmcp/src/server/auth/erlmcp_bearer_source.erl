@@ -2,8 +2,6 @@
 -moduledoc """
 Who asks with a token: the listener's sources, asked in their order until one of them knows it. It
 runs in the process that asks; what another machine has to say comes as an outcome.
-
-Internal.
 """.
 
 -export([identity/5]).

@@ -4,8 +4,6 @@ Who asks, by the certificate that a client has shown in TLS. That it is good, TL
 (`verify_peer`); here it is read whom it names. Pure, but for the user's fun.
 
 Source: RFC 5280, sections 4.1.2.6 (subject) and 4.2.1.6 (subject alternative names).
-
-Internal.
 """.
 
 -include_lib("public_key/include/public_key.hrl").

@@ -21,8 +21,6 @@ Outcome}`, unless the call ends before or says `{Tag, {withdraw, Id}}`; at the d
 - The owner of a task's call is the task's keeper. The call answers with a result or a refusal as
   such. It sends `{Tag, {status, Text}}` beside what others send, and asks for input with
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
-
-Internal.
 """.
 
 -export([start/2, start/3, start/4, subject/1, place/1, pass_on/1, take_over/1, leave/1]).

@@ -2,8 +2,6 @@
 -moduledoc """
 What a running call (`m:erlmcp_call`) says before its answer, and to whom: its owner, or, of a quick
 call, who runs it. Notifications have a bound (`m:erlmcp_notification_window`).
-
-Internal.
 """.
 
 -export([owned/2, owned/3, before_progress/1, progress/3, log/4]).

@@ -14,8 +14,6 @@ definition is not quick any more. Both are said in the log and as events.
 What such a call uses is a part of its connection's work: the gate holds its place, and counts
 neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to hold back calls would
 not make a connection's work less.
-
-Internal.
 """.
 
 -export([run/2, tell/5]).

@@ -6,8 +6,6 @@ That a call is late says nothing of its definition: on a node with too much to d
 connection with much to do a call may be interrupted, and have to wait for its turn to go on. It is
 not quick where the process waits, works on, or is in native code all the time; one that only had no
 turn is looked at again.
-
-Internal.
 """.
 
 -export([ask/2]).

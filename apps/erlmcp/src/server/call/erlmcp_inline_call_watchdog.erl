@@ -15,8 +15,6 @@ last look: a process that is idle costs nothing here, nor does one that has ende
 
 The table is the application's supervisor's: when the process begins anew it finds the words again,
 and those of late calls among them.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -18,8 +18,6 @@ A handler that returns `{task, Continue}` goes on with that fun: as a task where
 one now, or else right here. If the fun asks for input, it is the handler that is called again.
 
 Source: specification 2026-07-28, "Multi Round-Trip Requests".
-
-Internal.
 """.
 
 -export([run/4, arguments/2, send/4]).

@@ -10,8 +10,6 @@ nothing is lost. One whose client reads nothing for `?PATIENCE` milliseconds, or
 says how many there were. The specification wants log messages and progress to be rate limited by
 who sends them; what a call is for is its result, and that is not kept waiting, or ended, for the
 sake of a client that does not read the rest.
-
-Internal.
 """.
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).

@@ -3,8 +3,6 @@
 The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
 mounted server runs, whatever it is given as: a module or a map of options is started inside of the
 server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
-
-Internal.
 """.
 
 -export([check/1, compose/1, offers/1, resource_updated/2]).

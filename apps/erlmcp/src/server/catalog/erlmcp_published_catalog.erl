@@ -10,8 +10,6 @@ meanwhile: readers copy them. To take a term away makes the one who does it wait
 So the layers at one level have two names, in turn, and what is published is never overwritten. What
 has a name to no purpose goes when the catalog is settled. `m:erlmcp_catalog_publisher` alone
 writes.
-
-Internal.
 """.
 
 -export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).

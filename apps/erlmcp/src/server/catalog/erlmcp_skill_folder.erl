@@ -5,8 +5,6 @@ read and digested then, whatever becomes of the folder.
 
 Names that begin with a dot are no part of a skill. A link, a device or a name that is not UTF-8 is
 refused, and nothing is read that lies elsewhere or is over a bound.
-
-Internal.
 """.
 
 -export([load/2]).

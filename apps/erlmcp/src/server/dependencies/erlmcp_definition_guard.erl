@@ -3,8 +3,6 @@
 What keeps one definition's trouble from the others': how many of its calls run at once and in a
 time, its circuit breaker and its worker, as middleware next to its handler. The process hears of
 calls that end without a word: one that was ended at its deadline is a failure for its breaker.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -7,8 +7,6 @@ lets one of several equal calls run and gives the others its result.
 What is kept is a successful, complete return of a handler, under its definition, its arguments and,
 unless its scope is `public`, its principal. Beyond the limits `cache_entries` and `cache_bytes` the
 oldest goes.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -2,8 +2,6 @@
 -moduledoc """
 The process of one worker of a pool (`erlmcp_workers`): it starts the worker, is linked to what that
 linked, and stops it. So a start that takes long, or fails, holds up nobody but who waits for it.
-
-Internal.
 """.
 
 -export([start_link/2, stop/1]).

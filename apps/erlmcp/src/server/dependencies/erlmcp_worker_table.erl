@@ -8,8 +8,6 @@ A worker is taken by a row with the name of who takes it, of which there can be 
 is a worker away without its being known who has it. Beside the table each seat has a word. It says
 whether the seat is worth a try, which may be wrong for a while, where a process was killed between
 two steps, and is put right by `mend/1`; and it counts how often a worker was taken away from it.
-
-Internal.
 """.
 
 -export([new/1, seat/4, unseat/3]).

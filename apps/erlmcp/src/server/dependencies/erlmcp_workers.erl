@@ -6,8 +6,6 @@ starts one anew that has ended, or whose call was ended with it: nobody knows wh
 
 What waits is bounded by `queue` and by the calls' own deadlines: who will not have a worker in time
 is refused at once, as far as that can be told from how long workers were used lately.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -8,8 +8,6 @@ short of nothing, and so that is one read for all guards, of a persistent term (
 What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
 node's, and so in the environment of the application. They are read at each look, and may be changed
 while the node runs; one that is changed to something wrong stays as it was.
-
-Internal.
 """.
 
 -behaviour(gen_server).

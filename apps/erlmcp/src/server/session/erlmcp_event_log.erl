@@ -3,8 +3,6 @@
 What was sent on the streams of one session, kept so that a client that lost a connection can be
 sent it again. Bounded in events, bytes and age: what is over a bound goes, the oldest first. The
 newest event stays whatever its size, since nothing else may be left to answer with. Pure.
-
-Internal.
 """.
 
 -export([new/1, append/4, find/2, expire/2, oldest/1]).

@@ -6,8 +6,6 @@ To draw random bytes costs more than to write them down, and hardly more for man
 So a process that opens a session for the second time, as a proxy's connection does, makes several
 ids at once and keeps them in its dictionary. Each of them is given once. They are gone with the
 process, and so what a report of its end shows of them opens nothing.
-
-Internal.
 """.
 
 -export([new/0]).

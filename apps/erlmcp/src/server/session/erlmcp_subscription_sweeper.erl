@@ -6,8 +6,6 @@ their connections are still there. A stream that ends with its result was closed
 was lost.
 
 Source: specification 2026-07-28, "Subscriptions / Graceful Closure".
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -2,8 +2,6 @@
 -moduledoc """
 An index of the sessions that their clients have not used since `initialize`, in the order in which
 they were opened: the oldest of all, and the oldest of a tenant, are found without a search.
-
-Internal.
 """.
 
 -export([new/0, add/2, take/2, oldest/2, forget/2]).

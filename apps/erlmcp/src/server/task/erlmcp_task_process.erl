@@ -8,8 +8,6 @@ What the call asks the client is kept in the record until it is answered (`updat
 2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
 several wait, the last one, whose stream is the likeliest to be there still. All of them are told
 what was answered: they may have been the last one before.
-
-Internal.
 """.
 
 -behaviour(gen_server).

@@ -2,8 +2,6 @@
 -moduledoc """
 The records of a server's tasks, in the store that its option `task_store` names: calls the
 callbacks of `m:erlmcp_task_store`.
-
-Internal.
 """.
 
 -export([open/2, put/2, get/2, update/2, list/4, delete/2, sweep/2]).

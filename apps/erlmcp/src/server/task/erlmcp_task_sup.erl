@@ -1,9 +1,5 @@
 -module(erlmcp_task_sup).
--moduledoc """
-Supervises the keepers of one server's tasks. A task whose keeper dies has failed.
-
-Internal.
-""".
+-moduledoc "Supervises the keepers of one server's tasks. A task whose keeper dies has failed.".
 
 -behaviour(supervisor).
 

@@ -3,8 +3,6 @@
 A task as clients are shown it. Pure. 2026-07-28 has the outcome in the task itself, and calls only
 a JSON-RPC error a failure; in 2025-11-25 the outcome is asked for by `tasks/result`, and a result
 that is an error is a failure too. A client may be shown a task that one of the other revision made.
-
-Internal.
 """.
 
 -export([created/2, shown/2, listed/2, notifications/1, status/2, is_over/1]).

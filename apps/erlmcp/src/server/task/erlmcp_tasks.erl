@@ -5,8 +5,6 @@ processes of calls, so that a store that waits keeps no connection waiting.
 
 A task is bound to the principal that asked for it: for others it is not there. Its id says nothing
 and cannot be guessed; where nobody is told from anybody, who knows it may use it.
-
-Internal.
 """.
 
 -export([open/2, store/1]).

@@ -3,8 +3,6 @@
 What the process of a connection has in its dictionary for the next request of its client, and does
 not keep while it hibernates: it finds it out, or makes it, again with the requests that come then
 (`erlmcp bench memory_connection_http memory_connection_tcp`).
-
-Internal.
 """.
 
 -export([forget/1]).

@@ -8,8 +8,6 @@ but this module's.
 A client whose `_meta` differs from request to request is not learnt from for ever: a few times, and
 not after one was said again. A connection of HTTP/1.1 or of lines knows nothing of it any more when
 it rests.
-
-Internal.
 """.
 
 -export([decode/2, known/1, request/4, forget/0]).

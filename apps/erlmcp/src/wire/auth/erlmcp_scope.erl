@@ -3,8 +3,6 @@
 Scopes: what the holder of a token has been allowed to do. Pure.
 
 Source: RFC 6749, section 3.3; specification 2026-07-28, "Authorization / Scope Challenge Handling".
-
-Internal.
 """.
 
 -export([are_scopes/1, check/2, with_implied/2, insufficient/1]).

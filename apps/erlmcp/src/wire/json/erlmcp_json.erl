@@ -7,8 +7,6 @@ reason that a program can match. Nothing in it becomes an atom except `true`, `f
 A decoded string of more than 64 bytes is a part of the message it came in, and keeps that alive.
 
 Standards: RFC 8259; RFC 7493 (I-JSON) for duplicate keys and lone surrogates, which are refused.
-
-Internal.
 """.
 
 -export([encode/1, decode/2, decode/3, params/4, known/1, object/1, is_known/2]).

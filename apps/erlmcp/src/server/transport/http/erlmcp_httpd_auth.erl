@@ -3,8 +3,6 @@
 Asks who sends a request, for the stream of that request: what is known is said at once, and whoever
 has to ask somebody first tells the stream later. A value that the stream keeps; its owner is sent
 messages, which it gives to `told/3`.
-
-Internal.
 """.
 
 -export([ask/4, told/3, forget/1, expire/2, headers/3, insufficient/4]).

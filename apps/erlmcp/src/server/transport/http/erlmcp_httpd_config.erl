@@ -1,9 +1,5 @@
 -module(erlmcp_httpd_config).
--moduledoc """
-What the requests of a listener share: its handlers give it to each other. Pure.
-
-Internal.
-""".
+-moduledoc "What the requests of a listener share: its handlers give it to each other. Pure.".
 
 -export([new/2]).
 

@@ -2,8 +2,6 @@
 -moduledoc """
 The metadata of a listener as a protected resource (RFC 9728): which resource it is, and whose
 tokens it takes. It is public: anybody may read it, and pages of any origin.
-
-Internal.
 """.
 
 -export([new/4, is_at/2, url/2, respond/3]).

@@ -2,8 +2,6 @@
 -moduledoc """
 The stream handler of an HTTP connection for which there is no place: every request is answered with
 the refusal, on its head, and the connection ends after the first.
-
-Internal.
 """.
 
 -behaviour(cowboy_stream).

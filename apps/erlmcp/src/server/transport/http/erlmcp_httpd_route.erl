@@ -9,8 +9,6 @@ is answered to a page of another origin has the headers that its browser looks f
 (`m:erlmcp_httpd_cors`).
 
 Source: specification 2026-07-28, "Streamable HTTP" and "Authorization"; RFC 9728; RFC 6750.
-
-Internal.
 """.
 
 -export([listener/1, resolve/2, question/2, identified/3, kept/2]).

@@ -2,8 +2,6 @@
 -moduledoc """
 Keeps standard output free for MCP: what is printed by `user`, by processes that have it for their
 group leader, or through the logger, goes to standard error instead.
-
-Internal.
 """.
 
 -export([redirect/0]).
