@@ -24,7 +24,8 @@ pure.
 -define(PURE, ["text", "schema", "wire", "protocol"]).
 
 %% Public modules that stand in `src` for their readers, and in a room for their callers.
--define(PUBLIC, #{erlmcp_content => "wire", erlmcp_input => "protocol",
+-define(PUBLIC, #{erlmcp_uri_template => "text", erlmcp_schema => "schema",
+                  erlmcp_content => "wire", erlmcp_input => "protocol",
                   erlmcp_server => "server", erlmcp_task_store => "server",
                   erlmcp_token_store => "client", erlmcp_token_store_file => "client"}).
 

@@ -2,6 +2,8 @@
 -moduledoc """
 How long a client leaves its server alone before it tries again to reach it, or to open a stream or
 a subscription: twice as long after each failure, up to a bound. Pure.
+
+Internal.
 """.
 
 -export([first_ms/0, next_ms/1, after_failures_ms/1]).

@@ -5,6 +5,8 @@ the session where there are sessions, and puts what it knows where every call re
 asking. Calls come here only when that is not known yet, or has turned out to be wrong.
 
 Sources: specification 2026-07-28, "Versioning and Compatibility"; 2025-11-25, "Lifecycle".
+
+Internal.
 """.
 
 -behaviour(gen_statem).
@@ -136,7 +138,7 @@ notify(#{peer := Peer, ids := Counters}, Method, Params) ->
     end.
 
 -doc "Subscribes a process; see `erlmcp_client:subscribe/2`.".
--spec subscribe(client(), pid(), erlmcp_client_subscriptions:filter()) ->
+-spec subscribe(client(), pid(), erlmcp_client:filter()) ->
     {ok, reference()} | {error, term()}.
 subscribe(#{peer := Peer}, Subscriber, Filter) ->
     ask(Peer, {subscribe, Subscriber, Filter}, erlang:monotonic_time(millisecond) + 5000).

@@ -9,6 +9,8 @@ other one first.
 Sources: specification 2026-07-28, "Versioning and Compatibility", "Streamable HTTP / Backward
 Compatibility", "stdio / Backward Compatibility"; 2025-11-25, "Lifecycle", "Transports / Backwards
 Compatibility".
+
+Internal.
 """.
 
 -export([run/2]).

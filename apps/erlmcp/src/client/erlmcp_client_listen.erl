@@ -4,6 +4,8 @@ The process of one subscription of 2026-07-28: it keeps its stream open, and ope
 growing pause, when that ends. The subscriber is told of changes from here.
 
 Source: specification 2026-07-28, "Subscriptions".
+
+Internal.
 """.
 
 -export([run/5]).
@@ -26,7 +28,7 @@ Source: specification 2026-07-28, "Subscriptions".
 Listens until its subscriber reads no more, or the server does not offer it. Linked to the client's
 process, whose exit signal ends it, and then the server is told.
 """.
--spec run(reference(), pid(), erlmcp_client_subscriptions:filter(),
+-spec run(reference(), pid(), erlmcp_client:filter(),
           erlmcp_client_connection:client(), erlmcp_client_connection:live()) -> ok.
 run(Reference, Subscriber, Filter, Client, Live) ->
     process_flag(trap_exit, true),

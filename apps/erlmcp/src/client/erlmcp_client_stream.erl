@@ -5,6 +5,8 @@ notifications go to the client's own process, requests are answered from here. S
 one.
 
 Source: specification 2025-11-25, "Transports / Listening for Messages from the Server".
+
+Internal.
 """.
 
 -export([run/2]).

@@ -6,6 +6,8 @@ here, and what else the node has open. Files are no ports; some descriptors are 
 
 Few left, a connection is refused and told so; fewer left, it is closed untold. What is left then is
 for whatever must be opened, and for connections that the acceptors have at that moment.
+
+Internal.
 """.
 
 -export([spare/1, acceptors/1, measure/1, state/0, refusal/1, closed/0, report/0]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Counts the messages that wait for a receiver that may be slow, and those that were dropped over a
 bound. The sender never waits itself.
+
+Internal.
 """.
 
 -export([new/0, enter/1, leave/1, with_dropped/2]).

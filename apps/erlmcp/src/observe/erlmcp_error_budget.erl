@@ -6,6 +6,8 @@ emits their changes as events. Counting and reading wait for nobody.
 
 A fault is a refusal that is the server's own doing (`erlmcp_refusal:is_fault/1`). A wrong request
 is no fault, nor is an error that a tool returns.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -13,22 +15,12 @@ is no fault, nor is an error that a tool returns.
 -export([new/0, count_effects/2, count_answer/2, count_refusal/2, report/1, start_link/3]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([budget/0, counting/0, report/0]).
+-export_type([budget/0, counting/0]).
 
 -doc "The counts, and for each window three words: its zone's place, its requests and faults.".
 -opaque budget() :: {counters:counters_ref(), atomics:atomics_ref()}.
 -doc "The part of a server's state that counting needs.".
 -type counting() :: #{error_budget := budget(), atom() => term()}.
--doc """
-`requests` and `faults` are those since the server's start, those of a window are of its seconds.
-""".
--type report() :: #{
-    zone := erlmcp_error_budget_window:zone(), requests := non_neg_integer(),
-    faults := non_neg_integer(),
-    windows := [#{window := erlmcp_error_budget_window:window(),
-                  zone := erlmcp_error_budget_window:zone(),
-                  requests := non_neg_integer(), faults := non_neg_integer()}]
-}.
 
 %% Of the counters.
 -define(REQUESTS, 1).
@@ -111,7 +103,7 @@ count(Requests, Faults, {Counts, _}) ->
 Returns the windows as they were at the last look, at most a second ago, the worst of their zones,
 and the counts until now.
 """.
--spec report(budget()) -> report().
+-spec report(budget()) -> erlmcp:error_budget().
 report({_, Seen} = Budget) ->
     {Requests, Faults} = totals(Budget),
     Windows = [#{window => Window, zone => named(atomics:get(Seen, At)),

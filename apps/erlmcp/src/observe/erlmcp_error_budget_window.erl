@@ -2,13 +2,15 @@
 -moduledoc """
 The zones of an error budget: what share of a server's answers were its own faults, over sliding
 windows, and which zone that is. A value that is given the totals once a second. Pure.
+
+Internal.
 """.
 
 -export([zones/0, zone/2, windows/0, new/3, tick/3, report/1]).
 
 -export_type([zone/0, window/0, windows/0, change/0]).
 
--type zone() :: green | yellow | orange | red.
+-type zone() :: erlmcp:zone().
 -doc "The length of a window in seconds.".
 -type window() :: pos_integer().
 -type totals() :: {Requests :: non_neg_integer(), Faults :: non_neg_integer()}.

@@ -7,6 +7,8 @@ with the next one.
 
 The processes stand in one table of the node, by the key of their server. `table/0` has all events
 that there are.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -14,17 +16,9 @@ that there are.
 -export([open/0, start_link/3, emit/3, broadcast/2, table/0]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([event/0, handler/0, name/0]).
+-export_type([handler/0, name/0]).
 
--doc """
-`event` is its name, `server` the `id` of the server's options, `at` the system time in
-milliseconds; `dropped`, if it is there, says how many events before this one were not told. The
-other fields are those of `table/0`.
-""".
--type event() :: #{
-    event := name(), server := term(), at := integer(), dropped => pos_integer(), atom() => term()
-}.
--type handler() :: fun((event()) -> term()).
+-type handler() :: fun((erlmcp:event()) -> term()).
 -type name() :: atom().
 
 -record(state, {

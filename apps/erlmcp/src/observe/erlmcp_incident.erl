@@ -7,6 +7,8 @@ the id.
 can afford. A process that others wait for calls `log_apart/2`: at most 1,000 reports of the node
 wait in processes of their own. Reports over that are left out, and the next report says how many
 were, as `dropped`.
+
+Internal.
 """.
 
 -export([open/0, log/1, log/2, log_apart/2]).

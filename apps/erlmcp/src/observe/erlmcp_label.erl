@@ -6,6 +6,8 @@ server's `id`. `{erlmcp_connection, tcp, {{127, 0, 0, 1}, 50132}, my_server}` is
 
 A label is small, and has no secret: the parts that come from users are cut, and no label has the id
 of a session or of a task, a token, a path, a header or an argument.
+
+Internal.
 """.
 
 -export([set/1, set/2]).

@@ -4,6 +4,8 @@ The log reports of the library: each has `library => erlmcp` in its metadata, an
 which server it is of, where it is of one: the `id` of its options, as in its events.
 
 They have no `domain`: the handler that OTP sets up leaves out what has one that is not OTP's.
+
+Internal.
 """.
 
 -export([name/2, server/1, forget/1, report/2, report/3, text/3]).

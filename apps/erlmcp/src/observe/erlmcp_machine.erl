@@ -7,6 +7,8 @@ root, which is `/` except in tests; what is not there is left out.
 The bounds of a control group, and what it holds, are known from version 1 and 2 of its files, for
 each group above that has a bound of its own. Pages of files that nobody uses do not count as held:
 the kernel takes them back before it ends a process.
+
+Internal.
 """.
 
 -export([facts/1, places/1, memory/1]).

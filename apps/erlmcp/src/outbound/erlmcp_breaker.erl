@@ -6,21 +6,15 @@ It is closed; after `failures` in a row it opens, and no call may go there; when
 it is half-open: one call may try, and closes it again or opens it for twice as long.
 
 Source: M. Nygard, "Release It!", Circuit Breaker.
+
+Internal.
 """.
 
 -export([new/1, is_options/1, enter/1, leave/2]).
 -export([works/1, opens_in/1, spare/1, state/1, failed/1]).
 
--export_type([breaker/0, options/0, state/0]).
+-export_type([breaker/0, state/0]).
 
--doc """
-- `failures`: calls that fail in a row until it opens, 5.
-- `open_ms`: milliseconds that it is open first, 1,000; twice as many each time that it fails again,
-  up to `longest_open_ms`, 30,000.
-""".
--type options() :: #{
-    failures => pos_integer(), open_ms => pos_integer(), longest_open_ms => pos_integer()
-}.
 -type state() :: closed | open | half_open.
 -opaque breaker() :: {atomics:atomics_ref(), Failures :: pos_integer(), First :: pos_integer(),
                       Longest :: pos_integer()}.
@@ -44,7 +38,7 @@ is_options(_) ->
     false.
 
 -doc "A breaker that is closed.".
--spec new(options()) -> breaker().
+-spec new(erlmcp:breaker()) -> breaker().
 new(Options) ->
     #{failures := Failures, open_ms := First, longest_open_ms := Longest} =
         maps:merge(?DEFAULTS, Options),

@@ -7,6 +7,8 @@ A URL is called only where `m:erlmcp_oauth_url` allows it, and at an address tha
 `m:erlmcp_outbound_hosts` allows: the name is looked up once, for both. A redirect is followed for
 GET alone, within its origin, and a few times; what leads elsewhere is an error. JSON is a document
 only under a JSON media type.
+
+Internal.
 """.
 
 -export([get_json/2, post_form/4, post_json/3]).

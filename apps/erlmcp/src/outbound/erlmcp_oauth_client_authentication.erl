@@ -5,6 +5,8 @@ by a secret, or by an assertion that its own key signs. A client of MCP does so 
 endpoint, and a server where it asks about tokens. It runs in the process that asks.
 
 Source: OAuth 2.1 (draft 13), section 2.4; RFC 7523, section 2.2.
+
+Internal.
 """.
 
 -export([authenticate/3, post/4]).

@@ -2,6 +2,8 @@
 -moduledoc """
 What each request method does, for all revisions and both eras: an answer that is known, or a call
 of user code. Pure. `erlmcp_engine` has checked that the revision has the method.
+
+Internal.
 """.
 
 -export([request/5]).
@@ -11,7 +13,7 @@ of user code. Pure. `erlmcp_engine` has checked that the revision has the method
 -doc "Who asks, however his era says it.".
 -type client() :: #{
     principal := erlmcp_auth:principal(),
-    scopes := erlmcp_scope:scopes(),
+    scopes := erlmcp:scopes(),
     claims => map(),
     revision := erlmcp_revision:revision(),
     client_info := map() | undefined,
@@ -198,12 +200,12 @@ context(#{method := Method, name := Name} = Target, Meta, Token, Client, Catalog
     #{method => Method, name => Name, principal => Principal, scopes => Scopes,
       revision => Revision, meta => Meta, client_info => Info,
       client_capabilities => Capabilities, log_level => Level, progress_token => Token,
-      server_meta => erlmcp_catalog:server_meta(Catalog)};
+      call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}};
 context(Target, Meta, Token, Client, Catalog) ->
     Who = maps:with([principal, scopes, claims, revision, client_info, client_capabilities,
                      log_level], Client),
     maps:merge(Target, Who#{meta => Meta, progress_token => Token,
-                            server_meta => erlmcp_catalog:server_meta(Catalog)}).
+                            call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}}).
 
 %% What a stateless client brings back from an earlier round; the call opens the state.
 input(Params, '2026-07-28') when
@@ -280,7 +282,8 @@ reference(Ref, _, _) ->
                                    maps:get(~"type", Ref, undefined))}.
 
 completed(Id, Values, Revision, Catalog) ->
-    Context = #{revision => Revision, server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Call = #{server_meta => erlmcp_catalog:server_meta(Catalog)},
+    Context = #{revision => Revision, call => Call},
     {ok, Result} = erlmcp_result:from(completion, Values, #{}, Context),
     erlmcp_reply:result(Id, Result).
 

@@ -4,6 +4,8 @@ When the call of a tool becomes a task, and what the requests about tasks ask fo
 `io.modelcontextprotocol/tasks` of 2026-07-28, and the tasks that 2025-11-25 has of its own. Pure.
 
 Sources: the extension's specification (SEP-2663); specification 2025-11-25, "Tasks".
+
+Internal.
 """.
 
 -export([mode/4, operation/4, topics/3]).

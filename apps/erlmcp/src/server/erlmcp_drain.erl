@@ -4,6 +4,8 @@ Takes a server out of service without losing what it has accepted. Its listeners
 connections, and new requests are refused with 1077; open subscriptions end with their result; calls
 and tasks that run are waited for. Calls that are still there when the time is over are ended, and
 their clients told so. At last the sessions end, and with them their streams.
+
+Internal.
 """.
 
 -export([drain/3]).

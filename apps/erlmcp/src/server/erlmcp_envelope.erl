@@ -3,6 +3,8 @@
 Named sets of limits: what a server of that plan carries. `team`, `enterprise` and `gov` are data
 (`plans/0`); `measured`, which a server has unless its options say otherwise, comes out of what its
 machine has (`measured/0`). Limits that an envelope does not name have their defaults. Pure.
+
+Internal.
 """.
 
 -export([limits/2, names/0, plans/0, measured/0, carried/1]).

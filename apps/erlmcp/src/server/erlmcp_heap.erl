@@ -1,5 +1,5 @@
 -module(erlmcp_heap).
--moduledoc "The memory that the processes of a server start with, and may have.".
+-moduledoc "The memory that the processes of a server start with, and may have. Internal.".
 
 -export([first_words/0, max_of_call/1, bound_connection/1, busy_connection/1,
          slow_connection/1]).

@@ -9,6 +9,8 @@ its pools of workers, and its catalog (`m:erlmcp_published_catalog`). A process 
 handed a persistent term without a copy, so that a connection costs what is its own. Each is written
 again where its writer begins anew. The process of this module takes them away when the server ends:
 it writes nothing, answers nobody, and ends after all that read them.
+
+Internal.
 """.
 
 -behaviour(gen_server).

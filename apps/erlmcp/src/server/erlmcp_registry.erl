@@ -6,6 +6,8 @@ found (`m:erlmcp_instance`).
 
 The process adds servers that start and removes servers that end. The table is the application's
 supervisor's: when the process begins anew, the servers that run are known as before.
+
+Internal.
 """.
 
 -behaviour(gen_server).

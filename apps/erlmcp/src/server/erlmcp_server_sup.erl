@@ -4,6 +4,8 @@ The supervisor of one server, in its user's tree. Its children start in this ord
 opposite one: what they share, events, the error budget, servers that are mounted, the gate, kept
 results, guards of definitions, pools of workers, the catalog's publisher, HTTP sessions, tasks,
 listeners, and sessions of HTTP+SSE.
+
+Internal.
 """.
 
 -behaviour(supervisor).

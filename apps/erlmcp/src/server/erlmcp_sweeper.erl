@@ -3,6 +3,8 @@
 A process of a server that removes at an interval what is over and could not, or did not, go by
 itself: sessions, tasks, subscriptions. It sleeps meanwhile. Where it ends before other processes of
 the server it may have something to do at its end.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -20,6 +20,8 @@ line and what to write instead. There are
 There are no anchors, aliases, tags, values that go on in the next line, or comments after a value.
 
 Source: <https://yaml.org/spec/1.2.2/> and <https://agentskills.io/specification>.
+
+Internal.
 """.
 
 -export([parse/1, compose/1]).

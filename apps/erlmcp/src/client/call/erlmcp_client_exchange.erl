@@ -4,6 +4,8 @@ One request on its way: sent on the client's channel, waited for until its deadl
 before its response dealt with. Runs in the process of the call, whose mailbox it owns meanwhile.
 
 Sources: specification, "Progress", "Cancellation", "Timeouts"; 2025-11-25, "Client features".
+
+Internal.
 """.
 
 -export([watch/2, run/4, request/3, notify/3, tell/4, answer/4]).

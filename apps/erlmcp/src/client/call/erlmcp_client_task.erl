@@ -6,6 +6,8 @@ of a call, all of them together the longest that a call may take. Runs in the ca
 the call ends before the task, the task is cancelled.
 
 Sources: the extension `io.modelcontextprotocol/tasks`; specification 2025-11-25, "Tasks".
+
+Internal.
 """.
 
 -export([run/5]).

@@ -2,6 +2,8 @@
 -moduledoc """
 The process of a line channel (`m:erlmcp_line_channel` says what it does): it connects, reads, tells
 exchanges what came of them, and hands what waits to be written to its writer, a piece at a time.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -3,6 +3,8 @@
 The channel to a server's URL, by HTTP/1.1 and HTTP/2: its process is a supervisor of what it needs,
 and each message is an `m:erlmcp_httpc_exchange` in the process that sends it. Where the server
 turns out to be one of HTTP+SSE, what is sent from then on is an `m:erlmcp_httpc_sse_exchange`.
+
+Internal.
 """.
 
 -behaviour(erlmcp_channel).

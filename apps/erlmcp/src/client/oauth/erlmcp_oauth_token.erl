@@ -5,6 +5,8 @@ runs in the process that asks. A token is taken only if it can stand in a header
 that was asked for.
 
 Source: OAuth 2.1 (draft 13), sections 3.2 and 4; RFC 9449, sections 5 and 8.
+
+Internal.
 """.
 
 -export([request/5, exchange/4, refresh/3, said/2]).

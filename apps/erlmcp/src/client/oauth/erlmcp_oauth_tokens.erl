@@ -8,6 +8,8 @@ those who asked give up, since a user may take minutes for a login.
 Secrets are in the table and in funs. None is in the state as it prints, or in a message. The rows
 of the table: `{token, Token, bearer | dpop, RenewAt, End, Renewable}`, in seconds of system time;
 `{key, Key}` of proofs; `{nonce, Nonce}`, the server's latest.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -1,5 +1,5 @@
 -module(erlmcp_pool_sup).
--moduledoc "The supervisor of a pool's clients; they are started again, each by itself.".
+-moduledoc "The supervisor of a pool's clients; they are started again, each by itself. Internal.".
 
 -behaviour(supervisor).
 

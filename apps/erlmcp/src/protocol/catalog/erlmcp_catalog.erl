@@ -8,6 +8,8 @@ revision, the answers to the list requests (`erlmcp_listing`), to `initialize` a
 For a principal that may not see a definition there is none. Skills all see; they are there from
 the start to the end: a user's approval binds to what they were, and no notification tells of a
 change. Their files are resources that have their contents.
+
+Internal.
 """.
 
 -export([new/4, add/4, remove/3, mount/5, unmount/2]).
@@ -26,13 +28,13 @@ for, and the keys that seal cursors and state. And what is around each handler: 
 """.
 -type settings() :: #{
     page_size := pos_integer(), list_ttl_ms := non_neg_integer(),
-    keys := erlmcp_sealed_state:key_ring(),
+    keys := erlmcp:key_ring(),
     reply_bytes => pos_integer(),
-    middleware => [erlmcp_middleware:middleware()],
+    middleware => [erlmcp:middleware()],
     cached => fun((erlmcp_definition:kind(), Place :: non_neg_integer(),
-                   erlmcp_definition:definition()) -> erlmcp_middleware:middleware()),
+                   erlmcp_definition:definition()) -> erlmcp:middleware()),
     guarded => fun((erlmcp_definition:definition()) ->
-                       {ok, [erlmcp_middleware:middleware()]} | {error, atom(), binary()}),
+                       {ok, [erlmcp:middleware()]} | {error, atom(), binary()}),
     quick => fun(() -> Mark :: term())
 }.
 -opaque catalog() :: #{
@@ -356,7 +358,7 @@ server_meta(#{server_meta := ServerMeta}) ->
     ServerMeta.
 
 -doc "The keys that seal.".
--spec keys(catalog()) -> erlmcp_sealed_state:key_ring().
+-spec keys(catalog()) -> erlmcp:key_ring().
 keys(#{settings := #{keys := Keys}}) ->
     Keys.
 

@@ -11,6 +11,8 @@ prefix, and back again for their handlers. Pure.
 | `urn:isbn:1` | `urn:files/isbn:1` |
 
 `_` and not `.` or `/`: it is the one separator that every client's own rules for tool names allow.
+
+Internal.
 """.
 
 -export([is_prefix/1, check/1, uri/2]).
@@ -104,7 +106,7 @@ No more is compiled than what changed in the server since what is mounted alread
 known, and what was left out then and whose name is free now.
 """.
 -spec mount(prefix(), since(), Mounted :: erlmcp_catalog_entries:entries(), offers(),
-            [erlmcp_middleware:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
+            [erlmcp:middleware()], erlmcp_catalog_entries:entries()) -> mounted().
 mount(Prefix, {Since, LeftOutBefore}, Mounted, Offers, Middleware, Before) ->
     Compile = fun(Kind, Definition) ->
         erlmcp_middleware:wrap(Middleware, [], definition(Prefix, Kind, Definition, Offers))
@@ -298,7 +300,7 @@ outward(prompt, Messages, Prefix, Offers) when is_list(Messages) ->
 outward(_, [#{} | _] = Contents, Prefix, Offers) ->
     [located(Item, Prefix, Offers) || Item <- Contents];
 outward(Kind, #{} = Map, Prefix, Offers) when Kind =/= tool ->
-    case erlmcp_content:is_contents(Map) of
+    case erlmcp_result:is_contents(Map) of
         true -> located(Map, Prefix, Offers);
         false -> Map
     end;

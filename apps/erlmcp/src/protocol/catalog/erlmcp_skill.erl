@@ -8,28 +8,14 @@ of its frontmatter, and what was expected there.
 
 Source: the Skills extension, <https://github.com/modelcontextprotocol/ext-skills>, and
 <https://agentskills.io/specification>.
+
+Internal.
 """.
 
 -export([compile/1, label/1, max_files/0, max_bytes/0, digest/1]).
 
--export_type([source/0, definition/0, file/0, error/0]).
+-export_type([definition/0, file/0, error/0]).
 
--doc """
-A skill as a map. Its files are named by their paths in it, with `/` between folders.
-
-- `files` alone, with a `SKILL.md`;
-- `name`, `description` and `body` in place of `SKILL.md`, and the other fields of its frontmatter;
-- `path`: the folder that has them.
-
-`prefix` is what stands before its name in its URIs, such as `~"acme/billing"`.
-""".
--type source() :: #{
-    path => file:name_all(),
-    files => #{Path :: binary() => Bytes :: binary()},
-    name => binary(), description => binary(), body => binary(), license => binary(),
-    compatibility => binary(), metadata => #{binary() => binary()}, allowed_tools => [binary()],
-    prefix => binary()
-}.
 -doc "A file: a resource whose contents are known.".
 -type file() :: #{
     key := binary(), wire := #{binary() => term()}, contents := binary(), digest := binary(),
@@ -76,7 +62,7 @@ max_files() -> ?MAX_FILES.
 max_bytes() -> ?MAX_BYTES.
 
 -doc "A skill ready for the catalog, or what is wrong with it.".
--spec compile(source()) -> {ok, definition()} | {error, error()}.
+-spec compile(erlmcp:skill()) -> {ok, definition()} | {error, error()}.
 compile(Source) ->
     Label = label(Source),
     try

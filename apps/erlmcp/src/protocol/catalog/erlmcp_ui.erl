@@ -4,6 +4,8 @@ What definitions say of MCP Apps: the field `ui` of a tool, which names the view
 results, and of a resource, which is such a view. Checked here and turned into `_meta`. Pure.
 
 Source: MCP Apps of 2026-01-26, <https://github.com/modelcontextprotocol/ext-apps>.
+
+Internal.
 """.
 
 -export([shown/2, view_of/1, may_be_view/1, is_used/1]).

@@ -3,6 +3,8 @@
 Asks an authorization server about a token. It runs in the process that asks.
 
 Source: RFC 7662.
+
+Internal.
 """.
 
 -export([ask/3]).

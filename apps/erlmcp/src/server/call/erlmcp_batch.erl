@@ -4,6 +4,8 @@ A JSON-RPC batch of 2025-03-26: the calls of one message, run side by side by on
 their answers sent to the owner as one. To its owner it is a call.
 
 Source: specification 2025-03-26, "Base protocol / Batching".
+
+Internal.
 """.
 
 -export([start/3, start/4, refuse_listen/1]).

@@ -7,6 +7,8 @@ error for its caller.
 `m:erlmcp_call_messages` says who owns a call, what the call sends its owner, and how it answers.
 The call is linked to its owner, which kills it at its deadline. A call of a task answers with a
 result or a refusal as such.
+
+Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).

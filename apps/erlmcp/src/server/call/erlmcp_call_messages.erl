@@ -22,6 +22,8 @@ Those who receive match the messages where they wait for them: `m:erlmcp_connect
 `m:erlmcp_calls` what owners are sent (`t:message/0`) and connections that wait (`t:to_waiting/0`);
 `m:erlmcp_input_rounds`, `m:erlmcp_task_waiter` and `m:erlmcp_batch` what calls are sent
 (`t:to_call/0`).
+
+Internal.
 """.
 
 -export([linked_owner/1, session_owner/2, inline_owner/0]).

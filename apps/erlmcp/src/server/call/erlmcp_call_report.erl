@@ -3,12 +3,26 @@
 Reports of a handler before the answer of its call: progress, log messages, and others. They go to
 the call's owner (`m:erlmcp_call_messages`). Notifications have a bound
 (`m:erlmcp_notification_window`).
+
+Internal.
 """.
 
--export([before_progress/1, progress/3, log/4, elicitation_complete/2, close_connection/1]).
+-export([owned/2, owned/3, before_progress/1, progress/3, log/4]).
+-export([elicitation_complete/2, close_connection/1]).
 
 %% In the `_meta` of a notification: how many before it were left out.
 -define(LEFT_OUT, ~"erlmcp/leftOut").
+
+-doc "Returns the context of a call whose reports go to an owner.".
+-spec owned(erlmcp_call:owner(), erlmcp_engine:context()) -> erlmcp_engine:context().
+owned(Owner, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner}}.
+
+-doc "Returns the same with the window of its notifications, or the limits of an inline call's.".
+-spec owned(erlmcp_call:owner(), Window :: term(), erlmcp_engine:context()) ->
+    erlmcp_engine:context().
+owned(Owner, Window, #{call := Call} = Context) ->
+    Context#{call := Call#{owner => Owner, window => Window}}.
 
 -doc """
 Reports progress, if the client asked for it. A value that does not grow is not sent: the
@@ -17,7 +31,7 @@ specification wants each to be greater than the one before.
 -spec progress(erlmcp_engine:context(), number(), #{total => number(), message => binary()}) -> ok.
 progress(#{progress_token := undefined} = Context, _, _) when not is_map_key(task, Context) ->
     ok;
-progress(#{progressed := Last} = Context, Progress, Details) ->
+progress(#{call := #{progressed := Last}} = Context, Progress, Details) ->
     case grows(ordinal(Progress), atomics:get(Last, 1), Last) of
         true ->
             ok = status(Context, Details),
@@ -46,13 +60,13 @@ ordinal(Progress) ->
 -spec before_progress(erlmcp_engine:context()) -> erlmcp_engine:context().
 before_progress(#{progress_token := undefined} = Context) when not is_map_key(task, Context) ->
     Context;
-before_progress(Context) ->
+before_progress(#{call := Call} = Context) ->
     Last = atomics:new(1, []),
     ok = atomics:put(Last, 1, -1 bsl 63),
-    Context#{progressed => Last}.
+    Context#{call := Call#{progressed => Last}}.
 
 %% The message of a task's progress is what its clients see of it when they look.
-status(#{task := _, owner := Owner}, #{message := Message}) ->
+status(#{task := _, call := #{owner := Owner}}, #{message := Message}) ->
     <<_/binary>> = Text = unicode:characters_to_binary(Message),
     erlmcp_call_messages:task_status(Owner, Text);
 status(_, _) ->
@@ -91,7 +105,7 @@ send(#{task := Id} = Context, Method, Params) ->
 send(Context, Method, Params) ->
     notify(Context, Method, Params).
 
-notify(#{owner := {Pid, inline} = Owner, window := Limits}, Method, Params) ->
+notify(#{call := #{owner := {Pid, inline} = Owner, window := Limits}}, Method, Params) ->
     %% Another process is not heard.
     case self() of
         Pid ->
@@ -100,7 +114,7 @@ notify(#{owner := {Pid, inline} = Owner, window := Limits}, Method, Params) ->
         _ ->
             ok
     end;
-notify(#{owner := Owner, window := Window}, Method, Params) ->
+notify(#{call := #{owner := Owner, window := Window}}, Method, Params) ->
     notify(Owner, Window, Method, Params).
 
 notify(Owner, Window, Method, Params) ->
@@ -129,5 +143,5 @@ Ends the connection of the call's stream, whose client comes back for what follo
 of 2025-11-25 on HTTP has that.
 """.
 -spec close_connection(erlmcp_engine:context()) -> ok.
-close_connection(#{owner := Owner}) ->
+close_connection(#{call := #{owner := Owner}}) ->
     erlmcp_call_messages:close_connection(Owner).

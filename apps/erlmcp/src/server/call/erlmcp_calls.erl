@@ -8,6 +8,8 @@ A call that ends, however it does, waits no more for what it has asked the clien
 are `withdrawn`, and the client is told so (`withdrawal/1`) before the answer of the call.
 
 Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
+
+Internal.
 """.
 
 -export([new/1, count/1, has_room/1, ids/2, find/2, check_id/2, id_in_use/0]).

@@ -14,6 +14,8 @@ is not quick any more, and a call that does not come to its end is ended with it
 The work of such a call is a part of its connection's work. So the gate holds its place, and counts
 neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`): to hold back calls would not
 make a connection's work less.
+
+Internal.
 """.
 
 -export([is_in_turn/1, run/2, tell/5]).
@@ -85,10 +87,11 @@ answered(#{id := Id} = Call, Given, Deadline, Watched, Instance) ->
     end.
 
 context(#{revision := '2026-07-28'} = Given, Deadline, _) ->
-    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline};
+    erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Given#{deadline => Deadline});
 context(Given, Deadline, #{limits := Limits}) ->
     %% Most report nothing: the window begins with the first notification.
-    Given#{owner => erlmcp_call_messages:inline_owner(), deadline => Deadline, window => Limits}.
+    erlmcp_call_report:owned(erlmcp_call_messages:inline_owner(), Limits,
+                             Given#{deadline => Deadline}).
 
 %% It has no client to ask, and nobody would go on with it as a task: what says so is a return that
 %% is none.

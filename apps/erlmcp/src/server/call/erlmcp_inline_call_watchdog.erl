@@ -26,6 +26,8 @@ nor does one that has ended.
 
 The table is the application's supervisor's. When the watchdog begins anew it finds the words again,
 and those of late calls among them.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -11,6 +11,8 @@ is room, and the next one says how many there were.
 
 The specification wants the sender of log messages and progress to limit their rate. The purpose of
 a call is its result, which is not kept waiting, or ended, for a client that does not read the rest.
+
+Internal.
 """.
 
 -export([new/1, room/1, sent/2, written/2, forget/1]).

@@ -12,6 +12,8 @@ was merged is there twice, and a catalog is not to stay so because something tri
 What a server mounts, its publisher keeps as it is there: the publisher of the mounted server says
 when it changes, a monitor when it ends, and the registry when it or that publisher runs again. What
 is left out since its name is taken is mounted with the change that makes the name free.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -3,6 +3,8 @@
 The compiled meta-schemas that schemas are checked against, kept for the whole node: compiling them
 takes a hundred times as long as compiling the schema of a tool. A persistent term, made when the
 first server starts.
+
+Internal.
 """.
 
 -export([compiled/0]).

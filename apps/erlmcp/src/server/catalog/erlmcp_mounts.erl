@@ -3,6 +3,8 @@
 The servers that a server mounts: found, checked and compiled into its catalog before it starts. A
 mounted server runs, whatever it is given as: a module or a map of options is started inside of the
 server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it is there.
+
+Internal.
 """.
 
 -export([compose/1, offers/1, resource_updated/2]).
@@ -14,18 +16,18 @@ server that mounts it. `m:erlmcp_catalog_publisher` keeps what is mounted as it 
 A running server of this node, by its pid or `id`, or else the options of one, or a module with
 `-behaviour(erlmcp_server)`.
 """.
--type server() :: pid() | module() | erlmcp_server_options:options() | term().
+-type server() :: pid() | module() | erlmcp:options() | term().
 -doc "A mounted server: whom to watch, and what to start for that, unless it runs by itself.".
 -type mount() :: #{
     prefix := erlmcp_mount:prefix(), server := pid() | term(),
-    start => erlmcp_server_options:options()
+    start => erlmcp:options()
 }.
 
 -doc """
 Returns the settings and the catalog that options amount to, with all that they mount. What is wrong
 with a mounted server is `{mount, Prefix, Reason}`.
 """.
--spec compose(erlmcp_server_options:options()) ->
+-spec compose(erlmcp:options()) ->
     {ok, erlmcp_server_options:settings(), erlmcp_catalog:catalog()} | {error, term()}.
 compose(Options) ->
     compose(Options, [], []).

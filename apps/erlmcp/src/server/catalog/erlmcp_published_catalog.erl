@@ -10,6 +10,8 @@ small, in a table meanwhile: readers copy them. To take a term away makes the pr
 wait for all schedulers. So the layers at one level have two names, in turn, and what is published
 is never overwritten. A name that is not used goes when the catalog is settled.
 `m:erlmcp_catalog_publisher` alone writes.
+
+Internal.
 """.
 
 -export([first/2, catalog/1, find/1, put/3, is_changing/1, erase/1]).

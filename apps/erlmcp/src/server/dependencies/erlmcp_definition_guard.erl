@@ -4,6 +4,8 @@ The guard that keeps one definition's trouble from the others': how many of its 
 and in a time, its circuit breaker and its worker, as middleware next to its handler. The process
 hears of calls that end without a word: one that was ended at its deadline is a failure for its
 breaker.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -17,7 +19,7 @@ breaker.
 -type breakers() :: #{atom() => erlmcp_breaker:breaker()}.
 
 -doc "Makes breakers with these options.".
--spec breakers(#{atom() => erlmcp_breaker:options()}) -> breakers().
+-spec breakers(#{atom() => erlmcp:breaker()}) -> breakers().
 breakers(Options) ->
     #{Name => erlmcp_breaker:new(Given) || Name := Given <- Options}.
 
@@ -33,7 +35,7 @@ names of the server's pools.
 """.
 -spec around(Server :: reference(), #{breakers := breakers(), workers := [atom()]}) ->
     fun((erlmcp_definition:definition()) ->
-            {ok, [erlmcp_middleware:middleware()]}
+            {ok, [erlmcp:middleware()]}
             | {error, Field :: atom(), Expected :: binary()}).
 around(Server, #{breakers := Breakers, workers := Workers}) ->
     fun(Definition) ->

@@ -7,6 +7,8 @@ lets one of several equal calls run and gives the others its result.
 What is kept is a successful, complete return of a handler, under its definition, its arguments and,
 unless its scope is `public`, its principal. Beyond the limits `cache_entries` and `cache_bytes` the
 oldest goes.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -14,21 +16,13 @@ oldest goes.
 -export([start_link/1, around/1, forget/2, forget/3, info/1]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2, terminate/2]).
 
--export_type([wanted/0, info/0]).
+-export_type([wanted/0]).
 
 -doc """
 The `cache` of a definition: the milliseconds for which a result is given again, and to whom.
 `private`, the default, is to the same principal.
 """.
 -type wanted() :: #{ttl_ms := pos_integer(), scope => public | private}.
--doc """
-The results that are kept, their size, and how many calls were given one (`hits`) or ran (`misses`)
-since the server started.
-""".
--type info() :: #{
-    entries := non_neg_integer(), bytes := non_neg_integer(),
-    hits := non_neg_integer(), misses := non_neg_integer()
-}.
 
 -define(HITS, 1).
 -define(MISSES, 2).
@@ -44,7 +38,7 @@ start_link(Instance) ->
 -doc "The middleware that keeps the results of a definition, for the catalog of a server.".
 -spec around(Server :: reference()) ->
     fun((erlmcp_definition:kind(), Place :: non_neg_integer(), erlmcp_definition:definition()) ->
-            erlmcp_middleware:middleware()).
+            erlmcp:middleware()).
 around(Server) ->
     fun(Kind, Place, #{key := Key, cache := Wanted} = Given) ->
         Definition = definition(Kind, Key),
@@ -183,7 +177,7 @@ tell(Process, Message) ->
     end.
 
 -doc "Returns what a server's cache holds, and how it was used. Its process is not asked.".
--spec info(erlmcp_instance:instance()) -> info().
+-spec info(erlmcp_instance:instance()) -> erlmcp:cache_info().
 info(#{key := Server, cache := Table}) ->
     Counted = case persistent_term:get({?MODULE, Server}, none) of
         #{counters := Counters} -> [counters:get(Counters, At) || At <- [?BYTES, ?HITS, ?MISSES]];

@@ -10,6 +10,8 @@ worker away without its being known which call has it. In addition to its row ea
 which says whether the seat is worth a try. That may be wrong for a while, where a process was
 killed between two steps, and is put right by `mend/1`. The word also counts how often a worker was
 taken away from the seat.
+
+Internal.
 """.
 
 -export([new/1, seat/4, unseat/3]).

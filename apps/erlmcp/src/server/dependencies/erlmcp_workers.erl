@@ -11,6 +11,8 @@ workers were used recently.
 
 Each worker has a process of its own, which starts it, is linked to what that linked, and stops it.
 So a start that takes long, or fails, holds up only the calls that wait for the worker.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -21,24 +23,8 @@ So a start that takes long, or fails, holds up only the calls that wait for the 
 -export([is_options/1, start_link/3, borrow/3, give_back/2, pool/2, shared_name/2]).
 -export([init/1, handle_call/3, handle_cast/2, handle_info/2]).
 
--export_type([options/0, start/0, stop/0, loan/0, pool/0]).
+-export_type([loan/0, pool/0]).
 
--doc "Makes a worker: a process, or any term that stands for something scarce.".
--type start() :: fun(() -> {ok, Worker :: term()} | {error, Reason :: term()}).
--doc "Ends a worker that has not ended itself.".
--type stop() :: fun((Worker :: term()) -> term()).
-
--doc """
-- `size`: the workers.
-- `start`: makes one, see `t:start/0`; it runs in a process that the worker may be
-  linked to. `{error, Reason}`, or a crash, is tried again with a growing pause.
-- `stop`: ends one; by default a worker that is a process is sent `shutdown`, and others nothing.
-- `queue`: calls that may wait for a worker, 100.
-""".
--type options() :: #{
-    size := pos_integer(), start := start(), stop => stop(),
-    queue => non_neg_integer()
-}.
 %% What was taken, or what the process gave.
 -opaque loan() :: {pool(), {taken, erlmcp_worker_table:claim()} | {lent, Monitor :: reference()}}.
 -doc "A pool as borrowers read it.".
@@ -63,7 +49,7 @@ is_options(_) ->
     false.
 
 -doc "Starts the pool of this name of an instance.".
--spec start_link(atom(), options(), erlmcp_instance:instance()) -> gen_server:start_ret().
+-spec start_link(atom(), erlmcp:workers(), erlmcp_instance:instance()) -> gen_server:start_ret().
 start_link(Name, Options, Instance) ->
     gen_server:start_link(?MODULE, {Name, Options, Instance}, []).
 

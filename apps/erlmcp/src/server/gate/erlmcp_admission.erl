@@ -6,6 +6,8 @@ for each message after it was decoded and before the engine sees it.
 The place of a message that becomes a call goes with the call, which leaves it when it ends
 (`erlmcp_call`); whatever is answered at once leaves at once. The messages of a batch are messages
 like others: those that may not enter are refused in its answer.
+
+Internal.
 """.
 
 -export([connect/3, leave/1]).

@@ -7,6 +7,8 @@ Looked at is what the kernel would end processes for, or swap: the machine's mem
 available, and, where the node is in control groups with a bound, what they hold. Both count what is
 beside the node, since it fills the same memory. What the node itself has allocated is looked at
 only where it has a bound of its own.
+
+Internal.
 """.
 
 -behaviour(erlmcp_overload_guard).

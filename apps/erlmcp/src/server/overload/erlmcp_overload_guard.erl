@@ -8,6 +8,8 @@ short of nothing, and so that is one read for all guards, of a persistent term (
 What is looked at, and what it is short of, is a module that has this behaviour. The bounds are the
 node's, and so in the environment of the application. They are read at each look, and may be changed
 while the node runs; one that is changed to something wrong stays as it was.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -72,7 +74,7 @@ has_found(Module) ->
     end.
 
 -doc "Returns the refusal of new work, which says when to come back.".
--spec refusal(module(), erlmcp_refusal:name(), Message :: binary(),
+-spec refusal(module(), erlmcp:refusal_name(), Message :: binary(),
               RetryAfterMs :: non_neg_integer()) -> erlmcp_refusal:refusal().
 refusal(Module, Name, Message, RetryAfterMs) ->
     Details = case persistent_term:get(Module, none) of

@@ -7,6 +7,8 @@ Requests alone do not bring it there. Those that compute wait for a place, of wh
 many as keep that wait short (`m:erlmcp_concurrency_limiter`). But against programs beside the node,
 and processes of it that are no calls, fewer places are of no use. Without a bound nothing is looked
 at.
+
+Internal.
 """.
 
 -behaviour(erlmcp_overload_guard).

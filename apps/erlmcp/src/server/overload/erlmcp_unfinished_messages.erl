@@ -13,6 +13,8 @@ smallest and newest first. It ends those that were refused and do not give back 
 gives back what those held that have died.
 
 A holder `{Pid, Tag}` is sent `{Tag, {unfinished, go_on | refused}}`.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -4,6 +4,8 @@ The events that were sent on the streams of one session, kept so that a client t
 connection can be sent them again. They are bounded in number, bytes and age: over a bound the
 oldest go first. The newest event stays whatever its size, since nothing else may be left to answer
 with. Pure.
+
+Internal.
 """.
 
 -export([new/1, append/4, find/2, expire/2, oldest/1]).

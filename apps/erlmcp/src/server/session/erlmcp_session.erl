@@ -12,6 +12,8 @@ ends after `unused_session_ms`, and before that when a new one needs its place: 
 `initialize` ends its own sessions, and none that is in use.
 
 Source: specification 2025-11-25, "Transports / Session Management".
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -6,6 +6,8 @@ it, unless it has reported something before. Then the answer goes the way of tha
 session.
 
 What is marked of a call is in one place for its process, those of its handler, and its session's.
+
+Internal.
 """.
 
 -export([take/3, start/4, run/4, give_back/4, has_ended/2]).

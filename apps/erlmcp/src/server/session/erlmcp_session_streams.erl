@@ -13,6 +13,8 @@ A connection is sent `?WINDOW` events ahead of those that it has written. What i
 stays in the log, and when the log has to let go of that, the connection is cut.
 
 Source: specification 2025-11-25, "Transports / Resumability and Redelivery".
+
+Internal.
 """.
 
 -export([new/3, expect/4, is_open/1, is_attended/2]).

@@ -2,6 +2,8 @@
 -moduledoc """
 Supervises the processes of the HTTP sessions of one server. A session has one from when it is
 needed first: for a call, a stream, a subscription. One that dies is gone: clients start anew.
+
+Internal.
 """.
 
 -behaviour(supervisor).

@@ -11,6 +11,8 @@ much later. `Flow` is the tenant that the session is counted for (`m:erlmcp_tena
 
 A session of HTTP+SSE has `{sse, Id}` for its id, so that neither kind is found as the other. It
 keeps its state itself, and its row counts the messages that it has not taken yet.
+
+Internal.
 """.
 
 %% Every request of a session looks it up.

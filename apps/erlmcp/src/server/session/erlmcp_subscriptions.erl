@@ -17,6 +17,8 @@ out, as the specification lets them be: clients look at tasks.
 Resources and tasks, which clients name, are counted for their tenant, in the same table: as
 `{{flow, Flow}, Count}` (`m:erlmcp_tenant_counts`). Each row says which tenant it is counted for, so
 that the rows of a process that was killed are given back too.
+
+Internal.
 """.
 
 -export([new/0, add/5, add_counted/6, refusal/2, remove/4, remove_task/2, session/2]).

@@ -8,6 +8,8 @@ What the call asks the client is kept in the record until it is answered (`updat
 2025-11-25 that waits for the result (`m:erlmcp_task_waiter`) is sent the requests themselves; if
 several wait, the last one, whose stream is the likeliest to be there still. All of them are told
 what was answered: they may have been the last one before.
+
+Internal.
 """.
 
 -behaviour(gen_server).
@@ -102,7 +104,7 @@ init({Instance, Call, #{id := Id} = Task, Session}) ->
 
 -doc false.
 handle_call(open, {Creator, _}, #state{instance = Instance, task = Task} = State) ->
-    case erlmcp_task_store:put(Task, erlmcp_tasks:store(Instance)) of
+    case erlmcp_task_records:put(Task, erlmcp_tasks:store(Instance)) of
         ok ->
             #{ttl := Ttl} = Task,
             _ = erlang:send_after(Ttl, self(), expired),
@@ -176,7 +178,7 @@ handle_info({'DOWN', _, process, Pid, _}, #state{waiting = Waiting} = State) ->
     end,
     {noreply, Next};
 handle_info(expired, #state{task = #{id := Id}, instance = Instance} = State) ->
-    ok = erlmcp_task_store:delete(Id, erlmcp_tasks:store(Instance)),
+    ok = erlmcp_task_records:delete(Id, erlmcp_tasks:store(Instance)),
     {stop, normal, State};
 handle_info(timeout, #state{pid = undefined} = State) ->
     {stop, normal, State};
@@ -254,7 +256,7 @@ ended(Changes, State) ->
 changed(Changes, #state{task = #{version := Version} = Task, instance = Instance} = State) ->
     New = maps:merge(Task, Changes#{version => Version + 1,
                                     updated => erlang:system_time(millisecond)}),
-    case erlmcp_task_store:update(New, erlmcp_tasks:store(Instance)) of
+    case erlmcp_task_records:update(New, erlmcp_tasks:store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(New) end,
             ok = erlmcp_subscriptions:publish(topic(State), all, Tell,

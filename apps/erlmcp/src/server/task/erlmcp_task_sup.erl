@@ -1,5 +1,9 @@
 -module(erlmcp_task_sup).
--moduledoc "Supervises the processes of a server's tasks. A task whose process dies has failed.".
+-moduledoc """
+Supervises the processes of a server's tasks. A task whose process dies has failed.
+
+Internal.
+""".
 
 -behaviour(supervisor).
 

@@ -3,6 +3,8 @@
 A task as clients are shown it. Pure. 2026-07-28 has the outcome in the task itself, and calls only
 a JSON-RPC error a failure; in 2025-11-25 the outcome is asked for by `tasks/result`, and a result
 that is an error is a failure too. A client may be shown a task that one of the other revision made.
+
+Internal.
 """.
 
 -export([created/2, shown/2, listed/2, notifications/1, status/2, is_over/1]).
@@ -13,14 +15,14 @@ that is an error is a failure too. A client may be shown a task that one of the 
 
 -doc "Returns the result of the call that became a task.".
 -spec created(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
-created(Task, #{revision := '2026-07-28' = Revision, server_meta := ServerMeta}) ->
+created(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object(task, maps:to_list(fields(Task)), Revision, ServerMeta);
 created(Task, _) ->
     json:encode(#{~"task" => fields_2025(Task)}).
 
 -doc "Returns the result of a request that asks for a task.".
 -spec shown(erlmcp_task_store:task(), erlmcp_engine:context()) -> iodata().
-shown(Task, #{revision := '2026-07-28' = Revision, server_meta := ServerMeta}) ->
+shown(Task, #{revision := '2026-07-28' = Revision, call := #{server_meta := ServerMeta}}) ->
     Result = [{~"result", {encoded, result(Task)}} || is_map_key(result, Task)],
     erlmcp_result:object(maps:to_list(detailed(Task)) ++ Result, Revision, ServerMeta);
 shown(Task, _) ->

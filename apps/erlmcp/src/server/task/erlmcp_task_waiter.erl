@@ -5,6 +5,8 @@ own call would have been answered. Meanwhile it is the way of the task's request
 they go out on its stream, and the answers go to the task. The task does not end with it.
 
 It has no deadline but the task's own; it ends with its owner, or when its client cancels it.
+
+Internal.
 """.
 
 -export([await/4]).

@@ -5,6 +5,8 @@ processes of calls, so that a store that waits keeps no connection waiting.
 
 A task is bound to the principal that asked for it: for others it is not there. Its id says nothing
 and cannot be guessed. Where all principals are anonymous, whoever knows the id may use the task.
+
+Internal.
 """.
 
 -export([open/2, store/1]).
@@ -14,16 +16,16 @@ and cannot be guessed. Where all principals are anonymous, whoever knows the id 
 -export_type([tables/0]).
 
 -doc "The store of a server's tasks, and the processes of those that run here.".
--type tables() :: {erlmcp_task_store:handle(), Processes :: ets:table()}.
+-type tables() :: {erlmcp_task_records:store(), Processes :: ets:table()}.
 
 -doc "Opens the tables; they belong to the calling process, the server's supervisor.".
 -spec open({module(), map()}, erlmcp_server_options:limits()) -> tables().
 open(Store, Limits) ->
-    {erlmcp_task_store:open(Store, Limits),
+    {erlmcp_task_records:open(Store, Limits),
      ets:new(erlmcp_task_processes, [public, {read_concurrency, true}, {write_concurrency, auto}])}.
 
 -doc "Returns the store of a server's tasks.".
--spec store(erlmcp_instance:of_calls()) -> erlmcp_task_store:handle().
+-spec store(erlmcp_instance:of_calls()) -> erlmcp_task_records:store().
 store(#{tasks := {Store, _}}) ->
     Store.
 
@@ -60,7 +62,7 @@ ttl(Wanted, Max) -> min(Wanted, Max).
 
 %% The process that a session is, or is in, owns the session's calls. A connection may have several,
 %% one after the other.
-owner(Call, #{principal := anonymous, revision := '2025-11-25', owner := {Pid, _}}) ->
+owner(Call, #{principal := anonymous, revision := '2025-11-25', call := #{owner := {Pid, _}}}) ->
     {session, {Pid, maps:get(session, Call, 1)}};
 owner(_, #{principal := Principal}) ->
     {principal, Principal}.
@@ -68,7 +70,7 @@ owner(_, #{principal := Principal}) ->
 %% Who is told of changes.
 session(#{revision := '2026-07-28'}, _) ->
     none;
-session(#{owner := {Session, _}}, Instance) ->
+session(#{call := #{owner := {Session, _}}}, Instance) ->
     erlmcp_subscriptions:session(Session, erlmcp_instance:subscriptions(Instance)).
 
 -doc """
@@ -83,7 +85,7 @@ perform(#{kind := {task, result}, arguments := #{task := Id}}, Context, Owner, I
 perform(#{kind := {task, Operation}} = Call, Context, Owner, Instance) ->
     #{limits := #{call_timeout_ms := Timeout}} = Instance,
     erlmcp_call_messages:within(Timeout, Owner, fun() ->
-        operate(Operation, Call, Context#{owner => Owner}, Instance)
+        operate(Operation, Call, erlmcp_call_report:owned(Owner, Context), Instance)
     end).
 
 operate(get, #{arguments := #{task := Id}}, Context, Instance) ->
@@ -111,8 +113,7 @@ operate(list, #{arguments := Arguments, keys := Keys, definition := Definition} 
         #{page_size := Size} = Definition,
         Owner = owner(Call, Context),
         {ok, After} ?= place(Arguments, Owner, Keys),
-        {Tasks, More} = erlmcp_task_store:list(Owner, After, Size,
-                                               store(Instance)),
+        {Tasks, More} = erlmcp_task_records:list(Owner, After, Size, store(Instance)),
         {ok, erlmcp_task_view:listed(Tasks, cursor(Tasks, More, Owner, Keys))}
     end.
 
@@ -122,7 +123,7 @@ with_process(Id, Instance, Do) ->
         error -> over
     end.
 
-acknowledged(#{revision := Revision, server_meta := ServerMeta}) ->
+acknowledged(#{revision := Revision, call := #{server_meta := ServerMeta}}) ->
     erlmcp_result:object([], Revision, ServerMeta).
 
 %% A task that is over is acknowledged by the one revision and refused by the other.
@@ -162,7 +163,7 @@ and has failed.
 -spec find(erlmcp_task_store:id(), erlmcp_engine:context(), erlmcp_instance:of_calls()) ->
     {ok, erlmcp_task_store:task()} | {error, erlmcp_refusal:refusal()}.
 find(Id, #{principal := Principal} = Context, Instance) ->
-    case erlmcp_task_store:get(Id, store(Instance)) of
+    case erlmcp_task_records:get(Id, store(Instance)) of
         {ok, #{principal := Principal} = Task} -> still_running(Task, Context, Instance);
         _ -> {error, erlmcp_params:invalid(~"taskId", ~"no such task, or it has expired")}
     end.
@@ -181,7 +182,7 @@ lost(#{id := Id, principal := Principal, version := Version} = Task, Instance) -
     Lost = Task#{version := Version + 1, updated := erlang:system_time(millisecond),
                  status := failed, error => Refusal, requests := #{},
                  message => erlmcp_refusal:message(Refusal)},
-    case erlmcp_task_store:update(Lost, store(Instance)) of
+    case erlmcp_task_records:update(Lost, store(Instance)) of
         ok ->
             Tell = fun() -> erlmcp_task_view:notifications(Lost) end,
             erlmcp_subscriptions:publish({task, Principal, Id}, all, Tell,
@@ -199,14 +200,14 @@ to be told. Has the store forget what has expired.
 sweep(#{tasks := {Store, Processes}} = Instance) ->
     Killed = [Id || {Id, Process} <- ets:tab2list(Processes), not is_process_alive(Process)],
     lists:foreach(fun(Id) ->
-        case erlmcp_task_store:get(Id, Store) of
+        case erlmcp_task_records:get(Id, Store) of
             {ok, Task} -> erlmcp_task_view:is_over(Task) orelse lost(Task, Instance);
             error -> ok
         end,
         ok = erlmcp_subscriptions:remove_task(Id, erlmcp_instance:subscriptions(Instance)),
         ok = delete_process(Id, Instance)
     end, Killed),
-    erlmcp_task_store:sweep(erlang:system_time(millisecond), Store).
+    erlmcp_task_records:sweep(erlang:system_time(millisecond), Store).
 
 -doc "Returns the process of a task that runs here.".
 -spec process(erlmcp_task_store:id(), erlmcp_instance:of_calls()) -> {ok, pid()} | error.

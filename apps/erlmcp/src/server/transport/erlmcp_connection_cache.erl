@@ -11,6 +11,8 @@ memory_connection_http memory_connection_tcp`).
   (`m:erlmcp_call_messages`).
 - `ids`: ids of sessions that were drawn ahead (`m:erlmcp_session_table`).
 - `bounded`: whether the memory of the process is bounded (`m:erlmcp_heap`).
+
+Internal.
 """.
 
 -export([meta/0, put_meta/1, watched/0, put_watched/1]).

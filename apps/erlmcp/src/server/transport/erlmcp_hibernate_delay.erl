@@ -3,6 +3,8 @@
 PURE. How long the process of a connection waits for its client before it hibernates: a second, and
 where its client then comes back soon, half as long again as that took, since to hibernate and to
 wake costs more than most requests do.
+
+Internal.
 """.
 
 -export([first_ms/0, next_ms/2]).

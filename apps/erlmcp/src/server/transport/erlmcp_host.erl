@@ -8,6 +8,8 @@ machine's own name are accepted, and any other name must be allowed by the liste
 origin, where there is one, must be of the same host or a loopback one, or allowed.
 
 Source: specification 2026-07-28, "Streamable HTTP / Security & Endpoint".
+
+Internal.
 """.
 
 -export([policy/1, check/3, authority/2]).

@@ -7,6 +7,8 @@ process keeps between requests (`m:erlmcp_connection_cache`).
 A client whose `_meta` differs from request to request is not learnt from for ever: at most three
 times, and not after the client has sent one again. A connection of HTTP/1.1 or of lines has
 forgotten it after it has hibernated.
+
+Internal.
 """.
 
 -export([decode/2, known_meta/1, request/4]).

@@ -237,7 +237,7 @@ reply(Text, Instance) ->
     Catalog = erlmcp_published_catalog:catalog(Instance),
     {ok, Tool} = erlmcp_catalog:tool(~"echo", anonymous, Catalog),
     Context = #{revision => erlmcp_revision:latest(stateless),
-                server_meta => erlmcp_catalog:server_meta(Catalog)},
+                call => #{server_meta => erlmcp_catalog:server_meta(Catalog)}},
     fun(Id) ->
         {ok, Result} = erlmcp_result:from(tool, Text, Tool, Context),
         erlmcp_message:result(Id, Result)

@@ -17,6 +17,8 @@ connection that has just ended; a socket is taken and given back with its lease
 (`m:erlmcp_httpc_socket`). A lease is given back `broken` when what was begun on an HTTP/1.1
 connection is not over, when its server said that it closes it, and when gun says of an HTTP/2
 connection that it takes no more streams. One whose holder dies is found within a second.
+
+Internal.
 """.
 
 -behaviour(gen_server).

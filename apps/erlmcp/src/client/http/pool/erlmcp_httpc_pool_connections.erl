@@ -6,6 +6,8 @@ owns gun's processes and the sockets, and shows this module what they say.
 A connection is `opening` until it may be used (HTTP/2: until the server's settings came, for they
 say how many streams it allows), then `open`, `draining` when nobody may take it any more but some
 still hold it, and `closing` while HTTP/2 says goodbye.
+
+Internal.
 """.
 
 -export([new/2, range/2, size/1, opening/1]).

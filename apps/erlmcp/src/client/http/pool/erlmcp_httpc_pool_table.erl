@@ -7,6 +7,8 @@ A place has a connection or none. What a connection carries at once, one exchang
 HTTP/2, are numbered seats; a lease is a row with the seat as its key and the holder in it, so that
 taking it is one atomic step, and who died with it is found. The rows are the truth; the load that
 is counted beside them says where to look first, and is set right by the pool's sweep.
+
+Internal.
 """.
 
 -export([new/2]).

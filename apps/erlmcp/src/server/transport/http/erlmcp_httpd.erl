@@ -6,6 +6,8 @@ HTTP/2 connection. On both `erlmcp_httpd_route` says what the head of a request 
 `erlmcp_httpd_stream` answers it, with `erlmcp_httpd_sse` where the listener has HTTP+SSE too.
 
 Source: specification 2026-07-28, "Transports / Streamable HTTP".
+
+Internal.
 """.
 
 -export([child_specs/3, address/2]).

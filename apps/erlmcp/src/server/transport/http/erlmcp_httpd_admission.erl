@@ -2,6 +2,8 @@
 -moduledoc """
 What HTTP has of its own at a server's gate: requests that are refused on their heads, before a byte
 of their bodies is read; principals that come with a request and not with a connection; statuses.
+
+Internal.
 """.
 
 -export([knock/4, told/2, asked/2, ask/4, refused/5, kept_back/3]).

@@ -6,6 +6,8 @@ whose the connection is (`m:erlmcp_trusted_proxies`). Then it speaks HTTP/1.1
 (`erlmcp_httpd_http1`), or is cowboy's for HTTP/2. A connection for which there is no place is not
 left waiting in a queue of the system's: its first request is answered with the refusal
 (`erlmcp_httpd_refused`) and it ends.
+
+Internal.
 """.
 
 -behaviour(ranch_protocol).

@@ -6,6 +6,8 @@ calls, and what it watches.
 
 Source: specification 2025-11-25, "Transports / Session Management" and "/ Resumability and
 Redelivery".
+
+Internal.
 """.
 
 -export([get/4, delete/3, gone/0]).

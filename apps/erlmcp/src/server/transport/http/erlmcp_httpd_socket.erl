@@ -2,6 +2,8 @@
 -moduledoc """
 The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
 kinds: who came on one, what is sent on it, and its end.
+
+Internal.
 """.
 
 -export([shown/2, send/3, own/1, linger/3]).

@@ -14,6 +14,8 @@ A stateless call ends with its request: a client that goes away cancels it. A se
 owned by the session and does not.
 
 Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
+
+Internal.
 """.
 
 -behaviour(cowboy_stream).

@@ -14,6 +14,8 @@ request, are counted (`m:erlmcp_unfinished_messages`). A client that does not re
 loses its connection after `send_timeout_ms`. While nothing happens the process hibernates.
 
 Source: RFC 9112; RFC 9113, section 3.3 (the preface).
+
+Internal.
 """.
 
 %% Every request passes here.

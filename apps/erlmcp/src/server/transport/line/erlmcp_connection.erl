@@ -6,6 +6,8 @@ for TCP and stdio, `erlmcp_httpd_sse_session`) write what it gives, and their pr
 calls.
 
 Source: specification 2026-07-28, "Transports / stdio".
+
+Internal.
 """.
 
 -export([new/3, new/4, of_strangers/1, admitted/2, data/2, message/4, receive_timeout/1,

@@ -11,6 +11,8 @@ What has begun to arrive is counted (`m:erlmcp_unfinished_messages`). While ther
 more, no more is read where the channel can wait. Where there is none for this message, its client
 is told so, and the connection ends. One without a time for messages goes on without the message:
 its client is the parent.
+
+Internal.
 """.
 
 -export([run/5]).

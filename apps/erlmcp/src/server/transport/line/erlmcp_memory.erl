@@ -3,6 +3,8 @@
 A connection to a server of this node, without a socket: lines go to and fro in messages, and each
 side takes a piece before it is sent the next. The process is the server's, as those of its sockets
 are; it ends with its client and with its server.
+
+Internal.
 """.
 
 -behaviour(erlmcp_connection_process).

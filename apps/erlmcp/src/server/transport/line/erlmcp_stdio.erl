@@ -11,6 +11,8 @@ gives the node another one for its output, and MCP the real one by a number of i
 When the input ends, what was accepted is answered and the node stops with status 0.
 
 Source: specification 2026-07-28, "Transports / stdio".
+
+Internal.
 """.
 
 -behaviour(erlmcp_connection_process).

@@ -5,6 +5,8 @@ custom transports. A process per connection, on ranch. Requests may be pipelined
 no more to send may close its half and still read its answers.
 
 Source: specification 2026-07-28, "Transports / Custom Transports".
+
+Internal.
 """.
 
 -behaviour(ranch_protocol).

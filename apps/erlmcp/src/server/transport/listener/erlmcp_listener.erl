@@ -4,6 +4,8 @@ Starts a ranch listener whose port may have been another's a moment ago: a liste
 some time after the process that had it, so a server that is restarted on its port must wait for it.
 And what its sockets have in common: how many connections wait to be accepted, how many the node has
 descriptors for, and how long a client that does not read is waited for.
+
+Internal.
 """.
 
 -export([child_spec/2, hard_stop/1, start_link/2, reason/1]).

@@ -8,6 +8,8 @@ the same to the driver, and costs neither.
 What the driver is told before the bytes, and what it says then, is a matter between it and OTP's
 own `prim_inet`. So this is for the release of which it is known, as the node says that it is when
 the module is loaded; others have `gen_tcp:send/2`.
+
+Internal.
 """.
 
 -export([send/2, keeps_its_turn/0]).

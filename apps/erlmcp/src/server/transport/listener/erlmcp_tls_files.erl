@@ -3,6 +3,8 @@
 The certificates and keys of a listener that its `tls` options name as files, read: what is in them
 in place of their names. Only what fits together is given. Impure in that it reads files, and no
 process.
+
+Internal.
 """.
 
 -include_lib("public_key/include/public_key.hrl").

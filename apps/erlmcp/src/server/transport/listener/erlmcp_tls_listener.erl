@@ -6,6 +6,8 @@ current (`m:erlmcp_httpd_tls`), and keeps what it began with.
 
 Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
 are logged, and what was there before stays.
+
+Internal.
 """.
 
 -behaviour(gen_server).

@@ -7,6 +7,8 @@ A GET request opens a session (`erlmcp_httpd_sse_session`) and is its stream. It
 the endpoint for POST requests, which hand their messages to the session.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
+
+Internal.
 """.
 
 -export([init/3, data/3, info/3, terminate/1]).

@@ -10,6 +10,8 @@ read waits here, and has a bound in bytes (`unread_bytes`) and in time (`send_ti
 the session ends. It ends with its stream, too, and with the server; its calls end with it.
 
 Source: specification 2024-11-05, "Transports / HTTP with SSE".
+
+Internal.
 """.
 
 -behaviour(gen_server).

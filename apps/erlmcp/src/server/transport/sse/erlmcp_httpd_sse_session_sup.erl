@@ -2,6 +2,8 @@
 -moduledoc """
 Supervises the HTTP+SSE sessions of one server. They end before its listeners, so that their streams
 can still be ended in order.
+
+Internal.
 """.
 
 -behaviour(supervisor).
