@@ -51,8 +51,8 @@ the HTTP headers by their names in lower case, or `none` where it has no headers
 -type context() :: erlmcp:context().
 -doc """
 The `call` of a context. `server_meta` is the server's identity as every result has it, encoded;
-`owner` is the process that the call reports to, `progressed` its last progress, and `window` that of
-its notifications.
+`owner` is the process that the call reports to, `progressed` its last progress, and `window` the
+bound of its notifications.
 """.
 -type call_reference() :: #{
     server_meta := iodata(),
