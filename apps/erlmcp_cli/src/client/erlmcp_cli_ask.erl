@@ -102,7 +102,7 @@ asked(Params, Fun) ->
                 Fun()
             end);
         false ->
-            erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ",
+            erlmcp_cli_terminal:say(["declined, since there is no terminal to ask on: ",
                                      erlmcp_cli_text:one_line(Message)]),
             decline
     end.

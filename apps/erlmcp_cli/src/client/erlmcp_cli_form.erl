@@ -87,7 +87,7 @@ answer(Typed, #field{name = Name, schema = Schema}) ->
     else
         error -> {error, [kind(Schema), " was expected"]};
         {error, [_ | _] = Found} -> {error, lists:join(" ", explained(Found))};
-        {error, _} -> {error, "the server's schema of this field is none"}
+        {error, _} -> {error, "the server's schema of this field is invalid"}
     end.
 
 explained(Found) ->

@@ -34,7 +34,7 @@ said(#{benchmark := core_ops, operations := Operations, workers := Workers} = Wo
      " at once", [[", for ", seconds(Seconds), " s at most"]
                   || #{duration_s := Seconds} <- [Workload]]];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
-    ["stress: as many requests as there can be for ", seconds(Seconds), " s"];
+    ["stress: as many requests as possible for ", seconds(Seconds), " s"];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
     ["stress: ", number(Target), " requests a second for ", seconds(Seconds), " s"];
 said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
@@ -45,7 +45,7 @@ said(#{benchmark := network_real, transport := Transport, connections := Connect
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
      seconds(Seconds), " s"];
 said(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
-    ["memory: ", number(Count), " times what holds a ", atom_to_binary(Kind), " on ",
+    ["memory: ", number(Count), " items, each a ", atom_to_binary(Kind), " on ",
      atom_to_binary(Transport)];
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",

@@ -43,12 +43,12 @@ run(#{json := Json} = Arguments) ->
         false ->
             erlmcp_cli_output:print(
                 [table(Checks),
-                 io_lib:format("A server carries ~b connections here: what ends first is ~ts.~n",
+                 io_lib:format("A server carries ~b connections here: the first limit is ~ts.~n",
                                [Connections, title(First)])])
     end,
     case Arguments of
         #{connections := Wanted} when Wanted > Connections ->
-            erlmcp_cli:complain(io_lib:format("~b connections were wanted", [Wanted])),
+            erlmcp_cli:complain(io_lib:format("~b connections were required", [Wanted])),
             failed;
         #{} ->
             ok

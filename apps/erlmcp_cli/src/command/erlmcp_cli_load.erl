@@ -152,13 +152,13 @@ headers(Parsed) ->
     end.
 
 one_loop(#{rate := _, window := _}) ->
-    {error, "--rate is of an open loop and --window of a closed one"};
+    {error, "--rate is for an open loop and --window for a closed one"};
 one_loop(#{rate := _}) ->
     ok;
 one_loop(Parsed) ->
     case maps:keys(maps:with([arrivals, in_flight], Parsed)) of
         [] -> ok;
-        _ -> {error, "--arrivals and --in-flight are of an open loop, which --rate asks for"}
+        _ -> {error, "--arrivals and --in-flight are for an open loop, which needs --rate"}
     end.
 
 plan(Target, Headers, Environment, #{connections := Connections, payload := Payload} = Parsed) ->
@@ -227,7 +227,7 @@ asked(Url, Client, _) ->
                     #{};
                 false ->
                     erlmcp_cli_terminal:say([Url, " has no tool echo with a text: its tools are "
-                                             "listed; --mix asks for something else"]),
+                                             "listed; --mix sets other requests"]),
                     #{requests => [{1, {~"tools/list", #{}}}]}
             end;
         {error, _} ->

@@ -48,7 +48,7 @@ connected(_, _, #{json := true}) ->
     ok;
 connected(#{revision := Revision, server_info := Info}, Time, _) ->
     erlmcp_cli_output:print([erlmcp_cli_text:server(Info), " speaks ", atom_to_list(Revision),
-                             " (found out in ", milliseconds(Time), ")\n"]).
+                             " (negotiated in ", milliseconds(Time), ")\n"]).
 
 pinged(_, _, #{json := true}) -> ok;
 pinged(Number, Time, _) ->

@@ -49,7 +49,7 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
              "zone"] | [step(Step) || Step <- Steps]]),
      [[$\n, table([["clients", "figure", "measured", "published", ""]
                    | [mark(Mark) || Mark <- Marks]])] || Marks =/= []],
-     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "whole again", "p95", ""]
+     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "recovered", "p95", ""]
                    | [fault(Fault) || Fault <- Faults]])] || Faults =/= []],
      [[$\n, reasons("refused", Refused), reasons("failed", Failed)]
       || map_size(Refused) + map_size(Failed) > 0],
@@ -113,7 +113,7 @@ fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recove
      milliseconds(maps:get(detection_ms, Known, none)),
      milliseconds(maps:get(recovery_ms, Known, none)), time(maps:get(latency_p95_us, Known, none)),
      [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Known]],
-      ["; not whole in the end" || not Recovered]]].
+      ["; not recovered at the end" || not Recovered]]].
 
 complaint(nothing_answered) -> "No request was answered.";
 complaint({unopened, Count}) -> io_lib:format("~b clients could not connect.", [Count]);

@@ -195,7 +195,7 @@ refused(Server, #{status := Status} = Refusal, Login) ->
      [[": ", one_line(Words)] || Words =/= ~""], remedy(Refusal, Login)].
 
 remedy(_, now) -> "";
-remedy(#{status := 401}, before) -> "; the login of before has ended; --login begins another";
+remedy(#{status := 401}, before) -> "; the earlier login has ended; --login begins another";
 remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token may get it";
 remedy(_, _) -> "; --login or --token may help".
 
@@ -259,7 +259,7 @@ connection(Reason) ->
 
 %% Only the text of the alert says why OTP refuses a certificate.
 certificate(Text) ->
-    Whys = [{"selfsigned_peer", ": the server's certificate is signed by itself, not by a root"},
+    Whys = [{"selfsigned_peer", ": the server's certificate is self-signed, not signed by a root"},
             {"hostname_check_failed", ": the certificate is for another host"}],
     [Why || {Found, Why} <- Whys, string:find(Text, Found) =/= nomatch].
 

@@ -81,7 +81,7 @@ together(#{stdio := true} = Arguments) ->
                                        {allowed_origin, "--allowed-origin"}],
                     is_map_key(Name, Arguments)] of
         [] -> ok;
-        [Option | _] -> {usage, [Option, ": only HTTP has that, and --stdio is no HTTP"]}
+        [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
     end;
 together(#{listen := true}) ->
     {usage, "--listen: it was expected with --stdio; without it the module's application listens "
