@@ -5,19 +5,22 @@ names up.
 
 The user names the MCP server, and perhaps an issuer; these name others. The option `allow_hosts`
 decides about an endpoint of another origin than its issuer's, and about an address further inside
-than the MCP server's own: a private one, where that is public; this machine or its link, where
-that is not on it. All else is followed. A connection goes to an address that was looked at, so a
-name that means another address a moment later leads nowhere else.
+than the MCP server's own: a private one, where that is public; this machine or its link, where that
+is not on it. All else is followed. A server of a name is as far outside as the outermost of the
+addresses that it was reached at, or that its name meant in the login: a name that means a private
+address later makes no public server private. A connection goes to an address that was looked at, so
+a name that means another address a moment later leads nowhere else.
 """.
 
 -export([new/4, addresses/2, endpoint/3, inwards/1]).
 
--export_type([hosts/0, allow/0, question/0, why/0, consent/0, reason/0]).
+-export_type([hosts/0, depth/0, allow/0, question/0, why/0, consent/0, reason/0]).
 
 -doc "Hosts that a login may lead to.".
 -opaque hosts() :: #{
     named := [erlmcp_oauth_url:origin()],
     allow := allow(),
+    %% and `{outermost, depth() | none}`, of the addresses of the MCP server's name
     consents := ets:table(),
     learned := fun((consent()) -> ok)
 }.
@@ -34,20 +37,23 @@ is no. The fun runs in the process of the login, which waits for it.
 -type consent() :: {Host :: binary(), other_origin | inner_address}.
 -type reason() :: {host_not_allowed, Host :: binary(), why()}.
 
-%% How far inside an address lies.
+-doc "How far inside an address lies (`inwards/1`).".
+-type depth() :: 0..2.
+
 -define(PUBLIC, 0).
 -define(PRIVATE, 1).
 -define(HERE, 2).
 
 -doc """
-The hosts of a login at the MCP server with this URL, for the calling process. `Consents` are those
-of before; each new one goes to `Learned`.
+The hosts of a login at the MCP server with this URL, for the calling process. `Reached` says how
+far inside the outermost address lies that the server was reached at. `Consents` are those of
+before; each new one goes to `Learned`.
 """.
--spec new(ServerUrl :: binary(), erlmcp_oauth_options:settings(), Consents :: [consent()],
-          Learned :: fun((consent()) -> ok)) -> hosts().
-new(ServerUrl, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
+-spec new({ServerUrl :: binary(), Reached :: depth() | none}, erlmcp_oauth_options:settings(),
+          Consents :: [consent()], Learned :: fun((consent()) -> ok)) -> hosts().
+new({ServerUrl, Reached}, #{allow_hosts := Allow} = Settings, Consents, Learned) ->
     Table = ets:new(?MODULE, [private]),
-    true = ets:insert(Table, [{Consent} || Consent <- Consents]),
+    true = ets:insert(Table, [{outermost, Reached} | [{Consent} || Consent <- Consents]]),
     Named = [ServerUrl | [Issuer || #{issuer := Issuer} <- [Settings]]],
     #{named => [Origin || Url <- Named, {ok, Origin} <- [erlmcp_oauth_url:origin(Url)]],
       allow => Allow, consents => Table, learned => Learned}.
@@ -62,6 +68,7 @@ addresses(Url, Hosts) ->
     {ok, {_, Host, _} = Origin} = erlmcp_oauth_url:origin(Url),
     maybe
         {ok, Addresses} ?= looked_up(Host),
+        _ = is_server(Origin, Hosts) andalso outermost(Addresses, Hosts),
         ok ?= outwards(Origin, Url, Addresses, Hosts),
         {ok, Addresses}
     else
@@ -86,7 +93,7 @@ outwards(_, _, _, any) ->
 outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named} = Hosts) ->
     [Innermost | _] = lists:sort(fun(A, B) -> inwards(A) >= inwards(B) end, Addresses),
     case inwards(Innermost) =:= ?PUBLIC orelse lists:member(Origin, Named)
-         orelse inwards(Innermost) =< depth(Server) of
+         orelse inwards(Innermost) =< depth(Server, Hosts) of
         true -> ok;
         false ->
             Why = {inner_address, list_to_binary(inet:ntoa(Innermost))},
@@ -95,16 +102,26 @@ outwards({_, Host, _} = Origin, Url, Addresses, #{named := [Server | _] = Named}
 
 %% The server of a name says with its name where it is. It may say that it is in the same network,
 %% and not that it is this machine.
-depth({_, Host, _}) ->
+depth({_, Host, _}, Hosts) ->
     case {erlmcp_oauth_url:loopback(Host), inet:parse_strict_address(binary_to_list(Host))} of
         {true, _} -> ?HERE;
         {_, {ok, Address}} -> inwards(Address);
         _ ->
             case looked_up(Host) of
-                {ok, Addresses} -> min(?PRIVATE, lists:min([inwards(One) || One <- Addresses]));
+                {ok, Addresses} -> min(?PRIVATE, outermost(Addresses, Hosts));
                 {error, _} -> ?PUBLIC
             end
     end.
+
+is_server(_, any) -> false;
+is_server(Origin, #{named := [Server | _]}) -> Origin =:= Server.
+
+%% An atom is greater than any number.
+outermost(Addresses, #{consents := Table}) ->
+    Before = ets:lookup_element(Table, outermost, 2),
+    Outermost = lists:min([Before | [inwards(One) || One <- Addresses]]),
+    true = ets:insert(Table, {outermost, Outermost}),
+    Outermost.
 
 -doc """
 Says how far inside an address lies: 0 is the internet; 1 a network of somebody's own, and whatever
@@ -113,7 +130,7 @@ secrets. An IPv4 address that is written as one of IPv6 lies where it lies.
 
 Sources: the registries of special-purpose addresses of RFC 6890; RFC 4291, 6052, 3056.
 """.
--spec inwards(inet:ip_address()) -> 0..2.
+-spec inwards(inet:ip_address()) -> depth().
 inwards({0, _, _, _}) -> ?HERE;
 inwards({127, _, _, _}) -> ?HERE;
 inwards({169, 254, _, _}) -> ?HERE;

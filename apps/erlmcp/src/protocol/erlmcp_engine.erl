@@ -87,6 +87,8 @@ is the id of the task that the call runs as.
     %% performs the effect has for it
     ticket => term(),
     flow => erlmcp_gate:flow(),
+    %% the number of its session among those of its connection
+    session => non_neg_integer(),
     %% the call is to become a task, or what one goes on with that became one in the middle
     task => erlmcp_task:mode(),
     continue => fun((context()) -> term())

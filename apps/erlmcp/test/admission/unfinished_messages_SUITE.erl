@@ -137,7 +137,7 @@ refused_ids(Socket, Bytes) ->
                    #{~"id" := Id, ~"error" := #{~"code" := 1089}} <- [json:decode(Line)]]
     end.
 
-%% Ninety-nine fields of four thousand bytes, and no end: within cowboy's bounds of a head.
+%% Ninety-nine fields of four thousand bytes, and no end: within the bounds of a head.
 heads_of_http1(Config) ->
     Fields = [[~"x-", integer_to_binary(N), ~": ", binary:copy(~"x", 4000), ~"\r\n"]
               || N <- lists:seq(1, 99)],
@@ -304,7 +304,6 @@ behind_a_plain_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
     behind(Headers, Body, Config).
 
-%% One in chunks is cowboy's.
 behind_another_request(Config) ->
     {Headers, Body} = message(~"tools/call", #{name => ~"wait"}, #{}),
     Size = integer_to_binary(byte_size(Body), 16),

@@ -4,8 +4,7 @@
 
 The application of the module is started before, since handlers may need its processes. On stdio its
 listeners stay closed without `--listen`: a host starts such a server in each of its windows, and a
-port exists once. On HTTP all modules are loaded before anything listens, so that a refusal needs no
-file to be opened. On stdio they are loaded when they are called, for a quick start.
+port exists once.
 """.
 
 -export([command/0]).
@@ -57,8 +56,7 @@ run(#{module := Name, host := Host} = Arguments) ->
         ok ?= together(Arguments),
         {ok, Module, Beam} ?= server_module(Name),
         {ok, Ip} ?= address(Host),
-        Own = application_of(Beam),
-        ok = load_all(Module, Own, Arguments),
+        {ok, Own} ?= application_of(Beam),
         ok = keep_closed(Arguments),
         {ok, _} = application:ensure_all_started(erlmcp_cli, permanent),
         ok ?= start_applications(Own, Arguments),
@@ -128,42 +126,16 @@ address(Host) ->
 
 %% The .app file of an application stands next to its modules, and has its name.
 application_of(Beam) ->
-    {ok, Files} = file:list_dir(filename:dirname(Beam)),
-    case [File || File <- Files, filename:extension(File) =:= ".app"] of
-        [File] -> [list_to_atom(filename:rootname(File))];
-        _ -> []
-    end.
-
-%% The code that refuses a connection for lack of descriptors must not have to open a file.
-load_all(_, _, #{stdio := true}) ->
-    ok;
-load_all(Module, Own, _) ->
-    %% Some modules of a library may need parts that this machine lacks. Libraries are loaded in
-    %% turn: the data read for each is garbage once it is loaded.
-    _ = [code:ensure_modules_loaded(Modules)
-         || Modules <- [[Module] | [modules(Application)
-                                    || Application <- needed([erlmcp | Own], [])]]],
-    true = garbage_collect(),
-    ok.
-
-needed([], Found) ->
-    Found;
-needed([Application | Left], Found) ->
-    case lists:member(Application, Found) of
-        true ->
-            needed(Left, Found);
-        false ->
-            _ = application:load(Application),
-            needed(Left ++ key(Application, applications), [Application | Found])
-    end.
-
-modules(Application) -> key(Application, modules).
-
-%% An application that cannot be loaded is refused when it is started.
-key(Application, Key) ->
-    case application:get_key(Application, Key) of
-        {ok, Value} -> Value;
-        undefined -> []
+    Folder = filename:dirname(Beam),
+    maybe
+        {ok, Files} ?= file:list_dir(Folder),
+        case [File || File <- Files, filename:extension(File) =:= ".app"] of
+            [File] -> {ok, [list_to_atom(filename:rootname(File))]};
+            _ -> {ok, []}
+        end
+    else
+        {error, Why} ->
+            {error, [Folder, ": this folder cannot be listed: ", file:format_error(Why)]}
     end.
 
 %% Persistent: the application may be loaded later.

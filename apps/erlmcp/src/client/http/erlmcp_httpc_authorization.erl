@@ -35,15 +35,17 @@ headers(Authorizer, Method, {Path, Url}, Deadline) ->
 
 -doc """
 Whether a request that had the headers `Used` is sent again, now that it was refused for the time
-after `Before`. Waits for a login where one is due.
+after `Before`, by a server whose outermost address lies so far inside. Waits for a login where one
+is due.
 """.
 -spec refused(authorizer(), Used :: [{binary(), iodata()}], Before :: non_neg_integer(),
-              {401 | 403, #{binary() => binary()}, Deadline :: integer()}) ->
+              {401 | 403, #{binary() => binary()}, erlmcp_outbound_hosts:depth() | none,
+               Deadline :: integer()}) ->
     retry | refused | {error, erlmcp_channel:reason()}.
 refused(Authorizer, _, Before, _) when Authorizer =:= none; Before >= ?CHALLENGES ->
     refused;
-refused(Authorizer, Used, _, {Status, Fields, Deadline}) ->
-    case erlmcp_authorizer:challenged(Authorizer, Used, Status, Fields, Deadline) of
+refused(Authorizer, Used, _, {Status, Fields, Reached, Deadline}) ->
+    case erlmcp_authorizer:challenged(Authorizer, Used, {Status, Fields}, Reached, Deadline) of
         retry -> retry;
         %% Nobody went for a token: the server's own words say more.
         {error, {forbidden, _}} -> refused;

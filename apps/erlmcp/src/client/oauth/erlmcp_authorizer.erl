@@ -123,13 +123,16 @@ looked_up(Table, Name) ->
 -doc """
 Says that the server refused a request that had the headers `Used`, with this status and these
 headers. Waits until a login, a renewal or a step up is over; `retry` if the request may be sent
-again, with new headers. The caller bounds how often.
+again, with new headers. The caller bounds how often. `Reached` says how far inside the server's
+outermost address lies, of those that it was reached at.
 """.
--spec challenged(handle(), Used :: [{binary(), iodata()}], Status :: 401 | 403,
-                 #{binary() => binary()}, Deadline :: integer()) -> retry | {error, reason()}.
-challenged(#handle{pid = Pid}, Used, Status, Headers, Deadline) ->
+-spec challenged(handle(), Used :: [{binary(), iodata()}],
+                 {Status :: 401 | 403, #{binary() => binary()}},
+                 Reached :: erlmcp_outbound_hosts:depth() | none, Deadline :: integer()) ->
+    retry | {error, reason()}.
+challenged(#handle{pid = Pid}, Used, {Status, Headers}, Reached, Deadline) ->
     Challenge = challenge(Headers),
-    ask(Pid, {challenged, used(Used), Status, Challenge, nonce(Headers)}, Deadline).
+    ask(Pid, {challenged, used(Used), Status, Challenge, nonce(Headers), Reached}, Deadline).
 
 %% Only what tells whether it is the current one.
 used(Headers) ->

@@ -214,8 +214,16 @@ leave(Count, #{words := Words}) ->
 sweep(Now, #{known := Known, inactive := Inactive, proofs := Proofs, provers := Provers}) ->
     ets:select_delete(Known, [{{'_', '$1', '_', '_', '_'}, [{'=<', '$1', Now}], [true]}])
         + ets:select_delete(Inactive, [{{'_', '$1'}, [{'=<', '$1', Now}], [true]}])
-        + forgotten(ets:select(Proofs, [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}],
-                                         [{{'$1', '$3'}}]}], ?AT_ONCE), Proofs, Provers, 0).
+        + forgotten(Now, Proofs, Provers).
+
+%% Some at a time, and others are used meanwhile. A table that is not fixed leaves some out when it
+%% grows or shrinks between two looks.
+forgotten(Now, Proofs, Provers) ->
+    true = ets:safe_fixtable(Proofs, true),
+    Old = [{{'$1', '$2', '$3'}, [{'=<', '$2', Now}], [{{'$1', '$3'}}]}],
+    Count = forgotten(ets:select(Proofs, Old, ?AT_ONCE), Proofs, Provers, 0),
+    true = ets:safe_fixtable(Proofs, false),
+    Count.
 
 forgotten('$end_of_table', _, _, Count) ->
     Count;

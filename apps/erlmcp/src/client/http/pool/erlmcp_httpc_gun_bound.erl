@@ -2,7 +2,8 @@
 -moduledoc """
 Bounds the memory of a connection's process: what it keeps of headers and of requests that the
 server does not take, it keeps without a bound of its own in some releases of gun. Gun shows its
-events to this module, in that process, and the first of them is its start.
+events to this module, in that process, and the first of them is its start. Another one says which
+address was reached.
 """.
 
 -behaviour(gun_event).
@@ -17,10 +18,11 @@ events to this module, in that process, and the first of them is its start.
          cancel/2, disconnect/2, terminate/2]).
 
 -doc "Bounds the calling process to this many bytes; it dies quietly when it has more.".
--spec init(gun_event:init_event(), pos_integer()) -> pos_integer().
-init(_, Bytes) ->
+-spec init(gun_event:init_event(), {Bytes :: pos_integer(), erlmcp_httpc_opening:reached()}) ->
+    erlmcp_httpc_opening:reached().
+init(_, {Bytes, Reached}) ->
     _ = process_flag(max_heap_size, max_heap(Bytes div erlang:system_info(wordsize))),
-    Bytes.
+    Reached.
 
 -if(?OTP_RELEASE >= 28).
 max_heap(Words) ->
@@ -37,6 +39,12 @@ domain_lookup_end(_, State) -> State.
 -doc false.
 connect_start(_, State) -> State.
 -doc false.
+connect_end(#{socket := Socket}, Reached) ->
+    maybe
+        {ok, {Ip, _}} ?= inet:peername(Socket),
+        ok = Reached(Ip)
+    end,
+    Reached;
 connect_end(_, State) -> State.
 -doc false.
 tls_handshake_start(_, State) -> State.

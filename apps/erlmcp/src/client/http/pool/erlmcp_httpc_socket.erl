@@ -15,17 +15,19 @@ Begins to open a connection, by a process that is linked to the calling one and 
 `{shutdown, Why}` if it fails; else the caller is sent `{socket_up, Pid, Socket}`, and the socket is
 its own.
 """.
--spec open(inet:ip_address() | inet:hostname(), inet:port_number(), [gen_tcp:connect_option()],
-           timeout()) -> {ok, pid()}.
-open(Address, Port, Options, Timeout) ->
+-spec open({inet:ip_address() | inet:hostname(), inet:port_number()}, [gen_tcp:connect_option()],
+           timeout(), erlmcp_httpc_opening:reached()) -> {ok, pid()}.
+open(At, Options, Timeout, Reached) ->
     Owner = self(),
-    {ok, spawn_link(fun() -> opened(Owner, {Address, Port}, Options, Timeout) end)}.
+    {ok, spawn_link(fun() -> opened(Owner, At, Options, Timeout, Reached) end)}.
 
-opened(Owner, {Address, Port}, Options, Timeout) ->
+opened(Owner, {Address, Port}, Options, Timeout, Reached) ->
     %% A socket that can change hands is a port, whatever the node's own choice is.
     Own = [{inet_backend, inet} | Options] ++ [binary, {packet, raw}, {active, false}],
     maybe
         {ok, Socket} ?= gen_tcp:connect(Address, Port, Own, Timeout),
+        {ok, {Ip, _}} ?= inet:peername(Socket),
+        ok = Reached(Ip),
         ok ?= gen_tcp:controlling_process(Socket, Owner),
         Owner ! {socket_up, self(), Socket}
     else

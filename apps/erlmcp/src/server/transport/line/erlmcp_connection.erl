@@ -322,10 +322,10 @@ effects([], Out, Connection) ->
     {lists:reverse(Out), Connection};
 effects([{reply, _, Bytes} | Effects], Out, Connection) ->
     effects(Effects, [framed(Bytes, Connection) | Out], Connection);
-effects([{call, Call} | Effects], Out, #{calls := Calls} = Connection) ->
+effects([{call, Call} | Effects], Out, #{calls := Calls, sessions := Sessions} = Connection) ->
     maybe
         start ?= quick(Call, Connection),
-        {ok, Started} ?= erlmcp_calls:start(Call, Calls),
+        {ok, Started} ?= erlmcp_calls:start(Call#{session => Sessions}, Calls),
         effects(Effects, Out, Connection#{calls := Started})
     else
         {{reply, _, Bytes}, Said} ->

@@ -28,7 +28,7 @@ nothing more is read until `read_on/1`.
     {data, binary()} | passive | end_of_input | lost | ignore | other.
 -doc "Writes; may wait as long as the channel's bound lets it.".
 -callback write(channel(), iodata()) -> ok | {error, term()}.
--doc "Reads no more until `read_on/1`; a channel that cannot wait reads on.".
+-doc "Reads no more until `read_on/1`.".
 -callback pause(channel()) -> ok.
 -doc "Reads again.".
 -callback read_on(channel()) -> ok.
@@ -36,6 +36,9 @@ nothing more is read until `read_on/1`.
 -callback linger(channel()) -> ok.
 -doc "The end: nothing more is written.".
 -callback close(channel()) -> ok.
+
+%% A channel without these cannot wait, and reads on.
+-optional_callbacks([pause/1, read_on/1, linger/1]).
 
 %% Messages taken from the mailbox before what they gave is written.
 -define(GATHER, 64).
@@ -202,12 +205,18 @@ owner() ->
 %% Nothing more is to be read of an input that has ended.
 paused(Paused, #shell{input = ended} = Shell) ->
     Shell#shell{paused = Paused};
-paused(Paused, #shell{module = Module, channel = Channel} = Shell) ->
-    ok = case Paused of
-        true -> Module:pause(Channel);
-        false -> Module:read_on(Channel)
-    end,
-    Shell#shell{paused = Paused}.
+paused(true, Shell) ->
+    ok = if_it_waits(pause, Shell),
+    Shell#shell{paused = true};
+paused(false, Shell) ->
+    ok = if_it_waits(read_on, Shell),
+    Shell#shell{paused = false}.
+
+if_it_waits(Callback, #shell{module = Module, channel = Channel}) ->
+    case erlang:function_exported(Module, Callback, 1) of
+        true -> Module:Callback(Channel);
+        false -> ok
+    end.
 
 verdict(go_on, #shell{paused = true} = Shell) ->
     {[], paused(false, Shell)};
@@ -260,9 +269,9 @@ written(ok, Shell) ->
     loop(Shell).
 
 %% What was written is not to be lost with what the client goes on sending.
-say_last(Ready, #shell{module = Module, channel = Channel} = Shell) ->
+say_last(Ready, Shell) ->
     case write(Ready, Shell) of
-        ok -> ok = Module:linger(Channel);
+        ok -> ok = if_it_waits(linger, Shell);
         {error, _} -> ok
     end,
     stop(Shell).
