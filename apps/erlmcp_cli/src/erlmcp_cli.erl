@@ -1,7 +1,7 @@
 -module(erlmcp_cli).
 -moduledoc """
-The `erlmcp` command: finds the command that was asked for and exits with what it returns. Answers
-go to stdout; what went wrong goes to stderr.
+Runs the `erlmcp` command: finds the named subcommand and exits with its exit code. Answers go to
+stdout, errors to stderr.
 """.
 
 -export([start/0, main/1, complain/1]).
@@ -12,7 +12,9 @@ go to stdout; what went wrong goes to stderr.
 
 -define(PROGRAM, "erlmcp").
 
--doc "Runs the command of the program's own arguments. The node ends with it, unless it serves.".
+-doc """
+Runs the command of the program's own arguments. The node ends with it, unless the command serves.
+""".
 -spec start() -> ok.
 start() ->
     [ok = io:setopts(Device, [{encoding, unicode}]) || Device <- [standard_io, standard_error]],
@@ -26,7 +28,7 @@ run() ->
         serving -> ok;
         Outcome -> halt(erlmcp_cli_exit:code(Outcome))
     catch
-        %% OTP's word for a stdout whose reader is gone.
+        %% OTP's reason for a stdout whose reader is gone.
         error:terminated -> halt(erlmcp_cli_reader:status());
         Class:Reason:Stacktrace ->
             complain(erl_error:format_exception(Class, Reason, Stacktrace)),
@@ -45,8 +47,8 @@ decoded(Argument) ->
     end.
 
 -doc """
-Runs the command that `Arguments` name. `serving` means that the node has to live on; the others
-have an exit code in `m:erlmcp_cli_exit`.
+Runs the command that `Arguments` name. `serving` means that the node has to stay; the other
+outcomes have an exit code in `m:erlmcp_cli_exit`.
 """.
 -spec main(Arguments :: [string()]) -> outcome().
 main([]) ->
@@ -66,7 +68,7 @@ main([First | _] = Arguments) ->
 dispatch([Command | Words]) ->
     case table() of
         #{Command := Entry} ->
-            %% This one alone: the modules of the others need not be loaded.
+            %% Only this command is loaded, not the modules of the others.
             Specified = Entry(Words),
             Specs = maps:get(arguments, Specified, []),
             maybe
@@ -105,14 +107,14 @@ no_command(Command, Known) ->
     complain([Command, ": no such command", Question, " See `erlmcp help`."]),
     usage.
 
-%% What takes minutes or hours goes on for nobody.
+%% Commands that take minutes or hours must not go on without a reader.
 watch(Command) ->
     case lists:member(Command, ["bench", "load", "chaos", "scenario"]) of
         true -> erlmcp_cli_reader:watch();
         false -> ok
     end.
 
-%% Of a value argparse says that it is wrong, and not what is right.
+%% argparse reports that a value is wrong, and not what is expected.
 wrong({Path, #{} = Argument, Given, _} = Reason) when Given =/= undefined ->
     case erlmcp_cli_values:refused(Argument, Given) of
         {ok, Why} -> [lists:join($\s, Path), ": ", Why];
@@ -202,6 +204,6 @@ print_codes(Title, Codes) ->
     erlmcp_cli_output:print([Title, $\n, [io_lib:format("  ~b  ~ts~n", [Code, Meaning])
                                          || {Code, _, Meaning} <- Codes]]).
 
--doc "Says on stderr what went wrong, in a line.".
+-doc "Writes an error on stderr, in a line.".
 -spec complain(unicode:chardata()) -> ok.
 complain(Text) -> erlmcp_cli_output:complain(Text).

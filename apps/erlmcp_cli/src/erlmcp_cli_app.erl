@@ -1,7 +1,7 @@
 -module(erlmcp_cli_app).
 -moduledoc """
-The application that the `erlmcp` command runs in. What it serves stands in its tree, so that
-SIGTERM ends servers in order before the libraries under them.
+The application that the `erlmcp` command runs in. Its servers are in its supervision tree, so that
+SIGTERM ends them in order, before the libraries under them.
 """.
 
 -behaviour(application).

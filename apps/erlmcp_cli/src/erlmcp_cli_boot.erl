@@ -1,14 +1,14 @@
 -module(erlmcp_cli_boot).
 -moduledoc """
-The boot scripts of `bin/erlmcp`, made when the project is built. They are OTP's own
-(`no_dot_erlang`), except that `m:erlmcp_cli_code_path` is loaded first, that the code path has the
-project's folders, and that logs go to standard error.
+Makes the boot scripts of `bin/erlmcp` when the project is built. They are OTP's own
+(`no_dot_erlang`), with three differences. `m:erlmcp_cli_code_path` is loaded first, the code path
+has the project's folders, and logs go to standard error.
 
-`erlmcp_stdio.boot`, for a server on stdio, which its host may start in every window, does more for
-a quick first answer. It loads at once, on all cores, the modules that the first answers need: those
-that a node had loaded when it had given them. This module is the server of that node. The script
-starts `erlmcp` without the applications of listeners and of clients on HTTP, which start when they
-are needed.
+`erlmcp_stdio.boot` is for a server on stdio, which its host may start in every window, and is made
+for a quick first answer. It loads at once, on all cores, the modules that the first answers need.
+These are the modules that a test node had loaded after these answers; `erlmcp_cli_boot` is the
+server of that node. The script starts `erlmcp` without the applications of listeners and of clients
+on HTTP, which start when they are needed.
 """.
 
 -behaviour(erlmcp_server).
@@ -16,15 +16,15 @@ are needed.
 -export([make/0]).
 -export([server/0, tools/0, call_tool/3]).
 
-%% What a server on stdio runs, and which applications each of them needs before it.
+%% The applications of a server on stdio, each with those that it needs before it.
 -define(STDIO, [{crypto, [kernel, stdlib]}, {erlmcp, [kernel, stdlib, crypto]},
                 {erlmcp_cli, [kernel, stdlib, erlmcp]}]).
 -define(ANSWER_MS, 60_000).
 -define(LINE_BYTES, 1_048_576).
 
 -doc """
-Writes the boot scripts to the folder that is the program's argument, and `start.sh` beside them:
-what `bin/erlmcp` has to know, as shell variables. The node ends.
+Writes the boot scripts, and `start.sh`, to the folder that is the program's argument. `start.sh`
+has what `bin/erlmcp` needs to know, as shell variables. The node ends.
 """.
 -spec make() -> no_return().
 make() ->
@@ -42,7 +42,7 @@ make() ->
 
 %% The project's folders come first, then those of the libraries that it needs.
 folders(Built) ->
-    %% What ERL_FLAGS has of its own is not for later.
+    %% Paths of ERL_FLAGS are not part of the boot script.
     Pa = [Folder || {pa, Given} <- init:get_arguments(), Folder <- Given,
                     lists:prefix(Built, Folder)],
     Libraries = [filename:join(code:lib_dir(Application), "ebin")
@@ -76,13 +76,13 @@ specification(Application, Needed) ->
 script({script, Id, Instructions}, Folders, Modules, Specifications) ->
     {script, Id, instructions(Instructions, {Folders, Modules, Specifications})}.
 
-%% Of the lists of modules OTP's own script needs the first alone: the others are for a node that
-%% never loads anything later.
+%% OTP's own script needs only the first list of modules: the others are for a node that never loads
+%% a module later.
 instructions([{path, Otp}, {primLoad, Needed}, {kernel_load_completed} | Left],
              {Folders, Modules, _} = Ours) ->
     Loaded = [erlmcp_cli_code_path
               | case Modules of
-                    %% OTP has these for -eval. Where they are called, they are found.
+                    %% OTP has these for -eval. A call of them finds them.
                     own -> Needed -- [erl_eval, erl_lint, erl_parse];
                     _ -> Modules
                 end],
@@ -122,13 +122,14 @@ start(Folders) ->
     true = is_list(Bindir),
     Otp = [filename:dirname(code:where_is_file(File)) || File <- ["kernel.app", "stdlib.app"]],
     ["ROOTDIR=", quoted(code:root_dir()), "\nBINDIR=", quoted(Bindir), $\n,
-     %% What was built is of no use where another OTP has taken the place of the one that built it.
+     %% The build is of no use to an OTP other than the one that made it.
      "[ -x \"$BINDIR/erlexec\" ]", [[" && \\\n    [ -d ", quoted(Folder), " ]"]
                                   || Folder <- Otp ++ Folders], $\n].
 
 quoted(Text) -> [$', string:replace(Text, "'", "'\\''", all), $'].
 
-%% What a node has loaded that has answered as a server does in its first second.
+%% Returns the modules that a node has loaded after it has answered as a server does in its first
+%% second.
 modules(Boot) ->
     Erl = filename:join([code:root_dir(), "bin", "erl"]),
     %% A port has no descriptor 3, which a server on stdio writes to.
@@ -139,11 +140,12 @@ modules(Boot) ->
     true = port_command(Port, [[json:encode(Message), $\n] || Message <- messages()]),
     #{~"structuredContent" := #{~"modules" := Modules}} = answer(Port, 4),
     true = port_close(Port),
-    %% The boot script's own are there before it; and the tool's process is not of the first answer.
+    %% The boot script's own modules are loaded before it; the tool's process is not part of the
+    %% first answer.
     Preloaded = [atom_to_binary(Module) || Module <- erlang:pre_loaded()],
     Needed = [binary_to_atom(Module) || Module <- Modules -- Preloaded,
                                         Module =/= atom_to_binary(?MODULE)],
-    %% The large ones first: so the cores have done their shares at one time.
+    %% The large ones come first, so that all cores finish at the same time.
     [Module || {_, Module} <- lists:reverse(lists:sort([{file_size(Module), Module}
                                                         || Module <- Needed]))].
 

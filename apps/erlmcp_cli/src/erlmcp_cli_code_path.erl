@@ -17,8 +17,8 @@ leave_current_folder() ->
 
 -doc """
 Returns the file of the module that `Name` names. A name with a slash in it, or that ends in
-`.beam`, is that of a file, whose folder is then the last one of the code path: a server has other
-modules beside it. Any other name is a module's, and looked for in the code path, which `ERL_LIBS`
+`.beam`, is that of a file. Its folder is then the last one of the code path, since a server has
+other modules in it. Any other name is a module's, and looked for in the code path, which `ERL_LIBS`
 extends.
 """.
 -spec file(Name :: string()) -> {ok, file:filename()} | {error, unicode:chardata()}.

@@ -1,5 +1,8 @@
 -module(erlmcp_cli_sup).
--moduledoc "The supervisor of what commands start: servers, clients, and who has the terminal.".
+-moduledoc """
+The supervisor of the processes that commands start: servers, clients, and the one that has the
+terminal.
+""".
 
 -behaviour(supervisor).
 
@@ -12,13 +15,13 @@ start_link() -> supervisor:start_link({local, ?MODULE}, ?MODULE, []).
 
 -doc """
 Starts a server with the options of `erlmcp:start_server/1`. The errors are those of that function;
-nothing of them is logged.
+they are not logged.
 """.
 -spec start_server(erlmcp:options()) -> {ok, pid()} | {error, term()}.
 start_server(Options) ->
     start(erlmcp:child_spec(Options)).
 
--doc "The same with a client: the errors are those of `erlmcp_client:start_link/1`.".
+-doc "Starts a client. The errors are those of `erlmcp_client:start_link/1`.".
 -spec start_client(erlmcp_client:target()) -> {ok, pid()} | {error, term()}.
 start_client(Target) ->
     Spec = erlmcp_client:child_spec(Target),

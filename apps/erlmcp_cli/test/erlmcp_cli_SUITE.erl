@@ -232,7 +232,7 @@ wrong_proxies_exit_1(Config) ->
      end || {Options, Says} <- [
          {["--trusted-proxy", "10.0.0.1/8"], "--trusted-proxy 10.0.0.1/8: expected 10.0.0.0/8, "},
          {["--trusted-proxy", "proxy"], "--trusted-proxy proxy: expected an IP address, or "},
-         {["--proxy-protocol"], "--proxy-protocol: expected --trusted-proxy beside it"}]].
+         {["--proxy-protocol"], "--proxy-protocol: expected --trusted-proxy too"}]].
 
 ipv6_is_served(Config) ->
     case gen_tcp:listen(0, [inet6, {ip, {0, 0, 0, 0, 0, 0, 0, 1}}]) of

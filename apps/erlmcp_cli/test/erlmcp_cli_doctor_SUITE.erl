@@ -23,7 +23,7 @@ end_per_suite(_) -> ok.
 the_program_shows_this_machine(Config) ->
     {0, Out, ""} = erlmcp(["doctor"], Config),
     {match, _} = re:run(Out, "^descriptors +[0-9]+.* connections$", [multiline]),
-    {match, _} = re:run(Out, "^A server carries [0-9]+ connections here: what ends first is .*\\.$",
+    {match, _} = re:run(Out, "^A server carries [0-9]+ connections here: the first limit is .*\\.$",
                         [multiline]).
 
 text_says_what_raises_each(_) ->

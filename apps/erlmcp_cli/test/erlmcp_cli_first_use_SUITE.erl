@@ -186,7 +186,7 @@ a_url_is_loaded(Config) ->
     {match, _} = re:run(Out, "^answered +[1-9]", [multiline]),
     %% It has no echo.
     one_line(Said),
-    {match, _} = re:run(Said, " has no tool echo with a text: its tools are listed; --mix asks"),
+    {match, _} = re:run(Said, " has no tool echo with a text: its tools are listed; --mix sets"),
     {2, "", Two} = main(["load", url(Config), "--url", url(Config)]),
     one_line(Two).
 

@@ -42,7 +42,7 @@ a_run_is_shown(Config) ->
 what_fails_exits_1(_) ->
     {1, "", Why} = main(["scenario", "baseline", "--duration", "2", "--url",
                          "http://127.0.0.1:1/mcp"]),
-    {match, _} = re:run(Why, "^the scenario did not come to its end: .*econnrefused.*$",
+    {match, _} = re:run(Why, "^the scenario did not end: .*econnrefused.*$",
                         [multiline]),
     {ok, Server} = erlmcp:start_server(#{name => ~"other", version => ~"1",
                                          listen => [{http, #{}}]}),
@@ -50,7 +50,7 @@ what_fails_exits_1(_) ->
     {1, Out, _} = main(["scenario", "baseline", "--duration", "1", "--scale", "0.05", "--url",
                         binary_to_list(Url), "--method", "no/such", "--params", "{}"]),
     [{match, _} = re:run(Out, Pattern, [multiline])
-     || Pattern <- ["^- Nothing was answered\\.$",
+     || Pattern <- ["^- No request was answered\\.$",
                     "^- The share of errors is in the zone red\\.$", "^refused: [0-9]+ of ",
                     "^failed$"]],
     ok = erlmcp:stop_server(Server).

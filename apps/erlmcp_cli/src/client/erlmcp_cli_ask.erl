@@ -1,13 +1,14 @@
 -module(erlmcp_cli_ask).
 -moduledoc """
-What a server asks of the user in the middle of a call: forms are asked for on the terminal, a URL
-is shown and opened if the user says so. Without a terminal both are declined. What the user has not
-confirmed is not sent. Where a login leads against the rules is asked about in the same way.
+Answers a server's questions to the user in the middle of a call. The fields of a form are asked for
+on the terminal; a URL is shown, and opened if the user agrees. Without a terminal both are
+declined. An answer that the user has not confirmed is not sent. A login that leads to a host
+against the rules is a question of the same kind.
 """.
 
 -export([inputs/1, allows/1]).
 
--doc "The option `inputs` of the client.".
+-doc "Returns the option `inputs` of the client.".
 -spec inputs(erlmcp_cli_target:parsed()) -> erlmcp_client:inputs().
 inputs(Parsed) ->
     Asked = #{elicit => fun form/1, elicit_url => fun url/1},
@@ -62,7 +63,7 @@ confirmed(Content) ->
 url(#{~"url" := Url} = Params) when is_binary(Url) ->
     asked(Params, fun() ->
         IsUrl = erlmcp_browser:is_url(Url),
-        %% The whole of it, in one piece: a user who is sent to another host has to see that.
+        %% The whole URL, in one piece: the user must see if it leads to another host.
         Shown = case IsUrl of
             true -> ["    ", Url];
             false -> quoted(Url)
@@ -101,12 +102,14 @@ asked(Params, Fun) ->
                 Fun()
             end);
         false ->
-            erlmcp_cli_terminal:say(["declined, for there is no terminal to ask on: ",
+            erlmcp_cli_terminal:say(["declined, since there is no terminal to ask on: ",
                                      erlmcp_cli_text:one_line(Message)]),
             decline
     end.
 
--doc "Returns `true` if the user allows a login to lead to a host; without a terminal nobody does.".
+-doc """
+Returns `true` if the user allows a login to lead to a host; without a terminal it returns `false`.
+""".
 -spec allows(erlmcp_oauth:host_question()) -> boolean().
 allows(#{host := Host, url := Url, why := Why}) ->
     erlmcp_cli_terminal:can_ask() andalso erlmcp_cli_terminal:converse(fun() ->
@@ -115,8 +118,8 @@ allows(#{host := Host, url := Url, why := Why}) ->
         yes(~"Allow it? [y/N] ", false) =:= true
     end).
 
-%% Lines that begin in the first column are the command's own: whatever a server sends stands
-%% further in, a line that the terminal would go on with in the first column too.
+%% Lines that begin in the first column are the command's own. All text of a server is indented, and
+%% so are lines that the terminal would continue in the first column.
 quoted(Text) -> erlmcp_cli_text:indented(Text, {4, 4}, erlmcp_cli_terminal:columns()).
 
 below(Text) ->

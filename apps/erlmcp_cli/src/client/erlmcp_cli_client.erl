@@ -1,7 +1,7 @@
 -module(erlmcp_cli_client).
 -moduledoc """
-What all commands that speak to a server have in common: the client is started, the command runs
-with it, the client is stopped, and what went wrong is said and has an exit code.
+Runs the common part of all commands that use a server. It starts the client, runs the command with
+it, and stops it. An error is printed, and has an exit code.
 """.
 
 -export([run/2, call_options/1, print_json/1]).
@@ -40,7 +40,7 @@ started(Wanted, Command) ->
 with_level(#{verbose := true} = Parsed) -> maps:merge(#{log_level => "info"}, Parsed);
 with_level(Parsed) -> Parsed.
 
-%% In a session on stdio and TCP nothing says which call a log message belongs to.
+%% In a session on stdio and TCP a log message does not name its call.
 with_logs(#{log_level := _}, Client, Command) ->
     {Pid, Monitor} = spawn_monitor(fun() ->
         {ok, Reference} = erlmcp_client:subscribe(Client, #{logs => true}),
@@ -75,7 +75,7 @@ show_logs(Reference, Timeout) ->
         ok
     end.
 
-%% As `erlmcp_cli_login` has it.
+%% As in `erlmcp_cli_login`.
 login(#{auth := #{browser := none}}) -> before;
 login(#{auth := _}) -> now;
 login(_) -> none.
@@ -99,12 +99,15 @@ complain({ok, Refusal}, _, Parsed) ->
     erlmcp_cli:complain(erlmcp_cli_text:refused(erlmcp_cli_target:name(Parsed), Refusal,
                                                 maps:get(used_login, Parsed, none))).
 
--doc "The options of a call: progress and log messages are shown where somebody wants to see them.".
+-doc """
+Returns the options of a call. Progress and log messages are shown on a terminal, or if the
+arguments ask for them.
+""".
 -spec call_options(erlmcp_cli_target:parsed()) -> map().
 call_options(#{timeout := Seconds} = Parsed) ->
     Verbose = is_map_key(verbose, Parsed),
     maps:from_list(
-        %% The client's own may be that of a login.
+        %% The client's own `timeout` may be that of a login.
         [{timeout, Seconds * 1000}]
         ++ [{progress, fun erlmcp_cli_terminal:progress/1} || erlmcp_cli_terminal:is_terminal(2)]
         ++ [{progress, fun(Params) ->
@@ -113,7 +116,7 @@ call_options(#{timeout := Seconds} = Parsed) ->
         ++ [{log, fun(Params) -> erlmcp_cli_terminal:say(erlmcp_cli_text:log(Params)) end}
             || Verbose orelse is_map_key(log_level, Parsed)]).
 
--doc "The output for machines.".
+-doc "Writes the output for machines.".
 -spec print_json(json:encode_value()) -> ok.
 print_json(Value) ->
     ok = erlmcp_cli_terminal:clear(),

@@ -1,5 +1,7 @@
 -module(erlmcp_cli_form).
--moduledoc "The fields of a form that a server asks for, and what is typed for one. Pure.".
+-moduledoc """
+The fields of a form that a server asks for, and the values that are typed for them. Pure.
+""".
 
 -export([fields/1, question/1, answer/2]).
 
@@ -12,7 +14,7 @@
 }).
 -opaque field() :: #field{}.
 
--doc "The fields of a form's schema; those that must be filled in come first.".
+-doc "Returns the fields of a form's schema; the required ones come first.".
 -spec fields(Schema :: map()) -> [field()].
 fields(Schema) ->
     Required = maps:get(~"required", Schema, []),
@@ -21,7 +23,9 @@ fields(Schema) ->
     {First, Others} = lists:partition(fun(#field{required = Must}) -> Must end, Fields),
     First ++ Others.
 
--doc "What is asked for a field: its name, what it is, what may be chosen, and what Enter gives.".
+-doc """
+Returns the question for a field: its name, its type, its choices, and the value that Enter gives.
+""".
 -spec question(field()) -> unicode:chardata().
 question(#field{name = Name, schema = Schema} = Field) ->
     [erlmcp_cli_text:one_line(Name), described(Schema), " (", kind(Schema),
@@ -65,8 +69,8 @@ shown([_ | _] = Values) -> lists:join(",", [shown(Value) || Value <- Values]);
 shown(Value) -> erlmcp_cli_text:json(Value).
 
 -doc """
-The value that was typed, held against the field's schema. `none` where nothing was typed: the
-form's default holds then, or the field stays out.
+Returns the typed value, checked against the field's schema. `none` stands for an empty line: the
+form's default then applies, or the field is left out.
 """.
 -spec answer(Typed :: binary(), field()) ->
     {ok, Name :: binary(), json:decode_value()} | none | {error, unicode:chardata()}.
@@ -83,7 +87,7 @@ answer(Typed, #field{name = Name, schema = Schema}) ->
     else
         error -> {error, [kind(Schema), " was expected"]};
         {error, [_ | _] = Found} -> {error, lists:join(" ", explained(Found))};
-        {error, _} -> {error, "the server's schema of this field is none"}
+        {error, _} -> {error, "the server's schema of this field is invalid"}
     end.
 
 explained(Found) ->

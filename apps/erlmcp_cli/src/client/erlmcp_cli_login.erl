@@ -1,9 +1,9 @@
 -module(erlmcp_cli_login).
 -moduledoc """
-Logins: `--login` sends the user to the browser where the server wants that, and keeps the tokens in
-a folder of the user's alone; what was kept for a URL serves the commands that come after. A host
-that the login leads to against the rules (`m:erlmcp_outbound_hosts`) is asked about on the
-terminal; what the user said for a URL is kept, too.
+Logs in. `--login` sends the user to the browser if the server requires that, and keeps the tokens
+in a folder of the user's alone. Tokens for a URL serve later commands. If the login leads to a host
+against the rules (`m:erlmcp_outbound_hosts`), the user is asked on the terminal. The answer for a
+URL is kept, too.
 """.
 
 -export([arguments/0, options/1]).
@@ -11,19 +11,19 @@ terminal; what the user said for a URL is kept, too.
 %% Milliseconds that a user has for a login.
 -define(LOGIN_MS, 300_000).
 
--doc "The arguments for `argparse`.".
+-doc "Returns the arguments for `argparse`.".
 -spec arguments() -> [argparse:argument()].
 arguments() ->
     [#{name => login, long => "-login", type => boolean,
-       help => "log in with the browser where the server wants that; later commands use it"},
+       help => "log in with the browser if the server requires it; later commands use the login"},
      #{name => client_id, long => "-client-id", required => false,
-       help => {"[--client-id <id>]", ["with --login: of a client that is registered already"]}},
+       help => {"[--client-id <id>]", ["with --login: the id of a registered client"]}},
      #{name => allow_host, long => "-allow-host", required => false, action => append,
        help => {"[--allow-host <host>]",
-                ["with --login: a host that the login may lead to without a question; may stand "
-                 "again"]}}].
+                ["with --login: a host to which the login may lead without a question; may "
+                 "stand again"]}}].
 
--doc "The options of a client that is to log in, or has.".
+-doc "Returns the options of a client that is to log in, or has logged in.".
 -spec options(erlmcp_cli_target:parsed()) -> {ok, map()} | {error, term()}.
 options(#{login := true, token := _}) ->
     {error, "--login and --token: one of them was expected"};
@@ -64,7 +64,7 @@ options(_) ->
 given(#{client_id := Id}) -> #{client_id => unicode:characters_to_binary(Id)};
 given(_) -> #{}.
 
-%% A host that is named on the command line is allowed at whatever address it has.
+%% A host that is named on the command line is allowed at any address.
 consented(#{allow_host := Hosts}) ->
     #{string:lowercase(unicode:characters_to_binary(string:trim(Host, both, "[]"))) =>
           ~"inner_address" || Host <- Hosts};
@@ -82,7 +82,7 @@ consents(Url) ->
         {error, _} = Error -> Error
     end.
 
-%% Tokens belong to a client, and who comes without `--client-id` later means the same one.
+%% Tokens belong to a client. A later command without `--client-id` means the same client.
 remember(Url, Given, Consents) ->
     {Module, Options} = store(),
     Value = #{atom_to_binary(Name) => Part || Name := Part <- Given},
@@ -91,8 +91,8 @@ remember(Url, Given, Consents) ->
         opened(Module:put({login, Url}, Value#{~"hosts" => Consents}, Store))
     end.
 
-%% What was answered is not asked again, in later commands neither. Who allows a host of another
-%% origin has not said that it may lie inside.
+%% The answer is kept for later commands. A yes to a host of another origin does not allow it an
+%% inner address.
 allow(Url, Given) ->
     fun(#{host := Host, why := {Kind, _}} = Question) ->
         Why = atom_to_binary(Kind),

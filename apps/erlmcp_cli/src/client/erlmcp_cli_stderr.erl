@@ -1,7 +1,7 @@
 -module(erlmcp_cli_stderr).
 -moduledoc """
-What a server that was started writes on its standard error: a handler of `logger` that shows it
-with `--verbose`, and keeps the last lines else, for when the command fails.
+Handles the standard error of a started server, as a handler of `logger`. With `--verbose` it shows
+the lines. Otherwise it keeps the last ones, for a command that fails.
 """.
 
 -export([attach/1, detach/0, show_last/0]).
@@ -11,7 +11,7 @@ with `--verbose`, and keeps the last lines else, for when the command fails.
 -define(DOMAIN, [erlmcp, client, stderr]).
 -define(KEPT, 20).
 
--doc "Takes such lines from the logger's other handlers, of which only warnings are shown.".
+-doc "Takes these lines from the logger's other handlers, of which only warnings are shown.".
 -spec attach(Shown :: boolean()) -> ok.
 attach(Shown) ->
     _ = logger:remove_handler(?HANDLER),
@@ -23,13 +23,13 @@ attach(Shown) ->
     _ = logger:set_handler_config(default, level, warning),
     ok.
 
--doc "Shows and keeps nothing any more.".
+-doc "Ends showing and keeping lines.".
 -spec detach() -> ok.
 detach() ->
     _ = logger:remove_handler(?HANDLER),
     ok.
 
--doc "The lines that were kept.".
+-doc "Returns the lines that were kept.".
 -spec show_last() -> ok.
 show_last() ->
     {ok, #{config := #{kept := Kept}}} = logger:get_handler_config(?HANDLER),

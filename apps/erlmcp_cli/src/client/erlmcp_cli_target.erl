@@ -1,7 +1,7 @@
 -module(erlmcp_cli_target).
 -moduledoc """
-Where the server of a command is and how it is spoken to: the arguments that say so, and what
-`m:erlmcp_client` is given for them.
+Finds the server of a command, and the way to it: the command-line arguments for both, and the
+target and options for `m:erlmcp_client`.
 """.
 
 -export([arguments/1, target/2, check_roots/1, name/1]).
@@ -13,8 +13,8 @@ Where the server of a command is and how it is spoken to: the arguments that say
 -define(CONNECT_MS, 10_000).
 
 -doc """
-The arguments for `argparse`, of a command with these words: a URL comes first, unless the words
-name another transport.
+Returns the arguments for `argparse`, for a command with these words. A URL comes first, unless the
+words name another transport.
 """.
 -spec arguments(Words :: [string()]) -> [argparse:argument()].
 arguments(Words) ->
@@ -34,29 +34,29 @@ is_whole(_) -> false.
 
 options() ->
     [option(stdio, "-stdio", "start this program, with its arguments, and speak on its stdin and "
-                             "stdout; no shell reads it"),
+                             "stdout; no shell runs"),
      (option(env, "-env", {"[--env <name>[=<value>]]",
-                           ["a variable of the environment for the program of --stdio: this value, "
-                            "or the one that it has here; may stand again"]}))
+                           ["an environment variable for the program of --stdio, with this value "
+                            "or its current one; may stand again"]}))
          #{action => append},
      option(tcp, "-tcp", "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
      (option(era, "-era", {"[--era <era>]",
                            ["auto (the default), stateless, session or a revision, such as "
                            "2025-11-25"]}))
          #{type => {string, [atom_to_list(Era) || Era <- eras()]}},
-     (option(header, "-header", "'Name: value', of every HTTP request; may stand again"))
+     (option(header, "-header", "'Name: value', a header of every HTTP request; may stand again"))
          #{action => append},
-     option(token, "-token", "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
+     option(token, "-token", "a bearer token; other users do not see the variable ERLMCP_TOKEN"),
      option(cacert, "-cacert", {"[--cacert <file>]",
                                 ["PEM with the roots to trust instead of the system's"]}),
      (option(root, "-root", {"[--root <folder>]",
-                             ["a folder that the server may know of; may stand again"]}))
+                             ["a folder to name to the server as a root; may stand again"]}))
          #{action => append},
      (option(timeout, "-timeout", {"[--timeout <seconds>]",
                                    ["seconds to wait for an answer, or for progress; 60"]}))
          #{type => {integer, [{min, 1}, {max, 86400}]}, default => 60},
      (option(json, "-json", "print the result as JSON, and nothing else"))#{type => boolean},
-     (option(verbose, "-verbose", "say on stderr what happens meanwhile"))#{type => boolean},
+     (option(verbose, "-verbose", "show progress and log messages on stderr"))#{type => boolean},
      (option(log_level, "-log-level", {"[--log-level <level>]",
                                        ["show the server's log messages from this level on: debug, "
                                        "info, notice, warning, error, ..."]}))
@@ -70,14 +70,15 @@ eras() -> [auto, stateless, session | erlmcp_revision:all()].
 
 levels() -> [debug, info, notice, warning, error, critical, alert, emergency].
 
--doc "What a person calls the server.".
+-doc "Returns the name of the server for messages.".
 -spec name(parsed()) -> unicode:chardata().
 name(#{stdio := Command}) -> Command;
 name(#{tcp := Address}) -> ["tcp://", Address];
 name(#{url := Url}) -> Url.
 
 -doc """
-The target of what was parsed, with these options of the client's beside. An error is a sentence.
+Returns the target for the parsed arguments, with further options of the client. An error is a
+sentence.
 """.
 -spec target(parsed(), map()) -> {ok, erlmcp_client:target()} | {error, unicode:chardata()}.
 target(#{stdio := _, tcp := _}, _) ->
@@ -129,7 +130,7 @@ without_http(Parsed) ->
 without_program(#{env := _}) -> {error, "--env: only a program of --stdio has that"};
 without_program(_) -> ok.
 
-%% A program that was downloaded need not have what its user's environment has: keys and tokens.
+%% A downloaded program does not need everything in its user's environment: keys and tokens.
 environment(Words) ->
     environment(Words, #{}).
 
@@ -148,7 +149,7 @@ environment([Word | Words], Env) ->
             end
     end.
 
--doc "Whether the file of `--cacert` has roots; without them no server could be reached.".
+-doc "Returns `ok` if the file of `--cacert` has roots; without them no server could be reached.".
 -spec check_roots(parsed()) -> ok | {error, unicode:chardata()}.
 check_roots(#{cacert := File}) ->
     maybe
@@ -167,7 +168,7 @@ certificates(Pem) ->
         [public_key:pkix_decode_cert(Der, plain)
          || {'Certificate', Der, not_encrypted} <- public_key:pem_decode(Pem)]
     catch
-        %% What is none makes both crash.
+        %% Both crash on a file that is not PEM.
         error:_ -> []
     end.
 
@@ -235,7 +236,7 @@ common(#{timeout := Seconds} = Parsed, Options) ->
     Timeout = Seconds * 1000,
     Own = #{name => ~"erlmcp", version => list_to_binary(Version),
             timeout => Timeout, connect_timeout => min(Timeout, ?CONNECT_MS)},
-    %% Of the words that `arguments/1` has.
+    %% The words are among those that `arguments/1` allows.
     Chosen = #{Name => list_to_existing_atom(Word)
                || Name := Word <- maps:with([era, log_level], Parsed)},
     maps:merge(maps:merge(Own, Options), Chosen).

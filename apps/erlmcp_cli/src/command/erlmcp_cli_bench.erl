@@ -1,12 +1,12 @@
 -module(erlmcp_cli_bench).
 -moduledoc """
-`erlmcp bench`: the workloads by their names, and what they come to in a table. With `--json` every
+`erlmcp bench`: runs the named workloads and prints their results in a table. With `--json` every
 result is a file too, which is validated before it is written.
 """.
 
 -export([command/0]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "measure what this machine does: components, servers, clients, connections",
@@ -14,14 +14,14 @@ command() ->
           #{name => workload, nargs => list, required => false, default => [],
             type => {custom, fun erlmcp_cli_values:workload/1},
             help => {"[<workload>...]",
-                     ["names of workloads, or core_ops, stress, integration, network_real, "
-                      "memory, scaling, stages and growth for theirs, or all; without one they are "
-                      "listed"]}},
+                     ["names of workloads; or core_ops, stress, integration, network_real, "
+                      "memory, scaling, stages or growth for all of that benchmark; or all; "
+                      "without one they are listed"]}},
           #{name => duration, long => "-duration",
             type => {custom, fun erlmcp_cli_values:positive/1},
             help => "seconds of each workload, or part of it, instead of its own"},
           #{name => quick, long => "-quick", type => boolean, default => false,
-            help => "each workload in a short form; of all, some: less than a minute"},
+            help => "each workload in a short form; with all, some of them, in less than a minute"},
           #{name => connections, long => "-connections",
             type => {integer, [{min, 1}, {max, 1_000_000}]},
             help => "connections over a network, instead of the workload's own"},
@@ -44,7 +44,7 @@ run(#{workload := Names} = Parsed) ->
             usage
     end.
 
-%% The workloads that are named, in the order of the catalogue, each with options of its own.
+%% The named workloads, in the order of the catalogue, each with options of its own.
 wanted([], Parsed) ->
     wanted([~"all"], Parsed);
 wanted(Names, Parsed) ->
@@ -66,7 +66,7 @@ is_named(~"all", _) -> true;
 is_named(Name, {#{id := Id, benchmark := Benchmark}, _}) ->
     Name =:= Id orelse Name =:= atom_to_binary(Benchmark).
 
-%% A server somewhere has nothing but its URL.
+%% A server elsewhere has only its URL.
 fitting(Wanted, All, #{against := _}) ->
     Fitting = [One || {#{transport := Transport}, _} = One <- Wanted,
                       Transport =:= http1 orelse Transport =:= http2],
@@ -100,7 +100,7 @@ measured(Wanted, Parsed) ->
         true -> ok
     end.
 
-%% A result is kept when it is there: what comes after it may take a day.
+%% Each result is written at once: the next one may take a day.
 measured_one(Place, #{id := Id, benchmark := Benchmark} = Workload, Options, Parsed) ->
     ok = begun(Place, Id),
     Shown = Options#{on_progress => fun(Part) -> shown(Id, Part) end},

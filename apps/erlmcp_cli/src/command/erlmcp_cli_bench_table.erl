@@ -1,7 +1,7 @@
 -module(erlmcp_cli_bench_table).
 -moduledoc """
-Results of workloads as a table: beside a figure, in parentheses, what an earlier erlmcp published
-for it. Pure.
+Shows results of workloads as a table. The figure that an earlier erlmcp published stands in
+parentheses. Pure.
 """.
 
 -export([workloads/1, results/1, failure/1]).
@@ -10,7 +10,7 @@ for it. Pure.
 -define(COLUMNS, [{"per second", [~"throughput_msg_per_s", ~"throughput_workflows_per_s"]},
                   {"p50 us", [~"latency_p50_us"]}, {"p99 us", [~"latency_p99_us"]},
                   {"max us", [~"latency_max_us"]}]).
-%% What else is said of a result that has it, unless it says that there is nothing to say.
+%% Further facts of a result that are shown, except where the value stands for nothing.
 -define(FACTS, [~"carried_msg_per_s", ~"offered_msg_per_s", ~"target_msg_per_s",
                 ~"service_p99_us", ~"unsent_count", ~"growth_mib_per_min", ~"leak",
                 ~"degradation_percent_per_min", ~"degradation", ~"cpu_us_per_msg",
@@ -23,7 +23,7 @@ for it. Pure.
                 ~"connections", ~"bounded_by"]).
 -define(NOTHING, [0, ~"none", ~"not_judged"]).
 
--doc "What there is to be measured.".
+-doc "Returns the list of workloads.".
 -spec workloads([erlmcp_bench_workloads:workload()]) -> unicode:chardata().
 workloads(Workloads) ->
     [[Line, $\n] || Line <- erlmcp_cli_table:lines([[Id, said(Workload)]
@@ -34,7 +34,7 @@ said(#{benchmark := core_ops, operations := Operations, workers := Workers} = Wo
      " at once", [[", for ", seconds(Seconds), " s at most"]
                   || #{duration_s := Seconds} <- [Workload]]];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := uncapped}) ->
-    ["stress: as many requests as there can be for ", seconds(Seconds), " s"];
+    ["stress: as many requests as possible for ", seconds(Seconds), " s"];
 said(#{benchmark := stress, duration_s := Seconds, target_ops_per_s := Target}) ->
     ["stress: ", number(Target), " requests a second for ", seconds(Seconds), " s"];
 said(#{benchmark := integration, steps := Steps, duration_s := Seconds}) ->
@@ -45,7 +45,7 @@ said(#{benchmark := network_real, transport := Transport, connections := Connect
     ["network_real: ", number(Connections), " connections on ", atom_to_binary(Transport), " for ",
      seconds(Seconds), " s"];
 said(#{benchmark := memory, holds := Kind, transport := Transport, connections := Count}) ->
-    ["memory: ", number(Count), " times what holds a ", atom_to_binary(Kind), " on ",
+    ["memory: ", number(Count), " items, each a ", atom_to_binary(Kind), " on ",
      atom_to_binary(Transport)];
 said(#{benchmark := scaling, varies := Varies, points := Points, duration_s := Seconds}) ->
     ["scaling: ", string:replace(atom_to_binary(Varies), "_", " ", all), " from ",
@@ -60,7 +60,7 @@ said(#{benchmark := growth, grows := What, base := Base}) ->
 seconds(Seconds) when is_integer(Seconds) -> number(Seconds);
 seconds(Seconds) -> float_to_list(Seconds, [short]).
 
--doc "The figures of results, each with its mark.".
+-doc "Returns the figures of results, each with its mark.".
 -spec results([erlmcp_bench_result:result()]) -> unicode:chardata().
 results([]) ->
     [];
@@ -75,7 +75,7 @@ row(Result) ->
      [column(Names, Result, Marks) || {_, Names} <- ?COLUMNS],
      below(Result, Marks)}.
 
-%% What the name of the workload does not say.
+%% The name of a result, with the transport and era that the workload's name leaves out.
 label(#{~"workload_id" := Id, ~"transport" := ~"in_process"}) -> Id;
 label(#{~"workload_id" := Id, ~"transport" := Transport, ~"era" := Era}) ->
     [Id, $\s, Transport, $\s, Era].
@@ -103,7 +103,7 @@ below(Result, Marks) ->
 shown(Number) when is_number(Number) -> number(Number);
 shown(Text) when is_binary(Text) -> Text.
 
-%% Three digits that mean something, and all those before the point.
+%% Three significant digits, and all digits before the point.
 number(Number) when is_integer(Number) -> grouped(integer_to_list(Number));
 number(Number) when abs(Number) >= 100 -> grouped(integer_to_list(round(Number)));
 number(Number) when abs(Number) >= 10 -> float_to_list(float(Number), [{decimals, 1}]);
@@ -116,13 +116,13 @@ grouped(Digits) ->
     {Front, Last} = lists:split(length(Digits) - 3, Digits),
     grouped(Front) ++ [$, | Last].
 
-%% Rows of a name, cells, which are columns, and what stands below.
+%% Rows of a name, cells, which are columns, and the lines below.
 aligned(Rows) ->
     Lines = erlmcp_cli_table:lines([[Name | Cells] || {Name, Cells, _} <- Rows], right),
     [[Line, $\n, [["    ", Fact, $\n] || Fact <- Below]]
      || {Line, {_, _, Below}} <- lists:zip(Lines, Rows)].
 
--doc "What failed, in a line.".
+-doc "Returns a failure in a line.".
 -spec failure(erlmcp_bench_run:failure()) -> unicode:chardata().
 failure({Workload, {leak, MibPerMin}}) ->
     [Workload, ": a leak: the node's memory grows by ", number(MibPerMin), " MiB a minute"];

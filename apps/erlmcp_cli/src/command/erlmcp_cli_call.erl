@@ -3,11 +3,11 @@
 
 -export([command/1]).
 
-%% JSON-RPC's codes that servers refuse a tool with which they do not have.
+%% JSON-RPC's codes with which servers refuse an unknown tool.
 -define(INVALID_PARAMS, -32602).
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "call a tool",
@@ -15,10 +15,10 @@ command(Words) ->
           ++ [#{name => tool, help => "its name"},
               #{name => arguments, nargs => list, required => false, default => [],
                 help => {"[<arguments>...]",
-                         ["a JSON object; or NAME=VALUE, as the tool's schema has it; "
+                         ["a JSON object; or NAME=VALUE, by the tool's schema; "
                           "or - for a JSON object on stdin"]}},
               #{name => tasks, long => "-tasks", type => boolean,
-                help => "let the call become a task, and wait for that; some tools must be one"}],
+                help => "let the call become a task, and wait for it; some tools require this"}],
       handler => fun run/1}.
 
 run(#{tool := Tool, arguments := Words} = Parsed) ->
@@ -34,7 +34,7 @@ run(#{tool := Tool, arguments := Words} = Parsed) ->
         end
     end).
 
-%% The list says what a value is; and, in a session, which tools are tasks.
+%% The list has the types of values and, in a session, the tools that are tasks.
 tools({object, _}, Parsed, _) when not is_map_key(tasks, Parsed) ->
     {ok, []};
 tools(_, _, {Client, Options}) ->
@@ -47,7 +47,7 @@ arguments({pairs, Pairs}, Name, Tools) ->
     Schemas = [Schema || #{~"name" := Tool, ~"inputSchema" := Schema} <- Tools, Tool =:= Name],
     erlmcp_cli_arguments:typed(Pairs, hd(Schemas ++ [#{}])).
 
-%% Servers differ in how they refuse a tool that they do not have: the list tells.
+%% Servers refuse an unknown tool in different ways: the list decides.
 answered({error, {rpc, #{code := Code} = Error}}, _, Question)
   when Code =:= ?INVALID_PARAMS; Code =:= ?METHOD_NOT_FOUND ->
     {error, {rpc, Error#{question => Question()}}};

@@ -1,16 +1,16 @@
 -module(erlmcp_cli_chaos).
 -moduledoc """
-`erlmcp chaos`: injects faults into a server under test, shows what happens as it does, and says of
-each whether the server met it as it was promised.
+`erlmcp chaos`: injects faults into a server under test, shows the events, and prints whether the
+server handled each as promised.
 """.
 
 -export([command/0]).
 -export([table/1]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
-    #{help => "inject faults into a server, and say how it met them",
+    #{help => "inject faults into a server, and show how it handled them",
       arguments => [
           #{name => fault, nargs => list, required => false, default => [],
             type => {custom, fun erlmcp_cli_values:fault/1},
@@ -73,7 +73,7 @@ written(Outcomes, #{json := Folder}) ->
 written(Outcomes, #{}) ->
     exit_of(Outcomes).
 
-%% Where nothing could be run, nothing was shown.
+%% A run without any fault shows nothing, and has failed.
 exit_of(Outcomes) ->
     Statuses = [Status || #{status := Status} <- Outcomes],
     case {lists:member(failed, Statuses), lists:member(passed, Statuses)} of
@@ -81,7 +81,7 @@ exit_of(Outcomes) ->
         {_, _} -> failed
     end.
 
--doc "What came of them, a line for each.".
+-doc "Returns the outcomes, a line for each.".
 -spec table([erlmcp_chaos_run:outcome()]) -> unicode:chardata().
 table(Outcomes) ->
     Head = ["scenario", "code", "detected", "recovered", "sent, answered, refused, failed",

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_compare).
--moduledoc "`erlmcp compare`: results beside a baseline, and which figures are worse.".
+-moduledoc "`erlmcp compare`: compares results with a baseline, and shows which figures are worse.".
 
 -export([command/0]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "compare results with a baseline",
@@ -12,7 +12,7 @@ command() ->
           #{name => baseline,
             help => "a baseline; of a folder, that of this machine's kind"},
           #{name => json, long => "-json", type => boolean, default => false,
-            help => "what was found as JSON"}],
+            help => "the findings as JSON"}],
       handler => fun run/1}.
 
 run(#{results := Results, baseline := Path, json := Json}) ->
@@ -53,7 +53,7 @@ outcome(Regressions) ->
                          || Finding <- Regressions]),
     regression.
 
-%% One line for each figure, under the workload that it is of.
+%% A line for each figure, under its workload.
 table(Findings) ->
     Rows = [{Workload, [Figure, known(Finding), came(Finding), change(Finding), title(Verdict)]}
             || #{workload := Workload, figure := Figure, verdict := Verdict} = Finding <- Findings],

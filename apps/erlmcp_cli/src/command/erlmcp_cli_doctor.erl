@@ -1,6 +1,7 @@
 -module(erlmcp_cli_doctor).
 -moduledoc """
-`erlmcp doctor`: what the machine and the node have, what each of it allows, and what raises it.
+`erlmcp doctor`: shows the limits of the machine and the node, what each allows, and how to raise
+it.
 """.
 
 -export([command/0, checks/1]).
@@ -8,25 +9,26 @@
 -export_type([check/0]).
 
 -doc """
-`connections` is how many of a server's connections this carries, where it bounds them; `allows`
-says what else it bounds.
+A limit. `connections` is the number of a server's connections that it allows, if it limits them.
+`allows` is a sentence about any other effect.
 """.
 -type check() :: #{
     name := atom(), value := non_neg_integer(), hard => non_neg_integer() | unlimited,
     connections => non_neg_integer(), allows => binary(), raise := binary()
 }.
 
-%% What is enough of descriptors and the like on a large machine, for the commands that are shown.
+%% A number of descriptors and the like that is enough on a large machine, for the commands that are
+%% shown.
 -define(ENOUGH, "1048576").
 -define(MIB, 1_048_576).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "show what this machine carries, and how to have more",
       arguments => [
           #{name => connections, long => "-connections", type => {integer, [{min, 1}]},
-            help => "fail if a server would not carry so many connections"},
+            help => "fail if a server would carry fewer connections"},
           #{name => json, long => "-json", type => boolean, default => false,
             help => "the result as JSON"}],
       handler => fun run/1}.
@@ -41,12 +43,12 @@ run(#{json := Json} = Arguments) ->
         false ->
             erlmcp_cli_output:print(
                 [table(Checks),
-                 io_lib:format("A server carries ~b connections here: what ends first is ~ts.~n",
+                 io_lib:format("A server carries ~b connections here: the first limit is ~ts.~n",
                                [Connections, title(First)])])
     end,
     case Arguments of
         #{connections := Wanted} when Wanted > Connections ->
-            erlmcp_cli:complain(io_lib:format("~b connections were wanted", [Wanted])),
+            erlmcp_cli:complain(io_lib:format("~b connections were required", [Wanted])),
             failed;
         #{} ->
             ok
@@ -55,7 +57,7 @@ run(#{json := Json} = Arguments) ->
 carried(Checks) ->
     lists:min([{Connections, Name} || #{name := Name, connections := Connections} <- Checks]).
 
--doc "What is to be said of each thing that is known.".
+-doc "Returns a check for each fact that is known.".
 -spec checks(erlmcp_machine:facts()) -> [check()].
 checks(Facts) ->
     Carried = erlmcp_envelope:carried(Facts),
@@ -65,7 +67,7 @@ checks(Facts) ->
 with_connections(#{name := Name} = Check, Carried) ->
     maps:merge(Check, #{connections => Number || Known := Number <- Carried, Known =:= Name}).
 
-%% Each with what it allows beside connections, and with the command that raises it.
+%% Each limit with its effect, other than connections, and the command that raises it.
 known() ->
     [{descriptors, fun descriptors/2},
      {ports, fun(_, _) -> #{raise => flags("+Q " ?ENOUGH)} end},
@@ -98,7 +100,7 @@ schedulers(Number, Facts) ->
                    false -> ~"more cores, or a wider CPU quota"
                end}.
 
-%% What a listener asks for it has no more of where the system allows more.
+%% A listener gets at most the backlog that it asks for, even if the system allows more.
 backlog(Number, _) ->
     Most = erlmcp_listener:backlog(),
     #{allows => said("~b connections that wait to be accepted", [min(Number, Most)]),
@@ -125,7 +127,7 @@ value(#{value := Value}) ->
 allowed(#{connections := Number}) -> [integer_to_list(Number), " connections"];
 allowed(#{allows := Allows}) -> Allows.
 
-%% What raises it stands below, since a command is long.
+%% The command that raises a limit stands below it, since a command is long.
 table(Checks) ->
     Rows = [[title(Name), value(Check), allowed(Check)] || #{name := Name} = Check <- Checks],
     Widest = lists:max([string:length(Title) || [Title | _] <- Rows]),

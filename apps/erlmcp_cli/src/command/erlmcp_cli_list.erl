@@ -1,12 +1,12 @@
 -module(erlmcp_cli_list).
--moduledoc "`erlmcp list`: what a server offers.".
+-moduledoc "`erlmcp list`: lists the tools, resources and prompts of a server.".
 
 -export([command/1]).
 
 %% JSON-RPC's `method not found`.
 -define(METHOD_NOT_FOUND, -32601).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "list the tools, resources and prompts of a server",
@@ -45,7 +45,7 @@ listed([{Field, List} | Lists], {Client, Options} = Server, Offered) ->
         {ok, Items} ->
             listed(Lists, Server, Offered#{Field => Items});
         {error, {rpc, #{code := ?METHOD_NOT_FOUND}}} when Field =:= ~"resourceTemplates" ->
-            %% There are servers with resources that have no such list.
+            %% Some servers with resources have no list of templates.
             listed(Lists, Server, Offered);
         {error, _} = Error ->
             Error

@@ -1,20 +1,20 @@
 -module(erlmcp_cli_listen).
--moduledoc "`erlmcp listen`: changes of a server, as they happen.".
+-moduledoc "`erlmcp listen`: prints the changes of a server, as they happen.".
 
 -export([command/1]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "print the changes of a server as they happen, until Ctrl-C",
       arguments => erlmcp_cli_target:arguments(Words)
-          ++ [flag(tools, "-tools", "of the list of tools"),
-              flag(prompts, "-prompts", "of the list of prompts"),
-              flag(resources, "-resources", "of the list of resources"),
+          ++ [flag(tools, "-tools", "changes of the list of tools"),
+              flag(prompts, "-prompts", "changes of the list of prompts"),
+              flag(resources, "-resources", "changes of the list of resources"),
               #{name => resource, long => "-resource", action => append, required => false,
                 help => {"[--resource <uri>]",
-                         ["of what this resource holds; may stand again. Without any of the four: "
-                         "of all lists"]}}],
+                         ["changes of this resource; may stand again. Without any of the four: "
+                         "changes of all lists"]}}],
       handler => fun run/1}.
 
 flag(Name, Long, Help) ->
@@ -49,7 +49,7 @@ listen(Reference, Time, Parsed) ->
             listen(Reference, again, Parsed);
         {erlmcp, Reference, {ended, Reason}} ->
             case {Reason, init:get_status()} of
-                %% It was told to end, and that is how it ends.
+                %% The command was told to end: this is its normal end.
                 {stopped, {stopping, _}} -> ok;
                 _ -> {error, Reason}
             end;

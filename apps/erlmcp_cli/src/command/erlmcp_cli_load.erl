@@ -1,17 +1,17 @@
 -module(erlmcp_cli_load).
 -moduledoc """
-`erlmcp load`: load for any MCP server, from this process of the operating system, and what came of
-it in a table. With `--json` it is a result file too.
+`erlmcp load`: puts any MCP server under load, from this process of the operating system, and prints
+the outcome in a table. With `--json` it writes a result file too.
 """.
 
 -export([command/0]).
 
 -define(POSITIVE, {custom, fun erlmcp_cli_values:positive/1}).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
-    #{help => "put a server under load, and say what came of it",
+    #{help => "put a server under load, and show the outcome",
       arguments => where() ++ what() ++ how(),
       handler => fun run/1}.
 
@@ -19,27 +19,27 @@ where() ->
     [#{name => server, required => false,
        help => {"[<url>]", ["an MCP endpoint, such as http://127.0.0.1:8080/mcp; or --stdio or "
                             "--tcp instead"]}},
-     option(url, "the same as an option"),
+     option(url, "the same URL, given as an option"),
      option(stdio, "start this program for each connection, and speak on its stdin and stdout; no "
-                   "shell reads it"),
+                   "shell runs"),
      (option(env, {"[--env <name>[=<value>]]",
-                   ["a variable of the environment for the program of --stdio: this value, or the "
-                    "one that it has here; may stand again"]}))#{action => append},
+                   ["an environment variable for the program of --stdio, with this value or its "
+                    "current one; may stand again"]}))#{action => append},
      option(tcp, "HOST:PORT, with one JSON-RPC message a line; IPv6 in brackets"),
      (option(protocol, {"[--protocol <protocol>]", ["http1 (the default) or http2"]}))
          #{type => {atom, [http1, http2]}},
-     (option(header, "'Name: value', of every HTTP request, where {id} is the request's id; may "
+     (option(header, "'Name: value', a header of every HTTP request; {id} is the request's id; may "
                      "stand again"))#{action => append},
-     option(token, "a bearer token; the variable ERLMCP_TOKEN is not seen by others"),
+     option(token, "a bearer token; other users do not see the variable ERLMCP_TOKEN"),
      option(cacert, {"[--cacert <file>]",
                      ["PEM with the roots to trust instead of the system's"]}),
-     (option(source, "an address to connect from; may stand again, and then they are taken in "
+     (option(source, "an address to connect from; may stand again, and several are taken in "
                      "turn"))#{type => {custom, fun erlmcp_cli_values:address/1}, action => append},
      (option(server_pid, "the server's process on this machine, to show its processor time and "
                          "memory"))#{type => {integer, [{min, 1}]}}].
 
 what() ->
-    [(option(era, {"[--era <era>]", ["auto (the default: of a URL what its server speaks), "
+    [(option(era, {"[--era <era>]", ["auto (the default: with a URL what its server speaks), "
                                      "stateless, session, or a revision that has sessions, such "
                                      "as 2025-06-18"]}))
          #{type => {string, ["auto", "stateless", "session"
@@ -47,24 +47,25 @@ what() ->
                                 || Revision <- erlmcp_revision:supported(session)]]}},
      (option(mix, {"[--mix <requests>]",
                    ["requests and their weights: 'tools/call echo=9,tools/list=1'; after the name, "
-                    "arguments as JSON; without it the tool echo is called, or, of a URL whose "
-                    "server has no such tool, the list of tools is asked for"]}))
+                    "arguments as JSON; by default calls of the tool echo or, if the server of a "
+                    "URL has no such tool, lists of tools"]}))
          #{type => {custom, fun erlmcp_cli_values:mix/1}},
-     (counted(payload, 0, "bytes of text for the tool echo where --mix gives it no arguments; 64"))
+     (counted(payload, 0, "bytes of text for the tool echo if --mix gives it no arguments; 64"))
          #{default => 64}].
 
 how() ->
     [(counted(connections, 1, "connections that are open at once; 1"))#{default => 1},
      counted(sessions, 1, "sessions on each connection, on HTTP in the session era; 1"),
      counted(window, 1, "requests in flight on each connection, in a closed loop; 1"),
-     (option(rate, "requests a second over all connections, in an open loop: sent when they are "
-                   "due, and their latency begins there"))#{type => ?POSITIVE},
-     (option(arrivals, {"[--arrivals <arrivals>]", ["when those are due: poisson (the default), or "
-                                                    "even"]}))#{type => {atom, [poisson, even]}},
+     (option(rate, "requests a second over all connections, in an open loop: each is sent when it "
+                   "is due, and its latency begins then"))#{type => ?POSITIVE},
+     (option(arrivals, {"[--arrivals <arrivals>]",
+                        ["the distances of those requests: poisson (the default), or even"]}))
+         #{type => {atom, [poisson, even]}},
      counted(in_flight, 1, "requests in flight on each connection at most, in an open loop; 1 on "
                            "HTTP/1.1, else 32"),
-     (option(duration, "seconds that are measured; 10"))#{type => ?POSITIVE, default => 10},
-     (option(warmup, "seconds before, that are not; 1"))
+     (option(duration, "seconds to measure; 10"))#{type => ?POSITIVE, default => 10},
+     (option(warmup, "seconds before the measurement; 1"))
          #{type => {custom, fun erlmcp_cli_values:seconds/1}, default => 1},
      (option(timeout, "seconds that a request waits for its reply; 10"))
          #{type => ?POSITIVE, default => 10},
@@ -120,7 +121,7 @@ program(Command) ->
         {error, _} = Error -> Error
     end.
 
-%% A program's, as `erlmcp list` and the like give it.
+%% The environment of a program, as with `erlmcp list` and the like.
 environment(#{stdio := Command} = Parsed) ->
     Given = maps:with([env], Parsed),
     case erlmcp_cli_target:target(Given#{stdio => Command, timeout => 1}, #{}) of
@@ -151,13 +152,13 @@ headers(Parsed) ->
     end.
 
 one_loop(#{rate := _, window := _}) ->
-    {error, "--rate is of an open loop and --window of a closed one"};
+    {error, "--rate is for an open loop and --window for a closed one"};
 one_loop(#{rate := _}) ->
     ok;
 one_loop(Parsed) ->
     case maps:keys(maps:with([arrivals, in_flight], Parsed)) of
         [] -> ok;
-        _ -> {error, "--arrivals and --in-flight are of an open loop, which --rate asks for"}
+        _ -> {error, "--arrivals and --in-flight are for an open loop, which needs --rate"}
     end.
 
 plan(Target, Headers, Environment, #{connections := Connections, payload := Payload} = Parsed) ->
@@ -182,8 +183,8 @@ era(#{era := Revision}) when Revision =/= "stateless", Revision =/= "auto" ->
 era(_) ->
     stateless.
 
-%% What a server speaks and has, where nobody said what to ask. One that does not tell is asked as
-%% others are, and the load says what came of it.
+%% The era and tools of a server, for arguments that leave them open. If the server does not answer,
+%% the load uses the default, and its outcome shows the reason.
 found_out(#{url := Url} = Parsed) ->
     Auto = maps:get(era, Parsed, "auto") =:= "auto",
     case Auto orelse not is_map_key(mix, Parsed) of
@@ -226,7 +227,7 @@ asked(Url, Client, _) ->
                     #{};
                 false ->
                     erlmcp_cli_terminal:say([Url, " has no tool echo with a text: its tools are "
-                                             "listed; --mix asks for something else"]),
+                                             "listed; --mix sets other requests"]),
                     #{requests => [{1, {~"tools/list", #{}}}]}
             end;
         {error, _} ->
@@ -288,7 +289,7 @@ kept(Plan, Report, #{json := Folder, workload := Workload}) ->
 kept(_, Report, _) ->
     outcome(Report).
 
-%% A server under load may refuse and fail. It may not say what is wrong.
+%% A server under load may refuse and fail. It may not send a wrong reply.
 outcome(#{answered := Answered, wrong := Wrong}) when Answered > 0, Wrong =:= 0 -> ok;
 outcome(_) -> failed.
 

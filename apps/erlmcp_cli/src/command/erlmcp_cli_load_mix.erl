@@ -1,9 +1,9 @@
 -module(erlmcp_cli_load_mix).
 -moduledoc """
-The words of `erlmcp load --mix`: requests, each with a weight, apart by commas. Pure.
+Reads the words of `erlmcp load --mix`: requests, each with a weight, separated by commas. Pure.
 
-A request is a method; behind it, for the methods that have one, a name or a URI; behind that its
-arguments, or else, behind the method, all of its parameters, as JSON. Without a weight it is 1.
+A request is a method, then, for the methods that have one, a name or a URI, then its arguments as
+JSON. Without a name or URI the method's parameters follow as JSON. The default weight is 1.
 """.
 
 -export([read/1, requests/2]).
@@ -13,7 +13,7 @@ arguments, or else, behind the method, all of its parameters, as JSON. Without a
 -type mix() :: [{Weight :: pos_integer(), {Method :: binary(), Params :: map()}}, ...].
 
 -doc """
-The requests of a mix.
+Returns the requests of a mix.
 
 ## Examples
 
@@ -30,7 +30,7 @@ The requests of a mix.
 
 ## Errors
 
-The part that is no request.
+The part that is not a request.
 """.
 -spec read(binary()) -> {ok, mix()} | {error, Part :: binary()}.
 read(Text) ->
@@ -109,7 +109,9 @@ word(Text) ->
         [Word] -> {Word, ~""}
     end.
 
--doc "The requests, in which the tool `echo` is given so many bytes if it has no arguments.".
+-doc """
+Returns the requests. Calls of the tool `echo` without arguments get a text of `PayloadBytes`.
+""".
 -spec requests(mix(), PayloadBytes :: non_neg_integer()) -> mix().
 requests(Mix, PayloadBytes) ->
     Echo = erlmcp_load_request:echo(PayloadBytes),

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_load_table).
--moduledoc "What came of a load, for people. Pure.".
+-moduledoc "Shows the outcome of a load to people. Pure.".
 
 -export([report/2, second/1, failure/1, name/1]).
 
--doc "The table at the end.".
+-doc "Returns the table at the end.".
 -spec report(erlmcp_load:plan(), erlmcp_load:report()) -> unicode:chardata().
 report(Plan, Report) ->
     #{sent := Sent, answered := Answered, answered_per_s := PerSecond, refused := Refused,
@@ -16,7 +16,7 @@ report(Plan, Report) ->
             {"wrong", [reasons(WrongBy) || Wrong > 0]},
             {"unsent", some(unsent, Report, " were due, and no connection was free")},
             {"late", some(late, Report, " replies came after their time")},
-            {"strays", some(strays, Report, " replies were to nothing that was asked")},
+            {"strays", some(strays, Report, " replies were to no request")},
             {"lost", some(lost, Report, " connections")},
             {"latency", times(Latency)}, {"of refusals", times(RefusalLatency)},
             {"lateness", times(Lateness)},
@@ -43,7 +43,7 @@ title(#{target := Target, connections := Connections, era := Era, loop := Loop} 
                    end,
                    [number(Seconds), " s"]]).
 
--doc "What a person calls the server.".
+-doc "Returns the name of the server for messages.".
 -spec name(erlmcp_load_target:target()) -> binary().
 name({http, Url}) -> iolist_to_binary(Url);
 name({tcp, Host, Port}) when is_tuple(Host) -> name({tcp, inet:ntoa(Host), Port});
@@ -96,7 +96,7 @@ processor(#{answered := Answered} = Report) ->
 memory(#{server_rss_max_bytes := Bytes}) -> ["server ", number(Bytes / 1_048_576), " MiB at most"];
 memory(_) -> "".
 
-%% Three digits that mean something, and all those before the point.
+%% Three significant digits, and all digits before the point.
 number(Number) when is_integer(Number) -> grouped(integer_to_list(Number));
 number(Number) when Number >= 100 -> grouped(integer_to_list(round(Number)));
 number(Number) when Number >= 10 -> float_to_list(Number, [{decimals, 1}]);
@@ -107,7 +107,7 @@ grouped(Digits) ->
     {Front, Last} = lists:split(length(Digits) - 3, Digits),
     grouped(Front) ++ [$, | Last].
 
--doc "The line of a second, while it goes on.".
+-doc "Returns the line for a second of the load.".
 -spec second(erlmcp_load:sample()) -> binary().
 second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample) ->
     Troubles = [[number(Count), Word]
@@ -119,13 +119,13 @@ second(#{throughput_msg_per_s := PerSecond, connections := Connections} = Sample
         ++ [[number(Connections), " connections"] | Troubles],
     iolist_to_binary(lists:join(", ", Parts)).
 
--doc "Why there was no load, in a line.".
+-doc "Returns the reason why there was no load, in a line.".
 -spec failure(term()) -> unicode:chardata().
-failure({bad_option, target}) -> "the target is not one that can be spoken to";
+failure({bad_option, target}) -> "the target is invalid";
 failure({bad_option, sessions_per_connection}) ->
     "--sessions: more than one session is for HTTP alone";
 failure({bad_option, Option}) -> [words(Option), ": not with this target"];
-failure({host, Reason}) -> ["the host is not known: ", inet:format_error(Reason)];
+failure({host, Reason}) -> ["unknown host: ", inet:format_error(Reason)];
 failure({open, {refused, Code}}) -> ["no session could be opened: refused with ", reason(Code)];
 failure({open, Reason}) when is_atom(Reason) ->
     ["no connection could be opened: ", inet:format_error(Reason)];

@@ -1,9 +1,9 @@
 -module(erlmcp_cli_metrology).
--moduledoc "`erlmcp metrology`: whether results say what a result has to say.".
+-moduledoc "`erlmcp metrology`: checks results against the rules of metrology.".
 
 -export([command/0]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "check files of results",

@@ -1,15 +1,15 @@
 -module(erlmcp_cli_ping).
--moduledoc "`erlmcp ping`: whether a server answers, and in what time.".
+-moduledoc "`erlmcp ping`: checks that a server answers, and measures the time.".
 
 -export([command/1]).
 
 %% Milliseconds from one ping to the next.
 -define(PAUSE, 1000).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
-    #{help => "ask a server whether it is there, and take the time",
+    #{help => "check that a server answers, and take the time",
       arguments => erlmcp_cli_target:arguments(Words)
           ++ [#{name => count, short => $c, long => "-count", default => 1,
                 type => {integer, [{min, 1}, {max, 1_000_000}]}, help => "how often; 1"}],
@@ -48,7 +48,7 @@ connected(_, _, #{json := true}) ->
     ok;
 connected(#{revision := Revision, server_info := Info}, Time, _) ->
     erlmcp_cli_output:print([erlmcp_cli_text:server(Info), " speaks ", atom_to_list(Revision),
-                             " (found out in ", milliseconds(Time), ")\n"]).
+                             " (negotiated in ", milliseconds(Time), ")\n"]).
 
 pinged(_, _, #{json := true}) -> ok;
 pinged(Number, Time, _) ->

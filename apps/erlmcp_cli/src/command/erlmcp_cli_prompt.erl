@@ -1,9 +1,11 @@
 -module(erlmcp_cli_prompt).
--moduledoc "`erlmcp prompt` and `erlmcp complete`: a prompt's messages, values for its arguments.".
+-moduledoc """
+`erlmcp prompt` and `erlmcp complete`: print a prompt's messages, and values for its arguments.
+""".
 
 -export([command/1, complete_command/1]).
 
--doc "The `prompt` command for `argparse`.".
+-doc "Returns the `prompt` command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "get the messages of a prompt",
@@ -13,7 +15,7 @@ command(Words) ->
                 help => {"[<name>=<value>...]", ["its arguments"]}}],
       handler => fun messages/1}.
 
--doc "The `complete` command for `argparse`.".
+-doc "Returns the `complete` command for `argparse`.".
 -spec complete_command(Words :: [string()]) -> argparse:command().
 complete_command(Words) ->
     #{help => "values for an argument of a prompt or of a resource template",

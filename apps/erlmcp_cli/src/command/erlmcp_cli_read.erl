@@ -1,16 +1,16 @@
 -module(erlmcp_cli_read).
--moduledoc "`erlmcp read`: what a resource holds.".
+-moduledoc "`erlmcp read`: prints or stores the contents of a resource.".
 
 -export([command/1]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command(Words :: [string()]) -> argparse:command().
 command(Words) ->
     #{help => "read a resource",
       arguments => erlmcp_cli_target:arguments(Words)
-          ++ [#{name => uri, help => "of the resource"},
+          ++ [#{name => uri, help => "the URI of the resource"},
               #{name => output, long => "-output", required => false,
-                help => {"[--output <file>]", ["write it there"]}}],
+                help => {"[--output <file>]", ["the file to write it to"]}}],
       handler => fun run/1}.
 
 run(#{uri := Uri} = Parsed) ->

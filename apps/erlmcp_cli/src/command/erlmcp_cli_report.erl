@@ -1,12 +1,12 @@
 -module(erlmcp_cli_report).
 -moduledoc """
-`erlmcp report`: a folder of results as one HTML page, or a folder of baselines as pages of the
-documentation.
+`erlmcp report`: makes one HTML page from a folder of results, or pages of the documentation from a
+folder of baselines.
 """.
 
 -export([command/0]).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "make one HTML page of the results in a folder",

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_scenario).
 -moduledoc """
-`erlmcp scenario`: a load scenario against servers of our own or any MCP servers. Its phases are
-shown on stderr while it runs, the figures on stdout at the end.
+`erlmcp scenario`: runs a load scenario against servers of our own or any MCP servers. Its phases
+are shown on stderr while it runs, the figures on stdout at the end.
 """.
 
 -export([command/0]).
@@ -9,7 +9,7 @@ shown on stderr while it runs, the figures on stdout at the end.
 %% Seconds between two lines where there is no terminal for a bar.
 -define(PAUSE, 10).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "run a load scenario: clients that come and go in phases, and what they get",
@@ -23,9 +23,9 @@ command() ->
               #{action => append},
           option(transport, "-transport", {atom, [tcp, http1, http2]},
                  "tcp, http1 or http2; tcp, and http1 for a URL"),
-          option(duration, "-duration", number(), "seconds that all of it takes; each phase keeps "
-                                                  "its share"),
-          option(scale, "-scale", number(), "which part of the clients there is, such as 0.1"),
+          option(duration, "-duration", number(),
+                 "seconds of the whole; each phase keeps its share"),
+          option(scale, "-scale", number(), "the part of the clients to start, such as 0.1"),
           option(profile, "-profile", {atom, [Name || {Name, _} <- erlmcp_bench_profile:all()]},
                  {"[--profile <profile>]",
                   ["these clients instead of the scenario's own: ",
@@ -34,7 +34,8 @@ command() ->
           option(metrics, "-metrics", {integer, [{min, 0}, {max, 65535}]},
                  "publish the generator's metrics for Prometheus on this port, and those of the "
                  "nodes on the next ones; 0 for free ones"),
-          option(method, "-method", string, "what is asked; tools/call of the tool echo"),
+          option(method, "-method", string,
+                 "the method of the requests; tools/call of the tool echo"),
           option(params, "-params", string, "its parameters, as JSON"),
           option(era, "-era", {string, ["stateless" | revisions()]},
                  {"[--era <era>]", ["stateless (the default), or the revision of a session"]}),
@@ -106,8 +107,6 @@ requests(#{params := _}) ->
     {usage, "--params: a --method was expected with it"};
 requests(_) ->
     {ok, #{}}.
-
-%% What happens.
 
 shown(#{event := second, elapsed_s := Elapsed, duration_s := Duration} = Event) ->
     Line = erlmcp_cli_scenario_text:event(Event),

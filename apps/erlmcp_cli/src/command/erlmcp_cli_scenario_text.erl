@@ -1,9 +1,9 @@
 -module(erlmcp_cli_scenario_text).
--moduledoc "A load scenario as text for a person: what happens in it, and what it came to. Pure.".
+-moduledoc "Shows the events and the outcome of a load scenario as text for a person. Pure.".
 
 -export([event/1, outcome/1, failure/1]).
 
--doc "One line of what happens.".
+-doc "Returns an event in a line.".
 -spec event(erlmcp_bench_scenario_run:event()) -> unicode:chardata().
 event(#{event := started, metrics := Metrics, nodes := Nodes, duration_s := Seconds}) ->
     [number(Seconds), " s", [[", ", of_nodes(Nodes)] || Nodes > 0],
@@ -20,7 +20,7 @@ event(#{event := second, phase := Phase, clients := Clients, rate := Rate, sums 
 event(#{event := fault, fault := Fault, not_run := Reason}) ->
     io_lib:format("~ts: not run: ~0tp", [words(Fault), Reason]);
 event(#{event := fault, fault := Fault, state := ends}) ->
-    io_lib:format("~ts: over", [words(Fault)]);
+    io_lib:format("~ts: ended", [words(Fault)]);
 event(#{event := fault, fault := Fault, extent := Extent}) ->
     [words(Fault), $:, extent(Extent)].
 
@@ -30,16 +30,16 @@ extent(Extent) ->
 p95(#{answered := 0}) -> none;
 p95(Sums) -> erlmcp_bench_histogram:percentile(erlmcp_bench_scenario_sums:histogram(Sums), 95).
 
--doc "Why there is no outcome.".
+-doc "Returns the reason why there is no outcome.".
 -spec failure(term()) -> unicode:chardata().
 failure({needs_own_nodes, Name}) ->
-    io_lib:format("~ts: it does harm to servers, and does so to its own alone", [Name]);
+    io_lib:format("~ts: it harms servers, and runs against its own alone", [Name]);
 failure({bad_option, Key, Expected}) ->
     io_lib:format("~ts: ~ts was expected", [Key, Expected]);
 failure(Reason) ->
-    io_lib:format("the scenario did not come to its end: ~0tp", [Reason]).
+    io_lib:format("the scenario did not end: ~0tp", [Reason]).
 
--doc "What it came to, as tables.".
+-doc "Returns the outcome, as tables.".
 -spec outcome(erlmcp_bench_scenario_outcome:outcome()) -> unicode:chardata().
 outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, steps := Steps,
           marks := Marks, faults := Faults, complaints := Complaints, lateness := Lateness,
@@ -49,7 +49,7 @@ outcome(#{scenario := Name, title := Title, zone := Zone, status := Status, step
              "zone"] | [step(Step) || Step <- Steps]]),
      [[$\n, table([["clients", "figure", "measured", "published", ""]
                    | [mark(Mark) || Mark <- Marks]])] || Marks =/= []],
-     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "whole again", "p95", ""]
+     [[$\n, table([["fault", "extent", "errors", "slow", "detected", "recovered", "p95", ""]
                    | [fault(Fault) || Fault <- Faults]])] || Faults =/= []],
      [[$\n, reasons("refused", Refused), reasons("failed", Failed)]
       || map_size(Refused) + map_size(Failed) > 0],
@@ -113,16 +113,16 @@ fault(#{fault := Fault, extent := Extent, errors := Errors, slow := Slow, recove
      milliseconds(maps:get(detection_ms, Known, none)),
      milliseconds(maps:get(recovery_ms, Known, none)), time(maps:get(latency_p95_us, Known, none)),
      [[io_lib:format("published: ~b s", [Mark]) || #{mark_s := Mark} <- [Known]],
-      ["; not whole in the end" || not Recovered]]].
+      ["; not recovered at the end" || not Recovered]]].
 
-complaint(nothing_answered) -> "Nothing was answered.";
-complaint({unopened, Count}) -> io_lib:format("~b clients found the door shut.", [Count]);
+complaint(nothing_answered) -> "No request was answered.";
+complaint({unopened, Count}) -> io_lib:format("~b clients could not connect.", [Count]);
 complaint({wrong_replies, Count}) -> io_lib:format("~b replies were wrong.", [Count]);
 complaint({zone, Zone}) -> io_lib:format("The share of errors is in the zone ~ts.", [Zone]);
-complaint({unaccounted, Count}) -> io_lib:format("~b requests have no end.", [Count]);
-complaint(uncounted) -> "The seconds do not add up to what the loads say.";
+complaint({unaccounted, Count}) -> io_lib:format("~b requests have no outcome.", [Count]);
+complaint(uncounted) -> "The seconds do not add up to the counts of the loads.";
 complaint({not_recovered, Fault}) ->
-    io_lib:format("~ts: the service was not whole again in time.", [words(Fault)]).
+    io_lib:format("~ts: the service did not recover in time.", [words(Fault)]).
 
 late(Lateness) -> max(1, erlmcp_bench_histogram:percentile(Lateness, 99)).
 
@@ -136,7 +136,7 @@ time(Us) when Us < 1_000 -> [number(Us), " us"];
 time(Us) when Us < 1_000_000 -> [number(Us / 1_000), " ms"];
 time(Us) -> [number(Us / 1_000_000), " s"].
 
-%% As many digits as say something.
+%% Only significant digits.
 number(Number) when is_integer(Number) -> integer_to_list(Number);
 number(Number) when abs(Number) >= 100 -> integer_to_list(round(Number));
 number(Number) when abs(Number) >= 1 -> float_to_list(Number, [{decimals, 1}]);

@@ -1,8 +1,8 @@
 -module(erlmcp_cli_completion).
 -moduledoc """
-Scripts for shells that complete the words of the command: its commands, their options and what
-these may be. They are made from the tables that `argparse` reads, and ask nobody when they run.
-Pure.
+Makes scripts for shells that complete the words of the command: its commands, their options and the
+values of these. The scripts are made from the tables that `argparse` reads, and start no program
+when they run. Pure.
 """.
 
 -export([script/2]).

@@ -1,14 +1,12 @@
 -module(erlmcp_cli_help).
 -moduledoc """
-What the tables of arguments, which `argparse` reads, say of one: for the completion of words and
-the manual. Pure.
+Reads the tables of arguments for `argparse`, for the completion of words and the manual. Pure.
 """.
 
 -export([names/1, usage/1, described/1, values/1]).
 
 -doc """
-Returns an option as it is typed, the short form first; nothing for an argument that is told by its
-place.
+Returns an option as it is typed, the short form first; an empty text for a positional argument.
 """.
 -spec names(argparse:argument()) -> [string()].
 names(Argument) ->
@@ -32,7 +30,7 @@ usage(#{name := Name} = Argument) ->
         #{} -> Word
     end.
 
--doc "Returns what is said of an argument.".
+-doc "Returns the description of an argument.".
 -spec described(argparse:argument()) -> string().
 described(#{help := {_, Template}} = Argument) ->
     lists:flatten([case Part of
@@ -43,8 +41,8 @@ described(#{help := Text}) -> lists:flatten(Text);
 described(#{name := Name}) -> atom_to_list(Name).
 
 -doc """
-Returns what an argument's value may be: words to choose from, a file or a folder, the name of a
-command, something else (`any`), or nothing at all.
+Returns the kind of an argument's value: words to choose from, a file or folder, the name of a
+command, any other value, or `none`.
 """.
 -spec values(argparse:argument()) -> {words, [string()]} | file | command | any | none.
 values(#{type := boolean}) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_man).
 -moduledoc """
-The page of the manual, for `man`: every command and option, from the tables that `argparse` reads,
-and the exit codes. Pure.
+Makes the page of the manual, for `man`: every command and option, from the tables that `argparse`
+reads, and the exit codes. Pure.
 """.
 
 -export([page/2]).
@@ -17,12 +17,11 @@ page(#{commands := Known}, Version) ->
      section("COMMANDS"), [command(Command, Common) || Command <- Commands],
      section("SERVERS"),
      text("The server of a command is a URL, or the program of --stdio, or the address of --tcp. "
-          "The words of --stdio are told apart as a shell does it, and no shell reads them. "
-          "Options may stand anywhere; after -- there are none. They are, of a command with a "
-          "server:"),
+          "The words of --stdio are split as by a shell, and no shell runs. "
+          "Options may stand anywhere before --. Commands with a server have these:"),
      [argument(Argument) || #{long := _} = Argument <- Common],
      section("EXIT STATUS"), codes(erlmcp_cli_exit:codes()),
-     ".PP\n", text(["Of ", lists:join(", ", erlmcp_cli_exit:instruments()), ":"]),
+     ".PP\n", text(["Exit codes of ", lists:join(", ", erlmcp_cli_exit:instruments()), ":"]),
      codes(erlmcp_cli_exit:instrument_codes()),
      ".PP\n", text(["A command whose reader is gone, as in a pipe to head, ends in silence with ",
                     integer_to_list(erlmcp_cli_reader:status()), "."]),

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_arguments).
--moduledoc "The arguments of tools and prompts, as they are typed.".
+-moduledoc "Reads the arguments of tools and prompts, as they are typed.".
 
 -export([read/1, typed/2, strings/1]).
 
@@ -9,7 +9,7 @@
 
 -define(STDIN_BYTES, 16_777_216).
 
--doc "A JSON object, on stdin for `-`, or pairs of names and values.".
+-doc "Returns a JSON object, which `-` reads from stdin, or pairs of names and values.".
 -spec read([string()]) -> {ok, {object, map()} | {pairs, pairs()}} | {usage, unicode:chardata()}.
 read([]) ->
     {ok, {object, #{}}};
@@ -58,7 +58,7 @@ pairs([Word | Words], Pairs) ->
         _ -> not_arguments(unicode:characters_to_binary(Word))
     end.
 
--doc "Pairs as arguments of a prompt, which are strings.".
+-doc "Returns pairs as arguments of a prompt, which are strings.".
 -spec strings([string()]) -> {ok, #{binary() => binary()}} | {usage, unicode:chardata()}.
 strings(Words) ->
     maybe
@@ -66,7 +66,7 @@ strings(Words) ->
         {ok, maps:from_list(Pairs)}
     end.
 
--doc "Pairs as arguments of a tool: what each value is, its input schema says.".
+-doc "Returns pairs as arguments of a tool, whose input schema has the type of each value.".
 -spec typed(pairs(), Schema :: map()) -> {ok, map()} | {usage, unicode:chardata()}.
 typed(Pairs, Schema) ->
     Properties = case Schema of
@@ -87,7 +87,7 @@ typed([{Name, Text} | Pairs], Properties, Arguments) ->
                      " was expected", where(Text)]}
     end.
 
-%% Of a text that was meant to be an array or an object.
+%% The place of an error in a text that should be an array or an object.
 where(<<C, _/binary>> = Text) when C =:= $[; C =:= ${ ->
     case erlmcp_cli_json:decode(Text) of
         {ok, _} -> "";
@@ -102,7 +102,7 @@ types(_) -> [].
 
 value(Text, [~"string"]) ->
     {ok, Text};
-%% Nothing is said of it: JSON if it is that.
+%% The schema has no type: the value is JSON if it can be.
 value(Text, []) ->
     try
         {ok, json:decode(Text)}

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_json).
--moduledoc "JSON that a user has typed, and where it is wrong. Pure.".
+-moduledoc "Decodes JSON that a user has typed, and finds the place of an error. Pure.".
 
 -export([decode/1]).
 

@@ -1,5 +1,5 @@
 -module(erlmcp_cli_suggestion).
--moduledoc "Suggestions of names that a user may have meant. Pure.".
+-moduledoc "Suggests names that a user may have meant. Pure.".
 
 -export([closest/2, question/2]).
 

@@ -1,17 +1,18 @@
 -module(erlmcp_cli_values).
 -moduledoc """
-The values of options that `argparse` has no type for, and what a wrong one is told: the option,
-what came, and what was expected. A value that is none is `badarg`, as `argparse` wants it. Pure.
+Reads the values of options that `argparse` has no type for, and makes the error for a wrong one.
+The error has the option, what came, and what was expected. An invalid value is `badarg`, as
+`argparse` requires. Pure.
 """.
 
 -export([positive/1, seconds/1, part/1, address/1, mix/1, workload/1, fault/1]).
 -export([refused/2, choices/1]).
 
--doc "A number above 0, and a million at most.".
+-doc "Returns a number above 0, and a million at most.".
 -spec positive(string()) -> number().
 positive(Text) -> above(0, seconds(Text)).
 
--doc "The same, or 0.".
+-doc "Returns a number of at least 0, and a million at most.".
 -spec seconds(string()) -> number().
 seconds(Text) ->
     Number = try
@@ -24,14 +25,14 @@ seconds(Text) ->
         false -> error(badarg)
     end.
 
--doc "The same as `positive/1`, as a float.".
+-doc "Returns the same as `positive/1`, as a float.".
 -spec part(string()) -> float().
 part(Text) -> float(positive(Text)).
 
 above(Least, Number) when Number > Least -> Number;
 above(_, _) -> error(badarg).
 
--doc "An IP address.".
+-doc "Returns an IP address.".
 -spec address(string()) -> inet:ip_address().
 address(Text) ->
     case inet:parse_strict_address(Text) of
@@ -39,7 +40,7 @@ address(Text) ->
         {error, _} -> error(badarg)
     end.
 
--doc "The requests of `--mix`.".
+-doc "Returns the requests of `--mix`.".
 -spec mix(string()) -> erlmcp_cli_load_mix:mix().
 mix(Text) ->
     case erlmcp_cli_load_mix:read(unicode:characters_to_binary(Text)) of
@@ -68,7 +69,7 @@ workloads() ->
 
 faults() -> [Id || #{id := Id} <- erlmcp_bench_chaos:scenarios()] ++ [~"all"].
 
--doc "Returns the values that an argument may have, where they are a few words.".
+-doc "Returns the values that an argument may have, if they are a few words.".
 -spec choices(argparse:argument()) -> [unicode:chardata()].
 choices(#{type := {atom, Choices}}) when is_list(Choices) ->
     [atom_to_list(Each) || Each <- Choices];
@@ -78,7 +79,9 @@ choices(#{type := {custom, Fun}}) ->
     [Choice || {Known, Names} <- Named, Known =:= Fun, Choice <- Names()];
 choices(_) -> [].
 
--doc "Returns why a value of an argument is refused, where its type says it; `none` where not.".
+-doc """
+Returns the reason why a value of an argument is refused, if its type has one, and `none` otherwise.
+""".
 -spec refused(Argument :: map(), Given :: term()) -> {ok, unicode:chardata()} | none.
 %% To `argparse` the type of each word of a list is `{list, Type}` when it refuses one.
 refused(#{type := {list, Type}} = Argument, Given) ->

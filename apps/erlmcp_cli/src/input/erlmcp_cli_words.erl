@@ -1,17 +1,17 @@
 -module(erlmcp_cli_words).
 -moduledoc """
-Words of command lines: the command in `--stdio`, and the order of what the `erlmcp` command itself
-is given. Pure.
+Splits and orders the words of command lines: the command in `--stdio`, and the arguments of the
+`erlmcp` command itself. Pure.
 """.
 
 -export([split/1, arranged/2, restored/1, options/1, unknown_options/2]).
 
-%% What no argument of a program contains.
+%% A character that no argument of a program contains.
 -define(MARK, 0).
 
 -doc """
-The words of a command as a shell would have them: apart by white space, unless that stands in
-quotes or after a backslash. Nothing else of a shell's has a meaning.
+Splits a command into words as a shell does: at white space that does not stand in quotes or after a
+backslash. Other characters of a shell have no meaning.
 
 ## Examples
 
@@ -45,9 +45,9 @@ quoted(Quote, [C | Text], Word, Words) -> quoted(Quote, Text, [C | Word], Words)
 quoted(_, [], _, _) -> {error, unfinished}.
 
 -doc """
-The arguments of a command with its options first, so that they may stand anywhere. What comes after
-`--`, and `-` itself, is no option; `argparse`, which has neither, is given them with a mark that
-`restored/1` takes away.
+Returns the arguments of a command with its options first, so that they may stand anywhere. Words
+after `--`, and `-` itself, are not options. `argparse` knows neither, and gets them with a mark
+that `restored/1` removes.
 """.
 -spec arranged([string()], [argparse:argument()]) -> [string()].
 arranged(Words, Specs) -> arranged(Words, Specs, [], []).
@@ -61,7 +61,7 @@ arranged(["-" | Words], Specs, Options, Others) ->
 arranged([[$- | Name] = Word | Words], Specs, Options, Others) ->
     case {takes_value(Name, Specs), Words} of
         {true, [Value | Rest]} -> arranged(Rest, Specs, [Value, Word | Options], Others);
-        %% In front of the others one of them would be its value.
+        %% In front of the other words it would take one of them as its value.
         {true, []} -> arranged([], Specs, Options, [Word | Others]);
         _ -> arranged(Words, Specs, [Word | Options], Others)
     end;
@@ -80,8 +80,8 @@ takes_value(Name, Specs) ->
 options(Specs) -> [[$- | Long] || #{long := Long} <- Specs] ++ ["--help"].
 
 -doc """
-Returns the words that stand where options do and begin as they do, of which these arguments know
-nothing.
+Returns the words that look like options and stand in their places, but are not among these
+arguments.
 """.
 -spec unknown_options([string()], [argparse:argument()]) -> [string()].
 unknown_options(["--" | _], _) ->
@@ -99,7 +99,7 @@ unknown_options([_ | Words], Specs) ->
 unknown_options([], _) ->
     [].
 
-%% One letter may have its value right behind it.
+%% A short option may have its value right behind it.
 is_option(Name, Specs) ->
     lists:any(fun(#{long := Long}) when Long =:= Name -> true;
                  (#{short := Short}) -> hd(Name) =:= Short;
@@ -109,7 +109,7 @@ is_option(Name, Specs) ->
 marked([$- | _] = Word) -> [?MARK | Word];
 marked(Word) -> Word.
 
--doc "What was parsed, without marks.".
+-doc "Returns the parsed arguments without marks.".
 -spec restored(argparse:arg_map()) -> argparse:arg_map().
 restored(Parsed) ->
     maps:map(fun(_, Value) -> unmarked(Value) end, Parsed).

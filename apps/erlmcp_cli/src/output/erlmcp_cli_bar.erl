@@ -1,12 +1,12 @@
 -module(erlmcp_cli_bar).
--moduledoc "The progress of a call as one line of text. Pure.".
+-moduledoc "Shows the progress of a call in one line of text. Pure.".
 
 -export([line/2, plain/1]).
 
-%% Of the bar itself, at most.
+%% The most columns of the bar itself.
 -define(CELLS, 30).
 
--doc "A line of at most so many columns: a bar where the total is known, the number where not.".
+-doc "Returns a line of at most `Columns`: a bar if the total is known, the number otherwise.".
 -spec line(Params :: map(), Columns :: pos_integer()) -> unicode:chardata().
 line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
   when is_number(Total), Total > 0 ->
@@ -19,7 +19,7 @@ line(#{~"progress" := Progress, ~"total" := Total} = Params, Columns)
 line(Params, Columns) ->
     cut(plain(Params), Columns).
 
--doc "The same without a bar.".
+-doc "Returns the same without a bar.".
 -spec plain(Params :: map()) -> unicode:chardata().
 plain(#{~"progress" := Progress} = Params) ->
     [number(Progress), [["/", number(Total)] || #{~"total" := Total} <- [Params],

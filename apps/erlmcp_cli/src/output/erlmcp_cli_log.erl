@@ -1,9 +1,9 @@
 -module(erlmcp_cli_log).
 -moduledoc """
-The node's log goes to standard error, which whoever started the command may never read. OTP's
-handler would make those who log wait for him, or keep for him whatever they log; here nobody waits,
-and what nobody reads is dropped. What a terminal would obey is spelled out in it, as in all that
-the command writes.
+Writes the node's log to standard error. The user may never read that. OTP's handler would then make
+the logging processes wait, or keep all their reports. With this module no process waits, and
+reports that are not read are dropped. Characters that a terminal would obey are spelled out, as in
+all text of the command.
 """.
 
 -export([never_wait/0, without_reports/2]).
@@ -11,15 +11,17 @@ the command writes.
 
 -export_type([whose/0]).
 
--doc "Whether what starts is the command's own, or belongs to applications.".
+-doc "The owner of the started processes: the command or applications.".
 -type whose() :: own | applications.
 
-%% Of OTP's handler for `default`, in the logger's guide: the name of its process.
+%% The name of the process of OTP's handler `default`, as in the logger's guide.
 -define(WRITER, logger_std_h_default).
 %% Lines that may wait to be written.
 -define(WAITING, 200).
 
--doc "From now on those who log wait for nobody. It is for the node's handler `default`.".
+-doc """
+Makes the node's handler `default` drop reports instead of letting the logging processes wait.
+""".
 -spec never_wait() -> ok.
 never_wait() ->
     ok = logger:update_handler_config(default, config, #{sync_mode_qlen => ?WAITING,
@@ -29,10 +31,10 @@ never_wait() ->
     ok = logger:add_handler_filter(default, ?MODULE, {fun ?MODULE:room/2, none}).
 
 -doc """
-Runs `Start`, which starts something, without the reports of OTP and of ranch: the caller is told
-why it failed, once, and they say the same in pages. What else is logged meanwhile is shown: a
-server may have its first requests before `Start` returns. The warning of a listener that asks
-nobody is left out for `own`: `erlmcp serve` says it of that server in a line.
+Runs `Start` without the reports of OTP and of ranch. The caller gets the reason of a failure once,
+and these reports repeat it in pages. Other reports meanwhile are shown: a server may have its first
+requests before `Start` returns. For `own` the warning of a listener that authenticates no client is
+left out: `erlmcp serve` prints it for that server in a line.
 """.
 -spec without_reports(whose(), Start :: fun(() -> Result)) -> Result.
 without_reports(Whose, Start) ->
@@ -53,12 +55,13 @@ format(Event, #{formatter := {Module, Config}}) ->
 
 -doc false.
 -spec room(logger:log_event(), none) -> stop | ignore.
-%% The reader of stdout is gone, which the command knows by itself (`erlmcp_cli_reader`).
+%% The reader of stdout is gone, which `erlmcp_cli_reader` reports.
 room(#{msg := {"Writer crashed (~p)", [epipe]}}, none) ->
     stop;
 room(_, none) ->
-    %% The writer counts what waits before it writes, and not while it cannot. When the node stops
-    %% it is killed if it cannot, and who logs then would wait for standard error himself.
+    %% The writer counts waiting reports before it writes, and not while it is blocked. When the
+    %% node stops, a blocked writer is killed; processes that log would then wait for standard error
+    %% themselves.
     maybe
         Pid = whereis(?WRITER),
         true ?= is_pid(Pid),

@@ -1,9 +1,8 @@
 -module(erlmcp_cli_output).
 -moduledoc """
-Writes what a command prints, on stdout and on stderr. Everything that is printed passes here: what
-a terminal would obey, or not show, is spelled out (`erlmcp_printable:text/1`), so that no text of a
-server's, whichever way it came, controls a terminal or hides from its reader. The only sequences of
-controls are the colours of this module.
+Writes the output of a command on stdout and on stderr. Characters that a terminal would obey, or
+not show, are spelled out (`erlmcp_printable:text/1`). No text of a server can therefore control a
+terminal or hide from its reader. The only sequences of controls are the colours of this module.
 
 A text may be styled: `{bold, Text}` and `{red, Text}` within it. Colours are for terminals, unless
 `NO_COLOR` is set (no-color.org) or `TERM` says `dumb`.
@@ -26,15 +25,15 @@ print(Text) ->
 note(Text) ->
     io:put_chars(standard_error, rendered(Text, 2)).
 
--doc "Writes what went wrong on stderr, in red, and ends its line.".
+-doc "Writes an error on stderr, in red, and ends its line.".
 -spec complain(styled()) -> ok.
 complain(Text) ->
     Trimmed = string:trim(rendered(plain(Text), none), trailing),
     io:put_chars(standard_error, [rendered({red, Trimmed}, 2), $\n]).
 
 -doc """
-Returns a text as a descriptor of the command is given it, with colours where that is a terminal;
-with `none` in the place of the descriptor there are none.
+Returns a text for a descriptor of the command, with colours if that is a terminal; with `none`
+instead of a descriptor there are none.
 """.
 -spec rendered(styled(), Descriptor :: 1 | 2 | none) -> binary().
 rendered(Text, Descriptor) ->
@@ -61,7 +60,7 @@ plain(Text) when is_binary(Text) -> Text.
 has_colours(none) ->
     false;
 has_colours(Descriptor) ->
-    %% The launcher's flags are the application's from when it is loaded.
+    %% The launcher's flags belong to the application once it is loaded.
     _ = application:load(erlmcp_cli),
     erlmcp_cli_terminal:is_terminal(Descriptor)
         andalso os:getenv("NO_COLOR", "") =:= ""

@@ -1,17 +1,17 @@
 -module(erlmcp_cli_table).
--moduledoc "Rows of cells as lines whose columns stand below each other. Pure.".
+-moduledoc "Formats rows of cells as lines whose columns stand below each other. Pure.".
 
 -export([lines/1, lines/2]).
 
 -type row() :: [erlmcp_cli_output:styled(), ...].
 
--doc "The same as `lines/2` with `left`.".
+-doc "Returns the same as `lines/2` with `left`.".
 -spec lines([row()]) -> [erlmcp_cli_output:styled()].
 lines(Rows) -> lines(Rows, left).
 
 -doc """
-A line for each row, without its end, two spaces between its columns. The cells begin below each
-other, or, but for the first of each row, end there.
+Returns a line for each row, without its end, with two spaces between its columns. With `left` the
+cells of a column begin below each other. With `right` they end there, except in the first column.
 
 ## Examples
 

@@ -1,10 +1,10 @@
 -module(erlmcp_cli_terminal).
 -moduledoc """
-Who sits at the command, if anybody: one process has stdin and the line at the bottom of stderr, so
-that progress, messages and questions do not run into each other.
+Owns the terminal. A process has stdin and the line at the bottom of stderr, so that progress,
+messages and questions do not run into each other.
 
-Which descriptors are terminals, and how wide they are, the launcher has found out (`terminals` and
-`columns` of the application's environment).
+The launcher finds which descriptors are terminals, and how wide they are (`terminals` and `columns`
+of the application's environment).
 """.
 
 -behaviour(gen_server).
@@ -16,13 +16,14 @@ Which descriptors are terminals, and how wide they are, the launcher has found o
 -record(state, {
     stdin = closed :: closed | port() | eof,
     unread = ~"" :: binary(),
-    %% Who waits for a line, or for everything.
+    %% The caller that waits for a line, or for the whole input.
     reader = none :: none | {line | {all, pos_integer()}, gen_server:from()},
-    %% Whose questions stand there, who is next, and what is said when they are answered.
+    %% The process that asks questions, the processes that wait to ask, and the lines to write
+    %% afterwards.
     holder = none :: none | {pid(), reference()},
     queue = [] :: [gen_server:from()],
     said = [] :: [unicode:chardata()],
-    %% Whether a bar stands in the last line, and when it was drawn.
+    %% `true` if a bar stands in the last line, and the time when it was drawn.
     bar = false :: boolean(),
     drawn = 0 :: integer()
 }).
@@ -39,27 +40,27 @@ Which descriptors are terminals, and how wide they are, the launcher has found o
 start_link() ->
     gen_server:start_link({local, ?MODULE}, ?MODULE, [], []).
 
--doc "Whether a descriptor of the command is a terminal.".
+-doc "Returns `true` if a descriptor of the command is a terminal.".
 -spec is_terminal(0 | 1 | 2) -> boolean().
 is_terminal(Descriptor) ->
     lists:member(Descriptor, application:get_env(erlmcp_cli, terminals, [])).
 
--doc "Whether there is somebody to ask.".
+-doc "Returns `true` if stdin and stderr are terminals, so that a person can be asked.".
 -spec can_ask() -> boolean().
 can_ask() ->
     is_terminal(0) andalso is_terminal(2).
 
--doc "Returns how many characters fit in a line of stderr.".
+-doc "Returns the number of characters in a line of stderr.".
 -spec columns() -> pos_integer().
 columns() ->
     application:get_env(erlmcp_cli, columns, 80).
 
--doc "Writes a line on stderr; after the questions, if somebody is asked at the moment.".
+-doc "Writes a line on stderr, after the questions that are being asked.".
 -spec say(unicode:chardata()) -> ok.
 say(Text) ->
     gen_server:call(?MODULE, {say, [string:trim(Text, trailing), $\n]}, infinity).
 
--doc "Shows progress; what comes faster than it can be shown is left out.".
+-doc "Shows progress. Progress that comes faster than it can be shown is left out.".
 -spec progress(Params :: map()) -> ok.
 progress(Params) ->
     case process_info(whereis(?MODULE), message_queue_len) of
@@ -67,12 +68,12 @@ progress(Params) ->
         _ -> ok
     end.
 
--doc "Takes the bar away.".
+-doc "Removes the bar.".
 -spec clear() -> ok.
 clear() ->
     gen_server:call(?MODULE, clear, infinity).
 
--doc "Runs a fun that asks, in the calling process; nobody else asks or writes meanwhile.".
+-doc "Runs a fun that asks, in the calling process; no other process asks or writes meanwhile.".
 -spec converse(fun(() -> Answer)) -> Answer.
 converse(Fun) ->
     ok = gen_server:call(?MODULE, hold, infinity),
@@ -80,12 +81,14 @@ converse(Fun) ->
     ok = gen_server:call(?MODULE, release, infinity),
     Answer.
 
--doc "Asks for a line, within `converse/1`: what was typed, or that nobody is there any more.".
+-doc """
+Asks for a line, within `converse/1`. Returns the typed line, or `eof` at the end of the input.
+""".
 -spec ask(Question :: unicode:chardata()) -> {ok, binary()} | eof.
 ask(Question) ->
     gen_server:call(?MODULE, {ask, Question}, infinity).
 
--doc "All of stdin, up to so many bytes.".
+-doc "Returns all of stdin, up to `Most` bytes.".
 -spec read_all(Most :: pos_integer()) -> {ok, binary()} | {error, too_large}.
 read_all(Most) ->
     gen_server:call(?MODULE, {read_all, Most}, infinity).
@@ -134,7 +137,7 @@ handle_info({Stdin, {data, Bytes}}, #state{stdin = Stdin, unread = Unread} = Sta
 handle_info({Stdin, eof}, #state{stdin = Stdin} = State) ->
     {noreply, served(State#state{stdin = eof})};
 handle_info({'DOWN', Monitor, process, Pid, _}, #state{holder = {Pid, Monitor}} = State) ->
-    %% Its time was over. The cursor stands behind its question.
+    %% The time of the question was over. The cursor stands behind it.
     ok = write("\n"),
     {noreply, released(State#state{reader = none})};
 handle_info(_, State) ->
@@ -183,7 +186,7 @@ served(#state{reader = {{all, _}, _}} = State) ->
 served(State) ->
     bounded(State).
 
-%% A line without an end is none, and nobody types so far ahead.
+%% Input without an end of line is no line, and a person does not type so far ahead.
 bounded(#state{unread = Unread} = State) when byte_size(Unread) > ?AHEAD ->
     State#state{unread = ~""};
 bounded(State) ->

@@ -1,7 +1,7 @@
 -module(erlmcp_cli_text).
 -moduledoc """
-What a server answered, as text for a person. Pure. What a terminal would obey or not show is
-spelled out in it (`erlmcp_printable:text/1`).
+Formats a server's answers as text for a person. Pure. Characters that a terminal would obey or not
+show are spelled out (`erlmcp_printable:text/1`).
 """.
 
 -export([offered/3, server/1, result/1, messages/1, completion/1, log/1, failure/2, leads_to/2]).
@@ -9,8 +9,8 @@ spelled out in it (`erlmcp_printable:text/1`).
 -export([json/1, visible/1, one_line/1, indented/3]).
 
 -doc """
-Tables of what a server offers: what it says of itself, and its lists by their field names. Below a
-tool or a prompt stand its arguments as they are typed, or, with `Schemas`, a tool's whole schemas.
+Returns tables of a server's own description and of its lists, by their field names. Below a tool or
+a prompt stand its arguments as they are typed, or, with `Schemas`, a tool's whole schemas.
 """.
 -spec offered(Server :: map(), Offered :: #{binary() => [map()]}, Schemas :: boolean()) ->
     erlmcp_cli_output:styled().
@@ -28,7 +28,7 @@ items(Rows, Below) ->
     [["  ", Line, $\n, [["      ", Other, $\n] || Other <- Others]]
      || {Line, Others} <- lists:zip(Lines, Below)].
 
--doc "The name and the version of a server.".
+-doc "Returns the name and the version of a server.".
 -spec server(Info :: map()) -> unicode:chardata().
 server(Info) ->
     lists:join($\s, [Field || Name <- [~"name", ~"version"], Field <- [field(Name, Info)],
@@ -59,7 +59,7 @@ below(~"prompts", #{~"arguments" := [_ | _] = Arguments}, _) ->
 below(_, _, _) ->
     [].
 
-%% What must be given comes first.
+%% Required arguments come first.
 arguments([]) ->
     [];
 arguments(Arguments) ->
@@ -67,7 +67,7 @@ arguments(Arguments) ->
     [lists:join($\s, [[Name, $=, Kind] || {Name, Kind, _} <- First]
                      ++ [[$[, Name, $=, Kind, $]] || {Name, Kind, _} <- Others])].
 
-%% As few words as are worth a place in a list: `--schema` has all.
+%% The type in a few words, for a list: `--schema` has all.
 kind(#{~"enum" := [_ | _] = Values}) when length(Values) =< 5 -> choices(Values);
 kind(#{~"const" := Value}) -> choices([Value]);
 kind(#{~"type" := Type}) when is_binary(Type) -> one_line(Type);
@@ -88,11 +88,11 @@ field(Name, Item) ->
         _ -> ~"?"
     end.
 
--doc "A text in one line.".
+-doc "Returns a text in one line.".
 -spec one_line(binary()) -> unicode:chardata().
 one_line(Text) -> string:replace(visible(Text), "\n", " ", all).
 
--doc "The content of a `tools/call` result, one item after the other.".
+-doc "Returns the content of a `tools/call` result, one item after the other.".
 -spec result(map()) -> unicode:chardata().
 result(#{~"content" := [_ | _] = Content}) ->
     [[content(Item), $\n] || Item <- Content];
@@ -129,19 +129,19 @@ bytes(Base64) ->
         error:_ -> " not in base64"
     end.
 
--doc "The messages of a prompt.".
+-doc "Returns the messages of a prompt.".
 -spec messages(map()) -> unicode:chardata().
 messages(#{~"messages" := Messages} = Result) ->
     [[[one_line(Text), "\n\n"] || #{~"description" := Text} <- [Result], is_binary(Text)]
      | [[field(~"role", Message), ": ", content(maps:get(~"content", Message, #{})), $\n]
         || Message <- Messages]].
 
--doc "The values of a completion, one a line.".
+-doc "Returns the values of a completion, one a line.".
 -spec completion(map()) -> unicode:chardata().
 completion(#{~"completion" := #{~"values" := Values}}) ->
     [[one_line(Value), $\n] || Value <- Values, is_binary(Value)].
 
--doc "A log message of the server.".
+-doc "Returns a log message of the server.".
 -spec log(Params :: map()) -> unicode:chardata().
 log(Params) ->
     ["[", field(~"level", Params), "] ",
@@ -152,7 +152,7 @@ log(Params) ->
          #{} -> "?"
      end].
 
--doc "One sentence about a command that failed.".
+-doc "Returns a sentence about a command that failed.".
 -spec failure(Server :: unicode:chardata(), erlmcp_client:reason() | tuple()) ->
     unicode:chardata().
 failure(_, {rpc, Error}) ->
@@ -183,8 +183,9 @@ failure(Server, Reason) ->
     [Server, ": ", one_line(erlmcp_client:format_error(Reason))].
 
 -doc """
-One sentence about a request that a server refused for want of authorization: what the server says,
-and what may help. `Login` is the one that was used: of `before`, of `now`, or none.
+Returns a sentence about a request that a server refused for lack of authorization: the words of the
+server, and a possible remedy. `Login` is the login that was used: an earlier one (`before`), one of
+this command (`now`), or none.
 """.
 -spec refused(Server :: unicode:chardata(), erlmcp_client_refusal:refusal(),
               Login :: none | before | now) -> unicode:chardata().
@@ -194,7 +195,7 @@ refused(Server, #{status := Status} = Refusal, Login) ->
      [[": ", one_line(Words)] || Words =/= ~""], remedy(Refusal, Login)].
 
 remedy(_, now) -> "";
-remedy(#{status := 401}, before) -> "; the login of before has ended; --login begins another";
+remedy(#{status := 401}, before) -> "; the earlier login has ended; --login begins another";
 remedy(#{error := ~"insufficient_scope"}, _) -> "; --login or another --token may get it";
 remedy(_, _) -> "; --login or --token may help".
 
@@ -205,7 +206,7 @@ refused_json(Refusal) ->
               || #{scopes := Scopes} <- [Refusal]},
     #{error => maps:merge(maps:remove(scopes, Refusal), Scope)}.
 
--doc "Where a login leads, and why that is not simply followed.".
+-doc "Returns the host to which a login leads, and the reason why the user is asked.".
 -spec leads_to(Host :: binary(), erlmcp_outbound_hosts:why()) -> unicode:chardata().
 leads_to(Host, {other_origin, Issuer}) ->
     ["the login of ", one_line(Issuer), " leads to another host, ", one_line(Host)];
@@ -230,7 +231,7 @@ scopes(_) -> [].
 incident(#{data := #{~"incident" := Id}}) when is_binary(Id) -> [" [", one_line(Id), "]"];
 incident(_) -> [].
 
-%% Of a call, which has looked for what may have been meant.
+%% The suggestion of a call, which has looked for a similar name.
 meant(#{question := {ok, Name}}) -> ["; did you mean `", one_line(Name), "`?"];
 meant(_) -> [].
 
@@ -256,17 +257,17 @@ connection(Reason) when is_atom(Reason) ->
 connection(Reason) ->
     why(Reason).
 
-%% Why OTP does not take a certificate is in its text alone.
+%% Only the text of the alert says why OTP refuses a certificate.
 certificate(Text) ->
-    Whys = [{"selfsigned_peer", ": the server's certificate is signed by itself, not by a root"},
+    Whys = [{"selfsigned_peer", ": the server's certificate is self-signed, not signed by a root"},
             {"hostname_check_failed", ": the certificate is for another host"}],
     [Why || {Found, Why} <- Whys, string:find(Text, Found) =/= nomatch].
 
 words(Atom) -> string:replace(atom_to_list(Atom), "_", " ", all).
 
 -doc """
-Returns JSON whose characters are all seen and obeyed by no terminal; a program that reads it gets
-every one of them.
+Returns JSON whose characters are all visible and obeyed by no terminal; a program that reads it
+gets every one of them.
 """.
 -spec json(json:encode_value()) -> binary().
 json(Value) -> escaped(json:encode(Value)).
@@ -279,7 +280,7 @@ escaped(Json) ->
           end)/binary>>
        || <<Character/utf8>> <= iolist_to_binary(Json) >>.
 
--doc "Returns a text of which a reader sees everything, and a terminal obeys nothing.".
+-doc "Returns a text whose characters are all visible, and obeyed by no terminal.".
 -spec visible(binary()) -> binary().
 visible(Text) -> erlmcp_printable:text(Text).
 
@@ -319,7 +320,7 @@ folded(Line, Width) ->
             end
     end.
 
-%% Which characters take two columns differs between terminals: none takes more.
+%% The width of a character differs between terminals: none takes more than two columns.
 taken([C | Line], Left, Reversed) when C < 16#80, Left >= 1 ->
     taken(Line, Left - 1, [C | Reversed]);
 taken([C | Line], Left, Reversed) when C >= 16#80, Left >= 2; Reversed =:= [] ->

@@ -1,23 +1,23 @@
 -module(erlmcp_cli_serve).
 -moduledoc """
-`erlmcp serve`: a server module of the code path, or of a file, on HTTP and TCP or on stdio.
+`erlmcp serve`: serves a module of the code path, or of a file, on HTTP and TCP or on stdio.
 
-The application that the module belongs to is started before, since handlers may need its processes.
-On stdio its listeners stay closed, unless `--listen` asks for them: a host starts such a server in
-each of its windows, and a port is there once.
+The application of the module is started before, since handlers may need its processes. On stdio its
+listeners stay closed without `--listen`: a host starts such a server in each of its windows, and a
+port exists once.
 """.
 
 -export([command/0]).
 
 -define(PORT, {integer, [{min, 0}, {max, 65535}]}).
 
--doc "The command for `argparse`.".
+-doc "Returns the command for `argparse`.".
 -spec command() -> argparse:command().
 command() ->
     #{help => "serve a module that has -behaviour(erlmcp_server)",
       arguments => [
           #{name => module,
-            help => "its name, looked for in the code path, which ERL_LIBS extends; or its file: "
+            help => "its name, found in the code path, which ERL_LIBS extends; or its file: "
                     "./my_server.beam"},
           #{name => port, long => "-port", type => ?PORT, default => 8080,
             help => "HTTP port; 0 takes a free one"},
@@ -28,27 +28,27 @@ command() ->
           #{name => sse, long => "-sse", type => boolean,
             help => "serve HTTP+SSE of 2024-11-05 too, at /sse"},
           #{name => allowed_host, long => "-allowed-host", action => append, required => false,
-            help => "a name that clients may call the server by, as behind a proxy, beside those "
-                    "of this machine; may stand again"},
+            help => "a further name by which clients may call the server, as behind a proxy; may "
+                    "stand again"},
           #{name => allowed_origin, long => "-allowed-origin", action => append, required => false,
             help => "an origin, such as https://example.com, whose pages may call the server; may "
                     "stand again"},
           #{name => trusted_proxies, long => "-trusted-proxy", type => binary, action => append,
             help => {"[--trusted-proxy <address>]...",
-                     ["an address of a proxy, or a network like 10.0.0.0/8: it says whose its "
-                      "requests are, in Forwarded or X-Forwarded-For"]}},
+                     ["an address of a proxy, or a network like 10.0.0.0/8: it names the "
+                      "clients of its requests, in Forwarded or X-Forwarded-For"]}},
           #{name => proxy_protocol, long => "-proxy-protocol", type => boolean,
             help => "those proxies begin each connection with the PROXY protocol's header"},
           #{name => page_size, long => "-page-size", type => {integer, [{min, 1}]},
-            help => "definitions in one page of a list; without it what the server says"},
+            help => "definitions in one page of a list; by default as in the server's options"},
           #{name => drain, long => "-drain", type => {integer, [{min, 0}]},
-            help => "seconds that SIGTERM gives to what runs; 8, on stdio none, unless given"},
+            help => "seconds that SIGTERM gives to running calls; 8 by default, none on stdio"},
           #{name => stdio, long => "-stdio", type => boolean,
             help => "speak on stdin and stdout, and not on HTTP"},
           #{name => listen, long => "-listen", type => boolean,
             help => "with --stdio: open the listeners of the module's application too"},
           #{name => verbose, long => "-verbose", type => boolean,
-            help => "say all that the log has of a start that failed"}],
+            help => "show all log reports of a failed start"}],
       handler => fun run/1}.
 
 run(#{module := Name, host := Host} = Arguments) ->
@@ -79,7 +79,7 @@ together(#{stdio := true} = Arguments) ->
                                        {allowed_origin, "--allowed-origin"}],
                     is_map_key(Name, Arguments)] of
         [] -> ok;
-        [Option | _] -> {usage, [Option, ": only HTTP has that, and --stdio is no HTTP"]}
+        [Option | _] -> {usage, [Option, ": only HTTP has that option, not --stdio"]}
     end;
 together(#{listen := true}) ->
     {usage, "--listen: it was expected with --stdio; without it the module's application listens "
@@ -92,15 +92,15 @@ drain_at_sigterm(Server, #{drain := Seconds}) -> erlmcp_cli_sigterm:drain(Server
 drain_at_sigterm(_, #{stdio := true}) -> ok;
 drain_at_sigterm(Server, _) -> erlmcp_cli_sigterm:drain(Server, 8_000).
 
-%% The module's atom comes out of a file that was named or that stands in the code path, never out
-%% of the argument.
+%% The module's atom comes from a file, named by its path or found in the code path, never from the
+%% argument.
 server_module(Name) ->
     maybe
         {ok, Beam} ?= erlmcp_cli_code_path:file(Name),
         {ok, {Module, [{attributes, Attributes}]}} ?= beam_lib:chunks(Beam, [attributes]),
         true ?= is_server(Attributes)
             orelse {error, [Name, ": this module has no -behaviour(erlmcp_server): ", Beam]},
-        %% This file, and not another one of the name.
+        %% Loads this file, and not another one of the same name.
         {module, Module} ?= code:load_abs(filename:rootname(Beam)),
         {ok, Module, Beam}
     else
@@ -124,7 +124,7 @@ address(Host) ->
         {error, ["--host ", Host, ": ", inet:format_error(Reason)]}
     end.
 
-%% Its .app file stands beside its modules, and has its name.
+%% The .app file of an application stands next to its modules, and has its name.
 application_of(Beam) ->
     Folder = filename:dirname(Beam),
     maybe
@@ -144,7 +144,7 @@ keep_closed(#{stdio := true} = Arguments) when not is_map_key(listen, Arguments)
 keep_closed(_) ->
     ok.
 
-%% A permanent one that cannot be started takes the node with it, and nobody would be told why.
+%% A permanent application that cannot be started would end the node without a reason for the user.
 start_applications(Applications, Arguments) ->
     Start = fun() -> application:ensure_all_started(Applications) end,
     Started = case Arguments of
@@ -166,7 +166,7 @@ end_with(Applications) ->
                     {ok, Supervisor} <- [application:get_supervisor(Application)]},
     receive
         {'DOWN', Monitor, process, _, Reason} when is_map_key(Monitor, Monitors) ->
-            %% It may have ended because the node does.
+            %% The application may have ended because the node does.
             ended(init:get_status(), maps:get(Monitor, Monitors), Reason)
     end.
 
@@ -176,7 +176,7 @@ ended(_, Application, Reason) ->
     erlmcp_cli:complain([atom_to_list(Application), " has ended: ", reason(Reason)]),
     init:stop(erlmcp_cli_exit:code(failed)).
 
-%% Supervisors and the application's master put what happened into their own reasons.
+%% Supervisors and the application's master wrap the reason in their own.
 reason({shutdown, Reason}) -> reason(Reason);
 reason({failed_to_start_child, _, Reason}) -> reason(Reason);
 reason({Reason, {Module, start, [_, _]}}) when is_atom(Module) -> reason(Reason);
@@ -190,7 +190,7 @@ reason({"no such file or directory", File}) -> ["there is no ", File];
 reason(Reason) -> io_lib:format("~0tP", [Reason, 20]).
 
 listen(#{stdio := true} = Arguments, Ip) ->
-    %% The launcher may have put stdout where nothing but MCP can find it.
+    %% The launcher may have moved stdout to a descriptor that only MCP uses.
     Output = application:get_env(erlmcp_cli, stdio_output, 1),
     [{stdio, #{output => Output}} | tcp(Arguments, Ip)];
 listen(#{port := Port} = Arguments, Ip) ->
@@ -228,7 +228,7 @@ refused({listen, Transport, Reason}, Listeners) ->
 refused({bad_option, {_, trusted_proxies, Text}, Expected}, _) ->
     io_lib:format("--trusted-proxy ~ts: expected ~ts", [Text, Expected]);
 refused({bad_option, {_, proxy_protocol}, _}, _) ->
-    "--proxy-protocol: expected --trusted-proxy beside it, for whose header is read";
+    "--proxy-protocol: expected --trusted-proxy too, the proxies whose header is read";
 refused({bad_option, Option, Expected}, _) ->
     io_lib:format("the option ~0tp of the server: expected ~ts", [Option, Expected]);
 refused({bad_definition, Kind, Name, Field, Expected}, _) ->
@@ -243,15 +243,15 @@ why(Reason) -> io_lib:format("~0tp", [Reason]).
 warn(Ip, Listeners) ->
     case erlmcp_listener:is_loopback(Ip) orelse [Url || #{url := Url} <- Listeners] of
         [Url | _] ->
-            erlmcp_cli:complain(["Warning: ", Url, " asks nobody who comes: who can reach "
-                                 "it may call the tools. Listen on 127.0.0.1 (--host) behind a "
-                                 "proxy that asks, or start the server in an application, with "
-                                 "the option authenticate"]);
+            erlmcp_cli:complain(["Warning: ", Url, " authenticates no client: all that can "
+                                 "reach it may call the tools. Listen on 127.0.0.1 (--host) behind "
+                                 "a proxy that authenticates, or start the server in an "
+                                 "application, with the option authenticate"]);
         _ ->
             ok
     end.
 
-%% Stdout is the peer's when the server speaks there.
+%% Stdout belongs to the client on stdio.
 announce(_, _, #{stdio := true}) ->
     ok;
 announce(Module, Server, _) ->

@@ -1,6 +1,6 @@
 -module(erlmcp_cli_sigterm).
 -moduledoc """
-What SIGTERM does to `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
+Handles SIGTERM in `erlmcp serve`: the server is drained before the node stops. A second SIGTERM
 stops it at once.
 """.
 
@@ -9,7 +9,7 @@ stops it at once.
 -export([drain/2]).
 -export([init/1, handle_event/2, handle_call/2]).
 
--doc "From now on SIGTERM drains this server first, within so many milliseconds.".
+-doc "Makes SIGTERM drain this server first, within `Milliseconds`.".
 -spec drain(erlmcp:server(), Milliseconds :: non_neg_integer()) -> ok.
 drain(Server, Milliseconds) ->
     ok = gen_event:swap_handler(erl_signal_server, {erl_signal_handler, []},
@@ -21,7 +21,7 @@ init({Drain, _}) ->
 
 -doc false.
 handle_event(sigterm, {Server, Milliseconds}) ->
-    %% This process is told of the next signal meanwhile.
+    %% The drain has a process of its own, so that this one handles the next signal meanwhile.
     _ = spawn(fun() ->
         _ = erlmcp:drain(Server, Milliseconds),
         init:stop()

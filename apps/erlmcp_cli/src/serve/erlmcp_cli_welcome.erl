@@ -1,14 +1,14 @@
 -module(erlmcp_cli_welcome).
 -moduledoc """
-What `erlmcp serve` prints: where the server is, commands that call it when pasted into a shell, and
-how to stop it. Pure.
+Makes the text that `erlmcp serve` prints: the server's URL, commands that call it when pasted into
+a shell, and how to stop it. Pure.
 """.
 
 -export([text/2]).
 
 -define(REVISION, ~"2026-07-28").
 
--doc "The text for a server of these options that listens on `Listeners`.".
+-doc "Returns the text for a server of these options that listens on `Listeners`.".
 -spec text(Options :: map(), Listeners :: [map()]) -> iodata().
 text(#{name := Name, version := Version} = Options, Listeners) ->
     [Url] = [Url || #{transport := http, url := Url} <- Listeners],
@@ -21,7 +21,7 @@ besides(#{transport := tcp, url := Url}) -> ["  ", Url, " (one JSON-RPC message 
 besides(#{sse_url := Url}) -> ["  ", Url, " (HTTP+SSE of 2024-11-05)\n"];
 besides(_) -> [].
 
-%% The first tool, with arguments that its schema admits where the schema is a simple one.
+%% Calls the first tool, with arguments that a simple schema admits.
 example([#{name := Tool} = Definition | _], Url) ->
     Arguments = arguments(Definition),
     [curl(Url, ~"tools/call", [{~"Mcp-Name", Tool}],
@@ -61,10 +61,10 @@ sample(_, #{~"type" := ~"boolean"}) -> true;
 sample(_, #{~"type" := ~"array"}) -> [];
 sample(_, _) -> #{}.
 
-%% As the caller typed it; bin/erlmcp tells.
+%% The command as the caller typed it, from bin/erlmcp.
 program() -> os:getenv("ERLMCP_COMMAND", "erlmcp").
 
-%% One word for a POSIX shell.
+%% Quotes a text as a word for a POSIX shell.
 quoted(Text) ->
     Word = unicode:characters_to_binary(Text),
     case re:run(Word, "^[A-Za-z0-9_./:-]+$", [{capture, none}, dollar_endonly]) of
