@@ -4,7 +4,7 @@ The sockets of HTTP connections, in the clear and over TLS, as what they say in 
 kinds: who came on one, what is sent on it, and its end.
 """.
 
--export([shown/2, send/3, linger/3]).
+-export([is_http2/2, shown/2, send/3, linger/3]).
 
 -export_type([socket/0]).
 
@@ -15,6 +15,11 @@ kinds: who came on one, what is sent on it, and its end.
 -define(IS_PASSIVE(Tag), Tag =:= tcp_passive; Tag =:= ssl_passive).
 -define(IS_CLOSED(Tag), Tag =:= tcp_closed; Tag =:= ssl_closed).
 -define(IS_ERROR(Tag), Tag =:= tcp_error; Tag =:= ssl_error).
+
+-doc "Returns `true` if HTTP/2 was agreed on in the handshake.".
+-spec is_http2(module(), socket()) -> boolean().
+is_http2(ranch_tcp, _) -> false;
+is_http2(ranch_ssl, Socket) -> ssl:negotiated_protocol(Socket) =:= {ok, ~"h2"}.
 
 -doc "The scheme of its URLs, and the certificate that the client has shown.".
 -spec shown(module(), socket()) ->

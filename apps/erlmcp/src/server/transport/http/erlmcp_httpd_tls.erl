@@ -13,16 +13,12 @@ is cowboy's; HTTP/1.1, or nothing, is `m:erlmcp_httpd_http1`.
 connection_process(Parent, {Ref, _} = From, Transport, Options) ->
     {ok, Socket} = ranch:handshake(Ref, shown(Options)),
     _ = process_flag(trap_exit, true),
-    case protocol(Socket) of
-        erlmcp_httpd_http1 -> erlmcp_httpd_http1:init(Parent, From, Socket, Transport, Options);
-        Cowboys -> Cowboys:init(Parent, Ref, Socket, Transport, undefined, Options)
+    case erlmcp_httpd_socket:is_http2(Transport, Socket) of
+        true ->
+            erlmcp_httpd_http2_writes:init(Parent, Ref, Socket, Transport, undefined, Options);
+        false ->
+            erlmcp_httpd_http1:init(Parent, From, Socket, Transport, Options)
     end.
 
 shown(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
 shown(_) -> [].
-
-protocol(Socket) ->
-    case ssl:negotiated_protocol(Socket) of
-        {ok, ~"h2"} -> erlmcp_httpd_http2_writes;
-        _ -> erlmcp_httpd_http1
-    end.

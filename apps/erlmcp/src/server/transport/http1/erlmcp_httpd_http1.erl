@@ -32,6 +32,10 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 -define(BEHIND, 65_536).
 %% Bytes of a body that a stream takes before it asks for more.
 -define(ROOM, 65_535).
+%% Bytes of a packet, and of one while a body is read that did not come with its head: of a body of
+%% 100 KB that spares a quarter of the time.
+-define(PACKET, 9_216).
+-define(LARGE_PACKET, 32_768).
 %% Bytes that are written at once: a client has `send_timeout_ms` for these. A body whose length has
 %% this many digits may be longer.
 -define(PIECE, 65_536).
@@ -202,6 +206,7 @@ woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->
     end.
 
 %% Without a whole request line there is nobody to answer.
+-spec late(#connection{}) -> no_return().
 late(#connection{since = Since, buffer = Buffer} = Connection) ->
     case Since =/= none andalso erlmcp_httpd_http1_message:has_line(Buffer) of
         true -> refused(408, Connection);
@@ -345,6 +350,7 @@ no_room(#connection{stream = Stream} = Connection) ->
     end.
 
 %% A head that is none.
+-spec refused(cowboy:http_status(), #connection{}) -> no_return().
 refused(Status, Connection) ->
     Headers = #{~"content-length" => ~"0", ~"connection" => ~"close",
                 ~"date" => cowboy_clock:rfc1123()},
@@ -364,8 +370,14 @@ request(#{version := Version, method := Method, closes := Closes} = Head, Reques
         none ->
             %% Its stream says what becomes of the body.
             Framing = erlmcp_httpd_http1_message:framing(Head),
+            ok = packets(?LARGE_PACKET, Begun),
             begin_stream(Request, Begun#connection{buffer = Behind, body = Framing, room = ?ROOM})
     end.
+
+%% That it fails is heard of as of any other end of the socket.
+packets(Size, #connection{socket = Socket, transport = Transport}) ->
+    _ = Transport:setopts(Socket, [{buffer, Size}]),
+    ok.
 
 %% A body that is there with its head. One in chunks may be larger than what a stream takes.
 whole(Behind, #{has_body := false}) ->
@@ -405,6 +417,7 @@ body(#connection{body = Body, buffer = Buffer} = Connection) ->
     case erlmcp_httpd_http1_message:body(Buffer, Body) of
         {done, Data, Behind} ->
             Read = resumed(Connection#connection{body = none, buffer = Behind}),
+            ok = packets(?PACKET, Read),
             data(fin, Data, held(Read));
         {more, <<>>, Again, Left} ->
             Connection#connection{body = Left, buffer = Again};
@@ -433,6 +446,7 @@ data(IsFin, Data, #connection{stream = {Id, State}, handler = Module} = Connecti
     end.
 
 %% Where the next request would begin is not known.
+-spec broken(#connection{}) -> no_return().
 broken(#connection{stream = {Id, _}} = Connection) ->
     case info(Id, broken_body, Connection#connection{closing = true}) of
         #connection{sent = nothing} = Unanswered -> refused(400, Unanswered);
@@ -506,8 +520,8 @@ response(Status, Headers, Body, Connection) ->
     {Known, Next} = persistence(Headers, Connection),
     Head = erlmcp_httpd_http1_message:head(Status, Known),
     ok = case Headers of
-        #{~"content-length" := Length} when byte_size(Length) >= ?LONG -> pieces(Body, Head, Next);
-        #{} -> send([Head, Body], Next)
+        #{~"content-length" := Length} when byte_size(Length) < ?LONG -> send([Head, Body], Next);
+        #{} -> pieces([Head, Body], Next)
     end,
     Next#connection{sent = all}.
 
@@ -535,14 +549,28 @@ content(IsFin, Data, #connection{sent = Framing} = Connection) ->
     end,
     case iolist_size(Bytes) of
         0 -> ok;
-        Size when Size =< ?PIECE -> send(Bytes, Connection);
-        _ -> pieces(Bytes, [], Connection)
+        _ -> pieces(Bytes, Connection)
     end.
 
 %% Parts of what there is, not copies.
-pieces(Body, Head, Connection) ->
-    Pieces = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec([Head, Body])]),
-    lists:foreach(fun(Piece) -> ok = send(Piece, Connection) end, Pieces).
+pieces(Bytes, Connection) ->
+    case iolist_size(Bytes) of
+        Size when Size =< ?PIECE ->
+            send(Bytes, Connection);
+        _ ->
+            Binaries = lists:append([cut_up(Binary) || Binary <- erlang:iolist_to_iovec(Bytes)]),
+            pieces(Binaries, [], 0, Connection)
+    end.
+
+pieces([Binary | Binaries], Piece, Size, Connection)
+        when Size =:= 0; Size + byte_size(Binary) =< ?PIECE ->
+    pieces(Binaries, [Binary | Piece], Size + byte_size(Binary), Connection);
+pieces(Binaries, Piece, _, Connection) ->
+    ok = send(lists:reverse(Piece), Connection),
+    case Binaries of
+        [] -> ok;
+        _ -> pieces(Binaries, [], 0, Connection)
+    end.
 
 cut_up(<<Piece:?PIECE/binary, Rest/binary>>) when Rest =/= <<>> -> [Piece | cut_up(Rest)];
 cut_up(Piece) -> [Piece].
