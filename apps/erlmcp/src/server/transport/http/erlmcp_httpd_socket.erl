@@ -4,7 +4,7 @@ The sockets of HTTP connections, in the clear and over TLS, as what they say in 
 kinds: who came on one, what is sent on it, and its end.
 """.
 
--export([is_http2/2, shown/2, send/3, linger/3]).
+-export([is_http2/1, shown/2, send/3, linger/3]).
 
 -export_type([socket/0]).
 
@@ -17,9 +17,9 @@ kinds: who came on one, what is sent on it, and its end.
 -define(IS_ERROR(Tag), Tag =:= tcp_error; Tag =:= ssl_error).
 
 -doc "Returns `true` if HTTP/2 was agreed on in the handshake.".
--spec is_http2(module(), socket()) -> boolean().
-is_http2(ranch_tcp, _) -> false;
-is_http2(ranch_ssl, Socket) -> ssl:negotiated_protocol(Socket) =:= {ok, ~"h2"}.
+-spec is_http2(socket()) -> boolean().
+is_http2(Socket) when is_port(Socket) -> false;
+is_http2(Socket) -> ssl:negotiated_protocol(Socket) =:= {ok, ~"h2"}.
 
 -doc "The scheme of its URLs, and the certificate that the client has shown.".
 -spec shown(module(), socket()) ->

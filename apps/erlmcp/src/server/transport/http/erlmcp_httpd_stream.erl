@@ -344,16 +344,39 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
     end.
 
 %% The request stays open as a stream until its client or the server ends it.
-listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
+listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged},
        #stream{owner = Owner, principal = Principal, flow = Flow, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_httpd_subscription:open(Listen, Owner, {Principal, Flow}, Instance) of
-        {ok, First} ->
-            expire(Stream),
-            start_stream(First, lasting(Stream#stream{call = {listen, Id, Topics, Closed}}));
+    #{limits := #{subscriptions := MaxTopics, subscriptions_per_principal := Max} = Limits} =
+        Instance,
+    maybe
+        ok ?= few(length(Topics), MaxTopics),
+        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Flow}, Max,
+                                               erlmcp_instance:subscriptions(Instance)),
+        expire(Stream),
+        %% With when to come back, since those that lose their streams at once do it at once.
+        Retry = erlmcp_session_streams:retry_ms(Limits),
+        start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
+                     lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
+    else
         {refuse, Refusal} ->
-            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream}
+            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream};
+        {full, Observed} ->
+            {erlmcp_httpd_response:refuse(erlmcp_subscriptions:refusal(Max, Observed), Id, #{}),
+             Stream}
     end.
+
+few(Topics, Max) when Topics > Max ->
+    {refuse, erlmcp_refusal:new(concurrent_limit_exceeded,
+                                ~"too many resources in one subscription",
+                                #{limit => Max, observed => Topics})};
+few(_, _) ->
+    ok.
+
+%% The end of the stream, which tells its client of it.
+closed(Closed) ->
+    Messages = erlmcp_subscription:closed(Closed),
+    [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
 
 %% What may stay open for long keeps nothing of its request.
 lasting(#stream{config = Config} = Stream) ->
@@ -401,10 +424,10 @@ notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
     {[], Stream#stream{full = false, unsaid = []}};
 notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
-    {erlmcp_httpd_subscription:closed(Closed), Stream};
+    {closed(Closed), Stream};
 %% What is open ends with the token that it was opened with; its client comes back with another.
 notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
-    {erlmcp_httpd_subscription:closed(Closed), Stream};
+    {closed(Closed), Stream};
 notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
     %% Before its client hears of it: a session has one such stream, and would still have this one.
     ok = erlmcp_session:detach(Pid, Owner),

@@ -20,7 +20,7 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 -compile({inline, [patience/1, quiet_ms/1, patterns/1, uncounted/1, whole/2, held/1, commands/2,
                    persistence/2, send/2]}).
 
--export([connection_process/4, init/5]).
+-export([init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
 %% Packets until the socket is asked for again: what it has delivered and is not looked at is
@@ -94,17 +94,6 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
     sent = nothing :: nothing | length | chunks | until_closed | all,
     closing = false :: boolean()
 }).
-
-%% In the clear there is no handshake, and so nothing to wait for.
--doc false.
--spec connection_process(pid(), erlmcp_httpd_connection:from(), module(), cowboy:opts()) ->
-    rest() | no_return().
-connection_process(Parent, {Ref, _} = From, Transport, Options) ->
-    receive
-        {handshake, Ref, _, Socket, _} ->
-            _ = process_flag(trap_exit, true),
-            init(Parent, From, Socket, Transport, Options)
-    end.
 
 -doc false.
 -spec init(pid(), erlmcp_httpd_connection:from(), erlmcp_httpd_socket:socket(), module(),
