@@ -1,7 +1,7 @@
 -module(erlmcp_httpd_socket).
 -moduledoc """
-The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
-kinds: who came on one, what is sent on it, and its end.
+The sockets of HTTP connections, in the clear and over TLS, which active mode names differently:
+what was agreed on in the handshake, sending, and lingering at the end.
 """.
 
 -export([is_http2/1, shown/2, send/3, linger/3]).

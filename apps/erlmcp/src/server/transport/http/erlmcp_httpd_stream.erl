@@ -5,10 +5,10 @@ connection's process, so that what needs no user code is answered without anothe
 process of its own, except for one that is quick (`m:erlmcp_inline_call`) where no other runs on its
 connection; its answer is JSON, or a stream if the handler reports something before it.
 
-What the head comes to is said by `m:erlmcp_httpd_route`, before anything of the body is read.
-Whoever has to be asked who sends it, a process or another machine, is not waited for: the stream
-keeps what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other
-streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
+`m:erlmcp_httpd_route` says what the head comes to, before anything of the body is read. Where a
+process or another machine has to be asked who sends the request, the connection does not wait: the
+stream keeps the part of the body that arrives meanwhile, which the flow control of HTTP bounds, and
+the connection's other streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -37,7 +37,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     flow :: undefined | erlmcp_admission:flow(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
-    asked = {post, both} :: erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
+    %% what the gate is told of a message before it is decoded
+    announced = {post, both} ::
+        erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
     accept = both :: erlmcp_httpd_request:accept(),
     %% headers that its answer has too
     extra = #{} :: #{binary() => iodata()},
@@ -114,14 +116,14 @@ replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
     end.
 
 %% A body that came with its head, which says what it is, is admitted as it is looked at.
-serve(#{asks := {post, Accept, Asked}} = Route, StreamId, #{body := Body} = Request) ->
-    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
-    case knock(Asked, Request, Stream) of
+serve(#{asks := {post, Accept, Announced}} = Route, StreamId, #{body := Body} = Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
+    case knock(Announced, Request, Stream) of
         ok -> with_extra(message(Body, Stream));
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end;
-serve(#{asks := {post, Accept, Asked}} = Route, StreamId, Request) ->
-    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
+serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
     case knock({post, Accept}, Request, Stream) of
         ok ->
             #stream{owner = Owner, config = Config} = Stream,
@@ -195,16 +197,17 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{asked = Asked, flow = Flow, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_httpd_admission:ask(Asked, Bytes, Flow, Instance) of
+message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    case erlmcp_httpd_admission:ask(Announced, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         unread -> decoded(unread, Bytes, Stream)
     end.
 
-with_known_meta(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
+with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
-    case erlmcp_meta_cache:request(Bytes, Begun, Asked, Limits) of
+    case erlmcp_meta_cache:request(Bytes, Begun, Announced, Limits) of
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
@@ -287,7 +290,7 @@ open_session(Session, Json, Effects, #stream{flow = Flow, config = Config} = Str
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
-%% The engine's effects, as cowboy's commands.
+%% The engine's effects, as the commands of a stream handler.
 
 perform([{reply, Status, Bytes}], Headers, Stream) ->
     {answer(Status, Headers, Bytes, Stream), Stream};

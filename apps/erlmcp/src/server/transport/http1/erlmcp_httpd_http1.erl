@@ -23,10 +23,10 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 -export([init/5]).
 -export([system_continue/3, system_terminate/4, system_code_change/4]).
 
-%% Packets until the socket is asked for again: what it has delivered and is not looked at is
-%% counted nowhere.
+%% Packets until the socket is activated again: those that it has delivered and nobody has looked at
+%% are counted nowhere.
 -define(ACTIVE, 16).
-%% Times that it is asked until how often its client asks is found out anew.
+%% Activations of the socket until it is found out anew how often its client asks.
 -define(OFTEN, 6).
 %% Bytes that may wait behind a request that is served, in addition to the next one's message.
 -define(BEHIND, 65_536).
@@ -64,8 +64,8 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
     idle_ms :: pos_integer(),
     %% milliseconds in which nothing happens before the process hibernates
     quiet_ms = erlmcp_hibernate_delay:first_ms() :: pos_integer(),
-    %% how often its socket was asked for more since that was found out
-    asked = 0 :: non_neg_integer(),
+    %% how often its socket was activated since that was found out
+    activations = 0 :: non_neg_integer(),
     %% what all requests of the connection have in common
     request :: map(),
     %% whether its first bytes may be the preface of HTTP/2
@@ -592,13 +592,13 @@ stopped(Reason, #connection{stream = {Id, _}, children = Children, body = Body,
         false -> Rested
     end.
 
-read_on(#connection{socket = Socket, transport = Transport, asked = Asked} = Connection) ->
+read_on(#connection{socket = Socket, transport = Transport, activations = Count} = Connection) ->
     case Transport:setopts(Socket, [{active, ?ACTIVE}]) of
-        ok when Asked < ?OFTEN ->
-            Connection#connection{asked = Asked + 1};
+        ok when Count < ?OFTEN ->
+            Connection#connection{activations = Count + 1};
         ok ->
             ok = erlmcp_heap:slow_connection(false),
-            Connection#connection{asked = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()};
+            Connection#connection{activations = 0, quiet_ms = erlmcp_hibernate_delay:first_ms()};
         {error, Why} ->
             ended(socket_error(Why), Connection)
     end.
