@@ -116,6 +116,7 @@ start_link(Instance, Id, Stream, Who) ->
 -doc false.
 init({#{limits := Limits} = Instance, Id, {Pid, _} = Stream, {Principal, Address}}) ->
     process_flag(trap_exit, true),
+    ok = proc_lib:set_label(sse_session),
     ok = erlmcp_heap:bound_connection(Limits),
     true = link(Pid),
     case erlmcp_instance:put_process({sse, Id}, self(), Instance) of
