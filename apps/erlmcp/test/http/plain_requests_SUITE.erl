@@ -8,7 +8,8 @@ RFC 9112: requests of all kinds on a new connection, and on one that has had oth
          end_per_group/2, init_per_testcase/2, end_per_testcase/2]).
 -export([others_are_treated_as_ever/1, others_may_follow_and_be_followed/1,
          portions_are_put_together/1, slow_ones_are_waited_for/1, idle_connections_end/1,
-         idle_connections_hibernate/1, what_rests_keeps_nothing_of_its_requests/1,
+         idle_connections_hibernate/1, lasting_requests_hibernate/1,
+         what_rests_keeps_nothing_of_its_requests/1,
          a_connection_that_is_to_close_does/1,
          sessions_share_a_connection/1, what_is_read_is_what_stands_there/1]).
 
@@ -33,7 +34,8 @@ pure() ->
 groups() ->
     Connections = [others_are_treated_as_ever, others_may_follow_and_be_followed,
                    portions_are_put_together, slow_ones_are_waited_for, idle_connections_end,
-                   idle_connections_hibernate, what_rests_keeps_nothing_of_its_requests,
+                   idle_connections_hibernate, lasting_requests_hibernate,
+                   what_rests_keeps_nothing_of_its_requests,
                    a_connection_that_is_to_close_does, sessions_share_a_connection],
     [{clear, Connections}, {tls, Connections}].
 
@@ -211,6 +213,31 @@ idle_connections_hibernate(Config) ->
     0 = erlmcp_gate:held(Gate, connections),
     closed(Forgotten),
     erlmcp_test_http:stop(Short).
+
+%% A connection whose stream says nothing has little memory, and is awake when there is something to
+%% say.
+lasting_requests_hibernate(Config) ->
+    #{pid := Supervisor} = Server = server(Config),
+    Session = erlmcp_test_http:initialize(Server, ~"2025-11-25"),
+    {Stream, {200, _}} = erlmcp_test_http:get_stream(Server, Session),
+    Listening = connect(Server),
+    {Headers, Body} = message(~"subscriptions/listen",
+                              #{notifications => #{toolsListChanged => true}}, #{}),
+    ok = erlmcp_test_http:send(Listening, ~"POST", Headers, Body),
+    {200, _} = erlmcp_test_http:head(Listening),
+    {event, #{~"method" := ~"notifications/subscriptions/acknowledged"}} =
+        erlmcp_test_http:event(Listening),
+    [_, _ | _] = Connections = connections(Supervisor),
+    [begin
+         hibernated(Connection),
+         {memory, Bytes} = process_info(Connection, memory),
+         {Bytes, true} = {Bytes, Bytes < 4_096},
+         {http1, {_, _}} = proc_lib:get_label(Connection)
+     end || Connection <- Connections],
+    ok = erlmcp:add(Supervisor, tool, #{name => ~"new", handler => fun(_, _) -> ~"" end}),
+    [{event, #{~"method" := ~"notifications/tools/list_changed"}} = erlmcp_test_http:event(Client)
+     || Client <- [Stream, Listening]],
+    [ok = close(Client) || Client <- [Stream, Listening]].
 
 opened(#{pid := Supervisor} = Server) ->
     Socket = connect(Server),

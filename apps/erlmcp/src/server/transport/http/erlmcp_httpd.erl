@@ -33,7 +33,7 @@ common is shared under its reference (`m:erlmcp_instance`).
 child_specs(Ref, Given, Instance) ->
     #{key := Key} = Instance,
     {Bearer, Options} = bearer(Given, Key),
-    {Tls, Transport, {Protocol, Settings}, SocketOptions} = security(Options, Key),
+    {Tls, Transport, Settings, SocketOptions} = security(Options, Key),
     #{limits := #{connections := Connections, send_timeout_ms := SendTimeout} = Limits} = Instance,
     Socket = erlmcp_listener:socket_options(Options, SendTimeout),
     #{receive_timeout_ms := ReceiveTimeout} = Limits,
@@ -46,7 +46,7 @@ child_specs(Ref, Given, Instance) ->
                               handshake_timeout => min(?HANDSHAKE, ReceiveTimeout),
                               connection_type => supervisor,
                               socket_opts => Socket ++ SocketOptions},
-                            erlmcp_httpd_connection, Protocol),
+                            erlmcp_httpd_connection, []),
     Listener = erlmcp_listener:child_spec(Spec, Socket),
     {Bearer ++ Tls, erlmcp_tls_listener:naming(SocketOptions, Socket, Listener)}.
 
@@ -63,12 +63,12 @@ security(#{tls := Given} = Options, Key) ->
         true ->
             Table = erlmcp_tls_listener:new(),
             {[erlmcp_tls_listener:child_spec(Table, Tls, Key)], erlmcp_tls_accept,
-             {erlmcp_httpd_tls, #{erlmcp_tls => Table}}, erlmcp_tls_files:without(Tls)};
+             #{erlmcp_tls => Table}, erlmcp_tls_files:without(Tls)};
         false ->
-            {[], erlmcp_tls_accept, {erlmcp_httpd_tls, #{}}, Tls}
+            {[], erlmcp_tls_accept, #{}, Tls}
     end;
 security(_, _) ->
-    {[], erlmcp_tcp_accept, {erlmcp_httpd_http1, #{}}, []}.
+    {[], erlmcp_tcp_accept, #{}, []}.
 
 cowboy_options(Limits, Options, Instance) ->
     case erlmcp_listen_options:sse(Options) of

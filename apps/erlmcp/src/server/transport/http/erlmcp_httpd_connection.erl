@@ -2,8 +2,9 @@
 -moduledoc """
 The process of an HTTP connection from the moment that it is accepted: it asks the server's gate for
 a place before anything is read, also before a TLS handshake, except for a proxy's header that says
-whose the connection is (`m:erlmcp_trusted_proxies`). Then it speaks HTTP/1.1
-(`erlmcp_httpd_http1`), or is cowboy's for HTTP/2. A connection for which there is no place is not
+whose the connection is (`m:erlmcp_trusted_proxies`). Then comes the handshake, with the
+certificates that are current. HTTP/2, which is agreed on there by ALPN, is cowboy's; anything else
+begins as HTTP/1.1 (`erlmcp_httpd_http1`). A connection for which there is no place is not
 left waiting in a queue of the system's: its first request is answered with the refusal
 (`erlmcp_httpd_refused`) and it ends.
 
@@ -12,7 +13,7 @@ Internal.
 
 -behaviour(ranch_protocol).
 
--export([start_link/3, init/4, serve/2]).
+-export([start_link/3, init/3, serve/2]).
 
 -export_type([from/0]).
 
@@ -24,26 +25,27 @@ Internal.
 -doc "The listener that a connection came to, and whose it is.".
 -type from() :: {ranch:ref(), erlmcp_trusted_proxies:peer()}.
 
--type protocol() :: erlmcp_httpd_http1 | erlmcp_httpd_tls.
-
 -doc false.
--spec start_link(ranch:ref(), module(), protocol()) -> {ok, pid()}.
-start_link(Ref, Transport, Protocol) ->
-    Arguments = [self(), Ref, once_accepted(Transport), Protocol],
+-spec start_link(ranch:ref(), module(), []) -> {ok, pid()}.
+start_link(Ref, Transport, []) ->
+    Arguments = [self(), Ref, once_accepted(Transport)],
     erlmcp_listener:start_connection({?MODULE, init, Arguments}).
 
 once_accepted(erlmcp_tcp_accept) -> ranch_tcp;
 once_accepted(erlmcp_tls_accept) -> ranch_ssl.
 
+%% The spec of `cowboy_http2:init/6` has no sockets of TLS. Cowboy itself calls it with these.
+-dialyzer({nowarn_function, accepted/4}).
+
 -doc false.
--spec init(pid(), ranch:ref(), module(), protocol()) -> ok.
-init(Parent, Given, Transport, Protocol) ->
+-spec init(pid(), ranch:ref(), module()) -> ok.
+init(Parent, Given, Transport) ->
     case erlmcp_instance:find(Given) of
         {ok, {Ref, Options}} ->
             #{erlmcp_trusted_proxies := Proxies, request_timeout := Timeout} = Options,
             case erlmcp_trusted_proxies:accepted(Ref, Proxies, min(?HEADER, Timeout)) of
                 {ok, Peer} ->
-                    enter(Parent, {Ref, Peer}, Transport, Protocol, behind(Peer, Options));
+                    enter(Parent, {Ref, Peer}, Transport, behind(Peer, Options));
                 closed ->
                     exit({shutdown, closed})
             end;
@@ -61,23 +63,39 @@ behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) 
             Options#{erlmcp_trusted_proxies := Proxies, erlmcp := Config#{proxied => Proxied}}
     end.
 
-enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
+enter(Parent, {_, Peer} = From, Transport, Options) ->
     #{erlmcp := #{instance := #{gate := Gate, key := Key}},
       erlmcp_trusted_proxies := Proxies} = Options,
     ok = erlmcp_label:set([erlmcp_connection, http, Peer], Key),
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
         {ok, Ticket} ->
-            serve([Ticket], fun() ->
-                Protocol:connection_process(Parent, From, Transport, Options)
-            end);
+            serve([Ticket], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
             %% As when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
             Refusing = refusing(Refusal, Parent, Options),
-            serve([], fun() ->
-                Protocol:connection_process(Parent, From, Transport, Refusing)
-            end)
+            serve([], fun() -> accepted(Parent, From, Transport, Refusing) end)
     end.
+
+%% In the clear there is no handshake, and so nothing to wait for.
+accepted(Parent, {Ref, _} = From, ranch_tcp, Options) ->
+    receive
+        {handshake, Ref, _, Socket, _} ->
+            _ = process_flag(trap_exit, true),
+            erlmcp_httpd_http1:init(Parent, From, Socket, ranch_tcp, Options)
+    end;
+accepted(Parent, {Ref, _} = From, ranch_ssl, Options) ->
+    {ok, Socket} = ranch:handshake(Ref, certificates(Options)),
+    _ = process_flag(trap_exit, true),
+    case erlmcp_httpd_socket:is_http2(Socket) of
+        true ->
+            erlmcp_httpd_http2:init(Parent, Ref, Socket, ranch_ssl, undefined, Options);
+        false ->
+            erlmcp_httpd_http1:init(Parent, From, Socket, ranch_ssl, Options)
+    end.
+
+certificates(#{erlmcp_tls := Table}) -> erlmcp_tls_listener:current(Table);
+certificates(_) -> [].
 
 %% A process that hibernates forgets all that it is in: what there is to do at its end, too.
 -doc false.

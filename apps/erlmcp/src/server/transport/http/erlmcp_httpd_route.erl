@@ -187,19 +187,19 @@ identified({ok, Identity}, #{request := Request, extra := Extra}, Options) ->
 identified({error, #{refusal := Refusal} = Failure}, #{request := Request, extra := Extra},
            #{erlmcp_route := #{auth := Auth, scopes := Scopes} = Listener}) ->
     #{headers := Headers} = Request,
-    Known = (known(Request, Listener))#{scope => Scopes},
+    Parameters = (challenge(Request, Listener))#{scope => Scopes},
     with(Extra, {refuse, erlmcp_httpd_admission:told(Refusal, Headers),
-                 erlmcp_httpd_auth:headers(Auth, Failure, Known)}).
+                 erlmcp_httpd_auth:headers(Auth, Failure, Parameters)}).
 
-%% What a client that is refused is told of the listener.
-known(_, #{metadata := none}) -> #{};
-known(Request, #{metadata := Metadata} = Listener) ->
+%% What a challenge says of the listener.
+challenge(_, #{metadata := none}) -> #{};
+challenge(Request, #{metadata := Metadata} = Listener) ->
     #{resource_metadata => erlmcp_httpd_metadata:url(shown(Request, Listener), Metadata)}.
 
 insufficient(Needed, Identity, Request, #{erlmcp_route := #{auth := Auth} = Listener}) ->
     #{scopes := All} = Listener,
     erlmcp_httpd_auth:insufficient(Auth, Identity, lists:uniq(All ++ Needed),
-                                   known(Request, Listener)).
+                                   challenge(Request, Listener)).
 
 %% What is asked for.
 

@@ -1,12 +1,12 @@
 -module(erlmcp_httpd_socket).
 -moduledoc """
-The sockets of HTTP connections, in the clear and over TLS, as what they say in active mode has both
-kinds: who came on one, what is sent on it, and its end.
+The sockets of HTTP connections, in the clear and over TLS, which active mode names differently:
+what was agreed on in the handshake, sending, and lingering at the end.
 
 Internal.
 """.
 
--export([shown/2, send/3, own/1, linger/3]).
+-export([is_http2/1, shown/2, send/3, own/1, linger/3]).
 
 -export_type([socket/0]).
 
@@ -17,6 +17,11 @@ Internal.
 -define(IS_PASSIVE(Tag), Tag =:= tcp_passive; Tag =:= ssl_passive).
 -define(IS_CLOSED(Tag), Tag =:= tcp_closed; Tag =:= ssl_closed).
 -define(IS_ERROR(Tag), Tag =:= tcp_error; Tag =:= ssl_error).
+
+-doc "Returns `true` if HTTP/2 was agreed on in the handshake.".
+-spec is_http2(socket()) -> boolean().
+is_http2(Socket) when is_port(Socket) -> false;
+is_http2(Socket) -> ssl:negotiated_protocol(Socket) =:= {ok, ~"h2"}.
 
 -doc "The scheme of its URLs, and the certificate that the client has shown.".
 -spec shown(module(), socket()) ->

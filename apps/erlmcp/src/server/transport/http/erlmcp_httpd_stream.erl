@@ -5,10 +5,10 @@ connection's process, so that what needs no user code is answered without anothe
 process of its own, except for one that is quick (`m:erlmcp_inline_call`) where no other runs on its
 connection; its answer is JSON, or a stream if the handler reports something before it.
 
-What the head comes to is said by `m:erlmcp_httpd_route`, before anything of the body is read.
-Whoever has to be asked who sends it, a process or another machine, is not waited for: the stream
-keeps what arrives meanwhile, which the flow control of HTTP bounds, and the connection's other
-streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
+`m:erlmcp_httpd_route` says what the head comes to, before anything of the body is read. Where a
+process or another machine has to be asked who sends the request, the connection does not wait: the
+stream keeps the part of the body that arrives meanwhile, which the flow control of HTTP bounds, and
+the connection's other streams go on. Requests of HTTP+SSE go on in `m:erlmcp_httpd_sse`.
 
 A stateless call ends with its request: a client that goes away cancels it. A session's call is
 owned by the session and does not.
@@ -39,7 +39,9 @@ Internal.
     flow :: undefined | erlmcp_admission:flow(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
-    asked = {post, both} :: erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
+    %% what the gate is told of a message before it is decoded
+    announced = {post, both} ::
+        erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
     accept = both :: erlmcp_httpd_request:accept(),
     %% headers that its answer has too
     extra = #{} :: #{binary() => iodata()},
@@ -116,14 +118,14 @@ replay(StreamId, [{IsFin, Data} | Kept], {Commands, State}) ->
     end.
 
 %% A body that came with its head, which says what it is, is admitted as it is looked at.
-serve(#{asks := {post, Accept, Asked}} = Route, StreamId, #{body := Body} = Request) ->
-    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
-    case knock(Asked, Request, Stream) of
+serve(#{asks := {post, Accept, Announced}} = Route, StreamId, #{body := Body} = Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
+    case knock(Announced, Request, Stream) of
         ok -> with_extra(message(Body, Stream));
         {refuse, Refusal, Headers} -> refuse(Refusal, Headers, Request, Stream)
     end;
-serve(#{asks := {post, Accept, Asked}} = Route, StreamId, Request) ->
-    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, asked = Asked},
+serve(#{asks := {post, Accept, Announced}} = Route, StreamId, Request) ->
+    Stream = (stream(Route, StreamId, Request))#stream{accept = Accept, announced = Announced},
     case knock({post, Accept}, Request, Stream) of
         ok ->
             #stream{owner = Owner, config = Config} = Stream,
@@ -197,16 +199,17 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 %% The message.
 
-message(Bytes, #stream{asked = Asked, flow = Flow, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_httpd_admission:ask(Asked, Bytes, Flow, Instance) of
+message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = Stream) ->
+    #{instance := Instance} = Config,
+    case erlmcp_httpd_admission:ask(Announced, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
         unread -> decoded(unread, Bytes, Stream)
     end.
 
-with_known_meta(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
+with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
-    case erlmcp_meta_cache:request(Bytes, Begun, Asked, Limits) of
+    case erlmcp_meta_cache:request(Bytes, Begun, Announced, Limits) of
         {ok, Request} ->
             Catalog = erlmcp_published_catalog:catalog(Instance),
             Effects = [erlmcp_engine:request(Request, Stream#stream.envelope, Catalog)],
@@ -289,7 +292,7 @@ open_session(Session, Json, Effects, #stream{flow = Flow, config = Config} = Str
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
-%% The engine's effects, as cowboy's commands.
+%% The engine's effects, as the commands of a stream handler.
 
 perform([{reply, Status, Bytes}], Headers, Stream) ->
     {answer(Status, Headers, Bytes, Stream), Stream};
@@ -346,16 +349,39 @@ start(Calls, #stream{session = Session, owner = Owner, accept = Accept} = Stream
     end.
 
 %% The request stays open as a stream until its client or the server ends it.
-listen(#{id := Id, topics := Topics, closed := Closed} = Listen,
+listen(#{id := Id, topics := Topics, closed := Closed, acknowledged := Acknowledged},
        #stream{owner = Owner, principal = Principal, flow = Flow, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_httpd_subscription:open(Listen, Owner, {Principal, Flow}, Instance) of
-        {ok, First} ->
-            expire(Stream),
-            start_stream(First, lasting(Stream#stream{call = {listen, Id, Topics, Closed}}));
+    #{limits := #{subscriptions := MaxTopics, subscriptions_per_principal := Max} = Limits} =
+        Instance,
+    maybe
+        ok ?= few(length(Topics), MaxTopics),
+        ok ?= erlmcp_subscriptions:add_counted(Topics, Owner, Id, {Principal, Flow}, Max,
+                                               erlmcp_instance:subscriptions(Instance)),
+        expire(Stream),
+        %% With when to come back, since those that lose their streams at once do it at once.
+        Retry = erlmcp_session_streams:retry_ms(Limits),
+        start_stream(erlmcp_sse:event(#{retry => Retry, data => Acknowledged}),
+                     lasting(Stream#stream{call = {listen, Id, Topics, Closed}}))
+    else
         {refuse, Refusal} ->
-            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream}
+            {erlmcp_httpd_response:refuse(Refusal, Id, #{}), Stream};
+        {full, Observed} ->
+            {erlmcp_httpd_response:refuse(erlmcp_subscriptions:refusal(Max, Observed), Id, #{}),
+             Stream}
     end.
+
+few(Topics, Max) when Topics > Max ->
+    {refuse, erlmcp_refusal:new(concurrent_limit_exceeded,
+                                ~"too many resources in one subscription",
+                                #{limit => Max, observed => Topics})};
+few(_, _) ->
+    ok.
+
+%% The end of the stream, which tells its client of it.
+closed(Closed) ->
+    Messages = erlmcp_subscription:closed(Closed),
+    [{data, fin, [erlmcp_sse:event(Message) || Message <- Messages]}, stop].
 
 %% What may stay open for long keeps nothing of its request.
 lasting(#stream{config = Config} = Stream) ->
@@ -403,10 +429,10 @@ notified({alarm, _, off}, #stream{unsaid = Unsaid} = Stream) ->
     lists:foreach(fun(Written) -> Written() end, lists:reverse(Unsaid)),
     {[], Stream#stream{full = false, unsaid = []}};
 notified({closing, Id}, #stream{call = {listen, Id, _, Closed}} = Stream) ->
-    {erlmcp_httpd_subscription:closed(Closed), Stream};
+    {closed(Closed), Stream};
 %% What is open ends with the token that it was opened with; its client comes back with another.
 notified({identity, expired}, #stream{call = {listen, _, _, Closed}} = Stream) ->
-    {erlmcp_httpd_subscription:closed(Closed), Stream};
+    {closed(Closed), Stream};
 notified({identity, expired}, #stream{call = {session, Pid}, owner = Owner} = Stream) ->
     %% Before its client hears of it: a session has one such stream, and would still have this one.
     ok = erlmcp_session:detach(Pid, Owner),

@@ -2,7 +2,7 @@
 -moduledoc """
 What an HTTP listener shows in TLS: the process that reads its certificates and keys, and again when
 their files have changed, so that they are replaced without a restart. A connection takes what is
-current (`m:erlmcp_httpd_tls`), and keeps what it began with.
+current (`m:erlmcp_httpd_connection`), and keeps what it began with.
 
 Files that cannot be read, or do not fit together, are an error when the listener starts. Later they
 are logged, and what was there before stays.
