@@ -35,7 +35,7 @@ what it takes, and `is_error` whether it says that the tool failed.
     id := id(),
     version := pos_integer(),
     principal := term(),
-    flow := erlmcp_gate:flow(),
+    flow := erlmcp_gate:tenant(),
     owner := owner(),
     node := node(),
     status := status(),

@@ -97,7 +97,7 @@ gate(Limits) ->
 Adds the row of a new session, with its process if it has one. Gives the number of open sessions;
 `full` if its tenant has as many as it may have.
 """.
--spec add_session(session_id(), pid() | none, session(), erlmcp_gate:flow(), instance()) ->
+-spec add_session(session_id(), pid() | none, session(), erlmcp_gate:tenant(), instance()) ->
     {ok, pos_integer()} | {full, Observed :: pos_integer()}.
 add_session(Id, Pid, Session, Flow, #{sessions := Sessions, limits := Limits} = Instance) ->
     #{session_counts := Counts, unused_sessions := Unused} = Instance,
@@ -185,7 +185,7 @@ attend_session(Id, #{sessions := Sessions}) ->
 
 -doc "A session, whoever's it is, its process if it has one, and whom it is counted for.".
 -spec session(binary(), instance()) ->
-    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:flow()} | error.
+    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
 session(Id, #{sessions := Sessions}) ->
     case ets:lookup(Sessions, Id) of
         [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
@@ -212,7 +212,7 @@ note(Id, List, Sessions) ->
     ok.
 
 -doc "The oldest session, of all or of a tenant, that was not used since it was opened.".
--spec oldest_unused(all | {of_flow, erlmcp_gate:flow()}, instance()) ->
+-spec oldest_unused(all | {of_flow, erlmcp_gate:tenant()}, instance()) ->
     {ok, erlmcp_unused_sessions:unused()} | none.
 oldest_unused(Of, #{unused_sessions := Unused}) ->
     erlmcp_unused_sessions:oldest(Of, Unused).

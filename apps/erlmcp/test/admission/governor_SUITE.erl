@@ -40,14 +40,14 @@ long_waits_let_fewer_in(_) ->
 
 %% They wait as long, but for what others do: each of those that are over took ten reductions.
 calls_of_little_work_are_not_cut(_) ->
-    #{books := #{sums := Sums}} = Gate = governed(#{in_flight => 10_000}),
+    #{counters := Counters} = Gate = governed(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
     Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, First)],
     _ = [enter(Gate) || _ <- Burning],
     until(fun() ->
         waited(1_000_000_000, Gate),
-        _ = [erlmcp_gate_sums:worked(10, Sums) || _ <- lists:seq(1, 1000)],
-        ok = erlmcp_gate_sums:found_none(Sums),
+        _ = [erlmcp_gate_counters:add_work(10, Counters) || _ <- lists:seq(1, 1000)],
+        ok = erlmcp_gate_counters:add_refused(Counters),
         erlmcp_gate:limit(Gate) > 3 * First
     end),
     lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
@@ -67,8 +67,8 @@ few_of_a_flood_wait_in_a_lasting_overload(_) ->
     %% There is room for others.
     [{ok, _} = erlmcp_gate:enter(Gate, request(another)) || _ <- lists:seq(1, 10)],
     %% When nobody comes any more for whom there is no place, as many may wait again as before.
-    #{books := Books} = Gate,
-    until(fun() -> erlmcp_gate_counters:room(Books) >= 50_000 end),
+    #{counters := Counters} = Gate,
+    until(fun() -> erlmcp_gate_counters:queue_limit(Counters) >= 50_000 end),
     {ok, _} = enter(Gate).
 
 flood(_, 0) ->
@@ -92,7 +92,7 @@ enter(Gate) ->
     erlmcp_gate:enter(Gate, request(one)).
 
 request(Flow) ->
-    #{flow => Flow, kind => request, bytes => 100}.
+    #{tenant => Flow, kind => request, bytes => 100}.
 
 %% How many there are in flight when no more may.
 fill(Gate) ->
@@ -102,8 +102,8 @@ fill(Gate) ->
     end.
 
 %% A thousand calls had waited for so long when they started.
-waited(Nanoseconds, #{books := #{sums := Sums}}) ->
-    _ = [erlmcp_gate_sums:started(Nanoseconds, Sums) || _ <- lists:seq(1, 1000)],
+waited(Nanoseconds, #{counters := Counters}) ->
+    _ = [erlmcp_gate_counters:add_start(Nanoseconds, Counters) || _ <- lists:seq(1, 1000)],
     ok.
 
 burn() ->

@@ -78,7 +78,8 @@ a_drained_server_answers_them(_) ->
         1060 = refused(asked(Connection, echo())),
         ok = sent(Connection, echo()),
         %% It has been read, and refused.
-        until(fun() -> erlmcp_gate_sums:pressed(erlmcp_gate:sums(gate(Server))) =:= 2 end),
+        #{counters := Counters} = gate(Server),
+        until(fun() -> erlmcp_gate_counters:refused(Counters) =:= 2 end),
         ok = finish(Handler, ~"done"),
         #{pid := Pid} = Server,
         {ok, _} = erlmcp:drain(Pid, 30_000),

@@ -15,7 +15,6 @@ already.
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls()) -> pid().
 start(Items, Instance) ->
     Owner = self(),
-    ok = pass_on(Items),
     spawn_link(fun() ->
         {Status, Bytes} = run(Items, Instance, {Owner, {erlmcp_call, self()}}),
         exit(Owner, {erlmcp_answer, Status, Bytes}),
@@ -26,15 +25,11 @@ start(Items, Instance) ->
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
-    ok = pass_on(Items),
     spawn(fun() ->
         Run = fun(Owner) -> run(Items, Instance, Owner) end,
         erlmcp_session_call:run(Session, entry(Items, '2025-03-26'), Waiting, Run) =:= ended
             andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
-
-pass_on(Items) ->
-    lists:foreach(fun erlmcp_call:pass_on/1, [Call || {call, Call} <- Items]).
 
 -doc "What its owner keeps of a batch.".
 -spec entry([erlmcp_engine:effect()], erlmcp_revision:revision()) -> erlmcp_calls:entry().

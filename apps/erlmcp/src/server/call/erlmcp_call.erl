@@ -23,7 +23,7 @@ Outcome}`, unless the call ends before or says `{Tag, {withdraw, Id}}`; at the d
   `{Tag, {input, Call, Requests}}`, which is answered with `{erlmcp_input, Outcome}`.
 """.
 
--export([start/2, start/3, start/4, subject/1, place/1, pass_on/1, take_over/1, leave/1]).
+-export([start/2, start/3, start/4, subject/1, place/1, take_over/1, leave/1]).
 -export([timeout/2, answered/3, timed_out/4, died/4, within/3]).
 
 -export_type([owner/0, message/0, subject/0]).
@@ -62,7 +62,6 @@ start(Call, Instance, Tag) ->
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: owner(),
             erlmcp_session_call:session()) -> pid().
 start(#{id := Id} = Call, Instance, Waiting, Session) ->
-    ok = pass_on(Call),
     Start = fun() ->
         %% The connection may end before the call, and hears nothing of its end.
         ok = take_over(Call),
@@ -76,8 +75,7 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
     spawn_call(Start, [], Instance).
 
 %% Who holds a place is known, and so who has to be told when the server is drained.
-start_linked(Run, #{ticket := Ticket} = Call, Instance) ->
-    ok = pass_on(Call),
+start_linked(Run, #{ticket := Ticket}, Instance) ->
     Pid = spawn_call(Run, [link], Instance),
     ok = erlmcp_gate:hand_over(Ticket, Pid),
     Pid;
@@ -103,7 +101,7 @@ run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Ow
         case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
             {ok, Granted} ->
                 Answer = admitted(Call, Owner, Instance),
-                ok = erlmcp_gate:ran(Granted),
+                ok = erlmcp_gate:add_work(Granted),
                 Answer;
             {refuse, Refusal} ->
                 answer({error, erlmcp_error_budget_answers:refused(Refusal, Instance)}, Id,
@@ -230,11 +228,6 @@ subject(#{context := #{revision := Revision, method := Method} = Context}) ->
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
 place(#{ticket := Ticket}) -> {ticket, Ticket};
 place(_) -> none.
-
--doc "Its place is to be another process's, which is started after this and says so itself.".
--spec pass_on(erlmcp_engine:call()) -> ok.
-pass_on(#{ticket := Ticket}) -> erlmcp_gate:unseat(Ticket);
-pass_on(_) -> ok.
 
 -doc "The place is the calling process's from now on.".
 -spec take_over(erlmcp_engine:call()) -> ok.

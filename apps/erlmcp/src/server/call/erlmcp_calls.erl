@@ -21,7 +21,7 @@ Source: specification 2025-11-25, "Lifecycle / Timeouts" and "Cancellation".
 -doc "A call or a batch, the requests that it answers, what it is about, and its place.".
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
--type place() :: {ticket, erlmcp_gate:ticket()} | none.
+-type place() :: {ticket, erlmcp_gate:permit()} | none.
 -doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
 -type withdrawn() :: [asked()].
 -doc "A request to the client, by its id, and the task that it is of.".

@@ -11,9 +11,9 @@ definition with it: for a minute they run in their own processes. One that lasts
 `?LONGEST` milliseconds ends with its connection (`m:erlmcp_inline_call_watchdog`), and its
 definition is not quick any more. Both are said in the log and as events.
 
-What such a call uses is a part of its connection's work: the gate holds its place, and counts
-neither a wait, for it had none, nor the work (`erlmcp_gate:ran/1`), since to hold back calls would
-not make a connection's work less.
+What such a call uses is a part of its connection's work. It has a permit of the gate, which counts
+neither a wait, for the call had none, nor the work (`erlmcp_gate:add_work/1`), since to hold back
+calls would not make a connection's work less.
 """.
 
 -export([run/2, tell/5]).
@@ -53,7 +53,7 @@ run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, 
 ->
     #{context := Context} = Call,
     Now = erlang:monotonic_time(millisecond),
-    case atomics:get(Mark, 1) =< Now andalso erlmcp_gate:has_place(Ticket)
+    case atomics:get(Mark, 1) =< Now andalso not erlmcp_gate:waits(Ticket)
         andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= ?LONGEST of
         true -> placed(Call, Now + ?LONGEST, Instance);
         false -> start

@@ -15,7 +15,7 @@ like others: those that may not enter are refused in its answer.
 
 -doc "For whom the bounds of one are: a principal, or where the anonymous come from.".
 -type flow() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
--type ticket() :: erlmcp_gate:ticket().
+-type ticket() :: erlmcp_gate:permit().
 -opaque admitted() ::
     ticket() | {batch, [{erlmcp_message:id() | undefined, ticket()}], Refused :: [iodata()]}.
 
@@ -41,7 +41,7 @@ connect(Ip, Principal, #{gate := Gate}) ->
 joined(anonymous, _) ->
     {ok, []};
 joined(Principal, Gate) ->
-    case erlmcp_gate:joined(Gate, Principal) of
+    case erlmcp_gate:connect_tenant(Gate, Principal) of
         {ok, Ticket} -> {ok, [Ticket]};
         {refuse, _} = Refused -> Refused
     end.
@@ -93,7 +93,7 @@ one(Json, Bytes, Flow, Instance) ->
     place(kind(Json), Bytes, Flow, Instance).
 
 place(Kind, Bytes, Flow, #{gate := Gate} = Instance) ->
-    case erlmcp_gate:enter(Gate, #{flow => Flow, kind => Kind, bytes => Bytes}) of
+    case erlmcp_gate:enter(Gate, #{tenant => Flow, kind => Kind, bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->

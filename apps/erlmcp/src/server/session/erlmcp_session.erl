@@ -29,7 +29,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     principal :: erlmcp_auth:principal(),
-    flow :: erlmcp_gate:flow(),
+    flow :: erlmcp_gate:tenant(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
     %% of each running call, who gives its places back
@@ -45,7 +45,7 @@ Source: specification 2025-11-25, "Transports / Session Management".
 Opens a session of a tenant and gives its id, or refuses it: there are as many in use as there may
 be.
 """.
--spec open(erlmcp_engine:session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+-spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Flow, Instance) ->
     Id = erlmcp_session_id:new(),
@@ -60,7 +60,7 @@ there is no place, the oldest session that was never used gives its own: one of 
 where that has as many as one may have, and of whichever where there are too many together.
 """.
 -spec reserve(erlmcp_instance:session_id(), pid() | none, erlmcp_instance:session(),
-              erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+              erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
@@ -198,7 +198,7 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
-                 erlmcp_gate:flow()) -> gen_server:start_ret().
+                 erlmcp_gate:tenant()) -> gen_server:start_ret().
 start_link(Instance, Id, Session, Flow) ->
     %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
     gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},

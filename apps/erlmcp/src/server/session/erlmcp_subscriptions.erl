@@ -71,7 +71,7 @@ The same for topics that a client names, which count for its tenant; lists do no
 would have more than `Max` of them then.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
-                  {erlmcp_auth:principal(), erlmcp_gate:flow()}, Max :: pos_integer(),
+                  {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
                   ets:table()) -> ok | {full, Observed :: pos_integer()}.
 add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
     {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),

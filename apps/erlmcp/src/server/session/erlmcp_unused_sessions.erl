@@ -9,7 +9,7 @@ they were opened: the oldest of all, and the oldest of a tenant, are found witho
 -export_type([unused/0]).
 
 -doc "When a session was opened, its id, and whose it is.".
--type unused() :: {Microseconds :: integer(), erlmcp_instance:session_id(), erlmcp_gate:flow()}.
+-type unused() :: {Microseconds :: integer(), erlmcp_instance:session_id(), erlmcp_gate:tenant()}.
 
 %% Before every time.
 -define(EVER, -(1 bsl 64)).
@@ -38,7 +38,7 @@ take({Opened, Id, Flow}, Table) ->
     ets:take(Table, {Opened, Id}) =/= [].
 
 -doc "The session that was opened first, of all or of a tenant.".
--spec oldest(all | {of_flow, erlmcp_gate:flow()}, ets:table()) -> {ok, unused()} | none.
+-spec oldest(all | {of_flow, erlmcp_gate:tenant()}, ets:table()) -> {ok, unused()} | none.
 oldest(all, Table) ->
     case ets:first(Table) of
         {Opened, Id} = Key ->

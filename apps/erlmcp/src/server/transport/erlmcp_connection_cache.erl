@@ -5,11 +5,10 @@ not keep while it hibernates: it finds it out, or makes it, again with the reque
 (`erlmcp bench memory_connection_http memory_connection_tcp`).
 """.
 
--export([forget/1]).
+-export([forget/0]).
 
 -doc "The calling process keeps nothing of the requests that it has had; it is in none.".
--spec forget(erlmcp_instance:instance()) -> ok.
-forget(#{gate := Gate}) ->
+-spec forget() -> ok.
+forget() ->
     ok = erlmcp_meta_cache:forget(),
-    ok = erlmcp_inline_call_watchdog:forget(),
-    erlmcp_gate:rest(Gate).
+    erlmcp_inline_call_watchdog:forget().

@@ -115,7 +115,7 @@ work(queue, _, #{gate := Gate}) ->
       end};
 work(queue_waiting, Workers, _) ->
     Gate = erlmcp_gate:new(#{in_flight => Workers, queue => 2 * Workers, queue_ms => ?LONG_MS}),
-    {ok, _} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, _} = erlmcp_gate_permits:start_link(Gate),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
     #{prepare => fun(Number) ->
           Request = request(Number),
@@ -183,7 +183,7 @@ work(decode, _, Instance) ->
       end}.
 
 request(Number) ->
-    #{flow => {bench, Number}, kind => request, bytes => 512}.
+    #{tenant => {bench, Number}, kind => request, bytes => 512}.
 
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),

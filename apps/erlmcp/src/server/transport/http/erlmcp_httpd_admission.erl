@@ -60,7 +60,7 @@ joined(Principal, Version, Gate) ->
         #{} when map_size(Known) >= ?PRINCIPALS ->
             ok;
         #{} ->
-            case erlmcp_gate:joined(Gate, Principal) of
+            case erlmcp_gate:connect_tenant(Gate, Principal) of
                 {ok, Ticket} ->
                     _ = put(?MODULE, Known#{Principal => Ticket}),
                     ok;

@@ -76,7 +76,7 @@ enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
 
 %% A process that hibernates forgets all that it is in: what there is to do at its end, too.
 -doc false.
--spec serve(erlmcp_gate:ticket(), fun(() -> {idle, fun()} | term())) -> ok.
+-spec serve(erlmcp_gate:permit(), fun(() -> {idle, fun()} | term())) -> ok.
 serve(Ticket, Serve) ->
     try Serve() of
         {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Ticket, Resume]);

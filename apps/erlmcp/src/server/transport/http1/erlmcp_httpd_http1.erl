@@ -146,8 +146,8 @@ rest(Patience, #plain{quiet_ms = Quiet} = Plain) ->
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
 %% What it does not need to go on is not kept: the next head is read anew.
-resting(#plain{options = #{erlmcp := #{instance := Instance}}} = Plain) ->
-    ok = erlmcp_connection_cache:forget(Instance),
+resting(Plain) ->
+    ok = erlmcp_connection_cache:forget(),
     Plain#plain{head = none}.
 
 woken(Timer, Rest, #plain{quiet_ms = Quiet} = Plain) ->

@@ -27,7 +27,7 @@ Source: specification 2026-07-28, "Transports / stdio".
     %% sessions that were opened here; what the newest watches comes with this number
     sessions := non_neg_integer(),
     %% of the connection itself, at the server's gate
-    places := [erlmcp_gate:ticket()],
+    places := [erlmcp_gate:permit()],
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
@@ -77,7 +77,7 @@ of_strangers(Connection) ->
     Connection#{peer := unknown}.
 
 -doc "The connection with its places at the server's gate, which it leaves when it is closed.".
--spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
+-spec admitted([erlmcp_gate:permit()], connection()) -> connection().
 admitted(Places, Connection) ->
     Connection#{places := Places}.
 
@@ -525,8 +525,8 @@ busy(#{calls := Calls}) ->
 
 -doc "The calling process hibernates: what it has for the connection's next message is not kept.".
 -spec rest(connection()) -> ok.
-rest(#{instance := Instance}) ->
-    erlmcp_connection_cache:forget(Instance).
+rest(_) ->
+    erlmcp_connection_cache:forget().
 
 -doc "The connection is over: its calls end with it.".
 -spec close(connection()) -> ok.
