@@ -26,6 +26,9 @@ A limit that is `infinity` costs nothing.
          hand_over/2, leave/1, add_work/1]).
 -export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
 
+%% Every request passes here.
+-compile({inline, [now/1, take_permit/4, permit/3]}).
+
 -export_type([gate/0, limits/0, limit/0, message/0, permit/0, tenant/0, definition_limit/0]).
 
 -doc """

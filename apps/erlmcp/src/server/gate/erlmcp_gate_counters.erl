@@ -26,6 +26,9 @@ had their permits, what work they were, and how many came in vain.
 -export([add_start/2, starts/1, starts_between/2, add_work/2, work/1, add_refused/1, refused/1]).
 -export([most/0]).
 
+%% Every request passes here.
+-compile({inline, [take_in_flight/3, take_word/5, give_share/3, is_held/2]}).
+
 -export_type([counters/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0]).
 
 -record(counters, {

@@ -19,6 +19,9 @@ one takes more than 50 ms. This process also removes counters of keys that are i
 
 -export_type([permits/0, id/0]).
 
+%% Every request passes here twice.
+-compile({inline, [insert/3, give_back/2]}).
+
 -record(permits, {
     %% {Id, Holder, Held, Waiting}: what of it is held only as long as the request waits is Waiting;
     %% and {queue, {Pid, LongestMs}}
@@ -50,12 +53,15 @@ new(Counters) ->
 
 -doc "Writes down that the calling process holds this.".
 -spec add(taken(), permits()) -> id().
-add(Held, Permits) ->
-    add_waiting(Held, [], Permits).
+add(Held, #permits{table = Table}) ->
+    insert(Held, [], Table).
 
 -doc "Writes down that the calling process holds this, and `Waiting` until `grant/4`.".
 -spec add_waiting(Held :: taken(), Waiting :: taken(), permits()) -> id().
 add_waiting(Held, Waiting, #permits{table = Table}) ->
+    insert(Held, Waiting, Table).
+
+insert(Held, Waiting, Table) ->
     Id = erlang:unique_integer(),
     true = ets:insert(Table, {Id, self(), Held, Waiting}),
     Id.
@@ -86,7 +92,7 @@ leave(Id, #permits{table = Table} = Permits) ->
 
 give_back({_, _, Held, Waiting}, #permits{counters = Counters} = Permits) ->
     ok = erlmcp_gate_counters:give(Held, Counters),
-    ok = erlmcp_gate_counters:give(Waiting, Counters),
+    _ = Waiting =:= [] orelse erlmcp_gate_counters:give(Waiting, Counters),
     tell_queue(Permits).
 
 -doc "Returns `true` if a permit was not left yet.".

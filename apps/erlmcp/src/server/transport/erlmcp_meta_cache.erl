@@ -62,14 +62,14 @@ known(_) ->
     none.
 
 -doc """
-A stateless request whose head has told its method, and whose text goes on behind its id as that
-method's does; what its `_meta` comes to is known if that is. `other` where nothing is known yet or
-the text is another: it is to be decoded.
+A stateless request whose head has announced its method, and whose text goes on behind its id as
+that method's does; what its `_meta` comes to is known if that is. `other` where nothing is known
+yet or the text is another: it is to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
-              erlmcp_httpd_admission:told(), erlmcp_json:limits()) ->
+              erlmcp_admission:announced(), erlmcp_json:limits()) ->
     {ok, erlmcp_engine:request()} | other.
-request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
+request(Bytes, {Id, At}, {announced, Method, Text}, Limits) ->
     maybe
         {0, Known, Valid} ?= get(?KEPT),
         {ok, #{~"_meta" := Meta} = Params} ?=

@@ -199,7 +199,7 @@ written(_, Own, _, _) ->
     Own.
 
 flow() ->
-    erlmcp_admission:flow(anonymous, {127, 0, 0, 1}).
+    erlmcp_admission:tenant(anonymous, {127, 0, 0, 1}).
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, flow(), Instance),

@@ -200,7 +200,7 @@ answered({error, #{refusal := Refusal} = Failure}, StreamId, Waiting) ->
     #waiting{request = #{headers := Headers} = Request, options = Options, kept = Kept} = Waiting,
     #{erlmcp_identity := #{auth := Auth, scopes := Scopes} = Asked} = Options,
     Known = (known(Request, Asked))#{scope => Scopes},
-    Told = erlmcp_httpd_admission:told(Refusal, Headers),
+    Told = erlmcp_admission:refused_by_head(Refusal, Headers),
     Refused = refuse(Told, erlmcp_httpd_auth:headers(Auth, Failure, Known), StreamId, Request,
                      Options),
     replay(StreamId, lists:reverse(Kept), Refused).

@@ -76,7 +76,7 @@ of_message(Json, Id, #{principal := Principal} = Envelope, Instance) ->
 -doc """
 Opens the session of a tenant that a message asks for, if it does: the headers of its answer.
 """.
--spec open(erlmcp_engine:session() | none, erlmcp_admission:flow(), erlmcp_instance:instance()) ->
+-spec open(erlmcp_engine:session() | none, erlmcp_admission:tenant(), erlmcp_instance:instance()) ->
     {ok, #{binary() => binary()}} | {error, erlmcp_refusal:refusal()}.
 open(none, _, _) ->
     {ok, #{}};

@@ -14,7 +14,7 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
 -behaviour(cowboy_stream).
 
 %% Every request passes here.
--compile({inline, [owned/2, told/4, decoded/3, admit/3]}).
+-compile({inline, [owned/2, announced/4, decoded/3, admit/3]}).
 
 -export([new/2, in_session/2, serve/4]).
 -export([init/3, data/4, info/3, terminate/3, early_error/5]).
@@ -31,10 +31,10 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
     envelope :: none | erlmcp_engine:envelope(),
     named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
-    flow :: undefined | erlmcp_admission:flow(),
+    flow :: undefined | erlmcp_admission:tenant(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
-    asked = {post, both} :: erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
+    asked = {post, both} :: erlmcp_admission:announced() | {post, erlmcp_httpd_request:accept()},
     accept = both :: erlmcp_httpd_request:accept(),
     session = none :: none | erlmcp_httpd_session:session(),
     body = none :: none | erlmcp_httpd_body:body(),
@@ -43,7 +43,9 @@ Source: specification 2026-07-28 and 2025-11-25, "Transports / Streamable HTTP".
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
-           Closed :: erlmcp_subscription:closing()},
+           Closed :: erlmcp_subscription:closing()}
+        %% a refusal that is held back
+        | {refused, reference()},
     place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
     %% whether the client does not read, and who is to be told when it has
@@ -63,8 +65,8 @@ new(#{method := ~"POST", streamid := StreamId} = Request, #{path := Path} = Conf
     end.
 
 entering(#{peer := {Ip, _}, headers := Headers}, #stream{principal = Principal} = Stream) ->
-    Stream#stream{flow = erlmcp_admission:flow(Principal, Ip),
-                  asked = erlmcp_httpd_admission:asked(Headers, Stream#stream.accept)}.
+    Stream#stream{flow = erlmcp_admission:tenant(Principal, Ip),
+                  asked = erlmcp_admission:announced(Headers, Stream#stream.accept)}.
 
 -doc "The same where the head names another session, and is no other beside.".
 -spec in_session(Id :: binary(), stream()) -> stream().
@@ -76,7 +78,7 @@ in_session(Id, Stream) ->
     {cowboy_stream:commands(), stream()}.
 serve(StreamId, Body, Request, #stream{asked = Asked, principal = Principal} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
-    case erlmcp_httpd_admission:knock(Asked, Request, Principal, Instance) of
+    case erlmcp_admission:check_head(Asked, Request, Principal, Instance) of
         ok ->
             message(Body, owned(StreamId, Stream));
         {refuse, Refusal, Headers} ->
@@ -105,7 +107,7 @@ init(StreamId, Request, #{erlmcp := #{path := Path} = Config}) ->
 
 enter(Asked, Request, #stream{principal = Principal} = Stream) ->
     #stream{owner = Owner, config = #{instance := Instance} = Config} = Stream,
-    case erlmcp_httpd_admission:knock(Asked, Request, Principal, Instance) of
+    case erlmcp_admission:check_head(Asked, Request, Principal, Instance) of
         ok ->
             asked(Asked, Request, entering(Request, Stream));
         {refuse, Refusal, Headers} ->
@@ -139,13 +141,13 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 %% The message.
 
 message(Bytes, #stream{asked = Asked, flow = Flow, config = #{instance := Instance}} = Stream) ->
-    case erlmcp_httpd_admission:ask(Asked, Bytes, Flow, Instance) of
+    case erlmcp_admission:enter_announced(Asked, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
-        {ok, Admitted, Begun} -> told(Begun, Bytes, Admitted, Stream);
-        unread -> decoded(unread, Bytes, Stream)
+        {ok, Admitted, Begun} -> announced(Begun, Bytes, Admitted, Stream);
+        undecoded -> decoded(undecoded, Bytes, Stream)
     end.
 
-told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
+announced(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) ->
     #{instance := #{limits := Limits} = Instance} = Config,
     case erlmcp_meta_cache:request(Bytes, Begun, Asked, Limits) of
         {ok, Request} ->
@@ -159,12 +161,12 @@ told(Begun, Bytes, Admitted, #stream{asked = Asked, config = Config} = Stream) -
 
 decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case {erlmcp_meta_cache:decode(Bytes, Limits), Place} of
-        {{ok, Json}, unread} ->
+        {{ok, Json}, undecoded} ->
             admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->
             handle(Json, Admitted, Stream);
         {{error, Reason}, _} ->
-            _ = [ok = erlmcp_admission:forgo(Admitted) || {ok, Admitted} <- [Place]],
+            _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Place]],
             {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
@@ -174,23 +176,21 @@ admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stre
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
             #stream{envelope = Envelope, named = Named} = Stream,
-            Reply = erlmcp_httpd_admission:refused(Id, Refusal, Json, Envelope, Named =/= none),
+            Reply = erlmcp_admission:refused(Id, Refusal, Json, Envelope, Named =/= none),
             refused(Refusal, Reply, Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.
 
-%% Alone on its connection it holds up nothing but its client's next request.
-refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
-    #stream{envelope = #{headers := Headers}, config = Config} = Stream,
-    case erlmcp_httpd_admission:kept_back(Refusal, Headers, Config) of
+refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) ->
+    #stream{envelope = #{headers := Headers}} = Stream,
+    case erlmcp_admission:hold_back(Refusal, Headers, Config) of
         0 ->
             perform([Reply], #{}, Stream);
         Milliseconds ->
-            _ = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
-            {[], Stream}
-    end;
-refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
+            Timer = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
+            {[], Stream#stream{call = {refused, Timer}}}
+    end.
 
 handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
@@ -205,7 +205,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, named = Named, flow = Flow} 
                 {error, Refusal} -> {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream}
             end;
         unknown ->
-            ok = erlmcp_admission:forgo(Admitted),
+            ok = erlmcp_admission:abandon(Admitted),
             Refusal = erlmcp_httpd_session:gone(),
             {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
@@ -381,6 +381,9 @@ terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
+terminate(_, _, #stream{call = {refused, Timer}}) ->
+    _ = erlang:cancel_timer(Timer),
+    ok;
 terminate(_, _, #stream{body = Body}) ->
     erlmcp_httpd_body:forget(Body).
 

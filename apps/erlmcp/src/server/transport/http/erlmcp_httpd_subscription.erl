@@ -11,7 +11,7 @@ Source: specification 2026-07-28, "Subscriptions".
 -doc "Subscribes the owner, and gives the first event of the stream; or refuses it.".
 -spec open(#{id := erlmcp_message:id(), topics := [erlmcp_engine:topic()],
              acknowledged := iodata(), _ => _},
-           erlmcp_call:owner(), {erlmcp_auth:principal(), erlmcp_admission:flow()},
+           erlmcp_call:owner(), {erlmcp_auth:principal(), erlmcp_admission:tenant()},
            erlmcp_instance:instance()) ->
     {ok, First :: iodata()} | {refuse, erlmcp_refusal:refusal()}.
 open(#{topics := Topics}, _, _, #{limits := #{subscriptions := Max}}) when

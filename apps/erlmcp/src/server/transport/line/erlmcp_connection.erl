@@ -16,7 +16,7 @@ Source: specification 2026-07-28, "Transports / stdio".
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
-    flow := erlmcp_admission:flow(),
+    flow := erlmcp_admission:tenant(),
     framing := erlmcp_line:state() | events,
     %% who is at the other side: nobody else can be (`own`), or what it has sent so far says who
     peer := own | unknown | client | stranger,
@@ -62,7 +62,7 @@ new(#{limits := #{message_bytes := Max}} = Instance, Principal, Address) ->
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      flow => erlmcp_admission:flow(Principal, Address),
+      flow => erlmcp_admission:tenant(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       places => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
