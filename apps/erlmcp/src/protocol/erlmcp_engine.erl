@@ -85,7 +85,7 @@ is the id of the task that the call runs as.
     keys := erlmcp_sealed_state:key_ring(),
     %% its place at the server's gate, and for whom the bounds of one are, which the shell that
     %% performs the effect has for it
-    ticket => term(),
+    permit => term(),
     flow => erlmcp_gate:tenant(),
     %% the call is to become a task, or what one goes on with that became one in the middle
     task => erlmcp_task:mode(),

@@ -75,9 +75,9 @@ start(#{id := Id} = Call, Instance, Waiting, Session) ->
     spawn_call(Start, [], Instance).
 
 %% Who holds a place is known, and so who has to be told when the server is drained.
-start_linked(Run, #{ticket := Ticket}, Instance) ->
+start_linked(Run, #{permit := Permit}, Instance) ->
     Pid = spawn_call(Run, [link], Instance),
-    ok = erlmcp_gate:hand_over(Ticket, Pid),
+    ok = erlmcp_gate:hand_over(Permit, Pid),
     Pid;
 start_linked(Run, _, Instance) ->
     spawn_call(Run, [link], Instance).
@@ -96,9 +96,9 @@ run_linked(Call, {Pid, _} = Owner, Instance) ->
 
 %% The call waits its turn at the gate. Its place is free before the answer is sent: who asks next
 %% because of that finds it so. The owner leaves it if the call is killed.
-run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
-        case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
+        case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
             {ok, Granted} ->
                 Answer = admitted(Call, Owner, Instance),
                 ok = erlmcp_gate:add_work(Granted),
@@ -226,12 +226,12 @@ subject(#{context := #{revision := Revision, method := Method} = Context}) ->
 
 -doc "The place of a call at the server's gate, for who is to leave it if the call is killed.".
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
-place(#{ticket := Ticket}) -> {ticket, Ticket};
+place(#{permit := Permit}) -> {permit, Permit};
 place(_) -> none.
 
 -doc "The place is the calling process's from now on.".
 -spec take_over(erlmcp_engine:call()) -> ok.
-take_over(#{ticket := Ticket}) -> erlmcp_gate:hand_over(Ticket, self());
+take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
@@ -239,7 +239,7 @@ Leaves the place of a call at the server's gate: when it is not started, is kill
 client. Once is enough, and more do no harm.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
-leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
+leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
 -doc "The answer to a request whose call did not end within so many milliseconds.".

@@ -48,12 +48,12 @@ else's call; and what it said before, in its order. `start` where it is to have 
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call:message()]} | start.
-run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, Instance) when
+run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
     #{context := Context} = Call,
     Now = erlang:monotonic_time(millisecond),
-    case atomics:get(Mark, 1) =< Now andalso not erlmcp_gate:waits(Ticket)
+    case atomics:get(Mark, 1) =< Now andalso not erlmcp_gate:waits(Permit)
         andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= ?LONGEST of
         true -> placed(Call, Now + ?LONGEST, Instance);
         false -> start

@@ -135,7 +135,7 @@ effects(Effects, {batch, Permits, Refused}, Tenant) ->
     {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
     Silent ++ [answer(Answer, Permits, [{reply, 200, Error} || Error <- Refused], Tenant)];
 effects([{call, Call}], Permit, Tenant) ->
-    [{call, Call#{ticket => Permit, flow => Tenant}}];
+    [{call, Call#{permit => Permit, flow => Tenant}}];
 effects(Effects, Permit, _) ->
     ok = erlmcp_gate:leave(Permit),
     Effects.
@@ -154,7 +154,7 @@ answer(Answer, Permits, Refused, _) ->
 
 item({call, #{id := Id} = Call}, Tenant, Permits) ->
     {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
-    {{call, Call#{ticket => Permit, flow => Tenant}}, Rest};
+    {{call, Call#{permit => Permit, flow => Tenant}}, Rest};
 item(Item, _, Permits) ->
     {Item, Permits}.
 

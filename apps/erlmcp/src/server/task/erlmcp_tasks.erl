@@ -42,7 +42,7 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
     Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
              owner => owner(Context), node => node(), status => working,
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
-    Rest = maps:without([task, ticket], Call),
+    Rest = maps:without([task, permit], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Keeper} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),

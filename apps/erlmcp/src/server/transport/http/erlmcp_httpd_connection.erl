@@ -62,8 +62,8 @@ behind(Peer, #{erlmcp_trusted_proxies := Listener, erlmcp := Config} = Options) 
 enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
     #{erlmcp := #{instance := #{gate := Gate}}, erlmcp_trusted_proxies := Proxies} = Options,
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
-        {ok, Ticket} ->
-            serve(Ticket, fun() ->
+        {ok, Permit} ->
+            serve(Permit, fun() ->
                 Protocol:connection_process(Parent, From, Transport, Options)
             end);
         {refuse, Refusal} ->
@@ -77,13 +77,13 @@ enter(Parent, {_, Peer} = From, Transport, Protocol, Options) ->
 %% A process that hibernates forgets all that it is in: what there is to do at its end, too.
 -doc false.
 -spec serve(erlmcp_gate:permit(), fun(() -> {idle, fun()} | term())) -> ok.
-serve(Ticket, Serve) ->
+serve(Permit, Serve) ->
     try Serve() of
-        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Ticket, Resume]);
-        _ -> erlmcp_gate:leave(Ticket)
+        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Permit, Resume]);
+        _ -> erlmcp_gate:leave(Permit)
     catch
         Class:Reason:Stacktrace ->
-            ok = erlmcp_gate:leave(Ticket),
+            ok = erlmcp_gate:leave(Permit),
             erlang:raise(Class, Reason, Stacktrace)
     end.
 
