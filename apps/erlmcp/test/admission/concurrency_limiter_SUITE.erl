@@ -103,7 +103,8 @@ fill(Gate) ->
 
 %% A thousand calls had waited for so long when they started.
 waited(Nanoseconds, #{counters := Counters}) ->
-    _ = [erlmcp_gate_counters:add_start(Nanoseconds, Counters) || _ <- lists:seq(1, 1000)],
+    Since = erlmcp_gate_counters:now(Counters) - Nanoseconds,
+    _ = [erlmcp_gate_counters:add_start(Since, Counters) || _ <- lists:seq(1, 1000)],
     ok.
 
 burn() ->

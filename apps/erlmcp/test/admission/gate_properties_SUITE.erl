@@ -281,7 +281,8 @@ counts(Gate) ->
     [erlmcp_gate:held(Gate, Counter) || Counter <- Counters]
         ++ [length(erlmcp_gate:calls(Gate))].
 
-%% Of the server and of a tenant, while the permits are looked at.
+%% Of the server and of a tenant, while the permits are looked at. Once: three looks give back what
+%% was not written for so long, and here there would be no second between them.
 never_more_than_the_limit(_) ->
     ok = erlmcp_test_property:holds(?FORALL({Limit, OfOne, Processes},
                                             {integer(1, 6), oneof([integer(1, 3), infinity]),
@@ -291,7 +292,7 @@ never_more_than_the_limit(_) ->
             {Permits, Queue} = processes(Gate),
             Inside = atomics:new(3, []),
             Run = fun(Tenant) -> [visit(Gate, Tenant, Inside) || _ <- lists:seq(1, 200)] end,
-            Look = fun() -> ok = looks(Permits, 8), [] end,
+            Look = fun() -> ok = looks(Permits, 1), [] end,
             Most = lists:append(together([Look | [fun() -> Run(1 + N rem 2) end
                                                   || N <- lists:seq(1, Processes)]])),
             true = lists:max([0 | [All || {All, _} <- Most]]) =< Limit,
@@ -317,7 +318,7 @@ nothing_leaks(Kills, Room) ->
     {Permits, Queue} = processes(Gate),
     Stays = entered(erlmcp_gate:enter(Gate, request(stays))),
     ok = killed(Kills, [], Permits, Gate),
-    ok = looks(Permits, 4),
+    ok = looks(Permits, 6),
     Counters = [in_flight, connections, waiting, waiting_bytes]
         ++ [{Kind, Of} || Kind <- [principal, waiting, connections, address, tool],
                           Of <- [1, 2, 3]],

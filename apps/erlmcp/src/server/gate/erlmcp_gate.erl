@@ -27,7 +27,7 @@ A limit that is `infinity` costs nothing.
 -export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
 
 %% Every request passes here.
--compile({inline, [now/1, take_permit/4, permit/3]}).
+-compile({inline, [take_permit/3, permit/3]}).
 
 -export_type([gate/0, limits/0, limit/0, message/0, permit/0, tenant/0, definition_limit/0]).
 
@@ -171,7 +171,7 @@ enter(#{rates := [], principal_rates := [],
     %% Whether the gate drains is seen where the permit is taken.
     case ?NODE_IS_CLEAR orelse state(Gate) of
         {refuse, _} = Refused -> Refused;
-        _ -> take_permit(Message, [], now(Gate), Gate)
+        _ -> take_permit(Message, [], Gate)
     end;
 enter(Gate, #{kind := request} = Message) ->
     case state(Gate) of
@@ -191,7 +191,7 @@ count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
     case erlmcp_gate_counters:take_tenant({principal, Tenant}, Rates, Limit, Now, Counters) of
         {ok, Taken} ->
             case count_on_server(Now, Taken, Gate) of
-                ok -> take_permit(Message, Taken, Now, Gate);
+                ok -> take_permit(Message, Taken, Gate);
                 Refused -> Refused
             end;
         {full, Observed} ->
@@ -212,24 +212,24 @@ count_on_server(Now, Taken, #{counters := Counters, rates := Rates}) ->
             {refuse, refusal({server_wait, Rate, Milliseconds})}
     end.
 
-take_permit(#{kind := request} = Message, Taken, Now, #{counters := Counters} = Gate) ->
+take_permit(#{kind := request} = Message, Taken, #{counters := Counters} = Gate) ->
     case erlmcp_gate_counters:enter(Counters) of
-        {ok, InFlight} ->
+        {ok, InFlight, Now} ->
             {ok, permit([InFlight | Taken], Now, Gate)};
         draining ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal(draining)};
         {full, Limit, Observed} ->
             ok = erlmcp_gate_counters:add_refused(Counters),
-            wait(Message, Taken, Now, {full, {in_flight, 1, Limit}, Observed}, Gate)
+            wait(Message, Taken, {full, {in_flight, 1, Limit}, Observed}, Gate)
     end;
-take_permit(_, [], _, _) ->
+take_permit(_, [], _) ->
     {ok, for_nothing}.
 
-wait(_, Taken, _, Full, #{counters := Counters, limits := #{queue := 0}}) ->
+wait(_, Taken, Full, #{counters := Counters, limits := #{queue := 0}}) ->
     ok = erlmcp_gate_counters:give(Taken, Counters),
     {refuse, refusal(Full)};
-wait(#{tenant := Tenant, bytes := Bytes}, Taken, Now, _, Gate) ->
+wait(#{tenant := Tenant, bytes := Bytes}, Taken, _, Gate) ->
     #{counters := Counters, permits := Permits, limits := Limits} = Gate,
     #{queue := Most, queue_bytes := MostBytes} = Limits,
     Limited = [{{waiting, Tenant}, 1, waiting_of_tenant(Gate)}, {waiting, 1, Most},
@@ -237,7 +237,7 @@ wait(#{tenant := Tenant, bytes := Bytes}, Taken, Now, _, Gate) ->
     case erlmcp_gate_counters:take(Limited, Counters) of
         {ok, Waiting} ->
             Id = erlmcp_gate_permits:add_waiting(Taken, Waiting, Permits),
-            {ok, {Permits, Id, {waits, {Tenant, Now, {Taken, Waiting}}}}};
+            {ok, {Permits, Id, {waits, {Tenant, now(Gate), {Taken, Waiting}}}}};
         Full ->
             ok = erlmcp_gate_counters:give(Taken, Counters),
             {refuse, refusal(Full)}
@@ -270,8 +270,7 @@ await({Permits, Id, {waits, Waiting}}, Milliseconds) ->
             {refuse, refusal({waited, RetryMs})}
     end;
 await({Permits, _, Since} = Permit, _) ->
-    Counters = erlmcp_gate_permits:counters(Permits),
-    ok = erlmcp_gate_counters:add_start(erlmcp_gate_counters:now(Counters) - Since, Counters),
+    ok = erlmcp_gate_counters:add_start(Since, erlmcp_gate_permits:counters(Permits)),
     {ok, Permit}.
 
 -doc """

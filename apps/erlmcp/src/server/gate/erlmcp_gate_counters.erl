@@ -19,7 +19,7 @@ had their permits, what work they were, and how many came in vain.
 
 -export([new/1, now/1]).
 -export([is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
--export([enter/1, enter_waiting/1, enter_next/1, take/2, take_tenant/5, give/2]).
+-export([enter/1, enter_waiting/1, enter_next/1, take/2, take_tenant/5, give/2, give_and_look/2]).
 -export([count_rates/4, uncount_rates/3]).
 -export([held/2, queued/1, queued/2]).
 -export([next_generation/1, add_up/3, unwritten/3, correct/3, remove_idle/1]).
@@ -27,7 +27,7 @@ had their permits, what work they were, and how many came in vain.
 -export([most/0]).
 
 %% Every request passes here.
--compile({inline, [take_in_flight/3, take_word/5, give_share/3, is_held/2]}).
+-compile({inline, [now/1, take_in_flight/3, take_word/5, give_share/3, is_held/2]}).
 
 -export_type([counters/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0]).
 
@@ -185,24 +185,31 @@ queued(Count, Counters) ->
 
 -doc """
 Takes one of the requests in flight, where one is left after each request in the queue has its own:
-nobody overtakes those.
+nobody overtakes those. Returns the time, too.
 """.
 -spec enter(counters()) ->
-    {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()} | draining.
-enter(#counters{words = Words}) ->
+    {ok, taken(), Now :: pos_integer()}
+    | {full, Limit :: pos_integer(), Observed :: pos_integer()}
+    | draining.
+enter(#counters{words = Words} = Counters) ->
     case atomics:get(Words, ?STATE) of
-        State when State band ?DRAINING =/= 0 -> draining;
-        State -> take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words)
+        State when State band ?DRAINING =/= 0 ->
+            draining;
+        State ->
+            case take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words) of
+                {ok, InFlight} -> {ok, InFlight, now(Counters)};
+                Full -> Full
+            end
     end.
 
--doc "Does the same for a request that entered before and waits, also when the gate drains.".
+-doc "Takes one for a request that entered before and waits, in the same way.".
 -spec enter_waiting(counters()) ->
     {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_waiting(#counters{words = Words}) ->
     State = atomics:get(Words, ?STATE),
     take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words).
 
--doc "Does the same for the request that is next in the queue, which leaves none to the others.".
+-doc "Takes one for the request that is next in the queue.".
 -spec enter_next(counters()) ->
     {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 enter_next(#counters{words = Words}) ->
@@ -388,9 +395,17 @@ uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
 -spec give([taken()], counters()) -> ok.
 give([], _) ->
     ok;
+give([{Counter, Share}], Counters) ->
+    give_share(Counter, Share, Counters);
 give([{Counter, Share} | Taken], Counters) ->
     ok = give_share(Counter, Share, Counters),
     give(Taken, Counters).
+
+-doc "Does the same, and returns `true` if a request is in the queue.".
+-spec give_and_look([taken()], counters()) -> boolean().
+give_and_look(Taken, #counters{words = Words} = Counters) ->
+    ok = give(Taken, Counters),
+    ?QUEUED_OF(atomics:get(Words, ?STATE)) > 0.
 
 give_share(in_flight, Share, #counters{words = Words}) ->
     give_word(Words, ?IN_FLIGHT, Share, atomics:get(Words, ?IN_FLIGHT));
@@ -500,9 +515,10 @@ has_no_past(Array, Now) ->
     lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
               [second, minute, day]).
 
--doc "Adds a request that began to run this many nanoseconds after it had its permit.".
--spec add_start(Nanoseconds :: non_neg_integer(), counters()) -> ok.
-add_start(Nanoseconds, #counters{load = Load}) ->
+-doc "Adds a request that begins to run now, and is in flight since then.".
+-spec add_start(Since :: pos_integer(), counters()) -> ok.
+add_start(Since, #counters{load = Load} = Counters) ->
+    Nanoseconds = now(Counters) - Since,
     counters:add(Load, ?STARTS, Nanoseconds bsr ?UNIT_BITS bsl ?STARTS_BITS bor 1).
 
 -doc "Returns the starts until now.".

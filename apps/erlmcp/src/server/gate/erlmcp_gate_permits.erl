@@ -5,9 +5,9 @@ written by the process that took, and removed by whichever process gives back fi
 
 The process of this module gives back what the dead held. Each second it looks at all rows, and
 removes those whose holders are gone. A process that was killed after it took and before it wrote
-its row shows as a difference between a counter and the rows. If that is the same in two looks at a
-generation that is over, it is given back: after four seconds at most. Looks are further apart where
-one takes more than 50 ms. This process also removes counters of keys that are idle.
+its row shows as a difference between a counter and the rows. If that is the same in three looks at
+a generation that is over, it is given back: after six seconds at most. Looks are further apart
+where one takes more than 50 ms. This process also removes counters of keys that are idle.
 """.
 
 -behaviour(gen_server).
@@ -35,6 +35,8 @@ one takes more than 50 ms. This process also removes counters of keys that are i
 %% Milliseconds between two looks, and how many times longer than a look the pause after it is.
 -define(LOOK, 1000).
 -define(PAUSE, 20).
+%% Looks at a generation that is over: a process that took has three seconds to write its row.
+-define(LOOKS, 3).
 %% Processes of the node for each row up to which all are listed, and no holder is asked.
 -define(LISTED, 8).
 
@@ -42,8 +44,9 @@ one takes more than 50 ms. This process also removes counters of keys that are i
     permits :: permits(),
     %% the generation that is over
     over :: erlmcp_gate_counters:generation(),
-    %% the differences at the first look at it; none before that
-    differences = none :: none | #{term() => integer()}
+    %% the looks at it, and the differences that were the same in all of them
+    looks = 0 :: 0..?LOOKS - 1,
+    differences = #{} :: #{term() => integer()}
 }).
 
 -doc "Makes a table without permits, for these counters. It belongs to the calling process.".
@@ -91,9 +94,11 @@ leave(Id, #permits{table = Table} = Permits) ->
     end.
 
 give_back({_, _, Held, Waiting}, #permits{counters = Counters} = Permits) ->
-    ok = erlmcp_gate_counters:give(Held, Counters),
     _ = Waiting =:= [] orelse erlmcp_gate_counters:give(Waiting, Counters),
-    tell_queue(Permits).
+    case erlmcp_gate_counters:give_and_look(Held, Counters) of
+        true -> send_look(Permits);
+        false -> ok
+    end.
 
 -doc "Returns `true` if a permit was not left yet.".
 -spec is_held(id(), permits()) -> boolean().
@@ -132,11 +137,17 @@ put_queue(Pid, LongestMs, #permits{table = Table, counters = Counters}) ->
 -doc "Sends `look` to the queue, if a request waits there: one more may be in flight.".
 -spec tell_queue(permits()) -> ok.
 tell_queue(#permits{counters = Counters} = Permits) ->
-    case erlmcp_gate_counters:queued(Counters) > 0 andalso queue(Permits) of
+    case erlmcp_gate_counters:queued(Counters) of
+        0 -> ok;
+        _ -> send_look(Permits)
+    end.
+
+send_look(Permits) ->
+    case queue(Permits) of
         {Queue, _} ->
             Queue ! look,
             ok;
-        _ ->
+        none ->
             ok
     end.
 
@@ -174,20 +185,21 @@ later(Took, Look) ->
     Look.
 
 %% The rows first: those that are removed meanwhile make a counter look too low, and not too high.
-look(#look{permits = Permits, over = Over, differences = Before} = Look) ->
+look(#look{permits = Permits, over = Over, looks = Looks, differences = Before} = Look) ->
     #permits{counters = Counters} = Permits,
     Sums = held_by_the_living(Over, Permits),
     Differences = erlmcp_gate_counters:unwritten(Over, Sums, Counters),
-    case Before of
-        none ->
-            Look#look{differences = Differences};
-        _ ->
-            Same = maps:filter(fun(Counter, More) -> maps:get(Counter, Before, 0) =:= More end,
-                               Differences),
+    Same = maps:filter(fun(Counter, More) ->
+                           Looks =:= 0 orelse maps:get(Counter, Before, 0) =:= More
+                       end, Differences),
+    case Looks + 1 of
+        ?LOOKS ->
             ok = erlmcp_gate_counters:correct(Over, Same, Counters),
             ok = tell_queue(Permits),
             ok = erlmcp_gate_counters:remove_idle(Counters),
-            Look#look{over = erlmcp_gate_counters:next_generation(Counters), differences = none}
+            Look#look{over = erlmcp_gate_counters:next_generation(Counters), looks = 0};
+        More ->
+            Look#look{looks = More, differences = Same}
     end.
 
 %% What these hold of a generation, by counter; what the dead held is given back.
