@@ -65,11 +65,14 @@ permits_are_handed_over(_) ->
 %% A process that is started with a permit may leave before its parent has said that it has it.
 a_permit_that_left_before_it_was_handed_over_has_left(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1}),
-    lists:foreach(fun(_) ->
+    Ended = fun(Monitor) -> receive {'DOWN', Monitor, process, _, normal} -> ok end end,
+    lists:foreach(fun(N) ->
         Permit = enter(Gate),
         {Pid, Monitor} = spawn_monitor(fun() -> erlmcp_gate:leave(Permit) end),
+        %% Before it ends, after that, or at any time.
+        _ = N rem 2 =:= 0 andalso Ended(Monitor),
         ok = erlmcp_gate:hand_over(Permit, Pid),
-        receive {'DOWN', Monitor, process, Pid, normal} -> ok end,
+        _ = N rem 2 =:= 0 orelse Ended(Monitor),
         {0, []} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:calls(Gate)}
     end, lists:seq(1, 2_000)).
 
@@ -170,9 +173,10 @@ what_was_handed_over_meanwhile_stays(_) ->
     Looking = spawn_link(fun Look() -> ok = looks(Permits, 1), Look() end),
     _ = [spawn_link(fun() ->
              Permit = enter(Gate),
+             _ = [erlang:yield() || _ <- lists:seq(1, N rem 100)],
              ok = erlmcp_gate:hand_over(Permit, Self),
              Self ! {has, Permit}
-         end) || _ <- lists:seq(1, Count)],
+         end) || N <- lists:seq(1, Count)],
     Handed = [receive {has, Permit} -> Permit end || _ <- lists:seq(1, Count)],
     ok = stop([Looking]),
     ok = looks(Permits, 6),
