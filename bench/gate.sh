@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What the gate costs a request, `erlmcp_gate:enter/2` and `leave/1` together, with its seat, or its
-# row in the ledger where it holds more than a place: nanoseconds where nobody else enters, and
-# millions a second over so many schedulers, each with a process that does nothing else.
+# What the gate costs a request, `erlmcp_gate:enter/2` and `leave/1` together: nanoseconds where no
+# other process enters, and millions a second over so many schedulers, each with a process that does
+# nothing else.
 #
 #   bench/gate.sh [SECONDS [SCHEDULERS [NAME]]]     default: 1 second a measurement, all of the
 #                                                   machine, and all of these
@@ -10,8 +10,8 @@
 #   principal    that, and `in_flight_per_principal`; each process is a principal of its own
 #   one          the same, and all are one principal
 #   rates        as `principal`, with a rate of the principal and one of the server
-#   waits        as many places as processes, each of which leaves its own when it waits for another
-#   rows         what of this is the ledger's: a row is written, changed and taken away
+#   waits        as many permits as processes, each of which leaves its own when it waits for one
+#   rows         the table's part of this: a row is written, changed and removed
 #
 # Alone, what is shown is the fastest of many short runs and their median: on a machine that has
 # other work only the first says much of the gate.

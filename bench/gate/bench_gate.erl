@@ -47,7 +47,7 @@ enters(Bounds) ->
 waits(Processes) ->
     Gate = erlmcp_gate:new(#{in_flight => Processes, queue => 2 * Processes,
                              queue_ms => ?LONG_MS}),
-    {ok, _} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, _} = erlmcp_gate_permits:start_link(Gate),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
     fun(Flow) ->
         Message = message(Flow),
@@ -66,13 +66,12 @@ placed(Gate, Message) ->
     Place.
 
 rows(_) ->
-    Ledger = erlmcp_gate_permits:new(),
+    Permits = erlmcp_gate_permits:new(erlmcp_gate_counters:new(1)),
     fun(_) ->
         fun() ->
-            Id = erlang:unique_integer([monotonic, positive]),
-            Id = erlmcp_gate_permits:write(Id, [], [{1, 1}, {2, 1}, {3, 1}], Ledger),
-            true = erlmcp_gate_permits:replace(Id, [{4, 1}], Ledger),
-            [_] = ets:take(Ledger, Id)
+            Id = erlmcp_gate_permits:add_waiting([], [], Permits),
+            true = erlmcp_gate_permits:grant(Id, {in_flight, 1}, {[], []}, Permits),
+            ok = erlmcp_gate_permits:leave(Id, Permits)
         end
     end.
 
@@ -111,4 +110,4 @@ visit(Times, Visit) ->
     visit(Times - 1, Visit).
 
 message(Flow) ->
-    #{flow => Flow, kind => request, bytes => 100}.
+    #{tenant => Flow, kind => request, bytes => 100}.

@@ -70,8 +70,8 @@ bound of its notifications.
     keys := erlmcp:key_ring(),
     %% its place at the server's gate, and for whom the bounds of one are, which the shell that
     %% performs the effect has for it
-    ticket => term(),
-    flow => erlmcp_gate:flow(),
+    permit => term(),
+    flow => erlmcp_gate:tenant(),
     %% the number of its session among those of its connection
     session => non_neg_integer(),
     %% the call is to become a task, or what one goes on with that became one in the middle

@@ -114,9 +114,9 @@ init(Given) ->
           [#{id => {mounted, Prefix}, start => {erlmcp, start_server, [Options]},
              type => supervisor} || #{prefix := Prefix, start := Options} <- Mounts]
           ++
-          [#{id => gate_keeper, start => {erlmcp_gate_keeper, start_link, [Gate]}},
+          [#{id => gate_permits, start => {erlmcp_gate_permits, start_link, [Gate]}},
            #{id => gate_queue, start => {erlmcp_gate_queue, start_link, [Gate]}},
-           #{id => governor, start => {erlmcp_concurrency_limiter, start_link, [Gate]}},
+           #{id => concurrency_limiter, start => {erlmcp_concurrency_limiter, start_link, [Gate]}},
            #{id => cache, start => {erlmcp_result_cache, start_link, [Instance]}},
            #{id => guard, start => {erlmcp_definition_guard, start_link, [Instance]}}]
           ++ [#{id => {workers, Name},

@@ -1,15 +1,15 @@
 -module(erlmcp_tenant_counts).
 -moduledoc """
 Counts of what is kept, in all and of each tenant, in a table that all processes change themselves.
-A tenant (`t:erlmcp_gate:flow/0`) is a principal, or the address of an anonymous client. A count of
-zero has no row, and so there are no more rows than things that are kept.
+A tenant (`t:erlmcp_gate:tenant/0`) is a principal, or the address of an anonymous client. A count
+of zero has no row, and so there are no more rows than things that are kept.
 
 Internal.
 """.
 
 -export([new/0, take/4, give_back/3]).
 
--type key() :: atom() | {Kind :: atom(), erlmcp_gate:flow()}.
+-type key() :: atom() | {Kind :: atom(), erlmcp_gate:tenant()}.
 
 -doc "Makes a table without counts. It belongs to the calling process.".
 -spec new() -> ets:table().

@@ -54,7 +54,7 @@ serve(Limits, Node) -> call({serve, Limits}, Node).
 stop_server(Node) -> call(stop_server, Node).
 
 -doc "What its gate says is held of something.".
--spec held(erlmcp_gate_counters:key(), node_()) -> non_neg_integer().
+-spec held(erlmcp_gate_counters:name(), node_()) -> non_neg_integer().
 held(Key, Node) -> call({held, Key}, Node).
 
 -doc "The process of the next call of `wait`, there.".

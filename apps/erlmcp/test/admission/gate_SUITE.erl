@@ -1,22 +1,23 @@
 -module(gate_SUITE).
--moduledoc "The gate: each of its bounds at the limit and at one more, also under contention.".
+-moduledoc "The gate: each of its limits, at the limit and at one more.".
 
 -include_lib("proper/include/proper.hrl").
 
 -export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
--export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1, a_rate_by_its_clock/1,
-         a_refusal_takes_nothing/1, tools_have_bounds/1, networks_are_addresses/1,
-         never_more_than_the_limit/1, nobody_enters_when_it_drains/1, the_limit_can_be_lower/1]).
+-export([at_the_limit_and_one_more/1, rates_at_the_limit_and_one_more/1,
+         rates_count_all_or_none/1, a_rate_by_its_clock/1, a_refusal_takes_nothing/1,
+         definitions_have_limits/1, networks_are_addresses/1, nobody_enters_when_it_drains/1,
+         the_limit_can_be_lower/1]).
 
--import(gate_users, [request/1, queued/1, entered/1, refused/1, visit/3, together/1]).
+-import(gate_users, [request/1, queued/1, entered/1, refused/1]).
 
 suite() ->
     [{timetrap, {minutes, 4}}].
 
 all() ->
-    [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, a_rate_by_its_clock,
-     a_refusal_takes_nothing, tools_have_bounds, networks_are_addresses, never_more_than_the_limit,
-     nobody_enters_when_it_drains, the_limit_can_be_lower].
+    [at_the_limit_and_one_more, rates_at_the_limit_and_one_more, rates_count_all_or_none,
+     a_rate_by_its_clock, a_refusal_takes_nothing, definitions_have_limits,
+     networks_are_addresses, nobody_enters_when_it_drains, the_limit_can_be_lower].
 
 init_per_testcase(_, Config) ->
     process_flag(trap_exit, true),
@@ -37,7 +38,7 @@ bounds() ->
       {concurrent_limit_exceeded, 429, 3}},
      {#{connections => 3}, From(local), {concurrent_limit_exceeded, 429, 3}},
      {#{connections_per_address => 3}, From({192, 0, 2, 1}), {concurrent_limit_exceeded, 429, 3}},
-     {#{connections_per_principal => 3}, fun(Gate) -> erlmcp_gate:joined(Gate, ada) end,
+     {#{connections_per_principal => 3}, fun(Gate) -> erlmcp_gate:connect_tenant(Gate, ada) end,
       {concurrent_limit_exceeded, 429, 3}},
      %% One has the place, and two wait.
      {Queue#{queue => 2}, Of(ada), {queue_cap_exceeded, 503, 2}},
@@ -51,7 +52,7 @@ bounds() ->
 %% Three may, whatever the bound is.
 limited(Bounds, Enter, {Name, Status, Limit}) ->
     Gate = erlmcp_gate:new(Bounds),
-    Tickets = [entered(Enter(Gate)) || _ <- lists:seq(1, 3)],
+    Permits = [entered(Enter(Gate)) || _ <- lists:seq(1, 3)],
     [Name = refused(Enter(Gate)) || _ <- lists:seq(1, 3)],
     {refuse, Refusal} = Enter(Gate),
     Status = erlmcp_refusal:status(Refusal),
@@ -60,7 +61,7 @@ limited(Bounds, Enter, {Name, Status, Limit}) ->
         json:decode(iolist_to_binary(erlmcp_refusal:encode(Refusal))),
     true = Observed > Limit,
     %% Who leaves twice leaves once.
-    _ = [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets ++ Tickets],
+    _ = [ok = erlmcp_gate:leave(Permit) || Permit <- Permits ++ Permits],
     _ = [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, connections, waiting, waiting_bytes,
                                                     {principal, ada}, {waiting, ada},
                                                     {connections, ada}]],
@@ -76,28 +77,24 @@ is_rate(Bound) ->
 rates_at_the_limit_and_one_more(_) ->
     ok = erlmcp_test_property:holds(?FORALL({Most, Period, Now}, {rate(), period(), moment()},
         begin
-            Words = atomics:new(8, []),
-            Take = fun(At) -> erlmcp_rate:take_all([{Period, Most}], Words, 1, At) end,
-            [ok] = lists:usort([Take(Now) || _ <- lists:seq(1, Most)]),
-            {wait, {Period, Most}, Milliseconds} = Take(Now),
-            {wait, _, Milliseconds} = Take(Now),
+            Take = fun(At, Paid) -> erlmcp_rate:count({Period, Most}, Paid, At) end,
+            Full = all(Take, Most, Now, 0),
+            {wait, Milliseconds} = Take(Now, Full),
             %% Not before that time, and then.
-            {wait, _, _} = Take(Now + (Milliseconds - 1) * 1_000_000),
-            ok = Take(Now + Milliseconds * 1_000_000),
+            {wait, _} = Take(Now + (Milliseconds - 1) * 1_000_000, Full),
+            {ok, Next} = Take(Now + Milliseconds * 1_000_000, Full),
             %% After the whole period, all of it.
             Later = Now + Milliseconds * 1_000_000 + nanoseconds(Period),
-            [ok] = lists:usort([Take(Later) || _ <- lists:seq(1, Most)]),
-            {wait, _, _} = Take(Later),
-            %% What one rate refuses is not counted in the others.
-            Both = [{minute, Most + 1}, {day, Most}],
-            Fresh = atomics:new(8, []),
-            Counted = [erlmcp_rate:take_all(Both, Fresh, 1, Now) || _ <- lists:seq(0, Most + 5)],
-            Most = length([ok || ok <- Counted]),
-            6 = length([day || {wait, {day, _}, _} <- Counted]),
-            ok = erlmcp_rate:take_all([{minute, Most + 1}], Fresh, 1, Now),
-            {wait, _, _} = erlmcp_rate:take_all([{minute, Most + 1}], Fresh, 1, Now),
+            {wait, _} = Take(Later, all(Take, Most, Later, Next)),
             true
         end), 200).
+
+%% The time until which so many are paid for, that come at once.
+all(_, 0, _, Paid) ->
+    Paid;
+all(Take, Left, At, Paid) ->
+    {ok, Next} = Take(At, Paid),
+    all(Take, Left - 1, At, Next).
 
 rate() -> integer(1, 500).
 period() -> oneof([second, minute, day]).
@@ -106,6 +103,19 @@ moment() -> integer(1, 1 bsl 58).
 nanoseconds(second) -> 1_000_000_000;
 nanoseconds(minute) -> 60_000_000_000;
 nanoseconds(day) -> 86_400_000_000_000.
+
+%% What one rate refuses is not counted in the others.
+rates_count_all_or_none(_) ->
+    Counters = erlmcp_gate_counters:new(10),
+    Now = erlmcp_gate_counters:now(Counters),
+    [begin
+         Count = fun(Rates) -> erlmcp_gate_counters:count_rates(Of, Rates, Now, Counters) end,
+         Both = [{minute, 5}, {day, 4}],
+         [ok, ok, ok, ok] = [Count(Both) || _ <- lists:seq(1, 4)],
+         [{wait, {day, 4}, _} = Count(Both) || _ <- lists:seq(1, 6)],
+         ok = Count([{minute, 5}]),
+         {wait, {minute, 5}, _} = Count([{minute, 5}])
+     end || Of <- [server, {principal, ada}, {principal, bob}]].
 
 a_rate_by_its_clock(_) ->
     %% All that comes in this second is in it, unless the second ends meanwhile: then it is again.
@@ -127,10 +137,10 @@ until_refused(Enter) ->
 a_refusal_takes_nothing(_) ->
     Gate = erlmcp_gate:new(#{in_flight => 1, in_flight_per_principal => 2,
                              principal_messages_per_minute => 3, messages_per_day => 4}),
-    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
     1 = erlmcp_gate:held(Gate, {principal, ada}),
-    ok = erlmcp_gate:leave(Ticket),
+    ok = erlmcp_gate:leave(Permit),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     %% What a rate refuses is not counted in another.
     [rate_limit_per_minute = refused(erlmcp_gate:enter(Gate, request(ada)))
@@ -145,26 +155,26 @@ a_refusal_takes_nothing(_) ->
     queue_cap_exceeded = refused(erlmcp_gate:enter(Queued, request(ada))),
     {2, 1} = {erlmcp_gate:held(Queued, {principal, ada}), erlmcp_gate:held(Queued, {waiting, ada})}.
 
-tools_have_bounds(_) ->
+definitions_have_limits(_) ->
     Gate = erlmcp_gate:new(#{}),
-    Enter = fun() -> entered(erlmcp_gate:enter(Gate, request(ada))) end,
-    Bounds = [{{tool, ~"dig"}, {minute, 4}}, {{tool, ~"dig"}, {at_once, 2}}],
-    [First, _] = [begin T = Enter(), ok = erlmcp_gate:take(T, Bounds), T end || _ <- [1, 2]],
-    Third = Enter(),
-    concurrent_limit_exceeded = refused(erlmcp_gate:take(Third, Bounds)),
-    %% The place of the first is free with all that it had; and the third did not count in the rate.
+    Enter = fun(Limits) -> erlmcp_gate:enter_definition(Gate, Limits) end,
+    Limits = [{{tool, ~"dig"}, {minute, 4}}, {{tool, ~"dig"}, {at_once, 2}},
+              {{tool, ~"dig"}, {day, 100}}],
+    [First, _] = [entered(Enter(Limits)) || _ <- [1, 2]],
+    concurrent_limit_exceeded = refused(Enter(Limits)),
+    %% What was refused did not count in the rate, and a permit that left is another's.
     ok = erlmcp_gate:leave(First),
-    ok = erlmcp_gate:take(Third, Bounds),
-    ok = erlmcp_gate:leave(Third),
-    Fourth = Enter(),
-    ok = erlmcp_gate:take(Fourth, Bounds),
-    ok = erlmcp_gate:leave(Fourth),
-    Fifth = Enter(),
-    rate_limit_per_minute = refused(erlmcp_gate:take(Fifth, Bounds)),
+    [ok = erlmcp_gate:leave(entered(Enter(Limits))) || _ <- [3, 4]],
+    rate_limit_per_minute = refused(Enter(Limits)),
     1 = erlmcp_gate:held(Gate, {tool, ~"dig"}),
-    %% Who has left takes nothing.
-    ok = erlmcp_gate:take(Third, [{{tool, ~"fill"}, {at_once, 1}}]),
-    0 = erlmcp_gate:held(Gate, {tool, ~"fill"}).
+    %% What one rate refuses is not counted in the others.
+    Rates = fun(Rates) -> [{{tool, ~"fill"}, Rate} || Rate <- Rates] end,
+    ok = erlmcp_gate:leave(entered(Enter(Rates([{day, 1}])))),
+    [quota_exceeded = refused(Enter(Rates([{minute, 1}, {day, 1}]))) || _ <- [1, 2]],
+    ok = erlmcp_gate:leave(entered(Enter(Rates([{minute, 1}])))),
+    rate_limit_per_minute = refused(Enter(Rates([{minute, 1}]))),
+    {ok, Free} = Enter([]),
+    ok = erlmcp_gate:leave(Free).
 
 networks_are_addresses(_) ->
     Gate = erlmcp_gate:new(#{connections_per_address => 1}),
@@ -177,29 +187,10 @@ networks_are_addresses(_) ->
     _ = entered(Connect({0, 0, 0, 0, 0, 16#ffff, 16#c000, 16#202})),
     [_ = entered(Connect(local)) || _ <- [1, 2]].
 
-never_more_than_the_limit(_) ->
-    ok = erlmcp_test_property:holds(?FORALL({Limit, OfOne, Processes},
-                                            {integer(1, 6), integer(1, 3), integer(2, 16)},
-        begin
-            Gate = erlmcp_gate:new(#{in_flight => Limit, in_flight_per_principal => OfOne}),
-            Inside = atomics:new(3, []),
-            Run = fun(Flow) -> [visit(Gate, Flow, Inside) || _ <- lists:seq(1, 200)] end,
-            Most = lists:append(together([fun() -> Run(1 + N rem 2) end
-                                          || N <- lists:seq(1, Processes)])),
-            true = lists:max([0 | [All || {All, _} <- Most]]) =< Limit,
-            true = lists:max([0 | [One || {_, One} <- Most]]) =< OfOne,
-            %% Somebody was let in, and all have left.
-            true = length(Most) > 0,
-            0 = erlmcp_gate:held(Gate, in_flight),
-            0 = erlmcp_gate:held(Gate, {principal, 1}),
-            0 = erlmcp_gate:held(Gate, {principal, 2}),
-            true
-        end), 40).
-
 nobody_enters_when_it_drains(_) ->
     Gate = erlmcp_gate:new(#{}),
     open = erlmcp_gate:state(Gate),
-    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     ok = erlmcp_gate:drain(Gate),
     [server_shutting_down = refused(Refused)
      || Refused <- [erlmcp_gate:state(Gate), erlmcp_gate:enter(Gate, request(ada)),
@@ -207,8 +198,8 @@ nobody_enters_when_it_drains(_) ->
     %% What is in comes to its end.
     {ok, Response} = erlmcp_gate:enter(Gate, (request(ada))#{kind := response}),
     ok = erlmcp_gate:leave(Response),
-    {ok, Ticket} = erlmcp_gate:await(Ticket, 1000),
-    ok = erlmcp_gate:leave(Ticket),
+    {ok, Permit} = erlmcp_gate:await(Permit, 1000),
+    ok = erlmcp_gate:leave(Permit),
     0 = erlmcp_gate:held(Gate, in_flight).
 
 the_limit_can_be_lower(_) ->

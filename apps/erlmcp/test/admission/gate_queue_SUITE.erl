@@ -7,7 +7,7 @@
          a_wait_in_vain_is_refused_now/1, a_higher_limit_is_used/1, who_floods_leaves_room/1,
          without_a_queue_nobody_waits/1, patience_is_short_in_a_long_queue/1]).
 
--import(gate_users, [request/1, queued/1, entered/1, refused/1, processes/1, rounds/2, stop/1,
+-import(gate_users, [request/1, queued/1, entered/1, refused/1, processes/1, looks/2, stop/1,
                      await_end/1, wait/2, wait/3, waiting/3, until/1, answer/0, answers/0]).
 
 suite() ->
@@ -28,9 +28,9 @@ end_per_testcase(_, _) ->
 
 places_go_to_those_that_wait(_) ->
     Gate = queued(#{}),
-    Sums = erlmcp_gate:sums(Gate),
-    Before = erlmcp_gate_sums:waits(Sums),
-    {Keeper, Queue} = processes(Gate),
+    #{counters := Counters} = Gate,
+    Before = erlmcp_gate_counters:starts(Counters),
+    {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
     Flood = [wait(Gate, ada) || _ <- lists:seq(1, 5)],
     Others = [wait(Gate, bob), wait(Gate, eve)],
@@ -54,9 +54,10 @@ places_go_to_those_that_wait(_) ->
     [await_end(Pid) || Pid <- Flood ++ Others],
     [0 = erlmcp_gate:held(Gate, Key) || Key <- [in_flight, waiting, waiting_bytes]],
     {ok, _} = erlmcp_gate:await(First, 1),
-    {8, Nanoseconds} = erlmcp_gate_sums:between(Before, erlmcp_gate_sums:waits(Sums)),
+    After = erlmcp_gate_counters:starts(Counters),
+    {8, Nanoseconds} = erlmcp_gate_counters:starts_between(Before, After),
     true = Nanoseconds > 0,
-    ok = stop([Keeper, Queue]).
+    ok = stop([Permits, Queue]).
 
 places_that_nobody_waits_for_are_taken(_) ->
     %% Who found none and has not come to the queue yet holds up nobody, and needs no queue where
@@ -74,12 +75,12 @@ places_that_nobody_waits_for_are_taken(_) ->
     [0 = erlmcp_gate:held(Alone, Key) || Key <- [in_flight, waiting_bytes, {waiting, ada}]],
     %% Where one is in the queue, all places but one are to be had.
     Gate = queued(#{in_flight => 3}),
-    {Keeper, Queue} = processes(Gate),
-    Tickets = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2, 3]],
+    {Permits, Queue} = processes(Gate),
+    Entered = [entered(erlmcp_gate:enter(Gate, request(ada))) || _ <- [1, 2, 3]],
     Waits = wait(Gate, bob),
     ok = waiting(Gate, Queue, 1),
     ok = sys:suspend(Queue),
-    _ = [ok = erlmcp_gate:leave(Ticket) || Ticket <- Tickets],
+    _ = [ok = erlmcp_gate:leave(Permit) || Permit <- Entered],
     Places = [begin
                   _ = entered(erlmcp_gate:enter(Gate, request(ada))),
                   erlmcp_gate:held(Gate, in_flight)
@@ -87,11 +88,11 @@ places_that_nobody_waits_for_are_taken(_) ->
     [1, 2, 2] = Places,
     ok = sys:resume(Queue),
     {Waits, bob, {ok, _}} = answer(),
-    ok = stop([Waits, Keeper, Queue]).
+    ok = stop([Waits, Permits, Queue]).
 
 a_dead_one_waits_no_longer(_) ->
     Gate = queued(#{queue => 2}),
-    {Keeper, Queue} = processes(Gate),
+    {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
     Killed = wait(Gate, ada),
     ok = waiting(Gate, Queue, 1),
@@ -100,7 +101,7 @@ a_dead_one_waits_no_longer(_) ->
     queue_cap_exceeded = refused(erlmcp_gate:enter(Gate, request(bob))),
     ok = stop([Killed]),
     %% Its room in the queue is another one's when the keeper looks, and the queue forgets it.
-    ok = rounds(Keeper, 1),
+    ok = looks(Permits, 1),
     1 = erlmcp_gate:held(Gate, waiting),
     ok = waiting(Gate, Queue, 1),
     Last = wait(Gate, ada),
@@ -109,30 +110,30 @@ a_dead_one_waits_no_longer(_) ->
     {Next, ada, {ok, _}} = answer(),
     %% A killed holder's place is found when the keeper looks.
     ok = stop([Next]),
-    ok = rounds(Keeper, 1),
+    ok = looks(Permits, 1),
     {Last, ada, {ok, _}} = answer(),
-    ok = stop([Last, Keeper, Queue]).
+    ok = stop([Last, Permits, Queue]).
 
 one_that_left_waits_no_longer(_) ->
     Gate = queued(#{}),
-    {Keeper, Queue} = processes(Gate),
+    {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
-    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     Self = self(),
-    Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Ticket, 50_000)} end),
-    ok = erlmcp_gate:hand_over(Ticket, Waits),
+    Waits = spawn_link(fun() -> Self ! {self(), ada, erlmcp_gate:await(Permit, 50_000)} end),
+    ok = erlmcp_gate:hand_over(Permit, Waits),
     ok = waiting(Gate, Queue, 1),
-    ok = erlmcp_gate:leave(Ticket),
+    ok = erlmcp_gate:leave(Permit),
     ok = erlmcp_gate:leave(First),
     %% It hears of it when it would be its turn, and no place is lost.
-    ok = until(fun() -> Queue ! turn, answers() =/= [] orelse not is_process_alive(Waits) end),
+    ok = until(fun() -> Queue ! look, answers() =/= [] orelse not is_process_alive(Waits) end),
     0 = erlmcp_gate:held(Gate, in_flight),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
-    ok = stop([Keeper, Queue]).
+    ok = stop([Permits, Queue]).
 
 a_wait_has_an_end(_) ->
     Gate = queued(#{queue_ms => 50}),
-    {Keeper, Queue} = processes(Gate),
+    {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
     Waits = wait(Gate, ada),
     {Waits, ada, {refuse, Refusal}} = answer(),
@@ -145,7 +146,7 @@ a_wait_has_an_end(_) ->
     %% Nor is one that waits when the queue ends.
     unlink(Queue),
     Long = queued(#{queue_ms => 50_000}),
-    {LongKeeper, LongQueue} = processes(Long),
+    {LongPermits, LongQueue} = processes(Long),
     Held = entered(erlmcp_gate:enter(Long, request(ada))),
     Orphan = wait(Long, ada),
     ok = waiting(Long, LongQueue, 1),
@@ -158,11 +159,11 @@ a_wait_has_an_end(_) ->
     _ = entered(erlmcp_gate:enter(Long, request(ada))),
     {1, 0} = {erlmcp_gate:held(Long, in_flight), erlmcp_gate:held(Long, waiting)},
     ok = erlmcp_gate:leave(First),
-    ok = stop([Keeper, Queue, LongKeeper, NextQueue]).
+    ok = stop([Permits, Queue, LongPermits, NextQueue]).
 
 a_wait_in_vain_is_refused_now(_) ->
     Gate = queued(#{queue => 1000, queue_ms => 500_000}),
-    {Keeper, Queue} = processes(Gate),
+    {Permits, Queue} = processes(Gate),
     First = entered(erlmcp_gate:enter(Gate, request(ada))),
     Waiting = [wait(Gate, ada, 400_000) || _ <- lists:seq(1, 601)],
     ok = waiting(Gate, Queue, 601),
@@ -176,11 +177,11 @@ a_wait_in_vain_is_refused_now(_) ->
     %% The other flow would have the next turn but one.
     Other = wait(Gate, bob, 60_000),
     ok = waiting(Gate, Queue, 601),
-    ok = stop([Other, Keeper, Queue | Waiting]).
+    ok = stop([Other, Permits, Queue | Waiting]).
 
 a_higher_limit_is_used(_) ->
     Gate = queued(#{in_flight => 5}),
-    {Keeper, Queue} = processes(Gate),
+    {Permits, Queue} = processes(Gate),
     ok = erlmcp_gate:limit(Gate, 1),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
     Waiting = [wait(Gate, ada), wait(Gate, bob)],
@@ -189,16 +190,16 @@ a_higher_limit_is_used(_) ->
     5 = erlmcp_gate:limit(Gate),
     [{_, _, {ok, _}} = answer() || _ <- Waiting],
     3 = erlmcp_gate:held(Gate, in_flight),
-    ok = stop([Keeper, Queue | Waiting]).
+    ok = stop([Permits, Queue | Waiting]).
 
 %% Each has as many as the room for all has left, and ten in any case.
 who_floods_leaves_room(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
-    ok = erlmcp_gate:room(Gate, 60),
+    ok = erlmcp_gate:limit_queue(Gate, 60),
     [30, 15, 10, 10, 10] = [enter_all(Gate, Flow) || Flow <- [ada, bob, eve, joe, sue]],
     0 = enter_all(Gate, ada),
-    ok = erlmcp_gate:room(Gate, none),
+    ok = erlmcp_gate:limit_queue(Gate, none),
     25 = enter_all(Gate, ada).
 
 %% How many may, until one is refused.
@@ -215,9 +216,9 @@ enter_all(Gate, Flow) ->
 without_a_queue_nobody_waits(_) ->
     Gate = queued(#{}),
     _ = entered(erlmcp_gate:enter(Gate, request(ada))),
-    Ticket = entered(erlmcp_gate:enter(Gate, request(ada))),
+    Permit = entered(erlmcp_gate:enter(Gate, request(ada))),
     %% The queue is about to be started.
-    backpressure_active = refused(erlmcp_gate:await(Ticket, 1000)),
+    backpressure_active = refused(erlmcp_gate:await(Permit, 1000)),
     0 = erlmcp_gate:held(Gate, waiting).
 
 patience_is_short_in_a_long_queue(_) ->

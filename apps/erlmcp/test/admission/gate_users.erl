@@ -1,62 +1,68 @@
 -module(gate_users).
--moduledoc "Who enters a gate in its suites, and the processes of one.".
+-moduledoc "Requests that enter a gate in its suites, and the processes of one.".
 
 -export([request/1, queued/1, entered/1, refused/1, visit/3]).
--export([processes/1, rounds/2, stop/1, await_end/1]).
+-export([processes/1, looks/2, queued_in/2, stop/1, await_end/1]).
 -export([wait/2, wait/3, waiting/3, until/1, answer/0, answers/0, together/1]).
 
--doc "A request in a flow.".
--spec request(Flow :: term()) -> map().
-request(Flow) ->
-    #{flow => Flow, kind => request, bytes => 100}.
+-doc "Returns a request of a tenant.".
+-spec request(Tenant :: term()) -> map().
+request(Tenant) ->
+    #{tenant => Tenant, kind => request, bytes => 100}.
 
--doc "A gate with a place, and a queue before it.".
--spec queued(erlmcp_gate:bounds()) -> erlmcp_gate:gate().
-queued(Bounds) ->
-    erlmcp_gate:new(maps:merge(#{in_flight => 1, queue => 100, queue_ms => 50_000}, Bounds)).
+-doc "Makes a gate with one request in flight, and a queue before it.".
+-spec queued(erlmcp_gate:limits()) -> erlmcp_gate:gate().
+queued(Limits) ->
+    erlmcp_gate:new(maps:merge(#{in_flight => 1, queue => 100, queue_ms => 50_000}, Limits)).
 
--doc "The ticket of who has entered.".
--spec entered({ok, Ticket} | {refuse, term()}) -> Ticket.
-entered({ok, Ticket}) -> Ticket.
+-doc "Returns the permit of what has entered.".
+-spec entered({ok, Permit} | {refuse, term()}) -> Permit.
+entered({ok, Permit}) -> Permit.
 
--doc "The name of the refusal of who has not.".
+-doc "Returns the name of the refusal of what has not.".
 -spec refused({refuse, erlmcp_refusal:refusal()} | {ok, term()}) -> atom().
 refused({refuse, Refusal}) -> erlmcp_refusal:name(Refusal).
 
 -doc """
-One that enters and leaves: how many were inside while it was, and how many of its flow; none where
-it was refused.
+Enters and leaves: returns how many were inside meanwhile, and how many of the tenant; none if it
+was refused.
 """.
 -spec visit(erlmcp_gate:gate(), Flow :: pos_integer(), atomics:atomics_ref()) ->
     {non_neg_integer(), non_neg_integer()}.
 visit(Gate, Flow, Inside) ->
     case erlmcp_gate:enter(Gate, request(Flow)) of
-        {ok, Ticket} ->
+        {ok, Permit} ->
             All = atomics:add_get(Inside, 3, 1),
             One = atomics:add_get(Inside, Flow, 1),
             _ = erlang:yield(),
             ok = atomics:sub(Inside, Flow, 1),
             ok = atomics:sub(Inside, 3, 1),
-            ok = erlmcp_gate:leave(Ticket),
+            ok = erlmcp_gate:leave(Permit),
             {All, One};
         {refuse, Refusal} ->
             concurrent_limit_exceeded = erlmcp_refusal:name(Refusal),
             {0, 0}
     end.
 
--doc "The gate's keeper and its queue.".
--spec processes(erlmcp_gate:gate()) -> {pid(), pid()}.
+-doc "Starts the process of the gate's permits and its queue.".
+-spec processes(erlmcp_gate:gate()) -> {Permits :: pid(), Queue :: pid()}.
 processes(Gate) ->
-    {ok, Keeper} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, Permits} = erlmcp_gate_permits:start_link(Gate),
     {ok, Queue} = erlmcp_gate_queue:start_link(Gate),
-    {Keeper, Queue}.
+    {Permits, Queue}.
 
--doc "So many rounds of the keeper, at once.".
--spec rounds(pid(), pos_integer()) -> ok.
-rounds(Keeper, Count) ->
-    _ = [Keeper ! round || _ <- lists:seq(1, Count)],
-    _ = sys:get_state(Keeper),
+-doc "Lets the process of the permits look this many times, and waits for it.".
+-spec looks(pid(), pos_integer()) -> ok.
+looks(Permits, Count) ->
+    _ = [Permits ! look || _ <- lists:seq(1, Count)],
+    _ = sys:get_state(Permits),
     ok.
+
+-doc "Returns how many requests are in the queue's process, when it has read what it was sent.".
+-spec queued_in(pid(), erlmcp_gate:gate()) -> non_neg_integer().
+queued_in(Queue, #{counters := Counters}) ->
+    _ = sys:get_state(Queue),
+    erlmcp_gate_counters:queued(Counters).
 
 -doc "Ends these processes, and waits for that.".
 -spec stop([pid()]) -> ok.
@@ -79,17 +85,16 @@ wait(Gate, Flow) ->
 wait(Gate, Flow, Milliseconds) ->
     Self = self(),
     spawn_link(fun() ->
-        Ticket = entered(erlmcp_gate:enter(Gate, request(Flow))),
-        Self ! {self(), Flow, erlmcp_gate:await(Ticket, Milliseconds)},
-        receive leave -> erlmcp_gate:leave(Ticket) end
+        Permit = entered(erlmcp_gate:enter(Gate, request(Flow))),
+        Self ! {self(), Flow, erlmcp_gate:await(Permit, Milliseconds)},
+        receive leave -> erlmcp_gate:leave(Permit) end
     end).
 
 -doc "Until so many wait in the queue's process.".
 -spec waiting(erlmcp_gate:gate(), Queue :: pid(), non_neg_integer()) -> ok.
 waiting(Gate, Queue, Count) ->
     until(fun() ->
-        erlmcp_gate:held(Gate, waiting) =:= Count
-            andalso erlmcp_fair_queue:length(element(4, sys:get_state(Queue))) =:= Count
+        erlmcp_gate:held(Gate, waiting) =:= Count andalso queued_in(Queue, Gate) =:= Count
     end).
 
 -doc "Until this is so.".

@@ -1,13 +1,13 @@
 -module(hasty_clients_SUITE).
 -moduledoc """
-Clients on HTTP/1.1 that were refused and told when to come back, and ask again on the same
-connection before: their next refusal comes when that time is over. Nothing else is kept back.
+Clients on HTTP that were refused and told when to come back, and ask again on the same connection
+before: their next refusal comes when that time is over. Nothing else is held back.
 """.
 
 -export([suite/0, all/0, init_per_suite/1, end_per_suite/1]).
--export([who_comes_back_too_soon_is_refused_later/1, what_finds_a_place_is_let_in/1,
-         who_leaves_meanwhile_leaves_nothing/1, a_drained_server_answers_them/1,
-         connections_of_many_are_not_kept_back/1]).
+-export([who_comes_back_too_soon_is_refused_later/1, also_on_http2/1,
+         what_finds_a_place_is_let_in/1, who_leaves_meanwhile_leaves_nothing/1,
+         a_drained_server_answers_them/1, connections_of_many_are_not_held_back/1]).
 
 -import(erlmcp_test_http, [message/3, running/0, finish/2, connect/1, close/1]).
 
@@ -18,39 +18,41 @@ suite() ->
     [{timetrap, {minutes, 2}}].
 
 all() ->
-    [who_comes_back_too_soon_is_refused_later, what_finds_a_place_is_let_in,
+    [who_comes_back_too_soon_is_refused_later, also_on_http2, what_finds_a_place_is_let_in,
      who_leaves_meanwhile_leaves_nothing, a_drained_server_answers_them,
-     connections_of_many_are_not_kept_back].
+     connections_of_many_are_not_held_back].
 
 init_per_suite(Config) ->
-    erlmcp_test_applications:start([erlmcp], Config).
+    erlmcp_test_applications:start([erlmcp, gun], Config).
 
 end_per_suite(Config) ->
     erlmcp_test_applications:stop(Config).
 
-%% Whether it is refused unread, or read first.
+%% Whether it is refused before it is decoded, or after; and where cowboy reads it.
 who_comes_back_too_soon_is_refused_later(_) ->
     with_one_place(fun(Server, _) ->
         Unread = [~"{\"jsonrpc\":\"2.0\",\"id\":1,", call(), $}],
         Read = [${, call(), ~",\"jsonrpc\":\"2.0\",\"id\":1}"],
+        Chunked = [{~"transfer-encoding", ~"chunked"} | headers()],
         Refused = [begin
                        Connection = connect(Server),
-                       1060 = refused(asked(Connection, {headers(), Body})),
-                       {Connection, {headers(), Body}}
-                   end || Body <- [Unread, Read]],
+                       1060 = refused(asked(Connection, Sent)),
+                       {Connection, Sent}
+                   end || Sent <- [{headers(), Unread}, {headers(), Read},
+                                   {[{~"content-length", none} | Chunked], chunk(Unread)}]],
         lists:foreach(fun({Connection, Sent}) ->
-            ok = later(Connection, Sent, 30),
+            ok = later(fun() -> 1060 = refused(asked(Connection, Sent)) end, 30),
             ok = close(Connection)
         end, Refused)
     end).
 
 %% Where the machine had no time for the client, it did not come too soon: then it tries again.
-later(Connection, Sent, Tries) when Tries > 0 ->
+later(Ask, Tries) when Tries > 0 ->
     Before = erlang:monotonic_time(millisecond),
-    1060 = refused(asked(Connection, Sent)),
+    _ = Ask(),
     case erlang:monotonic_time(millisecond) - Before of
         Took when Took >= ?LATER -> ok;
-        _ -> later(Connection, Sent, Tries - 1)
+        _ -> later(Ask, Tries - 1)
     end.
 
 what_finds_a_place_is_let_in(_) ->
@@ -61,6 +63,23 @@ what_finds_a_place_is_let_in(_) ->
         ok = until_free(Server),
         #{status := 200, messages := [#{~"result" := _}]} = asked(Connection, echo()),
         close(Connection)
+    end).
+
+%% One connection, however many streams it has.
+also_on_http2(_) ->
+    with_one_place(fun(#{pid := Pid}, Handler) ->
+        Client = bounds_client:keep(Pid, http2),
+        Call = fun() -> bounds_client:call(Client, ~"tools/call", echo_params()) end,
+        #{status := 429} = Call(),
+        ok = later(fun() -> #{status := 429} = Call() end, 30),
+        %% A request that is cancelled meanwhile is no other's trouble.
+        {http2, Connection, Stream} =
+            bounds_client:send(Client, ~"tools/call", echo_params()),
+        ok = gun:cancel(Connection, Stream),
+        ok = finish(Handler, ~"done"),
+        ok = until_free(#{pid => Pid}),
+        #{status := 200} = Call(),
+        bounds_client:close(Client)
     end).
 
 who_leaves_meanwhile_leaves_nothing(_) ->
@@ -78,7 +97,8 @@ a_drained_server_answers_them(_) ->
         1060 = refused(asked(Connection, echo())),
         ok = sent(Connection, echo()),
         %% It has been read, and refused.
-        until(fun() -> erlmcp_gate_sums:pressed(erlmcp_gate:sums(gate(Server))) =:= 2 end),
+        #{counters := Counters} = gate(Server),
+        until(fun() -> erlmcp_gate_counters:refused(Counters) =:= 2 end),
         ok = finish(Handler, ~"done"),
         #{pid := Pid} = Server,
         {ok, _} = erlmcp:drain(Pid, 30_000),
@@ -87,21 +107,27 @@ a_drained_server_answers_them(_) ->
     end).
 
 %% What goes through a proxy that says so.
-connections_of_many_are_not_kept_back(_) ->
+connections_of_many_are_not_held_back(_) ->
     Refusal = erlmcp_refusal:new(concurrent_limit_exceeded, ~"too many",
                                  #{retry_after_ms => 3_600_000}),
-    [[0, 0] = [erlmcp_httpd_admission:kept_back(Refusal, #{Name => ~"proxy"}, #{})
+    [[0, 0] = [erlmcp_admission:hold_back(Refusal, #{Name => ~"proxy"}, #{})
                || _ <- [first, second]]
      || Name <- [~"via", ~"forwarded", ~"x-forwarded-for"]],
-    0 = erlmcp_httpd_admission:kept_back(Refusal, #{}, #{}),
-    %% An hour is told, and a second is kept back, behind another one.
+    0 = erlmcp_admission:hold_back(Refusal, #{}, #{}),
+    %% An hour is told, and a second is held back, after another one.
     true = lists:all(fun(Kept) -> Kept =< 2000 end,
-                     [erlmcp_httpd_admission:kept_back(Refusal, #{}, #{}) || _ <- [first, second]]),
+                     [erlmcp_admission:hold_back(Refusal, #{}, #{}) || _ <- [first, second]]),
     Never = erlmcp_refusal:new(invalid_params, ~"no such tool", #{}),
-    0 = erlmcp_httpd_admission:kept_back(Never, #{}, #{}).
+    0 = erlmcp_admission:hold_back(Never, #{}, #{}).
 
 echo() ->
-    message(~"tools/call", #{name => ~"echo", arguments => #{text => ~"x"}}, #{}).
+    message(~"tools/call", echo_params(), #{}).
+
+echo_params() ->
+    #{name => ~"echo", arguments => #{text => ~"x"}}.
+
+chunk(Body) ->
+    [integer_to_list(iolist_size(Body), 16), ~"\r\n", Body, ~"\r\n0\r\n\r\n"].
 
 headers() ->
     {Headers, _} = echo(),
@@ -109,8 +135,7 @@ headers() ->
 
 call() ->
     [~"\"method\":\"tools/call\",\"params\":",
-     json:encode(#{name => ~"echo", arguments => #{text => ~"x"},
-                   '_meta' => erlmcp_test_http:meta()})].
+     json:encode((echo_params())#{'_meta' => erlmcp_test_http:meta()})].
 
 asked(Connection, Sent) ->
     ok = sent(Connection, Sent),

@@ -223,20 +223,20 @@ drained_servers_refuse_on_the_head(_) ->
     close(In),
     stop(Server).
 
-%% Nobody who looks for what the dead held has to find what they had at the gate.
+%% A connection gives back what it held itself when it ends.
 connections_leave_nothing(_) ->
     [begin
          Server = serve(Transport, #{}, definitions()),
-         #{books := #{ledger := Ledger}} = gate(Server),
-         Keepers = [Pid || Pid <- processes(),
-                           proc_lib:translate_initial_call(Pid) =:= {erlmcp_gate_keeper, init, 1}],
-         [ok = sys:suspend(Keeper) || Keeper <- Keepers],
+         %% The process that gives back what the dead held does nothing meanwhile.
+         Looking = [Pid || Pid <- processes(),
+                           proc_lib:translate_initial_call(Pid) =:= {erlmcp_gate_permits, init, 1}],
+         [ok = sys:suspend(Pid) || Pid <- Looking],
          Client = keep(Server, Transport),
          [ok = served_on(Client) || _ <- [1, 2]],
-         %% That of the connection, and that of its seat.
-         2 = length(erlmcp_gate_permits:rows(Ledger)),
+         1 = held(Server, connections),
          ok = close(Client),
-         ok = until(fun() -> erlmcp_gate_permits:rows(Ledger) =:= [] end),
-         [ok = sys:resume(Keeper) || Keeper <- Keepers],
+         ok = until(fun() -> held(Server, connections) =:= 0 end),
+         [] = erlmcp_gate:calls(gate(Server)),
+         [ok = sys:resume(Pid) || Pid <- Looking],
          stop(Server)
      end || Transport <- [http, http2, tcp]].

@@ -330,8 +330,8 @@ only_a_proxys_connection_is_many_clients(_) ->
     Kept = fun(Headers, Config) ->
         %% Told apart from the ones before by its process.
         {Pid, Monitor} = spawn_monitor(fun() ->
-            0 = erlmcp_httpd_admission:kept_back(Refusal, Headers, Config),
-            exit({kept, lists:sum([erlmcp_httpd_admission:kept_back(Refusal, Headers, Config)
+            0 = erlmcp_admission:hold_back(Refusal, Headers, Config),
+            exit({kept, lists:sum([erlmcp_admission:hold_back(Refusal, Headers, Config)
                                    || _ <- lists:seq(1, 10)])})
         end),
         receive {'DOWN', Monitor, process, Pid, {kept, Milliseconds}} -> Milliseconds > 0 end

@@ -88,10 +88,10 @@ before(Method) ->
 request(Method, Text, Meta) ->
     Headers = #{~"mcp-protocol-version" => ?VERSION, ~"mcp-method" => Method},
     maybe
-        {told, _, _} = Told ?= erlmcp_httpd_admission:asked(Headers, both),
+        {announced, _, _} = Announced ?= erlmcp_admission:announced(Headers, both),
         {ok, Id, At} ?= erlmcp_message:first_id(Text),
         on_connection(Meta, fun() ->
-            erlmcp_meta_cache:request(Text, {Id, At}, Told, limits())
+            erlmcp_meta_cache:request(Text, {Id, At}, Announced, limits())
         end)
     else
         _ -> other

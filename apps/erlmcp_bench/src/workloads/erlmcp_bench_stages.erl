@@ -36,7 +36,7 @@ stages() ->
      {decode, ~"JSON to terms",
       [{erlmcp_meta_cache, decode, 2}, {erlmcp_meta_cache, request, 4}]},
      {admit, ~"the gate: a place, its turn, and its end",
-      [{erlmcp_admission, enter, 4}, {erlmcp_admission, enter_unread, 3},
+      [{erlmcp_admission, enter, 4}, {erlmcp_admission, enter_announced, 4},
        {erlmcp_admission, effects, 3}, {erlmcp_gate, state, 1},
        {erlmcp_gate, await, 2}, {erlmcp_gate, leave, 1}]},
      {dispatch, ~"the engine: era, `_meta`, headers, method, definition",

@@ -35,7 +35,6 @@ start(Given, Revision, Calls) ->
 
 start_linked(Items, Instance) ->
     Owner = self(),
-    ok = pass_on(Items),
     spawn_link(fun() ->
         {Status, Bytes} = run(Items, Instance, erlmcp_call_messages:linked_owner(Owner)),
         erlmcp_call_messages:exit_with_answer(Owner, Status, Bytes)
@@ -45,15 +44,11 @@ start_linked(Items, Instance) ->
 -spec start([erlmcp_engine:effect(), ...], erlmcp_instance:of_calls(),
             Waiting :: erlmcp_call:owner(), erlmcp_session_call:session()) -> pid().
 start(Items, Instance, Waiting, Session) ->
-    ok = pass_on(Items),
     spawn(fun() ->
         Run = fun(Owner) -> run(Items, Instance, Owner) end,
         erlmcp_session_call:run(Session, entry(Items, '2025-03-26'), Waiting, Run) =:= ended
             andalso [erlmcp_call:leave(Call) || {call, Call} <- Items]
     end).
-
-pass_on(Items) ->
-    lists:foreach(fun erlmcp_call:pass_on/1, [Call || {call, Call} <- Items]).
 
 %% What its owner keeps of a batch.
 entry(Items, Revision) ->

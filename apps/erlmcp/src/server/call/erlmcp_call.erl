@@ -12,7 +12,7 @@ Internal.
 """.
 
 -export([start/2, start/3, start_process/3, run/3]).
--export([subject/1, place/1, pass_on/1, take_over/1, leave/1]).
+-export([subject/1, place/1, take_over/1, leave/1]).
 -export([timeout/2, answered/3, timed_out/4, died/4]).
 
 -export_type([owner/0, subject/0]).
@@ -40,10 +40,9 @@ start(Call, Instance, Tag) ->
     start_linked(fun() -> run_linked(Call, Owner, Instance) end, Call, Instance).
 
 %% The gate knows which process holds a place, and so which to tell when the server is drained.
-start_linked(Run, #{ticket := Ticket} = Call, Instance) ->
-    ok = pass_on(Call),
+start_linked(Run, #{permit := Permit}, Instance) ->
     Pid = start_process(Run, [link], Instance),
-    ok = erlmcp_gate:hand_over(Ticket, Pid),
+    ok = erlmcp_gate:hand_over(Permit, Pid),
     Pid;
 start_linked(Run, _, Instance) ->
     start_process(Run, [link], Instance).
@@ -69,12 +68,12 @@ so, and returns its answer.
     {reply, erlmcp_reply:status() | ok | error, term()}.
 %% The call waits its turn at the gate. Its place is free before the answer is sent: a client that
 %% asks next because of that finds it so. The owner leaves it if the call is killed.
-run(#{ticket := Ticket, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
+run(#{permit := Permit, id := Id, context := #{revision := Revision}} = Call, Owner, Instance) ->
     try
-        case erlmcp_gate:await(Ticket, timeout(Call, Instance)) of
+        case erlmcp_gate:await(Permit, timeout(Call, Instance)) of
             {ok, Granted} ->
                 Answer = admitted(Call, Owner, Instance),
-                ok = erlmcp_gate:ran(Granted),
+                ok = erlmcp_gate:add_work(Granted),
                 Answer;
             {refuse, Refusal} ->
                 answer({error, erlmcp_error_budget:count_refusal(Refusal, Instance)}, Id,
@@ -202,17 +201,12 @@ Returns the place of a call at the server's gate, for a process that leaves it i
 killed.
 """.
 -spec place(erlmcp_engine:call()) -> erlmcp_calls:place().
-place(#{ticket := Ticket}) -> {ticket, Ticket};
+place(#{permit := Permit}) -> {permit, Permit};
 place(_) -> none.
-
--doc "Gives up the place for another process, which is started after this and takes it over.".
--spec pass_on(erlmcp_engine:call()) -> ok.
-pass_on(#{ticket := Ticket}) -> erlmcp_gate:unseat(Ticket);
-pass_on(_) -> ok.
 
 -doc "Takes over the place of a call for the calling process.".
 -spec take_over(erlmcp_engine:call()) -> ok.
-take_over(#{ticket := Ticket}) -> erlmcp_gate:hand_over(Ticket, self());
+take_over(#{permit := Permit}) -> erlmcp_gate:hand_over(Permit, self());
 take_over(_) -> ok.
 
 -doc """
@@ -220,7 +214,7 @@ Leaves the place of a call at the server's gate: when the call is not started, i
 for its client. More than once does no harm.
 """.
 -spec leave(erlmcp_engine:call()) -> ok.
-leave(#{ticket := Ticket}) -> erlmcp_gate:leave(Ticket);
+leave(#{permit := Permit}) -> erlmcp_gate:leave(Permit);
 leave(_) -> ok.
 
 -doc "Returns the answer to a request whose call did not end within `Milliseconds`.".

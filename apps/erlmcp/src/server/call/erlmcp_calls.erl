@@ -23,7 +23,7 @@ Internal.
 -doc "A call or a batch, the requests that it answers, what it is about, and its place.".
 -type entry() :: {call | batch, [erlmcp_message:id()], erlmcp_call:subject(), place()}.
 %% What a call has at the server's gate, which is left for it when it is killed.
--type place() :: {ticket, erlmcp_gate:ticket()} | none.
+-type place() :: {permit, erlmcp_gate:permit()} | none.
 -doc "Requests to the client that were not answered, and whose answers nobody waits for any more.".
 -type withdrawn() :: [erlmcp_call_messages:asked()].
 -opaque calls() :: #{
@@ -270,7 +270,7 @@ end_call(Pid, Place) ->
 
 -doc "Leaves what a killed call had at the server's gate.".
 -spec leave(place()) -> ok.
-leave({ticket, Ticket}) -> erlmcp_gate:leave(Ticket);
+leave({permit, Permit}) -> erlmcp_gate:leave(Permit);
 leave(none) -> ok.
 
 forget(Pid, Bytes, #{running := Running, asked := Asked, ids := Ids} = Calls) ->

@@ -40,13 +40,13 @@ its own.
 """.
 -spec run(erlmcp_engine:call(), erlmcp_instance:of_calls()) ->
     {{reply, erlmcp_reply:status(), iodata()}, Said :: [erlmcp_call_messages:message()]} | start.
-run(#{definition := #{quick := Mark}, input := Input, ticket := Ticket} = Call, Instance) when
+run(#{definition := #{quick := Mark}, input := Input, permit := Permit} = Call, Instance) when
     Input =:= #{responses => #{}}, not is_map_key(task, Call)
 ->
     #{context := Context} = Call,
     Now = erlmcp_clock:now_ms(),
     Longest = erlmcp_inline_call_watchdog:longest_ms(),
-    case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso erlmcp_gate:has_place(Ticket)
+    case erlmcp_inline_call_watchdog:is_quick(Mark, Now) andalso not erlmcp_gate:waits(Permit)
         andalso is_told_nothing(Context) andalso erlmcp_call:timeout(Call, Instance) >= Longest of
         true -> placed(Call, Now + Longest, Instance);
         false -> start

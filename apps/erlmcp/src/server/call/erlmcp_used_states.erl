@@ -24,7 +24,7 @@ new() ->
 Notes that a state was used, which expires at a system time in milliseconds; `again` if it was used
 before. `Max` are the bounds of all and of one tenant.
 """.
--spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:flow(),
+-spec use({Expires :: integer(), Id :: binary()}, erlmcp_gate:tenant(),
           Max :: {InAll :: pos_integer(), OfOne :: pos_integer()}, used()) ->
     ok | again | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
 use(State, Flow, {Max, MaxOfOne}, {States, Counts} = Used) ->

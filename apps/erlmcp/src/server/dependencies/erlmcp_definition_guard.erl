@@ -79,7 +79,7 @@ middleware(Server, Bounds, Breaker, Pool) ->
     fun(Arguments, Context, Next) ->
         maybe
             #{gate := Gate} = Known ?= persistent_term:get({?MODULE, Server}, unknown),
-            {ok, Place} ?= erlmcp_gate:hold(Gate, Bounds),
+            {ok, Place} ?= erlmcp_gate:enter_definition(Gate, Bounds),
             try
                 placed(Arguments, Context, Next, Breaker, Pool, Known)
             after

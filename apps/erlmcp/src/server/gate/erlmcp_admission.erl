@@ -1,101 +1,103 @@
 -module(erlmcp_admission).
 -moduledoc """
-What the transports ask of their server's gate (`erlmcp_gate`): a place for each connection, and one
-for each message after it was decoded and before the engine sees it.
+What the transports ask of their server's gate (`m:erlmcp_gate`): a permit for each connection, and
+one for each message, after it was decoded and before the engine sees it.
 
-The place of a message that becomes a call goes with the call, which leaves it when it ends
-(`erlmcp_call`); whatever is answered at once leaves at once. The messages of a batch are messages
-like others: those that may not enter are refused in its answer.
+The permit of a message that becomes a call goes with the call, which leaves when it ends
+(`erlmcp_call`). A message that is answered at once leaves at once. The messages of a batch are
+messages like others: those that may not enter are refused in its answer.
+
+HTTP knows more before a message is decoded. A request may be refused on its head, before a byte of
+its body is read, and its principal comes with it and not with the connection. A stateless request
+whose head announces its method enters before it is decoded.
 
 Internal.
 """.
 
--export([connect/3, leave/1]).
--export([flow/2, is_open/1, enter/4, enter_unread/3, effects/3, forgo/1]).
+-export([connect/3, leave/1, tenant/2, is_open/1]).
+-export([enter/4, effects/3, abandon/1]).
+-export([announced/2, check_head/4, enter_announced/4, refused_by_head/2, refused/5, hold_back/3]).
 
--export_type([flow/0, admitted/0]).
+-export_type([tenant/0, admitted/0, announced/0]).
 
--doc "For whom the bounds of one are: a principal, or where the anonymous come from.".
--type flow() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
--type ticket() :: erlmcp_gate:ticket().
+-doc "The client for whom limits are counted: a principal, or where the anonymous come from.".
+-type tenant() :: erlmcp_auth:principal() | {anonymous, Network :: tuple() | local}.
+-type permit() :: erlmcp_gate:permit().
 -opaque admitted() ::
-    ticket() | {batch, [{erlmcp_message:id() | undefined, ticket()}], Refused :: [iodata()]}.
+    permit() | {batch, [{erlmcp_message:id() | undefined, permit()}], Refused :: [iodata()]}.
+-doc "A stateless request of this method, and the text of its body from there to `params`.".
+-type announced() :: {announced, Method :: binary(), Text :: binary()}.
+
+%% Principals of one connection that are counted. A connection with more is a proxy's.
+-define(PRINCIPALS, 100).
+%% Milliseconds that a refusal is held back at most, after the one before it.
+-define(HELD_BACK, 1000).
 
 -doc """
-Places for a connection whose principal is known from the start. The calling process holds them,
-until it leaves them or ends.
+Gives the calling process permits for a connection whose principal is known from the start, until it
+leaves or ends.
 """.
 -spec connect(inet:ip_address() | local, erlmcp_auth:principal(), erlmcp_instance:instance()) ->
-    {ok, [ticket()]} | {refuse, erlmcp_refusal:refusal()}.
+    {ok, [permit()]} | {refuse, erlmcp_refusal:refusal()}.
 connect(Ip, Principal, #{gate := Gate}) ->
     maybe
-        {ok, Place} ?= erlmcp_gate:connect(Gate, #{address => Ip}),
-        case joined(Principal, Gate) of
-            {ok, Joined} ->
-                {ok, [Place | Joined]};
+        {ok, Connection} ?= erlmcp_gate:connect(Gate, #{address => Ip}),
+        case connect_principal(Principal, Gate) of
+            {ok, OfPrincipal} ->
+                {ok, [Connection | OfPrincipal]};
             {refuse, _} = Refused ->
-                ok = erlmcp_gate:leave(Place),
+                ok = erlmcp_gate:leave(Connection),
                 Refused
         end
     end.
 
 %% The anonymous are many, and told apart by their addresses.
-joined(anonymous, _) ->
+connect_principal(anonymous, _) ->
     {ok, []};
-joined(Principal, Gate) ->
-    case erlmcp_gate:joined(Gate, Principal) of
-        {ok, Ticket} -> {ok, [Ticket]};
-        {refuse, _} = Refused -> Refused
+connect_principal(Principal, Gate) ->
+    maybe
+        {ok, Permit} ?= erlmcp_gate:connect_tenant(Gate, Principal),
+        {ok, [Permit]}
     end.
 
--doc "Gives places back.".
--spec leave([ticket()]) -> ok.
-leave(Tickets) ->
-    lists:foreach(fun erlmcp_gate:leave/1, Tickets).
+-doc "Gives permits back.".
+-spec leave([permit()]) -> ok.
+leave(Permits) ->
+    lists:foreach(fun erlmcp_gate:leave/1, Permits).
 
--doc "The flow of a principal's messages that come from an address.".
--spec flow(erlmcp_auth:principal(), inet:ip_address() | local) -> flow().
-flow(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
-flow(Principal, _) -> Principal.
+-doc "Returns the tenant that messages of a principal from an address belong to.".
+-spec tenant(erlmcp_auth:principal(), inet:ip_address() | local) -> tenant().
+tenant(anonymous, Address) -> {anonymous, erlmcp_gate:network(Address)};
+tenant(Principal, _) -> Principal.
 
--doc "Returns `true` if the server takes requests, as long as there is room for them.".
+-doc "Returns `true` if the server takes requests, as long as its limits allow.".
 -spec is_open(erlmcp_instance:instance()) -> boolean().
 is_open(#{gate := Gate}) -> erlmcp_gate:state(Gate) =:= open.
 
 -doc """
-Asks for a place for a decoded message of so many bytes. Gives the message as the engine is to have
-it, without what may not enter of a batch; or the refusal, or the answer to a batch of which nothing
-may.
+Lets a decoded message of this many bytes enter. Returns the message for the engine, without what
+may not enter of a batch; or the refusal, or the answer to a batch of which nothing may.
 """.
--spec enter(Json :: term(), Bytes :: non_neg_integer(), flow(), erlmcp_instance:instance()) ->
+-spec enter(Json :: term(), Bytes :: non_neg_integer(), tenant(), erlmcp_instance:instance()) ->
     {ok, Json :: term(), admitted()}
     | {refuse, erlmcp_message:id() | undefined, erlmcp_refusal:refusal()}
     | {answer, iodata()}.
-enter([_ | _] = Batch, Bytes, Flow, Instance) ->
+enter([_ | _] = Batch, Bytes, Tenant, Instance) ->
     case length(Batch) =< erlmcp_engine:max_batch() of
-        true -> each(Batch, Bytes div length(Batch), Flow, Instance, {[], [], []});
-        false -> whole(Batch, Bytes, Flow, Instance)
+        true -> enter_each(Batch, Bytes div length(Batch), Tenant, Instance, {[], [], []});
+        false -> enter_whole(Batch, Bytes, Tenant, Instance)
     end;
-enter(Json, Bytes, Flow, Instance) ->
-    whole(Json, Bytes, Flow, Instance).
+enter(Json, Bytes, Tenant, Instance) ->
+    enter_whole(Json, Bytes, Tenant, Instance).
 
-whole(Json, Bytes, Flow, Instance) ->
-    case one(Json, Bytes, Flow, Instance) of
-        {ok, Ticket} -> {ok, Json, Ticket};
+enter_whole(Json, Bytes, Tenant, Instance) ->
+    case enter_one(kind(Json), Bytes, Tenant, Instance) of
+        {ok, Permit} -> {ok, Json, Permit};
         {refuse, Refusal} -> {refuse, id(Json), Refusal}
     end.
 
--doc "The same for a request of so many bytes, before it is decoded.".
--spec enter_unread(Bytes :: non_neg_integer(), flow(), erlmcp_instance:instance()) ->
-    {ok, admitted()} | {refuse, erlmcp_refusal:refusal()}.
-enter_unread(Bytes, Flow, Instance) ->
-    place(request, Bytes, Flow, Instance).
-
-one(Json, Bytes, Flow, Instance) ->
-    place(kind(Json), Bytes, Flow, Instance).
-
-place(Kind, Bytes, Flow, #{gate := Gate} = Instance) ->
-    case erlmcp_gate:enter(Gate, #{flow => Flow, kind => Kind, bytes => Bytes}) of
+enter_one(Kind, Bytes, Tenant, #{gate := Gate} = Instance) ->
+    case erlmcp_gate:enter(Gate, #{tenant => Tenant, kind => Kind, bytes => Bytes}) of
         {ok, _} = Entered ->
             Entered;
         {refuse, Refusal} ->
@@ -108,56 +110,210 @@ kind(#{~"id" := _}) -> response;
 %% What is no message is answered with an error, as a request is.
 kind(_) -> request.
 
-each([], _, _, _, {[], [], Refused}) ->
+enter_each([], _, _, _, {[], [], Refused}) ->
     {answer, erlmcp_message:batch(lists:reverse(Refused))};
-each([], _, _, _, {Batch, Tickets, Refused}) ->
-    {ok, lists:reverse(Batch), {batch, Tickets, Refused}};
-each([Json | Rest], Bytes, Flow, Instance, {Batch, Tickets, Refused}) ->
-    case one(Json, Bytes, Flow, Instance) of
-        {ok, Ticket} ->
-            each(Rest, Bytes, Flow, Instance,
-                 {[Json | Batch], [{id(Json), Ticket} | Tickets], Refused});
+enter_each([], _, _, _, {Batch, Permits, Refused}) ->
+    {ok, lists:reverse(Batch), {batch, Permits, Refused}};
+enter_each([Json | Rest], Bytes, Tenant, Instance, {Batch, Permits, Refused}) ->
+    case enter_one(kind(Json), Bytes, Tenant, Instance) of
+        {ok, Permit} ->
+            enter_each(Rest, Bytes, Tenant, Instance,
+                       {[Json | Batch], [{id(Json), Permit} | Permits], Refused});
         {refuse, Refusal} ->
             Error = erlmcp_message:error(id(Json), Refusal),
-            each(Rest, Bytes, Flow, Instance, {Batch, Tickets, [Error | Refused]})
+            enter_each(Rest, Bytes, Tenant, Instance, {Batch, Permits, [Error | Refused]})
     end.
 
 id(#{~"id" := Id}) when is_binary(Id); is_integer(Id) -> Id;
 id(_) -> undefined.
 
 -doc """
-The engine's effects of what was admitted. A call has its place with it, and whose it is; what is
-answered already leaves. A batch is answered with what of it was refused, too.
+Returns the engine's effects of what was admitted. A call has its permit with it, and its tenant; a
+message that is answered already leaves. A batch is answered with its refusals, too.
 """.
--spec effects([erlmcp_engine:effect(), ...], admitted(), flow()) -> [erlmcp_engine:effect(), ...].
-effects(Effects, {batch, Tickets, Refused}, Flow) ->
+-spec effects([erlmcp_engine:effect(), ...], admitted(), tenant()) ->
+    [erlmcp_engine:effect(), ...].
+effects(Effects, {batch, Permits, Refused}, Tenant) ->
     {Silent, [Answer]} = lists:split(length(Effects) - 1, Effects),
-    Silent ++ [answer(Answer, Tickets, [{reply, 200, Error} || Error <- Refused], Flow)];
-effects([{call, Call}], Ticket, Flow) ->
-    [{call, Call#{ticket => Ticket, flow => Flow}}];
-effects(Effects, Ticket, _) ->
-    ok = erlmcp_gate:leave(Ticket),
+    Silent ++ [answer(Answer, Permits, [{reply, 200, Error} || Error <- Refused], Tenant)];
+effects([{call, Call}], Permit, Tenant) ->
+    [{call, Call#{permit => Permit, flow => Tenant}}];
+effects(Effects, Permit, _) ->
+    ok = erlmcp_gate:leave(Permit),
     Effects.
 
-answer({batch, Items}, Tickets, Refused, Flow) ->
-    {Given, Left} = lists:mapfoldl(fun(Item, Unused) -> item(Item, Flow, Unused) end, Tickets,
-                                   Items),
-    ok = leave([Ticket || {_, Ticket} <- Left]),
+answer({batch, Items}, Permits, Refused, Tenant) ->
+    {Given, Unused} = lists:mapfoldl(fun(Item, Rest) -> item(Item, Tenant, Rest) end, Permits,
+                                     Items),
+    ok = leave([Permit || {_, Permit} <- Unused]),
     {batch, Given ++ Refused};
-answer(Answer, Tickets, Refused, _) ->
-    ok = leave([Ticket || {_, Ticket} <- Tickets]),
+answer(Answer, Permits, Refused, _) ->
+    ok = leave([Permit || {_, Permit} <- Permits]),
     case {Answer, Refused} of
         {accepted, [_ | _]} -> {batch, Refused};
         _ -> Answer
     end.
 
-item({call, #{id := Id} = Call}, Flow, Tickets) ->
-    {value, {_, Ticket}, Left} = lists:keytake(Id, 1, Tickets),
-    {{call, Call#{ticket => Ticket, flow => Flow}}, Left};
-item(Item, _, Tickets) ->
-    {Item, Tickets}.
+item({call, #{id := Id} = Call}, Tenant, Permits) ->
+    {value, {_, Permit}, Rest} = lists:keytake(Id, 1, Permits),
+    {{call, Call#{permit => Permit, flow => Tenant}}, Rest};
+item(Item, _, Permits) ->
+    {Item, Permits}.
 
--doc "Leaves what was admitted and comes to nothing.".
--spec forgo(admitted()) -> ok.
-forgo({batch, Tickets, _}) -> leave([Ticket || {_, Ticket} <- Tickets]);
-forgo(Ticket) -> erlmcp_gate:leave(Ticket).
+-doc "Leaves for a message that was admitted and comes to nothing.".
+-spec abandon(admitted()) -> ok.
+abandon({batch, Permits, _}) -> leave([Permit || {_, Permit} <- Permits]);
+abandon(Permit) -> erlmcp_gate:leave(Permit).
+
+-doc """
+Returns what the head of a POST request announces: a stateless request of a method, or a message
+that is to be decoded.
+""".
+-spec announced(Headers :: #{binary() => binary()}, erlmcp_httpd_request:accept()) ->
+    announced() | {post, erlmcp_httpd_request:accept()}.
+announced(#{~"mcp-protocol-version" := ~"2026-07-28", ~"mcp-method" := Method} = Headers, Accept)
+        when Method =/= ~"server/discover", not is_map_key(~"mcp-session-id", Headers) ->
+    case erlmcp_json_fast:is_plain(Method) of
+        true -> {announced, Method, <<",\"method\":\"", Method/binary, "\",\"params\":">>};
+        false -> {post, Accept}
+    end;
+announced(_, Accept) ->
+    {post, Accept}.
+
+-doc """
+Returns `ok` if a request may come in as far as its head says: the server takes requests now, and
+the connection may be one of this principal's. A message in a session may be an answer that a call
+waits for, and is read. A request that is announced enters before it is decoded, and is refused
+then.
+""".
+-spec check_head(erlmcp_httpd_request:asked() | announced(), cowboy_req:req(),
+                 erlmcp_auth:principal(), erlmcp_instance:instance()) ->
+    ok | {refuse, erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}}.
+check_head(Asked, #{headers := Headers, version := Version}, Principal,
+           #{gate := Gate} = Instance) ->
+    maybe
+        ok ?= check_state(Asked, Headers, Gate),
+        ok ?= check_principal(Principal, Version, Gate)
+    else
+        {refuse, Refusal, Extra} ->
+            {refuse, erlmcp_error_budget:count_refusal(Refusal, Instance), Extra}
+    end.
+
+check_state({announced, _, _}, _, _) ->
+    ok;
+check_state({post, _}, Headers, _) when is_map_key(~"mcp-session-id", Headers) ->
+    ok;
+check_state({post, _}, Headers, Gate) ->
+    case erlmcp_gate:state(Gate) of
+        open -> ok;
+        {refuse, Refusal} -> {refuse, refused_by_head(Refusal, Headers), #{}}
+    end;
+check_state(_, _, _) ->
+    ok.
+
+%% A connection is one of a principal from its first request of that one to its end.
+check_principal(anonymous, _, _) ->
+    ok;
+check_principal(Principal, Version, Gate) ->
+    Connected = case get(?MODULE) of
+        undefined -> #{};
+        Permits -> Permits
+    end,
+    case Connected of
+        #{Principal := _} ->
+            ok;
+        #{} when map_size(Connected) >= ?PRINCIPALS ->
+            ok;
+        #{} ->
+            case erlmcp_gate:connect_tenant(Gate, Principal) of
+                {ok, Permit} ->
+                    _ = put(?MODULE, Connected#{Principal => Permit}),
+                    ok;
+                {refuse, Refusal} ->
+                    {refuse, Refusal, erlmcp_httpd_body:closing(Version)}
+            end
+    end.
+
+-doc """
+Lets a request enter before it is decoded, if its head has announced it and its id stands where
+clients write it. Any other message is `undecoded`, and enters when it is decoded.
+""".
+-spec enter_announced(announced() | {post, erlmcp_httpd_request:accept()}, binary(), tenant(),
+                      erlmcp_instance:instance()) ->
+    undecoded
+    | {ok, admitted(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()}}
+    | {refuse, erlmcp_message:id(), erlmcp_refusal:refusal()}.
+enter_announced({announced, _, _}, Bytes, Tenant, Instance) ->
+    maybe
+        {ok, Id, At} ?= erlmcp_message:first_id(Bytes),
+        case enter_one(request, byte_size(Bytes), Tenant, Instance) of
+            {ok, Permit} -> {ok, Permit, {Id, At}};
+            {refuse, Refusal} -> {refuse, Id, Refusal}
+        end
+    else
+        unseen -> undecoded
+    end;
+enter_announced(_, _, _, _) ->
+    undecoded.
+
+-doc """
+Returns a refusal as the head of its request wants it: `server/discover` is not refused with 429 for
+load, since a client that tries which era a server is of takes that for an older server's answer.
+""".
+-spec refused_by_head(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()}) ->
+    erlmcp_refusal:refusal().
+refused_by_head(Refusal, #{~"mcp-method" := ~"server/discover"}) -> unavailable(Refusal);
+refused_by_head(Refusal, _) -> Refusal.
+
+unavailable(Refusal) ->
+    case erlmcp_refusal:status(Refusal) of
+        429 -> erlmcp_refusal:with_status(503, Refusal);
+        _ -> Refusal
+    end.
+
+-doc """
+Returns the answer of HTTP to a message that may not enter. A session's client is told under 200, as
+of any other error of a request: to some clients another status means that the session is gone.
+""".
+-spec refused(erlmcp_message:id() | undefined, erlmcp_refusal:refusal(), Json :: term(),
+              erlmcp_engine:envelope(), InSession :: boolean()) -> erlmcp_reply:reply().
+refused(Id, Refusal, #{~"method" := ~"server/discover"}, _, _) ->
+    erlmcp_reply:refuse(Id, unavailable(Refusal));
+refused(Id, Refusal, Json, Envelope, true) when Id =/= undefined ->
+    case erlmcp_engine:era(Json, Envelope) of
+        session -> {reply, 200, erlmcp_message:error(Id, Refusal)};
+        stateless -> erlmcp_reply:refuse(Id, Refusal)
+    end;
+refused(Id, Refusal, _, _, _) ->
+    erlmcp_reply:refuse(Id, Refusal).
+
+-doc """
+Returns for how many milliseconds a refusal is held back. A refusal tells when to come back. If a
+client asks again on the same connection before that, its next refusal comes when the time is over,
+after a second at most, or up to half of it sooner: not all at once. So clients that ask again
+immediately leave the server time for the requests that it lets in, which never wait for this.
+
+A proxy's connection is many clients', and nothing is held back there: that of a trusted proxy, or,
+on a listener that trusts none, of one whose headers say so.
+""".
+-spec hold_back(erlmcp_refusal:refusal(), Headers :: #{binary() => binary()},
+                erlmcp_httpd_config:config()) -> non_neg_integer().
+hold_back(Refusal, Headers, Config) ->
+    case {erlmcp_refusal:retry_after(Refusal), is_proxied(Headers, Config)} of
+        {Seconds, false} when is_integer(Seconds) ->
+            Now = erlang:monotonic_time(millisecond),
+            Milliseconds = until(get({?MODULE, come_back}), Now),
+            _ = put({?MODULE, come_back}, Now + Milliseconds + min(?HELD_BACK, 1000 * Seconds)),
+            Milliseconds;
+        _ ->
+            0
+    end.
+
+until(ComeBack, Now) when is_integer(ComeBack), ComeBack > Now ->
+    ComeBack - Now - erlang:phash2(self(), (ComeBack - Now) div 2 + 1);
+until(_, _) ->
+    0.
+
+is_proxied(_, #{proxied := Proxied}) -> Proxied;
+is_proxied(#{~"via" := _}, _) -> true;
+is_proxied(Headers, _) -> erlmcp_forwarded:is_there(Headers).

@@ -1,16 +1,16 @@
 -module(erlmcp_concurrency_gradient).
 -moduledoc """
-How many calls may run at once, so that the machine is busy and nobody waits long for it: a gradient
-limit. Samples in, limit out. Pure.
+A gradient limit of the calls that run at once, so that the machine is busy and no call waits long
+for it. Samples in, limit out. Pure.
 
-Each window the limit follows the gradient, what a wait should be by what it was:
+In each window the limit follows the gradient, the wanted wait by the measured one:
 
     gradient = max(0.25, min(2.0, wanted / waited))
     limit = gradient * limit + sqrt(limit)
 
-A higher limit is gone half of the way to, each time. A lower one is taken at once: until it is, all
-calls wait for those that are too many, and those that come find their places in the queue. The
-square root lets some calls queue, so that the machine never runs out of them. A limit that was not
+The limit rises by half of the way to a higher one each time. It falls to a lower one at once: until
+then all calls wait for the ones that are too many, and new requests have to queue. The square root
+lets some calls queue, so that the machine never runs out of them. A limit that was not
 reached, and of which less than half is used, does not grow; none is cut for a few calls that had to
 wait. This is the rule of Netflix's concurrency-limits (`Gradient2Limit`,
 github.com/Netflix/concurrency-limits; the square root is its `GradientLimit`'s), with a gradient
@@ -20,28 +20,29 @@ doubles within two windows.
 What differs is the latency. Theirs is a request's, beside its own average over a long time. Ours is
 the time that a started call waits for a scheduler:
 
-- A call's own time says little of the machine. It may wait for a person, or for its client's model;
-  and the mean over a tool of 20 microseconds and one of 20 milliseconds jumps with what is called.
-- The wait needs no average beside it: it is nothing on an idle machine, whatever the tools and the
-  cores. An average that is learned drifts: under lasting overload it grows until overload is what
-  it expects, and the limit with it.
-- It is known when a call starts, not when it ends.
+- A call's own time says little about the machine. The call may wait for a person, or for its
+  client's model. The mean over a tool of 20 microseconds and one of 20 milliseconds jumps with what
+  is called.
+- The wait for a scheduler needs no average to compare with: it is nothing on an idle machine,
+  whatever the tools and the cores. A learned average drifts: under lasting overload it grows until
+  overload is what it expects, and the limit grows with it.
+- That wait is known when a call starts, not when it ends.
 
-A wait says that there are too many calls only where they are what waits. So beside it is counted,
-at one moment of each window, how many processes are ready to run:
+A wait says that there are too many calls only if calls are what waits. So the processes that are
+ready to run are counted too, at one moment of each window:
 
-- Where they are few, the machine had no time for the node, and fewer calls would not give it any.
-- Where calls did less than half of the work, in reductions, the connections are the load, which
-  read, answer and refuse, as they are with tools that cost no more than a refusal does; or what
-  else there is in the node. Fewer calls would wait as long: the limit is not cut then but grows,
-  so that the machine does not come to do nothing but refuse, and is at once as many as begin in
-  half of a window: a burst of such calls is no overload. How many are ready says nothing of
-  that: a refusal is a short turn, and of a call that computes each turn is a long one.
-- Calls in flight that are not ready wait for something else, and burden nobody. They are let in
-  beside those that the limit is for.
+- If they are few, the machine had no time for the node, and fewer calls would not give it any.
+- If calls did less than half of the work, in reductions, the load is the connections, which read,
+  answer and refuse, or something else in the node. Fewer calls would wait as long. Then the limit
+  is not cut but grows, so that the machine does not come to do nothing but refuse. It is at once
+  as high as the calls that begin in half of a window: a burst of such calls is no overload. The
+  number of ready processes does not show this: a refusal is a short turn, and a call that computes
+  has long ones.
+- Calls in flight that are not ready wait for something else, and take no processor time. They are
+  let in in addition to the limit.
 
-A tool that waits for something scarce, and not for the machine, is not held back here: that is what
-the bounds of a tool are for.
+A tool that waits for something scarce, and not for the machine, is not limited here: a tool has
+limits of its own for that.
 
 Internal.
 """.
@@ -54,8 +55,8 @@ Internal.
 
 -doc """
 What was seen since the last update: how many calls started, the nanoseconds that they waited for a
-scheduler together, and whether the limit was reached; what part of the node's work is theirs of
-late; and, at one moment, how many were in flight and how many processes were ready to run.
+scheduler together, and whether the limit was reached; the part of the node's recent work that was
+theirs; and, at one moment, how many were in flight and how many processes were ready to run.
 """.
 -type window() :: #{
     started := non_neg_integer(), waited := non_neg_integer(), pressed := boolean(),
@@ -81,12 +82,12 @@ late; and, at one moment, how many were in flight and how many processes were re
 %% Fewer than two for each scheduler, of which the least limit has four.
 -define(IS_FEW(Ready, Min), 2 * Ready < Min).
 
--doc "A limit, before anything was seen.".
+-doc "Makes a limit before anything was seen.".
 -spec new(bounds()) -> concurrency().
 new(#{min := Min, max := Max, first := First} = Bounds) when Min =< Max ->
     #concurrency{limit = between(Min, Max, First), bounds = Bounds}.
 
--doc "The limit after a window.".
+-doc "Returns the limit after a window.".
 -spec update(window(), concurrency()) -> concurrency().
 update(#{started := 0}, Concurrency) ->
     Concurrency;
@@ -119,7 +120,7 @@ soon(_) -> 0.
 smooth(Factor, Before, Now) ->
     (1 - Factor) * Before + Factor * Now.
 
--doc "How many calls may be in flight at once.".
+-doc "Returns how many calls may be in flight at once.".
 -spec limit(concurrency()) -> pos_integer().
 limit(#concurrency{limit = Limit, idle = Idle, bounds = #{max := Max}}) ->
     min(Max, trunc(Limit) + Idle).

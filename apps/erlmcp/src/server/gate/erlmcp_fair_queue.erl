@@ -1,16 +1,19 @@
 -module(erlmcp_fair_queue).
 -moduledoc """
-What waits, by flow: within a flow it is first come, first served, and the flows take turns. Pure.
+A queue with a flow for each tenant: a flow is served first come, first served, and the flows take
+turns. Pure.
 
-Whose turn it is says a clock of turns: a flow in which nobody waited was due a few turns ago, and
-after its turn is due one turn later than it was. Who is due first is next. So flows that always
-have somebody waiting get equal shares, and one that asks for less than its share waits for hardly
-more than the turns of its like, not for those that ask for more: they are due later. That is
-start-time fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with
-turns that all count the same, and with the few turns of credit because requests come in bursts:
-who asks for less than its share, but for three calls at once, would wait with the third until
-others had two turns. When flows that come and go are always due first, the clock goes on too, if
-slowly, and so those that stay have their turns.
+A clock of turns says which flow is next: the one that is due first. A flow in which nothing waited
+was due a few turns ago, and after its turn is due one turn later than it was. So flows in which
+something always waits get equal shares. A flow that asks for less than its share waits for hardly
+more than the turns of its like, since flows that ask for more are due later. This is start-time
+fair queueing (Goyal, Vin and Cheng, "Start-time Fair Queueing", SIGCOMM 1996), with turns that all
+count the same.
+
+The few turns of credit are there because requests come in bursts: a flow that asks for less than
+its share, but for three calls at once, would wait with the third until others had two turns. If
+flows that come and go are always due first, the clock goes on too, slowly, and so the flows that
+stay have their turns.
 
 Internal.
 """.
@@ -24,25 +27,25 @@ Internal.
 -opaque flows() :: #{
     length := non_neg_integer(), due := gb_trees:tree(due(), Flow :: term()),
     clock := integer(), order := integer(),
-    %% how many wait, since when somebody always did, when it is their turn, and who they are
+    %% how many wait, since when something always did, when it is their turn, and what waits
     flows := #{Flow :: term() => {pos_integer(), Since :: integer(), due(), waiting()}},
-    %% what had its turn and has not all of its credit, when somebody waits again
+    %% flows that had a turn and have not all of their credit yet, in which nothing waits
     ended := #{Flow :: term() => Clock :: integer()}
 }.
 -type waiting() :: queue:queue({Number :: integer(), Value :: term()}).
 
-%% What the clock counts for a turn, and in how many turns of others it goes on as much at least.
+%% What the clock counts for a turn, and the turns of others in which it goes on by at least that.
 -define(TURN, (1 bsl 20)).
 -define(OTHERS, 16).
-%% How long ago who has all of its credit was due: four turns.
+%% How long ago a flow with all of its credit was due: four turns.
 -define(CREDIT, (4 * ?TURN)).
 
--doc "Nothing waits.".
+-doc "Makes a queue in which nothing waits.".
 -spec new() -> flows().
 new() ->
     #{length => 0, due => gb_trees:empty(), clock => 0, order => 0, flows => #{}, ended => #{}}.
 
--doc "Something waits in a flow from now on, behind all of it, by a number of its own.".
+-doc "Adds a value at the end of a flow, under a number of its own.".
 -spec add(Flow :: term(), Number :: integer(), Value :: term(), Now :: integer(), flows()) ->
     flows().
 add(Flow, Number, Value, Now, #{length := All, flows := Known} = Flows) ->
@@ -64,7 +67,7 @@ due(Flow, Clock, {Length, Since, Waiting}, Flows) ->
     Flows#{due := gb_trees:insert(When, Flow, Due), order := Order + 1,
            flows := Known#{Flow => {Length, Since, When, Waiting}}}.
 
--doc "It waits no longer.".
+-doc "Takes out what waits under a number in a flow.".
 -spec take(key(), flows()) -> {ok, Value :: term(), flows()} | error.
 take({Flow, Number}, #{flows := Known} = Flows) ->
     maybe
@@ -75,7 +78,7 @@ take({Flow, Number}, #{flows := Known} = Flows) ->
         _ -> error
     end.
 
-%% It is the first, but for those whose time is over before that of others.
+%% It is the first, except where its time is over before that of others.
 out(Number, Waiting) ->
     case queue:get(Waiting) of
         {Number, Value} -> {ok, Value, queue:drop(Waiting)};
@@ -97,7 +100,7 @@ later(Flow, Due, #{clock := Clock, ended := Ended}) when Due > Clock - ?CREDIT -
 later(_, _, #{ended := Ended}) ->
     Ended.
 
--doc "The first of each flow waits no longer if the fun says so, nor the next ones then.".
+-doc "Drops the first of each flow as long as the fun returns `true` for it.".
 -spec drop(fun((key()) -> boolean()), flows()) -> flows().
 drop(Is, #{flows := Known} = Flows) ->
     lists:foldl(fun(Flow, Left) -> drop(Flow, Is, Left) end, Flows, maps:keys(Known)).
@@ -112,7 +115,7 @@ drop(Flow, Is, #{flows := Known} = Flows) ->
         _ -> Flows
     end.
 
--doc "The first of the flow whose turn it is.".
+-doc "Returns the first of the flow whose turn it is.".
 -spec next(flows()) -> {key(), Value :: term()} | none.
 next(#{length := 0}) ->
     none;
@@ -122,7 +125,7 @@ next(#{due := Due, flows := Known}) ->
     {Number, Value} = queue:get(Waiting),
     {{Flow, Number}, Value}.
 
--doc "This was taken, and had a turn of its flow.".
+-doc "Notes that what was taken had a turn of its flow.".
 -spec served(key(), flows()) -> flows().
 served({Flow, _}, #{due := Due, flows := Known, ended := Ended, clock := Clock} = Flows) ->
     Turn = ?TURN div max(?OTHERS, map_size(Known)),
@@ -142,12 +145,12 @@ forget(#{flows := Known, ended := Ended, clock := Clock} = Flows)
 forget(Flows) ->
     Flows.
 
--doc "How many wait.".
+-doc "Returns how many wait.".
 -spec length(flows()) -> non_neg_integer().
 length(#{length := Length}) ->
     Length.
 
--doc "How many turns there are at most until one that comes to this flow now has its own.".
+-doc "Returns the most turns until what comes to this flow now has its own.".
 -spec ahead(Flow :: term(), flows()) -> non_neg_integer().
 ahead(Flow, #{flows := Known} = Flows) ->
     case maps:get(Flow, Known, none) of
@@ -157,12 +160,12 @@ ahead(Flow, #{flows := Known} = Flows) ->
             min(?MODULE:length(Flows), (Own + 1) * map_size(Known))
     end.
 
--doc "How many turns there are until each flow had one.".
+-doc "Returns the number of turns until each flow had one.".
 -spec round(flows()) -> non_neg_integer().
 round(#{flows := Known}) ->
     map_size(Known).
 
--doc "Since when somebody always waited in a flow in which somebody does.".
+-doc "Returns since when something always waited in a flow in which something does.".
 -spec since(Flow :: term(), flows()) -> integer().
 since(Flow, #{flows := Known}) ->
     #{Flow := {_, Since, _, _}} = Known,

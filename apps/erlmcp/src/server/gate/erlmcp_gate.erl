@@ -1,130 +1,140 @@
 -module(erlmcp_gate).
 -moduledoc """
-Who may enter a server, and how many: every connection and every message of every transport passes
-here. What enters gets a ticket, what leaves gives it back; what is over a bound is refused at once.
+The gate of a server: every connection and every message of every transport enters here, or is
+refused immediately with a code. Its words:
 
-No process is between them. What is held is counted in words that all change themselves
-(`m:erlmcp_gate_account`), and who holds it is a row (`m:erlmcp_gate_permits`), or a word of its own
-(`m:erlmcp_gate_seat`): `m:erlmcp_gate_keeper` gives back what the dead held. Only who has to wait
-for a place meets a process, `m:erlmcp_gate_queue`.
+- A **permit** is what a connection or a request gets when it enters, and gives back when it leaves.
+  Its holder is a process; what a process holds when it dies is given back for it.
+- A **tenant** is a client for whom limits are counted: a principal, or the address of an anonymous
+  client.
+- A **limit** is the most of something that may be held at once. Every permit holds an amount of one
+  or more **counters**, and each counter has a limit.
+- A request that has its permit is **in flight**. One that finds the limit of these reached
+  **waits** for its permit in the **queue**, in which tenants take turns.
 
-A tenant (`flow`) is whom the bounds of one principal are for: a principal, or the address of an
-anonymous client. A bound that is `infinity` costs nothing.
+No process stands between a request and its permit. Counters are atomic words
+(`m:erlmcp_gate_counters`), and a permit is a row of a table (`m:erlmcp_gate_permits`). Only a
+request that waits meets a process (`m:erlmcp_gate_queue`). The limit of requests in flight follows
+what the machine carries (`m:erlmcp_concurrency_limiter`).
+
+A limit that is `infinity` costs nothing.
 
 Internal.
 """.
 
 -include("../overload/erlmcp_overload_guard.hrl").
 
--export([new/1, connect/2, joined/2, enter/2, has_place/1, await/2, hold/2, take/2, ran/1,
-         unseat/1, rest/1, hand_over/2, leave/1]).
--export([state/1, drain/1, limit/1, limit/2, room/2, held/2, calls/1, sums/1, network/1]).
+-export([new/1, connect/2, connect_tenant/2, enter/2, waits/1, await/2, enter_definition/2,
+         hand_over/2, leave/1, add_work/1]).
+-export([state/1, drain/1, limit/1, limit/2, limit_queue/2, held/2, calls/1, network/1]).
 
 %% Every request passes here.
--compile({inline, [now/1, entered/4]}).
+-compile({inline, [take_permit/3, permit/3]}).
 
--export_type([gate/0, bounds/0, bound/0, message/0, ticket/0, flow/0]).
+-export_type([gate/0, limits/0, limit/0, message/0, permit/0, tenant/0, definition_limit/0]).
 
 -doc """
-The bounds of a gate; each is `infinity` unless given, but for those of the queue.
+The limits of a gate. Each is `infinity` unless given, except those of the queue.
 
-- `in_flight`: requests of the server that run at once, `in_flight_per_principal` those of one
+- `in_flight`: requests of the server that run at once; `in_flight_per_principal` those of one
   tenant, waiting ones among them.
-- `queue`: requests that wait for a place (none unless given), `queue_bytes` their bytes together
-  (67,108,864 unless given), `queue_per_principal` those of one tenant, `queue_ms` the milliseconds
+- `queue`: requests that wait for a permit (none unless given); `queue_bytes` their bytes together
+  (67,108,864 unless given); `queue_per_principal` those of one tenant; `queue_ms` the milliseconds
   that one waits at most (1,000).
-- `connections`: open connections, `connections_per_address` those from one address (of IPv6: from
-  one network of 64 bits), `connections_per_principal` those of one tenant.
+- `connections`: open connections; `connections_per_address` those from one address (of IPv6: from
+  one network of 64 bits); `connections_per_principal` those of one tenant.
 - `messages_per_second`, `messages_per_minute`, `messages_per_day`: of the server;
   `principal_messages_per_second` and so on of one tenant.
-- `principals`: tenants, addresses and tools that are counted at once (10,000).
+- `principals`: tenants, addresses and tools that are counted at once (10,000). If several come at
+  the same moment when one is left, each of them is let in.
 
-No bound of what is held is more than 268,435,455.
+No limit of what is held is more than 268,435,455.
 """.
--type bounds() :: #{
-    in_flight => bound(), in_flight_per_principal => bound(),
-    queue => non_neg_integer(), queue_bytes => pos_integer(), queue_per_principal => bound(),
+-type limits() :: #{
+    in_flight => limit(), in_flight_per_principal => limit(),
+    queue => non_neg_integer(), queue_bytes => pos_integer(), queue_per_principal => limit(),
     queue_ms => pos_integer(),
-    connections => bound(), connections_per_address => bound(),
-    connections_per_principal => bound(),
-    messages_per_second => bound(), messages_per_minute => bound(), messages_per_day => bound(),
-    principal_messages_per_second => bound(), principal_messages_per_minute => bound(),
-    principal_messages_per_day => bound(),
+    connections => limit(), connections_per_address => limit(),
+    connections_per_principal => limit(),
+    messages_per_second => limit(), messages_per_minute => limit(), messages_per_day => limit(),
+    principal_messages_per_second => limit(), principal_messages_per_minute => limit(),
+    principal_messages_per_day => limit(),
     principals => pos_integer()
 }.
--type bound() :: pos_integer() | infinity.
--type flow() :: term().
+-type limit() :: pos_integer() | infinity.
+-type tenant() :: term().
 -type message() :: #{
-    flow := flow(), kind := request | notification | response, bytes := non_neg_integer(),
+    tenant := tenant(), kind := request | notification | response, bytes := non_neg_integer(),
     atom() => term()
 }.
+-doc "A limit of one definition of a server: its calls at once, or a rate of them.".
+-type definition_limit() ::
+    {erlmcp_gate_counters:key(), {at_once, pos_integer()} | erlmcp_rate:rate()}.
 
--doc "A value that is handed to all who need it; its tables belong to who made it.".
+-doc "A value that all its users share. Its tables belong to the process that made it.".
 -type gate() :: #{
-    books := erlmcp_gate_counters:books(), bounds := bounds(),
-    rates := [erlmcp_rate:rate()], principal_rates := [erlmcp_rate:rate()]
+    counters := erlmcp_gate_counters:counters(), permits := erlmcp_gate_permits:permits(),
+    limits := limits(), rates := [erlmcp_rate:rate()], principal_rates := [erlmcp_rate:rate()]
 }.
--opaque ticket() ::
-    {erlmcp_gate_counters:books(), erlmcp_gate_permits:id(),
-     Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | untimed | connection}
-    | free.
+-opaque permit() ::
+    {erlmcp_gate_permits:permits(), erlmcp_gate_permits:id(),
+     %% since when the request is in flight
+     Since :: pos_integer() | {waits, erlmcp_gate_queue:waiting()} | not_a_request}
+    | for_nothing.
 
-%% When who was refused for want of memory, processor time or descriptors may come again.
+%% Milliseconds after which a client that was refused for want of memory, processor time,
+%% descriptors or permits may come again.
 -define(RETRY_MS, 1000).
-%% Of one request in so many it is counted what work it was: to ask costs more than to leave.
+%% Of one request in 16 its work is counted: to ask for the reductions costs more than to leave.
 -define(SAMPLED, 16).
+%% Requests of a tenant that may wait in any case: what comes in one burst of a few callers.
+-define(LEAST_OF_TENANT, 10).
 
--doc "A gate with these bounds. Its tables belong to the calling process.".
--spec new(bounds()) -> gate().
+-doc "Makes a gate with these limits. Its tables belong to the calling process.".
+-spec new(limits()) -> gate().
 new(Given) ->
-    Bounds = maps:merge(#{in_flight => infinity, in_flight_per_principal => infinity,
+    Limits = maps:merge(#{in_flight => infinity, in_flight_per_principal => infinity,
                           queue => 0, queue_bytes => 67_108_864, queue_per_principal => infinity,
                           queue_ms => 1_000,
                           connections => infinity, connections_per_address => infinity,
                           connections_per_principal => infinity, principals => 10_000}, Given),
-    #{principals := Principals, in_flight := InFlight} = Bounds,
-    Books = erlmcp_gate_counters:new(Principals),
-    ok = erlmcp_gate_counters:limit(bounded(InFlight), Books),
-    #{books => Books, bounds => Bounds,
-      rates => rates(messages_per_second, messages_per_minute, messages_per_day, Bounds),
+    #{principals := Principals, in_flight := InFlight} = Limits,
+    Counters = erlmcp_gate_counters:new(Principals),
+    ok = erlmcp_gate_counters:limit(bounded(InFlight), Counters),
+    #{counters => Counters, permits => erlmcp_gate_permits:new(Counters), limits => Limits,
+      rates => rates(messages_per_second, messages_per_minute, messages_per_day, Limits),
       principal_rates => rates(principal_messages_per_second, principal_messages_per_minute,
-                               principal_messages_per_day, Bounds)}.
+                               principal_messages_per_day, Limits)}.
 
-rates(Second, Minute, Day, Bounds) ->
+rates(Second, Minute, Day, Limits) ->
     [{Period, Most} || {Period, Key} <- [{second, Second}, {minute, Minute}, {day, Day}],
-                       Most <- [maps:get(Key, Bounds, infinity)], Most =/= infinity].
+                       Most <- [maps:get(Key, Limits, infinity)], Most =/= infinity].
 
-bounded(infinity) -> erlmcp_gate_account:most();
+bounded(infinity) -> erlmcp_gate_counters:most();
 bounded(Limit) -> Limit.
 
--doc "The calling process holds a connection from this address.".
+-doc "Gives the calling process a permit for a connection from this address.".
 -spec connect(gate(), #{address := inet:ip_address() | local, atom() => term()}) ->
-    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-connect(#{books := Books, bounds := Bounds} = Gate, #{address := Address}) ->
-    #{connections := Most, connections_per_address := MostOfOne} = Bounds,
-    case connectable(Gate) of
-        open ->
-            connection([{connections, 1, bounded(Most)}
-                        | [{{address, network(Address)}, 1, MostOfOne}
-                           || Address =/= local, MostOfOne =/= infinity]], Books);
-        Refused ->
-            Refused
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+connect(#{limits := Limits} = Gate, #{address := Address}) ->
+    #{connections := Most, connections_per_address := MostOfOne} = Limits,
+    maybe
+        open ?= state(Gate),
+        ok ?= descriptors(),
+        connection([{connections, 1, bounded(Most)}
+                    | [{{address, network(Address)}, 1, MostOfOne}
+                       || Address =/= local, MostOfOne =/= infinity]], Gate)
     end.
 
-connectable(Gate) ->
-    case state(Gate) of
-        open ->
-            case erlmcp_descriptors:state() of
-                ok -> open;
-                _ -> {refuse, erlmcp_descriptors:refusal(?RETRY_MS)}
-            end;
-        Refused ->
-            Refused
+descriptors() ->
+    case erlmcp_descriptors:state() of
+        ok -> ok;
+        _ -> {refuse, erlmcp_descriptors:refusal(?RETRY_MS)}
     end.
 
 -doc """
-The network that counts as one address: an address of IPv4, however it is written, and the 64 bits
-of IPv6 that one customer has.
+Returns the network that counts as one address: an address of IPv4, however it is written, and the
+64 bits of IPv6 that one customer has.
 """.
 -spec network(inet:ip_address() | local) -> tuple() | local.
 network({0, 0, 0, 0, 0, 16#ffff, High, Low}) ->
@@ -134,233 +144,216 @@ network({A, B, C, D, _, _, _, _}) ->
 network(Address) ->
     Address.
 
--doc "The calling process holds a connection of this tenant, who sent its first message on it.".
--spec joined(gate(), flow()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-joined(#{bounds := #{connections_per_principal := infinity}}, _) ->
-    {ok, free};
-joined(#{books := Books, bounds := #{connections_per_principal := Most}}, Flow) ->
-    connection([{{connections, Flow}, 1, Most}], Books).
+-doc """
+Gives the calling process a permit for a connection of this tenant, which has sent its first message
+on it.
+""".
+-spec connect_tenant(gate(), tenant()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+connect_tenant(#{limits := #{connections_per_principal := infinity}}, _) ->
+    {ok, for_nothing};
+connect_tenant(#{limits := #{connections_per_principal := Most}} = Gate, Tenant) ->
+    connection([{{connections, Tenant}, 1, Most}], Gate).
 
-connection(Wants, Books) ->
-    case erlmcp_gate_counters:take_all(Wants, Books) of
-        {ok, Held} -> {ok, {Books, erlmcp_gate_counters:write(Held, Books), connection}};
-        Full -> {refuse, erlmcp_gate_refusal:new(Full)}
+connection(Limited, #{counters := Counters} = Gate) ->
+    case erlmcp_gate_counters:take(Limited, Counters) of
+        {ok, Taken} -> {ok, permit(Taken, not_a_request, Gate)};
+        Full -> {refuse, refusal(Full)}
     end.
 
+permit(Taken, Since, #{permits := Permits}) ->
+    {Permits, erlmcp_gate_permits:add(Taken, Permits), Since}.
+
 -doc """
-A message of a tenant, which has been read and not yet been answered. A request has a place then, or
-waits for one, see `await/2`; other messages are counted in the rates, and hold nothing.
+Lets a message of a tenant enter. A request is in flight then, or waits for that (`await/2`). Other
+messages are counted in the rates, and hold nothing.
 """.
--spec enter(gate(), message()) -> {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-enter(#{books := Books, rates := [], principal_rates := [],
-        bounds := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
-    %% What it has no bounds for costs nothing. Whether it is closed is seen where a place is taken.
+-spec enter(gate(), message()) -> {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+enter(#{rates := [], principal_rates := [],
+        limits := #{in_flight_per_principal := infinity}} = Gate, #{kind := request} = Message) ->
+    %% Whether the gate drains is seen where the permit is taken.
     case ?NODE_IS_CLEAR orelse state(Gate) of
         {refuse, _} = Refused -> Refused;
-        _ -> entered(Message, [], now(Books), Gate)
+        _ -> take_permit(Message, [], Gate)
     end;
 enter(Gate, #{kind := request} = Message) ->
     case state(Gate) of
-        open -> come_in(Gate, Message);
+        open -> count(Message, Gate);
         Refused -> Refused
     end;
 enter(Gate, Message) ->
-    %% What is in may need it to come to its end.
-    come_in(Gate, Message).
+    %% A request that is in flight may need it to come to its end.
+    count(Message, Gate).
 
-come_in(#{books := Books, rates := Rates} = Gate, #{flow := Flow, kind := Kind} = Message) ->
-    Now = now(Books),
-    maybe
-        {ok, Held} ?= of_principal(Flow, Kind, Now, Gate),
-        ok ?= of_server(Rates, Held, Now, Books),
-        entered(Message, Held, Now, Gate)
+now(#{counters := Counters}) -> erlmcp_gate_counters:now(Counters).
+
+count(#{tenant := Tenant, kind := Kind} = Message, Gate) ->
+    #{counters := Counters, principal_rates := Rates, limits := Limits} = Gate,
+    Limit = in_flight_of_tenant(Kind, Limits),
+    Now = now(Gate),
+    case erlmcp_gate_counters:take_tenant({principal, Tenant}, Rates, Limit, Now, Counters) of
+        {ok, Taken} ->
+            case count_on_server(Now, Taken, Gate) of
+                ok -> take_permit(Message, Taken, Gate);
+                Refused -> Refused
+            end;
+        {full, Observed} ->
+            {refuse, refusal({full, {in_flight_per_principal, 1, Limit}, Observed})};
+        Refused ->
+            {refuse, refusal(Refused)}
     end.
 
-now(#{epoch := Epoch}) when is_integer(Epoch) ->
-    erlang:monotonic_time(nanosecond) - Epoch.
+in_flight_of_tenant(request, #{in_flight_per_principal := Limit}) -> Limit;
+in_flight_of_tenant(_, _) -> infinity.
 
-of_principal(Flow, request, Now, #{books := Books, principal_rates := Rates, bounds := Bounds}) ->
-    case Bounds of
-        #{in_flight_per_principal := infinity} when Rates =:= [] ->
-            {ok, []};
-        #{in_flight_per_principal := infinity} ->
-            counted(erlmcp_gate_counters:take_rates({principal, Flow}, Rates, Now, Books));
-        #{in_flight_per_principal := Most} ->
-            case erlmcp_gate_counters:take_one({principal, Flow}, Rates, Most, Now, Books) of
-                {ok, _} = Taken -> Taken;
-                {full, Observed} -> full({in_flight_per_principal, 1, Most}, Observed);
-                Refused -> {refuse, erlmcp_gate_refusal:new(Refused)}
-            end
-    end;
-of_principal(_, _, _, #{principal_rates := []}) ->
-    {ok, []};
-of_principal(Flow, _, Now, #{books := Books, principal_rates := Rates}) ->
-    counted(erlmcp_gate_counters:take_rates({principal, Flow}, Rates, Now, Books)).
-
-counted(ok) -> {ok, []};
-counted(Refused) -> {refuse, erlmcp_gate_refusal:new(Refused)}.
-
-full(Want, Observed) ->
-    {refuse, erlmcp_gate_refusal:new({full, Want, Observed})}.
-
-of_server([], _, _, _) ->
-    ok;
-of_server(Rates, Held, Now, Books) ->
-    case erlmcp_gate_counters:take_rates(server, Rates, Now, Books) of
+count_on_server(Now, Taken, #{counters := Counters, rates := Rates}) ->
+    case erlmcp_gate_counters:count_rates(server, Rates, Now, Counters) of
         ok ->
             ok;
         {wait, Rate, Milliseconds} ->
-            ok = erlmcp_gate_counters:give(Held, Books),
-            {refuse, erlmcp_gate_refusal:new({server_wait, Rate, Milliseconds})}
+            ok = erlmcp_gate_counters:give(Taken, Counters),
+            {refuse, refusal({server_wait, Rate, Milliseconds})}
     end.
 
-entered(#{kind := request} = Message, Held, Now, #{books := Books, bounds := Bounds} = Gate) ->
-    #{sums := Sums} = Books,
-    case erlmcp_gate_counters:enter(Held, Books) of
+take_permit(#{kind := request} = Message, Taken, #{counters := Counters} = Gate) ->
+    case erlmcp_gate_counters:enter(Counters) of
+        {ok, InFlight, Now} ->
+            {ok, permit([InFlight | Taken], Now, Gate)};
         draining ->
-            ok = erlmcp_gate_counters:give(Held, Books),
-            {refuse, erlmcp_gate_refusal:new(draining)};
-        {full, Limit, Observed} when map_get(queue, Bounds) =:= 0 ->
-            ok = erlmcp_gate_sums:found_none(Sums),
-            ok = erlmcp_gate_counters:give(Held, Books),
-            full({in_flight, 1, Limit}, Observed);
-        {full, _, _} ->
-            ok = erlmcp_gate_sums:found_none(Sums),
-            queued(Message, Held, Now, Gate);
-        Id ->
-            {ok, {Books, Id, Now}}
+            ok = erlmcp_gate_counters:give(Taken, Counters),
+            {refuse, refusal(draining)};
+        {full, Limit, Observed} ->
+            ok = erlmcp_gate_counters:add_refused(Counters),
+            wait(Message, Taken, {full, {in_flight, 1, Limit}, Observed}, Gate)
     end;
-entered(_, [], _, _) ->
-    {ok, free}.
+take_permit(_, [], _) ->
+    {ok, for_nothing}.
 
-queued(#{flow := Flow, bytes := Bytes}, Held, Now, #{books := Books, bounds := Bounds}) ->
-    #{queue := Most, queue_bytes := MostBytes, queue_per_principal := MostOfOne} = Bounds,
-    Room = min(bounded(MostOfOne), erlmcp_gate_counters:room(Books)),
-    Wants = [{{waiting, Flow}, 1, Room}, {waiting, 1, Most},
-             {waiting_bytes, max(1, Bytes), MostBytes}],
-    case erlmcp_gate_counters:take_all(Wants, Books) of
-        {ok, Waits} ->
-            Id = erlmcp_gate_counters:queue(Held, Waits, Books),
-            {ok, {Books, Id, {waits, {Flow, Now, {Held, Waits}}}}};
+wait(_, Taken, Full, #{counters := Counters, limits := #{queue := 0}}) ->
+    ok = erlmcp_gate_counters:give(Taken, Counters),
+    {refuse, refusal(Full)};
+wait(#{tenant := Tenant, bytes := Bytes}, Taken, _, Gate) ->
+    #{counters := Counters, permits := Permits, limits := Limits} = Gate,
+    #{queue := Most, queue_bytes := MostBytes} = Limits,
+    Limited = [{{waiting, Tenant}, 1, waiting_of_tenant(Gate)}, {waiting, 1, Most},
+               {waiting_bytes, max(1, Bytes), MostBytes}],
+    case erlmcp_gate_counters:take(Limited, Counters) of
+        {ok, Waiting} ->
+            Id = erlmcp_gate_permits:add_waiting(Taken, Waiting, Permits),
+            {ok, {Permits, Id, {waits, {Tenant, now(Gate), {Taken, Waiting}}}}};
         Full ->
-            ok = erlmcp_gate_counters:give(Held, Books),
-            {refuse, erlmcp_gate_refusal:new(Full)}
+            ok = erlmcp_gate_counters:give(Taken, Counters),
+            {refuse, refusal(Full)}
     end.
 
--doc "Whether a request had its place when it entered, and so need not wait for one.".
--spec has_place(ticket()) -> boolean().
-has_place({_, _, {waits, _}}) -> false;
-has_place(_) -> true.
+%% As many as the limit of all has left: one tenant gets half of it at most, two get a third each,
+%% and the rest is for others.
+waiting_of_tenant(#{counters := Counters, limits := #{queue_per_principal := Most}}) ->
+    Left = erlmcp_gate_counters:queue_limit(Counters)
+        - erlmcp_gate_counters:held(waiting, Counters),
+    min(bounded(Most), max(?LEAST_OF_TENANT, Left)).
+
+-doc "Returns `true` if a request has to wait (`await/2`) before it is in flight.".
+-spec waits(permit()) -> boolean().
+waits({_, _, {waits, _}}) -> true;
+waits(_) -> false.
 
 -doc """
-Waits until a request has its place, at most so many milliseconds; in the process of its call,
-before it runs any code of the user's. What is refused has left.
+Waits until a request is in flight, for up to this many milliseconds. The process of its call does
+so before it runs any code of the user's. A request that is refused has left.
 """.
--spec await(ticket(), Milliseconds :: non_neg_integer()) ->
-    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-await({Books, Id, {waits, Waiting}}, Milliseconds) ->
-    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Books) of
+-spec await(permit(), Milliseconds :: non_neg_integer()) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+await({Permits, Id, {waits, Waiting}}, Milliseconds) ->
+    case erlmcp_gate_queue:wait(Id, Waiting, Milliseconds, Permits) of
         {granted, Since} ->
-            await({Books, Id, Since}, Milliseconds);
+            await({Permits, Id, Since}, Milliseconds);
         {refused, RetryMs} ->
-            ok = erlmcp_gate_counters:leave(Id, Books),
-            {refuse, erlmcp_gate_refusal:new({waited, RetryMs})}
+            ok = erlmcp_gate_permits:leave(Id, Permits),
+            {refuse, refusal({waited, RetryMs})}
     end;
-await({#{sums := Sums} = Books, _, Since} = Ticket, _) ->
-    ok = erlmcp_gate_sums:started(now(Books) - Since, Sums),
-    {ok, Ticket}.
+await({Permits, _, Since} = Permit, _) ->
+    ok = erlmcp_gate_counters:add_start(Since, erlmcp_gate_permits:counters(Permits)),
+    {ok, Permit}.
 
 -doc """
-A ticket for these alone, for the calling process: for one of a tool's calls at once, and for a call
-in a rate.
+Gives the calling process a permit for a call of one definition, under that definition's limits: all
+of them, or none.
 """.
--spec hold(gate(), [erlmcp_gate_wants:want()]) ->
-    {ok, ticket()} | {refuse, erlmcp_refusal:refusal()}.
-hold(_, []) ->
-    {ok, free};
-hold(#{books := Books}, Wants) ->
-    Ticket = {Books, erlmcp_gate_counters:write([], Books), untimed},
-    case take(Ticket, Wants) of
+-spec enter_definition(gate(), [definition_limit()]) ->
+    {ok, permit()} | {refuse, erlmcp_refusal:refusal()}.
+enter_definition(_, []) ->
+    {ok, for_nothing};
+enter_definition(#{counters := Counters} = Gate, Limits) ->
+    AtOnce = [{Key, 1, Most} || {Key, {at_once, Most}} <- Limits],
+    case erlmcp_gate_counters:take(AtOnce, Counters) of
+        {ok, Taken} ->
+            Rates = [{Key, Rate} || {Key, {Period, _} = Rate} <- Limits, Period =/= at_once],
+            case count_each(Rates, now(Gate), Counters) of
+                ok ->
+                    {ok, permit(Taken, not_a_request, Gate)};
+                Refused ->
+                    ok = erlmcp_gate_counters:give(Taken, Counters),
+                    {refuse, refusal(Refused)}
+            end;
+        Full ->
+            {refuse, refusal(Full)}
+    end.
+
+count_each([], _, _) ->
+    ok;
+count_each([{Key, Rate} | Rates], Now, Counters) ->
+    case erlmcp_gate_counters:count_rates(Key, [Rate], Now, Counters) of
         ok ->
-            {ok, Ticket};
+            case count_each(Rates, Now, Counters) of
+                ok ->
+                    ok;
+                Refused ->
+                    ok = erlmcp_gate_counters:uncount_rates(Key, [Rate], Counters),
+                    Refused
+            end;
         Refused ->
-            ok = leave(Ticket),
             Refused
     end.
 
--doc """
-A ticket is for more: for one of a tool's calls at once, or for a call in a rate. What is refused
-leaves the ticket as it was.
-""".
--spec take(ticket(), [erlmcp_gate_wants:want()]) ->
-    ok | {refuse, erlmcp_refusal:refusal()}.
-take(_, []) ->
+-doc "Makes another process the holder of a permit.".
+-spec hand_over(permit(), pid()) -> ok.
+hand_over(for_nothing, _) ->
     ok;
-take({Books, Id, _}, Wants) ->
-    erlmcp_gate_wants:take(Id, Wants, Books).
+hand_over({Permits, Id, _}, Pid) ->
+    erlmcp_gate_permits:hand_over(Id, Pid, Permits).
 
--doc """
-The ticket is in no seat (`m:erlmcp_gate_seat`) any more, so that another process can hold it. Who
-lets another one know it says this before, since that one may leave at once.
-""".
--spec unseat(ticket()) -> ok.
-unseat(free) ->
+-doc "Gives back what a permit holds, unless that was done before. Any process may.".
+-spec leave(permit()) -> ok.
+leave(for_nothing) ->
     ok;
-unseat({Books, Id, _}) ->
-    erlmcp_gate_counters:unseat(Id, Books).
-
--doc "The calling process will not enter for a while, and keeps no seat until it does.".
--spec rest(gate()) -> ok.
-rest(#{books := Books}) ->
-    erlmcp_gate_counters:give_up_seat(Books).
-
--doc "Another process holds the ticket from now on, after `unseat/1`.".
--spec hand_over(ticket(), pid()) -> ok.
-hand_over(free, _) ->
-    ok;
-hand_over({Books, Id, _}, Pid) ->
-    erlmcp_gate_counters:hand_over(Id, Pid, Books).
+leave({Permits, Id, _}) ->
+    erlmcp_gate_permits:leave(Id, Permits).
 
 -doc """
-Gives back all that the ticket is for, if that was not done before. Any process may; a connection's
-is left by its own, whose requests are over.
+Counts the work of the calling process, which has run a request and nothing else. It does so for one
+request in sixteen.
 """.
--spec leave(ticket()) -> ok.
-leave(free) ->
-    ok;
-leave({Books, Id, connection}) ->
-    ok = erlmcp_gate_counters:give_up_seat(Books),
-    erlmcp_gate_counters:leave(Id, Books);
-leave({Books, Id, _}) ->
-    erlmcp_gate_counters:leave(Id, Books).
-
--doc """
-The calling process had a place for a request, and ran that and nothing else. Of one in sixteen it
-is counted what work it was.
-""".
--spec ran(ticket()) -> ok.
-ran({#{sums := Sums}, _, _}) ->
+-spec add_work(permit()) -> ok.
+add_work({Permits, _, _}) ->
     case erlang:phash2(self(), ?SAMPLED) of
         0 ->
             {reductions, Reductions} = process_info(self(), reductions),
-            erlmcp_gate_sums:worked(Reductions, Sums);
+            erlmcp_gate_counters:add_work(Reductions, erlmcp_gate_permits:counters(Permits));
         _ ->
             ok
     end;
-ran(free) ->
+add_work(for_nothing) ->
     ok.
 
 -doc """
-Whether a request could enter now, as far as the state of the server goes and not its bounds: for
-who wants to refuse before it has read it. Other messages enter in any state.
+Returns whether requests enter now, as far as the state of the server goes and not its limits: for a
+transport that refuses a request before it has read it. Other messages enter in any state.
 """.
 -spec state(gate()) -> open | {refuse, erlmcp_refusal:refusal()}.
-state(#{books := Books}) ->
-    case erlmcp_gate_counters:is_draining(Books) of
-        true ->
-            {refuse, erlmcp_gate_refusal:new(draining)};
-        false ->
-            machine()
+state(#{counters := Counters}) ->
+    case erlmcp_gate_counters:is_draining(Counters) of
+        true -> {refuse, refusal(draining)};
+        false -> machine()
     end.
 
 machine() ->
@@ -370,42 +363,86 @@ machine() ->
         {ok, busy} -> {refuse, erlmcp_processor_guard:refusal(?RETRY_MS)}
     end.
 
--doc "From now on no request and no connection enters; who is in leaves as always.".
+-doc "Lets no request and no connection enter any more. Those that entered leave as always.".
 -spec drain(gate()) -> ok.
-drain(#{books := Books}) ->
-    erlmcp_gate_counters:drain(Books).
+drain(#{counters := Counters}) ->
+    erlmcp_gate_counters:drain(Counters).
 
--doc "How many requests of the server may run at once, as it is now.".
+-doc "Returns how many requests may be in flight now.".
 -spec limit(gate()) -> pos_integer().
-limit(#{books := Books}) ->
-    erlmcp_gate_counters:limit(Books).
+limit(#{counters := Counters}) ->
+    erlmcp_gate_counters:limit(Counters).
 
--doc "Changes that, to no more than the bound `in_flight`.".
+-doc "Sets how many requests may be in flight, up to the limit `in_flight`.".
 -spec limit(gate(), pos_integer()) -> ok.
-limit(#{books := Books, bounds := #{in_flight := Most}}, Limit) ->
-    erlmcp_gate_counters:limit(min(Limit, bounded(Most)), Books).
+limit(#{counters := Counters, permits := Permits, limits := #{in_flight := Most}}, Limit) ->
+    ok = erlmcp_gate_counters:limit(min(Limit, bounded(Most)), Counters),
+    erlmcp_gate_permits:tell_queue(Permits).
 
 -doc """
-Changes for how many waiting requests there is room, beside the bounds of the queue; `none` leaves
-it at those. One tenant may have as many as there is room left for, and ten in any case.
+Sets how many requests may wait, in addition to the limits of the queue; `none` leaves it at those.
+One tenant may have as many as are left, and ten in any case.
 """.
--spec room(gate(), pos_integer() | none) -> ok.
-room(#{books := Books}, none) ->
-    erlmcp_gate_counters:room(erlmcp_gate_account:most(), Books);
-room(#{books := Books}, Room) ->
-    erlmcp_gate_counters:room(Room, Books).
+-spec limit_queue(gate(), pos_integer() | none) -> ok.
+limit_queue(#{counters := Counters}, none) ->
+    erlmcp_gate_counters:queue_limit(erlmcp_gate_counters:most(), Counters);
+limit_queue(#{counters := Counters}, Limit) ->
+    erlmcp_gate_counters:queue_limit(Limit, Counters).
 
--doc "How many requests are in flight or wait, connections are open, or an account holds.".
--spec held(gate(), erlmcp_gate_counters:key()) -> non_neg_integer().
-held(#{books := Books}, Key) ->
-    erlmcp_gate_counters:held(Key, Books).
+-doc "Returns how much is held of a counter: of the server, or of a tenant, an address or a tool.".
+-spec held(gate(), erlmcp_gate_counters:name()) -> non_neg_integer().
+held(#{counters := Counters}, Name) ->
+    erlmcp_gate_counters:held(Name, Counters).
 
--doc "The processes whose requests are in flight, or wait.".
+-doc "Returns the processes whose requests are in flight, or wait.".
 -spec calls(gate()) -> [pid()].
-calls(#{books := Books}) ->
-    erlmcp_gate_counters:calls(Books).
+calls(#{permits := Permits}) ->
+    erlmcp_gate_permits:calls(Permits).
 
--doc "The sums of what happened at it.".
--spec sums(gate()) -> erlmcp_gate_sums:sums().
-sums(#{books := #{sums := Sums}}) ->
-    Sums.
+%% Refusals.
+
+refusal(draining) ->
+    erlmcp_refusal:new(server_shutting_down, ~"the server is about to stop",
+                       #{retry_after_ms => ?RETRY_MS});
+refusal(keys_full) ->
+    erlmcp_refusal:new(resource_exhausted, ~"too many clients are counted already",
+                       #{retry_after_ms => ?RETRY_MS});
+refusal({waited, RetryMs}) ->
+    erlmcp_refusal:new(backpressure_active, ~"there is no place for the request in time",
+                       #{retry_after_ms => RetryMs});
+refusal({server_wait, {_, Most} = Rate, Milliseconds}) ->
+    erlmcp_refusal:new(rate_limit_exceeded, too_many(Rate, ~"to this server"),
+                       #{limit => Most, observed => Most + 1, retry_after_ms => Milliseconds});
+refusal({wait, {Period, Most} = Rate, Milliseconds}) ->
+    erlmcp_refusal:new(name_of_rate(Period), too_many(Rate, ~"of one client"),
+                       #{limit => Most, observed => Most + 1, retry_after_ms => Milliseconds});
+refusal({full, {Counter, _, Limit}, Observed}) ->
+    {Name, Message} = full(Counter),
+    erlmcp_refusal:new(Name, Message, #{limit => Limit, observed => Observed,
+                                        retry_after_ms => ?RETRY_MS}).
+
+too_many({Period, _}, Of) ->
+    [~"too many messages ", Of, ~" in a ", atom_to_binary(Period)].
+
+name_of_rate(second) -> rate_limit_per_second;
+name_of_rate(minute) -> rate_limit_per_minute;
+name_of_rate(day) -> quota_exceeded.
+
+full(waiting) ->
+    {queue_cap_exceeded, ~"too many requests wait"};
+full(waiting_bytes) ->
+    {queue_byte_cap_exceeded, ~"the requests that wait have too many bytes"};
+full({waiting, _}) ->
+    {queue_tenant_cap_exceeded, ~"too many requests of one client wait"};
+full(in_flight) ->
+    {concurrent_limit_exceeded, ~"too many requests in flight on this server"};
+full(in_flight_per_principal) ->
+    {concurrent_limit_exceeded, ~"too many requests of one client in flight"};
+full(connections) ->
+    {concurrent_limit_exceeded, ~"too many connections to this server"};
+full({address, _}) ->
+    {concurrent_limit_exceeded, ~"too many connections from this address"};
+full({connections, _}) ->
+    {concurrent_limit_exceeded, ~"too many connections of one client"};
+full({tool, _}) ->
+    {concurrent_limit_exceeded, ~"too many calls of this tool in flight"}.

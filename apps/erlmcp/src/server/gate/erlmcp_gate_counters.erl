@@ -1,394 +1,561 @@
 -module(erlmcp_gate_counters).
 -moduledoc """
-The books of a gate: the words of the server's own bounds, the accounts (`m:erlmcp_gate_accounts`),
-and the ledger of who holds what of them (`m:erlmcp_gate_permits`), with the sums of what happened
-(`m:erlmcp_gate_sums`). A value that all share; its tables belong to who made it. What is taken is a
-list of shares; it is written down under a number, and is given back once, by who takes that away. A
-place that a process has for itself alone is in its seat instead (`m:erlmcp_gate_seat`). Whether
-what is counted and what is written down agree is for `m:erlmcp_gate_audit`.
+All counters of a gate, and the one owner of their layout: words of `atomics` arrays, which their
+users change themselves, with no process between them.
+
+The server has a counter of each kind. A tenant, an address or a tool that has a limit of its own
+has one under a key: an array of four words, found in a table, made when it is first needed and
+removed when it is idle. Taking is one compare-and-exchange, so that never more than the limit is
+held.
+
+A process may be killed after it took, and before it wrote down what it took. So a counter has two
+counts, one for each of two generations that take turns. Nothing is added to the count of a
+generation that is over, and so it shows what nobody has written down: `m:erlmcp_gate_permits` looks
+for that every second, and gives it back.
+
+What happened at the gate is added up here too: how long requests waited for a scheduler when they
+had their permits, what work they were, and how many came in vain.
 
 Internal.
 """.
 
 -export([new/1, now/1]).
--export([is_draining/1, drain/1, limit/1, limit/2, room/1, room/2, held/2, calls/1]).
--export([take_rates/4, give_rates/3, take_one/5, take_all/2, give/2, give_place/2]).
--export([take_place/1, take_freed/1]).
--export([enter/2, write/2, queue/3, add/3, unseat/2, hand_over/3, leave/2, leave_as/2, grant/4]).
--export([give_up_seat/1, holding/1, is_written/2]).
--export([put_queue/3, queue/1, queued/2, call_queue/1, tell_queue/1]).
--export([turn/1, indexes/1]).
+-export([is_draining/1, drain/1, limit/1, limit/2, queue_limit/1, queue_limit/2]).
+-export([enter/1, enter_waiting/1, enter_next/1, take/2, take_tenant/5, give/2, give_and_look/2]).
+-export([count_rates/4, uncount_rates/3]).
+-export([held/2, queued/1, queued/2]).
+-export([next_generation/1, add_up/3, unwritten/3, correct/3, remove_idle/1]).
+-export([add_start/2, starts/1, starts_between/2, add_work/2, work/1, add_refused/1, refused/1]).
+-export([most/0]).
 
-%% Every request passes here twice.
--compile({inline, [leave_row/2, give_share/2, told/2]}).
+%% Every request passes here.
+-compile({inline, [now/1, take_in_flight/3, take_word/5, give_share/3, is_held/2]}).
 
--export_type([books/0, shares/0, want/0, key/0]).
+-export_type([counters/0, taken/0, key/0, name/0, generation/0, starts/0, limited/0]).
 
--type books() :: #{
-    words := erlmcp_gate_account:words(), accounts := erlmcp_gate_accounts:accounts(),
-    ledger := erlmcp_gate_permits:ledger(), processes := ets:table(),
-    sums := erlmcp_gate_sums:sums(), epoch := integer()
-}.
--type shares() :: erlmcp_gate_permits:shares().
--doc "What is held of: the server's, or an account's.".
--type key() :: in_flight | connections | waiting | waiting_bytes | erlmcp_gate_accounts:key().
--doc "An amount of that, of which so much may be held.".
--type want() :: {key(), Amount :: pos_integer(), Limit :: pos_integer()}.
+-record(counters, {
+    words :: atomics:atomics_ref(),
+    %% {Key, Array}
+    keyed :: ets:table(),
+    %% how many keys there may be
+    keys :: pos_integer(),
+    load :: counters:counters_ref(),
+    %% the clock's zero
+    epoch :: integer()
+}).
+-opaque counters() :: #counters{}.
 
-%% The words of the server itself, before those of the accounts; IN_FLIGHT is beside the
-%% one of `m:erlmcp_gate_state`, which the same change. Others that are written often are so far
-%% apart that they share no line of a processor's cache, nor the one in which the array's size is:
-%% eight words. The words of the rates are the three behind RATES.
+-doc "Who or what has a counter of its own.".
+-type key() :: {Kind :: atom(), term()}.
+-doc "A counter of the server, or one under a key.".
+-type name() :: in_flight | connections | waiting | waiting_bytes | key().
+-type counter() :: in_flight | connections | waiting | waiting_bytes | atomics:atomics_ref().
+-doc "What was taken of a counter, and is given back once.".
+-type taken() :: {counter(), pos_integer()}.
+-doc "An amount of a counter, of which no more than the limit may be held.".
+-type limited() :: {name(), Amount :: pos_integer(), Limit :: pos_integer()}.
+-type generation() :: 0 | 1.
+-doc "The starts of requests until a moment; they mean something next to those of another moment.".
+-type starts() :: integer().
+
+%% The server's words. STATE and IN_FLIGHT stand side by side, since every request reads the one and
+%% changes the other. The others that change often have a line of the processor's cache each: eight
+%% words. The words of the server's rates are the three after RATES.
+-define(QUEUE_LIMIT, 2).
+-define(STATE, 9).
 -define(IN_FLIGHT, 10).
--define(ROOM, 2).
 -define(CONNECTIONS, 18).
--define(RATES, 25).
--define(WAITING, 36).
--define(WAITING_BYTES, 37).
--define(WORDS, 44).
+-define(WAITING, 26).
+-define(WAITING_BYTES, 27).
+-define(RATES, 33).
+-define(WORDS, 40).
 
-%% So many requests of a tenant may wait in any case: what comes in one burst of a few callers.
--define(LEAST_ROOM, 10).
+%% The words of a counter under a key: what is held, and the words of its rates after that.
+-define(HELD_AT, 1).
+-define(KEY_WORDS, 4).
 
--doc "Books with so many accounts. Any number of requests may be in flight, until `limit/2`.".
--spec new(Accounts :: pos_integer()) -> books().
-new(Most) ->
-    #{words := Words} = Accounts = erlmcp_gate_accounts:new(Most, ?WORDS),
-    ok = erlmcp_gate_state:new(Words),
-    ok = atomics:put(Words, ?ROOM, erlmcp_gate_account:most()),
-    #{words => Words, accounts => Accounts, ledger => erlmcp_gate_permits:new(),
-      processes => ets:new(erlmcp_gate_processes, [public, {read_concurrency, true}]),
-      sums => erlmcp_gate_sums:new(),
-      %% Zero is before all that a rate counts.
-      epoch => erlang:monotonic_time(nanosecond) - 1}.
+%% What is held: two counts of 29 bits. Above them a mark says that the key's counter was removed.
+%% All that is a small integer.
+-define(BITS, 29).
+-define(COUNT(Word), ((Word) band (1 bsl ?BITS - 1))).
+-define(HELD(Word), (?COUNT(Word) + ?COUNT((Word) bsr ?BITS))).
+-define(REMOVED, (1 bsl (2 * ?BITS))).
+-define(MOST, (1 bsl 28 - 1)).
 
--doc "The time of the rates, in nanoseconds.".
--spec now(books()) -> pos_integer().
-now(#{epoch := Epoch}) when is_integer(Epoch) ->
-    erlang:monotonic_time(nanosecond) - Epoch.
+%% STATE: whether the gate drains, the generation, the limit of requests in flight in 28 bits, and
+%% the requests in the queue above that.
+-define(DRAINING, 2#1).
+-define(GENERATION, 2#10).
+-define(GENERATION_OF(State), (((State) bsr 1) band 1)).
+-define(LIMIT_AT, 2).
+-define(LIMIT_OF(State), (((State) bsr ?LIMIT_AT) band ?MOST)).
+-define(QUEUED_AT, 30).
+-define(QUEUED_OF(State), ((State) bsr ?QUEUED_AT)).
 
--doc "Whether nobody may enter any more.".
--spec is_draining(books()) -> boolean().
-is_draining(#{words := Words}) ->
-    erlmcp_gate_state:is_draining(Words).
-
--doc "Nobody may enter any more.".
--spec drain(books()) -> ok.
-drain(#{words := Words}) ->
-    erlmcp_gate_state:drain(Words).
-
--doc "How many requests may be in flight.".
--spec limit(books()) -> pos_integer().
-limit(#{words := Words}) ->
-    erlmcp_gate_state:limit(Words).
-
--doc "From now on so many may.".
--spec limit(pos_integer(), books()) -> ok.
-limit(Limit, #{words := Words} = Books) ->
-    ok = erlmcp_gate_state:limit(Limit, Words),
-    tell_queue(Books).
+%% LOAD. Every request adds to both the starts and how long these waited, and so they are one word:
+%% the starts in the lower bits, units of 1,024 nanoseconds above them.
+-define(STARTS, 1).
+-define(STARTS_BITS, 24).
+-define(UNIT_BITS, 10).
+-define(STARTS_WORD, (1 bsl 64)).
+-define(REFUSED, 2).
+-define(DONE, 3).
+-define(WORK, 4).
 
 -doc """
-How many requests of one tenant may wait, beside the bound on them: as many as the room for all has
-left. So one tenant gets half of it at most, two get a third each, and what is left is another's.
+Makes counters with up to this many keys, and no limit of requests in flight until `limit/2`. They
+belong to the calling process.
 """.
--spec room(books()) -> pos_integer().
-room(#{words := Words}) ->
-    max(?LEAST_ROOM, atomics:get(Words, ?ROOM) - erlmcp_gate_account:held(Words, ?WAITING)).
+-spec new(Keys :: pos_integer()) -> counters().
+new(Keys) ->
+    Words = atomics:new(?WORDS, []),
+    ok = atomics:put(Words, ?STATE, ?MOST bsl ?LIMIT_AT),
+    ok = atomics:put(Words, ?QUEUE_LIMIT, ?MOST),
+    #counters{words = Words, keys = Keys, load = counters:new(4, [write_concurrency]),
+              %% One count of its rows: the bound on the keys reads it.
+              keyed = ets:new(?MODULE, [public, {write_concurrency, true},
+                                        {decentralized_counters, false}]),
+              %% Zero is before all that a rate counts.
+              epoch = erlang:monotonic_time(nanosecond) - 1}.
 
--doc "From now on there is room for so many.".
--spec room(pos_integer(), books()) -> ok.
-room(Room, #{words := Words}) ->
-    atomics:put(Words, ?ROOM, min(Room, erlmcp_gate_account:most())).
+-doc "Returns the time of the rates, in nanoseconds.".
+-spec now(counters()) -> pos_integer().
+now(#counters{epoch = Epoch}) when is_integer(Epoch) ->
+    erlang:monotonic_time(nanosecond) - Epoch.
 
--doc "How much is held of this.".
--spec held(key(), books()) -> non_neg_integer().
-held({_, _} = Key, #{words := Words, accounts := Accounts}) ->
-    case erlmcp_gate_accounts:known(Key, Accounts) of
-        {ok, Index} -> erlmcp_gate_account:held(Words, Index);
-        none -> 0
+-doc "Returns the most that can be held of a counter.".
+-spec most() -> pos_integer().
+most() -> ?MOST.
+
+-doc "Returns `true` if nobody may enter any more.".
+-spec is_draining(counters()) -> boolean().
+is_draining(#counters{words = Words}) ->
+    atomics:get(Words, ?STATE) band ?DRAINING =/= 0.
+
+-doc "Lets nobody enter any more.".
+-spec drain(counters()) -> ok.
+drain(Counters) ->
+    _ = change_state(fun(State) -> State bor ?DRAINING end, Counters),
+    ok.
+
+%% Returns what it was.
+change_state(Change, #counters{words = Words} = Counters) ->
+    State = atomics:get(Words, ?STATE),
+    case atomics:compare_exchange(Words, ?STATE, State, Change(State)) of
+        ok -> State;
+        _ -> change_state(Change, Counters)
+    end.
+
+-doc "Returns how many requests may be in flight.".
+-spec limit(counters()) -> pos_integer().
+limit(#counters{words = Words}) ->
+    ?LIMIT_OF(atomics:get(Words, ?STATE)).
+
+-doc "Sets how many requests may be in flight.".
+-spec limit(pos_integer(), counters()) -> ok.
+limit(Limit, Counters) ->
+    _ = change_state(fun(State) ->
+        State band bnot (?MOST bsl ?LIMIT_AT) bor (min(Limit, ?MOST) bsl ?LIMIT_AT)
+    end, Counters),
+    ok.
+
+-doc "Returns how many requests may wait, as `queue_limit/2` has set it.".
+-spec queue_limit(counters()) -> pos_integer().
+queue_limit(#counters{words = Words}) ->
+    atomics:get(Words, ?QUEUE_LIMIT).
+
+-doc "Sets how many requests may wait.".
+-spec queue_limit(pos_integer(), counters()) -> ok.
+queue_limit(Limit, #counters{words = Words}) ->
+    atomics:put(Words, ?QUEUE_LIMIT, min(Limit, ?MOST)).
+
+-doc "Returns how many requests are in the queue, by its process.".
+-spec queued(counters()) -> non_neg_integer().
+queued(#counters{words = Words}) ->
+    ?QUEUED_OF(atomics:get(Words, ?STATE)).
+
+-doc """
+Sets how many requests are in the queue. Its process does so before it looks for a permit, and what
+leaves looks at it after it has given back: one of the two sees the other.
+""".
+-spec queued(non_neg_integer(), counters()) -> ok.
+queued(Count, Counters) ->
+    _ = change_state(fun(State) ->
+        State band (1 bsl ?QUEUED_AT - 1) bor (Count bsl ?QUEUED_AT)
+    end, Counters),
+    ok.
+
+-doc """
+Takes one of the requests in flight, where one is left after each request in the queue has its own:
+nobody overtakes those. Returns the time, too.
+""".
+-spec enter(counters()) ->
+    {ok, taken(), Now :: pos_integer()}
+    | {full, Limit :: pos_integer(), Observed :: pos_integer()}
+    | draining.
+enter(#counters{words = Words} = Counters) ->
+    case atomics:get(Words, ?STATE) of
+        State when State band ?DRAINING =/= 0 ->
+            draining;
+        State ->
+            case take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words) of
+                {ok, InFlight} -> {ok, InFlight, now(Counters)};
+                Full -> Full
+            end
+    end.
+
+-doc "Takes one for a request that entered before and waits, in the same way.".
+-spec enter_waiting(counters()) ->
+    {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+enter_waiting(#counters{words = Words}) ->
+    State = atomics:get(Words, ?STATE),
+    take_in_flight(State, ?LIMIT_OF(State) - ?QUEUED_OF(State), Words).
+
+-doc "Takes one for the request that is next in the queue.".
+-spec enter_next(counters()) ->
+    {ok, taken()} | {full, Limit :: pos_integer(), Observed :: pos_integer()}.
+enter_next(#counters{words = Words}) ->
+    State = atomics:get(Words, ?STATE),
+    take_in_flight(State, ?LIMIT_OF(State), Words).
+
+%% STATE was read first. If the exchange succeeds at the first try nothing has changed since of what
+%% is in flight, and the requests that were in the queue then have their permits, or find them. At a
+%% later one it may overtake a request that came to the queue meanwhile.
+take_in_flight(State, Limit, Words) ->
+    case take_word(Words, ?IN_FLIGHT, 1, ?GENERATION_OF(State), Limit) of
+        {ok, Share} -> {ok, {in_flight, Share}};
+        {full, Observed} -> {full, ?LIMIT_OF(State), Observed}
+    end.
+
+%% The share of one generation that was taken, if no more than the limit is held with it.
+take_word(Words, Index, Amount, Generation, Limit) ->
+    take_word(Words, Index, Amount, Generation, min(Limit, ?MOST), atomics:get(Words, Index)).
+
+take_word(_, _, _, _, _, ?REMOVED) ->
+    removed;
+take_word(_, _, Amount, _, Limit, Word) when ?HELD(Word) + Amount > Limit ->
+    {full, ?HELD(Word) + Amount};
+take_word(Words, Index, Amount, Generation, Limit, Word) ->
+    Share = Amount bsl (?BITS * Generation),
+    case atomics:compare_exchange(Words, Index, Word, Word + Share) of
+        ok -> {ok, Share};
+        Changed -> take_word(Words, Index, Amount, Generation, Limit, Changed)
+    end.
+
+-doc """
+Takes all of these, or nothing: then it returns what is full, or `keys_full` where there are as many
+keys as there may be.
+""".
+-spec take([limited()], counters()) ->
+    {ok, [taken()]} | {full, limited(), Observed :: pos_integer()} | keys_full.
+take(Limited, Counters) ->
+    take(Limited, [], Counters).
+
+take([], Taken, _) ->
+    {ok, Taken};
+take([{Name, Amount, Limit} = One | Limited], Taken, Counters) ->
+    case take_one(Name, Amount, Limit, Counters) of
+        {ok, More} ->
+            take(Limited, [More | Taken], Counters);
+        {full, Observed} ->
+            ok = give(Taken, Counters),
+            {full, One, Observed};
+        keys_full ->
+            ok = give(Taken, Counters),
+            keys_full
+    end.
+
+take_one({_, _} = Key, Amount, Limit, Counters) ->
+    maybe
+        {ok, Array} ?= find(Key, Counters),
+        {ok, Share} ?= take_word(Array, ?HELD_AT, Amount, generation(Counters), Limit),
+        {ok, {Array, Share}}
+    else
+        removed -> take_one(Key, Amount, Limit, Counters);
+        Full -> Full
     end;
-held(Key, #{words := Words}) ->
-    erlmcp_gate_account:held(Words, index(Key)).
+take_one(Name, Amount, Limit, #counters{words = Words} = Counters) ->
+    maybe
+        {ok, Share} ?= take_word(Words, index(Name), Amount, generation(Counters), Limit),
+        {ok, {Name, Share}}
+    end.
 
--doc "The words that count what is held: the server's, and those of all accounts.".
--spec indexes(books()) -> [erlmcp_gate_account:index()].
-indexes(#{accounts := Accounts}) ->
-    [?IN_FLIGHT, ?CONNECTIONS, ?WAITING, ?WAITING_BYTES | erlmcp_gate_accounts:indexes(Accounts)].
+generation(#counters{words = Words}) ->
+    ?GENERATION_OF(atomics:get(Words, ?STATE)).
 
 index(in_flight) -> ?IN_FLIGHT;
 index(connections) -> ?CONNECTIONS;
 index(waiting) -> ?WAITING;
 index(waiting_bytes) -> ?WAITING_BYTES.
 
--doc "Counts a message in the rates of the server or of an account; in all of them, or in none.".
--spec take_rates(server | erlmcp_gate_accounts:key(), [erlmcp_rate:rate()], Now :: pos_integer(),
-                 books()) ->
-    ok | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()} | full.
-take_rates(server, Rates, Now, #{words := Words}) ->
-    erlmcp_rate:take_all(Rates, Words, ?RATES, Now);
-take_rates(Key, Rates, Now, #{words := Words, accounts := Accounts}) ->
-    maybe
-        {ok, Index} ?= erlmcp_gate_accounts:find(Key, Accounts),
-        erlmcp_rate:take_all(Rates, Words, Index, Now)
+%% The array of a key, in which one that was removed is found no more.
+find(Key, #counters{keyed = Keyed} = Counters) ->
+    case ets:lookup_element(Keyed, Key, 2, none) of
+        none ->
+            add_key(Key, Counters);
+        Array ->
+            case atomics:get(Array, ?HELD_AT) of
+                ?REMOVED ->
+                    true = ets:delete_object(Keyed, {Key, Array}),
+                    find(Key, Counters);
+                _ ->
+                    {ok, Array}
+            end
     end.
 
--doc "A message that was counted in rates of an account did not come after all.".
--spec give_rates(erlmcp_gate_accounts:key(), [erlmcp_rate:rate()], books()) -> ok.
-give_rates(Key, Rates, #{words := Words, accounts := Accounts}) ->
-    case erlmcp_gate_accounts:known(Key, Accounts) of
-        {ok, Index} -> erlmcp_rate:give_all(Rates, Words, Index);
-        none -> ok
+%% Processes that are here at the same moment may each add a key: so many more there may be.
+add_key(Key, #counters{keyed = Keyed, keys = Most} = Counters) ->
+    case ets:info(Keyed, size) < Most of
+        true ->
+            _ = ets:insert_new(Keyed, {Key, atomics:new(?KEY_WORDS, [])}),
+            find(Key, Counters);
+        false ->
+            keys_full
     end.
 
--doc "Counts a message in rates of an account, and takes one of what it holds.".
--spec take_one(erlmcp_gate_accounts:key(), [erlmcp_rate:rate()], Limit :: pos_integer(),
-               Now :: pos_integer(), books()) ->
-    {ok, shares()}
+-doc """
+Counts a message in all rates of a tenant, and takes one of its requests in flight, where these have
+a limit.
+""".
+-spec take_tenant(key(), [erlmcp_rate:rate()], Limit :: pos_integer() | infinity,
+                  Now :: pos_integer(), counters()) ->
+    {ok, [taken()]}
     | {full, Observed :: pos_integer()}
     | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()}
-    | full.
-take_one(Key, Rates, Limit, Now, #{words := Words, accounts := Accounts}) ->
-    Generation = erlmcp_gate_state:generation(Words),
-    case erlmcp_gate_accounts:take(Key, {Rates, Now}, Generation, Limit, Accounts) of
-        {ok, Share} -> {ok, [Share]};
+    | keys_full.
+take_tenant(_, [], infinity, _, _) ->
+    {ok, []};
+take_tenant(Key, Rates, Limit, Now, Counters) ->
+    maybe
+        {ok, Array} ?= find(Key, Counters),
+        ok ?= count_all(Rates, Array, ?HELD_AT, Now),
+        true ?= Limit =/= infinity,
+        {ok, Share} ?= take_word(Array, ?HELD_AT, 1, generation(Counters), Limit),
+        {ok, [{Array, Share}]}
+    else
+        false -> {ok, []};
+        removed -> take_tenant(Key, Rates, Limit, Now, Counters);
         Refused -> Refused
     end.
 
--doc "Takes all of this, or nothing and says of what there is not enough.".
--spec take_all([want()], books()) ->
-    {ok, shares()} | {full, want(), Observed :: pos_integer()} | full.
-take_all(Wants, #{words := Words} = Books) ->
-    take_all(Wants, erlmcp_gate_state:generation(Words), [], Books).
-
-take_all([], _, Taken, _) ->
-    {ok, Taken};
-take_all([{Key, Amount, Limit} = Want | Wants], Generation, Taken, Books) ->
-    case take_share(Key, {Amount, Generation}, Limit, Books) of
-        {ok, Share} ->
-            take_all(Wants, Generation, [Share | Taken], Books);
-        {full, Observed} ->
-            ok = give(Taken, Books),
-            {full, Want, Observed};
-        full ->
-            ok = give(Taken, Books),
-            full
+-doc "Counts a message in all rates of the server or of a key, or in none.".
+-spec count_rates(server | key(), [erlmcp_rate:rate()], Now :: pos_integer(), counters()) ->
+    ok | {wait, erlmcp_rate:rate(), Milliseconds :: pos_integer()} | keys_full.
+count_rates(server, Rates, Now, #counters{words = Words}) ->
+    count_all(Rates, Words, ?RATES, Now);
+count_rates(Key, Rates, Now, Counters) ->
+    maybe
+        {ok, Array} ?= find(Key, Counters),
+        count_all(Rates, Array, ?HELD_AT, Now)
     end.
 
-take_share({_, _} = Key, {1, Generation}, Limit, #{accounts := Accounts}) ->
-    erlmcp_gate_accounts:take(Key, {[], 1}, Generation, Limit, Accounts);
-take_share(Key, Amount, Limit, #{words := Words}) ->
-    Index = index(Key),
-    case erlmcp_gate_account:take(Words, Index, Amount, Limit) of
-        {ok, Share} -> {ok, {Index, Share}};
-        Full -> Full
+count_all([], _, _, _) ->
+    ok;
+count_all([{Period, _} = Rate | Rates], Words, At, Now) ->
+    case count(Rate, Words, At + period(Period), Now) of
+        ok ->
+            case count_all(Rates, Words, At, Now) of
+                ok ->
+                    ok;
+                Wait ->
+                    ok = uncount(Rate, Words, At),
+                    Wait
+            end;
+        {wait, Milliseconds} ->
+            {wait, Rate, Milliseconds}
     end.
 
--doc """
-Takes a place in flight, where one is left when all that are in the queue have theirs: nobody
-overtakes them.
-""".
--spec take_place(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
-take_place(#{words := Words}) ->
-    of_place(erlmcp_gate_state:take_place(?IN_FLIGHT, Words)).
+count(Rate, Words, Index, Now) ->
+    Paid = atomics:get(Words, Index),
+    case erlmcp_rate:count(Rate, Paid, Now) of
+        {ok, Next} ->
+            case atomics:compare_exchange(Words, Index, Paid, Next) of
+                ok -> ok;
+                _ -> count(Rate, Words, Index, Now)
+            end;
+        Wait ->
+            Wait
+    end.
 
--doc "Takes one for who is first in the queue.".
--spec take_freed(books()) -> {ok, shares()} | {full, Limit :: pos_integer(), pos_integer()}.
-take_freed(#{words := Words}) ->
-    of_place(erlmcp_gate_state:take_freed(?IN_FLIGHT, Words)).
+uncount({Period, _} = Rate, Words, At) ->
+    atomics:sub(Words, At + period(Period), erlmcp_rate:interval(Rate)).
 
-of_place({full, _, _} = Full) -> Full;
-of_place(Share) -> {ok, [{?IN_FLIGHT, Share}]}.
+%% After the word of what is held.
+period(second) -> 1;
+period(minute) -> 2;
+period(day) -> 3.
 
--doc "Gives back what was taken, and is not written down.".
--spec give(shares(), books()) -> ok.
+-doc "Takes a message out of rates of a key, as if it had not come.".
+-spec uncount_rates(key(), [erlmcp_rate:rate()], counters()) -> ok.
+uncount_rates(Key, Rates, #counters{keyed = Keyed}) ->
+    case ets:lookup_element(Keyed, Key, 2, none) of
+        none -> ok;
+        Array -> lists:foreach(fun(Rate) -> uncount(Rate, Array, ?HELD_AT) end, Rates)
+    end.
+
+-doc "Gives back what was taken.".
+-spec give([taken()], counters()) -> ok.
 give([], _) ->
     ok;
-give([{Index, Share} | Shares], #{words := Words} = Books) ->
-    ok = erlmcp_gate_account:give(Words, Index, Share),
-    give(Shares, Books).
+give([{Counter, Share}], Counters) ->
+    give_share(Counter, Share, Counters);
+give([{Counter, Share} | Taken], Counters) ->
+    ok = give_share(Counter, Share, Counters),
+    give(Taken, Counters).
 
--doc "Gives back a place that was taken, and is not written down.".
--spec give_place(shares(), books()) -> ok.
-give_place(Place, Books) ->
-    ok = give(Place, Books),
-    tell_queue(Books).
+-doc "Does the same, and returns `true` if a request is in the queue.".
+-spec give_and_look([taken()], counters()) -> boolean().
+give_and_look(Taken, #counters{words = Words} = Counters) ->
+    ok = give(Taken, Counters),
+    ?QUEUED_OF(atomics:get(Words, ?STATE)) > 0.
 
--doc """
-The calling process holds this, and a place in flight, where one is left for it (`take_place/1`) and
-it may enter: what it is written down under. A place alone is in its seat, where that is free.
-""".
--spec enter(shares(), books()) ->
-    erlmcp_gate_permits:id() | {full, Limit :: pos_integer(), pos_integer()} | draining.
-enter(Held, #{words := Words, ledger := Ledger} = Books) ->
-    case erlmcp_gate_state:enter(?IN_FLIGHT, Words) of
-        Share when is_integer(Share), Held =:= [] ->
-            case erlmcp_gate_seat:take(Share, Ledger) of
-                none -> write([{?IN_FLIGHT, Share}], Books);
-                Taken -> Taken
+give_share(in_flight, Share, #counters{words = Words}) ->
+    give_word(Words, ?IN_FLIGHT, Share, atomics:get(Words, ?IN_FLIGHT));
+give_share(Counter, Share, Counters) ->
+    {Words, Index} = word(Counter, Counters),
+    give_word(Words, Index, Share, atomics:get(Words, Index)).
+
+give_word(Words, Index, Share, Word) ->
+    case is_held(Share, Word) of
+        true ->
+            case atomics:compare_exchange(Words, Index, Word, Word - Share) of
+                ok -> ok;
+                Changed -> give_word(Words, Index, Share, Changed)
             end;
-        Share when is_integer(Share) ->
-            write([{?IN_FLIGHT, Share} | Held], Books);
-        Refused ->
-            Refused
-    end.
-
--doc "The calling process holds this: the number that it is written down under.".
--spec write(shares(), books()) -> erlmcp_gate_permits:id().
-write(Held, #{ledger := Ledger}) ->
-    erlmcp_gate_permits:write(erlang:unique_integer(), Held, [], Ledger).
-
--doc """
-The same of who waits, with what it holds as long as it does. Who comes later has a higher number.
-""".
--spec queue(Held :: shares(), Waits :: shares(), books()) -> erlmcp_gate_permits:id().
-queue(Held, Waits, #{ledger := Ledger}) ->
-    %% The integers of other modifiers are others, but not other numbers; those of `write/2` begin
-    %% far below zero.
-    erlmcp_gate_permits:write(erlang:unique_integer([monotonic, positive]), Held, Waits, Ledger).
-
--doc "More is held, which is given back at once where the number is gone.".
--spec add(erlmcp_gate_permits:id(), shares(), books()) -> ok.
-add(Id, Shares, #{ledger := Ledger} = Books) ->
-    ok = unseat(Id, Books),
-    case erlmcp_gate_permits:add(Id, Shares, Ledger) of
-        true -> ok;
-        false -> give(Shares, Books)
-    end.
-
--doc "What is in a seat has a row of its own instead, which the calling process holds.".
--spec unseat(erlmcp_gate_permits:id(), books()) -> ok.
-unseat({_, _} = Taken, #{ledger := Ledger}) ->
-    case erlmcp_gate_seat:leave(Taken) of
-        none ->
-            ok;
-        Share ->
-            _ = erlmcp_gate_permits:write(Taken, [{?IN_FLIGHT, Share}], [], Ledger),
+        false ->
+            %% It was taken for lost, and given back (`correct/3`).
             ok
-    end;
-unseat(_, _) ->
-    ok.
-
--doc "Another process holds it, which is in no seat.".
--spec hand_over(erlmcp_gate_permits:id(), pid(), books()) -> ok.
-hand_over(Id, Pid, #{ledger := Ledger}) ->
-    _ = erlmcp_gate_permits:hand_over(Id, Pid, Ledger),
-    ok.
-
--doc "Gives back what is written down under a number, if that was not done before.".
--spec leave(erlmcp_gate_permits:id(), books()) -> ok.
-leave({_, _} = Taken, Books) ->
-    case erlmcp_gate_seat:leave(Taken) of
-        none -> leave_row(Taken, Books);
-        Share -> give_share(Share, Books)
-    end;
-leave(Id, Books) ->
-    leave_row(Id, Books).
-
-%% Whoever gets the row gives back what it says. No call of the ledger's: many requests leave here.
-leave_row(Id, #{ledger := Ledger} = Books) ->
-    case ets:take(Ledger, Id) of
-        %% As most have it.
-        [{_, _, [{?IN_FLIGHT, Share}], []}] -> give_share(Share, Books);
-        [Row] -> left(Row, Books);
-        [] -> ok
     end.
 
-give_share(none, _) ->
-    ok;
-give_share(Share, #{words := Words} = Books) ->
-    told(erlmcp_gate_state:give_place(?IN_FLIGHT, Share, Words), Books).
+is_held(Share, Word) ->
+    ?COUNT(Word) >= ?COUNT(Share) andalso ?COUNT(Word bsr ?BITS) >= ?COUNT(Share bsr ?BITS).
 
-told(false, _) -> ok;
-told(true, Books) -> send_turn(queue(Books)).
+word(Counter, #counters{words = Words}) when is_atom(Counter) -> {Words, index(Counter)};
+word(Array, _) -> {Array, ?HELD_AT}.
 
--doc "The calling process will not enter any more, for a while at least.".
--spec give_up_seat(books()) -> ok.
-give_up_seat(#{ledger := Ledger}) ->
-    erlmcp_gate_seat:give_up(Ledger).
-
--doc "The same of a row as it was read; `false` where it is another's now, holds else, or is gone.".
--spec leave_as(erlmcp_gate_permits:row(), books()) -> boolean().
-leave_as({_, Seat} = Row, #{ledger := Ledger} = Books) ->
-    ok = give_share(erlmcp_gate_seat:clear(Seat), Books),
-    erlmcp_gate_permits:take_seat(Row, Ledger);
-leave_as(Row, #{ledger := Ledger} = Books) ->
-    Taken = erlmcp_gate_permits:take_as(Row, Ledger),
-    ok = case Taken of
-        true -> left(Row, Books);
-        false -> ok
-    end,
-    Taken.
-
-left({_, _, Held, Waits}, Books) ->
-    ok = give(Held, Books),
-    ok = give(Waits, Books),
-    tell_queue(Books).
-
--doc """
-Who waits, and holds this and for waiting that, has a place too, and waits no longer. `false` where
-it has left.
-""".
--spec grant(erlmcp_gate_permits:id(), Place :: shares(), {Held :: shares(), Waits :: shares()},
-            books()) -> boolean().
-grant(Id, Place, {Held, Waits}, #{ledger := Ledger} = Books) ->
-    erlmcp_gate_permits:replace(Id, Place ++ Held, Ledger) andalso give(Waits, Books) =:= ok.
-
--doc "Whether a number still stands for what somebody holds.".
--spec is_written(erlmcp_gate_permits:id(), books()) -> boolean().
-is_written(Id, #{ledger := Ledger}) ->
-    erlmcp_gate_permits:has(Id, Ledger).
-
--doc "Who holds what, as a row says it, or a seat as it is now; and what of that for waiting.".
--spec holding(erlmcp_gate_permits:row()) -> {pid(), Held :: shares(), Waits :: shares()}.
-holding({Holder, Seat}) ->
-    case erlmcp_gate_seat:held(Seat) of
-        none -> {Holder, [], []};
-        Share -> {Holder, [{?IN_FLIGHT, Share}], []}
+-doc "Returns how much is held of a counter.".
+-spec held(name(), counters()) -> non_neg_integer().
+held({_, _} = Key, #counters{keyed = Keyed}) ->
+    case ets:lookup_element(Keyed, Key, 2, none) of
+        none -> 0;
+        Array -> held_word(Array, ?HELD_AT)
     end;
-holding({_, Holder, Held, Waits}) ->
-    {Holder, Held, Waits}.
+held(Name, #counters{words = Words}) ->
+    held_word(Words, index(Name)).
 
--doc "Who holds a place of a request, or waits for one.".
--spec calls(books()) -> [pid()].
-calls(#{ledger := Ledger}) ->
-    [Pid || {Pid, Held, Waits} <- lists:map(fun holding/1, erlmcp_gate_permits:rows(Ledger)),
-            Waits =/= [] orelse lists:keymember(?IN_FLIGHT, 1, Held)].
+held_word(Words, Index) ->
+    Word = atomics:get(Words, Index),
+    ?HELD(Word).
 
--doc "This is the gate's queue, where nobody waits longer than this; nobody is in it.".
--spec put_queue(pid(), LongestMs :: pos_integer(), books()) -> ok.
-put_queue(Pid, Longest, #{processes := Processes, words := Words} = Books) ->
-    true = ets:insert(Processes, {queue, {Pid, Longest}}),
-    _ = erlmcp_gate_state:was_called(?IN_FLIGHT, Words),
-    queued(0, Books).
+-doc "Begins the other generation; returns the one that is over.".
+-spec next_generation(counters()) -> generation().
+next_generation(Counters) ->
+    ?GENERATION_OF(change_state(fun(State) -> State bxor ?GENERATION end, Counters)).
 
--doc "The gate's queue; `none` while it is started.".
--spec queue(books()) -> {pid(), LongestMs :: pos_integer()} | none.
-queue(#{processes := Processes}) ->
-    ets:lookup_element(Processes, queue, 2, none).
+-doc "Adds what was taken in a generation to sums of it by counter.".
+-spec add_up([taken()], generation(), Sums) -> Sums when Sums :: #{counter() => pos_integer()}.
+add_up(Taken, Generation, Sums) ->
+    lists:foldl(fun({Counter, Share}, Sum) ->
+        case count_of(Generation, Share) of
+            0 -> Sum;
+            Amount -> Sum#{Counter => maps:get(Counter, Sum, 0) + Amount}
+        end
+    end, Sums, Taken).
 
--doc "So many are in the queue.".
--spec queued(non_neg_integer(), books()) -> ok.
-queued(Count, #{words := Words}) ->
-    erlmcp_gate_state:queued(Count, Words).
+count_of(Generation, Word) ->
+    ?COUNT(Word bsr (?BITS * Generation)).
 
 -doc """
-The queue, which has found no place, is sent `turn`, once, when there is one. It has to look again
-after this: who left before has told nobody.
+Returns the counters whose count of a generation differs from these sums: by how much there is more.
 """.
--spec call_queue(books()) -> ok.
-call_queue(#{words := Words}) ->
-    erlmcp_gate_state:call_queue(?IN_FLIGHT, Words).
+-spec unwritten(generation(), Sums :: #{counter() => pos_integer()}, counters()) ->
+    #{counter() => integer()}.
+unwritten(Generation, Sums, #counters{keyed = Keyed} = Counters) ->
+    Of = fun(Counter, More) ->
+        {Words, Index} = word(Counter, Counters),
+        Word = atomics:get(Words, Index),
+        case count_of(Generation, Word) - maps:get(Counter, Sums, 0) of
+            0 -> More;
+            Differs -> More#{Counter => Differs}
+        end
+    end,
+    ets:foldl(fun({_, Array}, More) -> Of(Array, More) end,
+              lists:foldl(Of, #{}, [in_flight, connections, waiting, waiting_bytes]), Keyed).
 
--doc "There may be a place for who waits: the queue hears of it, where it asked to be called.".
--spec tell_queue(books()) -> ok.
-tell_queue(#{words := Words} = Books) ->
-    told(erlmcp_gate_state:was_called(?IN_FLIGHT, Words), Books).
+-doc "Takes these differences away from the counts of a generation that is over.".
+-spec correct(generation(), #{counter() => integer()}, counters()) -> ok.
+correct(Generation, Differences, Counters) ->
+    maps:foreach(fun(Counter, More) -> correct(Counter, More, Generation, Counters) end,
+                 Differences).
 
-send_turn(none) -> ok;
-send_turn({Queue, _}) -> Queue ! turn, ok.
+correct(Counter, More, Generation, Counters) when More > 0 ->
+    give_share(Counter, More bsl (?BITS * Generation), Counters);
+correct(Counter, Less, Generation, Counters) ->
+    {Words, Index} = word(Counter, Counters),
+    atomics:add(Words, Index, -Less bsl (?BITS * Generation)).
 
--doc "The other generation begins; gives the one that is over.".
--spec turn(books()) -> erlmcp_gate_account:generation().
-turn(#{words := Words}) ->
-    erlmcp_gate_state:turn(Words).
+-doc """
+Removes the counters under keys of which nothing is held, and whose rates have no past. A process
+that had found one before takes nothing of it. If it counts a message in a rate at this very moment,
+that message is forgotten.
+""".
+-spec remove_idle(counters()) -> ok.
+remove_idle(#counters{keyed = Keyed} = Counters) ->
+    Now = now(Counters),
+    ets:foldl(fun({_, Array} = Row, ok) ->
+        case has_no_past(Array, Now)
+            andalso atomics:compare_exchange(Array, ?HELD_AT, 0, ?REMOVED) =:= ok of
+            true ->
+                true = ets:delete_object(Keyed, Row),
+                ok;
+            false ->
+                ok
+        end
+    end, ok, Keyed).
+
+has_no_past(Array, Now) ->
+    lists:all(fun(Period) -> atomics:get(Array, ?HELD_AT + period(Period)) =< Now end,
+              [second, minute, day]).
+
+-doc "Adds a request that begins to run now, and is in flight since then.".
+-spec add_start(Since :: pos_integer(), counters()) -> ok.
+add_start(Since, #counters{load = Load} = Counters) ->
+    Nanoseconds = now(Counters) - Since,
+    counters:add(Load, ?STARTS, Nanoseconds bsr ?UNIT_BITS bsl ?STARTS_BITS bor 1).
+
+-doc "Returns the starts until now.".
+-spec starts(counters()) -> starts().
+starts(#counters{load = Load}) ->
+    counters:get(Load, ?STARTS).
+
+-doc """
+Returns how many requests have started between two moments, and after how many nanoseconds together.
+Of more than 16,777,215 starts it says nothing.
+""".
+-spec starts_between(Earlier :: starts(), Later :: starts()) ->
+    {Count :: non_neg_integer(), Nanoseconds :: non_neg_integer()}.
+starts_between(Earlier, Later) ->
+    %% What ran over meanwhile did so in both.
+    Word = (Later - Earlier) band (?STARTS_WORD - 1),
+    {Word band (1 bsl ?STARTS_BITS - 1), Word bsr ?STARTS_BITS bsl ?UNIT_BITS}.
+
+-doc "Adds a request that is over, and the reductions that its process used.".
+-spec add_work(Reductions :: non_neg_integer(), counters()) -> ok.
+add_work(Reductions, #counters{load = Load}) ->
+    ok = counters:add(Load, ?DONE, 1),
+    counters:add(Load, ?WORK, Reductions).
+
+-doc "Returns how many requests were added, and their reductions together.".
+-spec work(counters()) -> {Count :: non_neg_integer(), Reductions :: non_neg_integer()}.
+work(#counters{load = Load}) ->
+    {counters:get(Load, ?DONE), counters:get(Load, ?WORK)}.
+
+-doc "Adds a request that came when as many were in flight as may be.".
+-spec add_refused(counters()) -> ok.
+add_refused(#counters{load = Load}) ->
+    counters:add(Load, ?REFUSED, 1).
+
+-doc "Returns how many requests came then.".
+-spec refused(counters()) -> non_neg_integer().
+refused(#counters{load = Load}) ->
+    counters:get(Load, ?REFUSED).

@@ -1,13 +1,12 @@
 -module(erlmcp_gate_queue).
 -moduledoc """
-The process in which requests wait that a gate has no place for. Its bounds are the gate's
-(`m:erlmcp_gate`), taken before anyone comes here; so no more can wait than they allow. Flows take
-turns, so that a flood of one makes only itself wait.
+The process in which requests wait for a permit. Its bounds are the gate's (`m:erlmcp_gate`), taken
+before a request comes here; so no more can wait than they allow. Tenants take turns
+(`m:erlmcp_fair_queue`), so that a flood of one makes only itself wait.
 
-A request waits `queue_ms` milliseconds at most. Where it has waited for longer than does good
-(`m:erlmcp_queue_delay`), it is refused when it would be its turn, the oldest first, and the place
-goes to another; nobody's place is left unused. One whose turn cannot come in time is refused at
-once.
+A request waits `queue_ms` milliseconds at most. If it has waited for longer than does good
+(`m:erlmcp_queue_delay`), it is refused when it would be its turn, the oldest first, and the next
+one is in flight instead. A request whose turn cannot come in time is refused immediately.
 
 Internal.
 """.
@@ -19,25 +18,24 @@ Internal.
 
 -export_type([waiting/0]).
 
--doc "Who waits: in which flow, since when, what it holds, and what of that for waiting.".
+-doc "A request that waits: of whom, since when, what it holds, and what of that while it waits.".
 -type waiting() ::
-    {Flow :: term(), Since :: pos_integer(),
-     {Held :: erlmcp_gate_counters:shares(), Waits :: erlmcp_gate_counters:shares()}}.
+    {Tenant :: term(), Since :: pos_integer(),
+     {Held :: [erlmcp_gate_counters:taken()], Waiting :: [erlmcp_gate_counters:taken()]}}.
 
-%% Milliseconds after which it is looked for places that nobody told of, and for those who were
-%% killed, and whose owner or the gate's keeper has left for them.
+%% Milliseconds after which the queue looks for requests that were killed, and have left by another
+%% process, and for permits that a process gave back and was killed before it said so.
 -define(LOOK, 100).
-%% Milliseconds after which who waits looks whether the queue is still there.
+%% Milliseconds after which a request looks whether the queue is still there.
 -define(STILL_THERE, 1000).
 
 -record(queue, {
-    books :: erlmcp_gate_counters:books(),
-    patience :: erlmcp_queue_delay:patience(),
+    permits :: erlmcp_gate_permits:permits(),
+    counters :: erlmcp_gate_counters:counters(),
+    delay :: erlmcp_queue_delay:delay(),
     flows = erlmcp_fair_queue:new() :: erlmcp_fair_queue:flows(),
-    %% whether no place was left, and who leaves is to say so
-    called = false :: boolean(),
-    %% how many wait, as all know it
-    known = 0 :: non_neg_integer(),
+    %% how many wait, as the counters have it
+    counted = 0 :: non_neg_integer(),
     timer = none :: none | reference()
 }).
 
@@ -47,61 +45,62 @@ start_link(Gate) ->
     gen_server:start_link(?MODULE, Gate, []).
 
 -doc """
-The calling process waits until its request has its place, for so many milliseconds at most. Gives
-since when it had it, or after how many milliseconds another try may have more luck.
+Waits until a request may run, in the calling process, for up to this many milliseconds. Returns
+since when it may, or after how many milliseconds another try is worth while.
 """.
 -spec wait(erlmcp_gate_permits:id(), waiting(), Milliseconds :: non_neg_integer(),
-           erlmcp_gate_counters:books()) ->
+           erlmcp_gate_permits:permits()) ->
     {granted, Since :: pos_integer()} | {refused, RetryMs :: pos_integer()}.
-wait(Id, {Flow, Since, Shares}, Milliseconds, Books) ->
-    %% There may be one meanwhile that nobody in the queue needs.
-    case erlmcp_gate_counters:take_place(Books) of
-        {ok, Place} ->
-            case erlmcp_gate_counters:grant(Id, Place, Shares, Books) of
+wait(Id, {Tenant, Since, Taken}, Milliseconds, Permits) ->
+    Counters = erlmcp_gate_permits:counters(Permits),
+    %% There may be one meanwhile that no request in the queue needs.
+    case erlmcp_gate_counters:enter_waiting(Counters) of
+        {ok, InFlight} ->
+            case erlmcp_gate_permits:grant(Id, InFlight, Taken, Permits) of
                 true ->
                     {granted, Since};
                 false ->
-                    ok = erlmcp_gate_counters:give_place(Place, Books),
+                    ok = erlmcp_gate_counters:give([InFlight], Counters),
+                    ok = erlmcp_gate_permits:tell_queue(Permits),
                     {refused, 1}
             end;
         {full, _, _} ->
-            case erlmcp_gate_counters:queue(Books) of
+            case erlmcp_gate_permits:queue(Permits) of
                 none -> {refused, ?LOOK};
-                {Queue, Longest} -> wait_in(Queue, {Flow, Id}, Shares, min(Milliseconds, Longest))
+                {Queue, Longest} -> wait_in(Queue, {Tenant, Id}, Taken, min(Milliseconds, Longest))
             end
     end.
 
 %% The queue has no timer and no monitor of each, which would cost more than all the rest.
-wait_in(Queue, Key, Shares, Milliseconds) ->
+wait_in(Queue, Key, Taken, Milliseconds) ->
     Reference = make_ref(),
-    Queue ! {wait, Key, {Reference, self(), Shares}, now_ms() + Milliseconds},
+    Queue ! {wait, Key, {Reference, self(), Taken}, erlmcp_clock:now_ms() + Milliseconds},
     answered(Reference, Queue, Key, Milliseconds).
 
 %% The queue has the last word, as long as there is one.
-answered(Reference, Queue, Key, Left) ->
+answered(Reference, Queue, Key, Remaining) ->
     receive
         {Reference, Answer} -> Answer
-    after min(Left, ?STILL_THERE) ->
+    after min(Remaining, ?STILL_THERE) ->
         case is_process_alive(Queue) of
-            true when Left =< ?STILL_THERE ->
+            true when Remaining =< ?STILL_THERE ->
                 Queue ! {late, Key},
                 answered(Reference, Queue, Key, infinity);
+            true when Remaining =:= infinity ->
+                answered(Reference, Queue, Key, infinity);
             true ->
-                answered(Reference, Queue, Key, later(Left));
+                answered(Reference, Queue, Key, Remaining - ?STILL_THERE);
             false ->
                 receive {Reference, Answer} -> Answer after 0 -> {refused, ?LOOK} end
         end
     end.
 
-later(infinity) -> infinity;
-later(Left) -> Left - ?STILL_THERE.
-
 -doc false.
-init(#{books := Books, bounds := #{queue_ms := Longest}}) ->
-    %% A place that is free is given away before a flood is read and refused.
+init(#{permits := Permits, counters := Counters, limits := #{queue_ms := Longest}}) ->
+    %% A permit that is free is given away before a flood is read and refused.
     _ = process_flag(priority, high),
-    ok = erlmcp_gate_counters:put_queue(self(), Longest, Books),
-    {ok, #queue{books = Books, patience = erlmcp_queue_delay:new(Longest)}}.
+    ok = erlmcp_gate_permits:put_queue(self(), Longest, Permits),
+    {ok, #queue{permits = Permits, counters = Counters, delay = erlmcp_queue_delay:new(Longest)}}.
 
 -doc false.
 handle_call(_, _, Queue) ->
@@ -112,109 +111,102 @@ handle_cast(_, Queue) ->
     {noreply, Queue}.
 
 -doc false.
-handle_info({wait, Key, Waiting, Deadline}, #queue{called = Called} = Queue) ->
-    Come = come(Key, Waiting, Deadline, now_ms(), Queue),
-    {noreply, told(case Called of
-        true -> look_later(Come);
-        false -> turns(Come)
-    end)};
-handle_info(turn, Queue) ->
-    {noreply, told(turns(Queue#queue{called = false}))};
-handle_info(look, #queue{flows = Flows, books = Books} = Queue) ->
-    Left =
-        erlmcp_fair_queue:drop(fun({_, Id}) -> not erlmcp_gate_counters:is_written(Id, Books) end,
+handle_info({wait, Key, Waiting, Deadline}, Queue) ->
+    {noreply, next(add(Key, Waiting, Deadline, erlmcp_clock:now_ms(), Queue))};
+handle_info(look, Queue) ->
+    {noreply, next(Queue)};
+handle_info(timer, #queue{flows = Flows, permits = Permits} = Queue) ->
+    Waiting =
+        erlmcp_fair_queue:drop(fun({_, Id}) -> not erlmcp_gate_permits:is_held(Id, Permits) end,
                                Flows),
-    {noreply, told(turns(Queue#queue{flows = Left, timer = none, called = false}))};
+    {noreply, next(Queue#queue{flows = Waiting, timer = none})};
 handle_info({late, {_, _} = Key}, Queue) ->
-    {noreply, told(refuse(Key, Queue))};
+    {noreply, counted(refuse(Key, Queue))};
 handle_info(_, Queue) ->
     {noreply, Queue}.
 
-told(#queue{flows = Flows, known = Known, books = Books} = Queue) ->
-    case erlmcp_fair_queue:length(Flows) of
-        Known ->
-            Queue;
-        Count ->
-            ok = erlmcp_gate_counters:queued(Count, Books),
-            Queue#queue{known = Count}
-    end.
-
-come({Flow, Id}, Waiting, Deadline, Now, #queue{flows = Flows, patience = Patience} = Queue) ->
-    Left = Deadline - Now,
-    case erlmcp_queue_delay:needed(erlmcp_fair_queue:ahead(Flow, Flows), Patience) of
-        Needed when Needed >= Left, Needed > 0; Left =< 0 ->
+add({Tenant, Id}, Waiting, Deadline, Now, #queue{flows = Flows, delay = Delay} = Queue) ->
+    Remaining = Deadline - Now,
+    case erlmcp_queue_delay:needed(erlmcp_fair_queue:ahead(Tenant, Flows), Delay) of
+        Needed when Needed >= Remaining, Needed > 0; Remaining =< 0 ->
             ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue;
         _ ->
             Began = case erlmcp_fair_queue:length(Flows) of
-                0 -> erlmcp_queue_delay:began(Now, Patience);
-                _ -> Patience
+                0 -> erlmcp_queue_delay:began(Now, Delay);
+                _ -> Delay
             end,
-            Queue#queue{flows = erlmcp_fair_queue:add(Flow, Id, {Now, Waiting}, Now, Flows),
-                        patience = Began}
+            Queue#queue{flows = erlmcp_fair_queue:add(Tenant, Id, {Now, Waiting}, Now, Flows),
+                        delay = Began}
     end.
 
-%% As long as there are places, and some who want them.
-turns(#queue{flows = Flows, books = Books, called = Called} = Queue) ->
-    case erlmcp_fair_queue:length(Flows) > 0 andalso erlmcp_gate_counters:take_freed(Books) of
-        {ok, Place} ->
-            turn(Place, now_ms(), Queue);
-        {full, _, _} when Called ->
-            look_later(Queue);
-        {full, _, _} ->
-            ok = erlmcp_gate_counters:call_queue(Books),
-            turns(Queue#queue{called = true});
-        false ->
-            Queue
+%% What waits is counted before a permit is looked for: what leaves after that says so.
+next(Queue) ->
+    counted(later(turns(counted(Queue)))).
+
+counted(#queue{flows = Flows, counted = Counted, counters = Counters} = Queue) ->
+    case erlmcp_fair_queue:length(Flows) of
+        Counted ->
+            Queue;
+        Count ->
+            ok = erlmcp_gate_counters:queued(Count, Counters),
+            Queue#queue{counted = Count}
     end.
 
-turn(Place, Now, #queue{flows = Flows, books = Books, patience = Patience} = Queue) ->
+later(#queue{flows = Flows, timer = none} = Queue) ->
+    case erlmcp_fair_queue:length(Flows) of
+        0 -> Queue;
+        _ -> Queue#queue{timer = erlang:send_after(?LOOK, self(), timer)}
+    end;
+later(Queue) ->
+    Queue.
+
+%% As long as more may be in flight, and some wait.
+turns(#queue{flows = Flows, counters = Counters} = Queue) ->
+    case erlmcp_fair_queue:length(Flows) > 0 andalso erlmcp_gate_counters:enter_next(Counters) of
+        {ok, InFlight} -> turn(InFlight, erlmcp_clock:now_ms(), Queue);
+        _ -> Queue
+    end.
+
+turn(InFlight, Now, #queue{flows = Flows, counters = Counters, delay = Delay} = Queue) ->
     case erlmcp_fair_queue:next(Flows) of
         none ->
-            ok = erlmcp_gate_counters:give(Place, Books),
+            ok = erlmcp_gate_counters:give([InFlight], Counters),
             Queue;
-        {{Flow, _} = Key, {Arrived, Waiting}} ->
-            Allowed = erlmcp_queue_delay:allowed(Now, erlmcp_fair_queue:since(Flow, Flows),
-                                                 erlmcp_fair_queue:round(Flows), Patience),
+        {{Tenant, _} = Key, {Arrived, Waiting}} ->
+            Allowed = erlmcp_queue_delay:allowed(Now, erlmcp_fair_queue:since(Tenant, Flows),
+                                                 erlmcp_fair_queue:round(Flows), Delay),
             case Now - Arrived > Allowed andalso erlmcp_fair_queue:length(Flows) > 1 of
-                true -> turn(Place, Now, refuse(Key, Queue));
-                false -> grant(Key, Waiting, Place, Now, Queue)
+                true -> turn(InFlight, Now, refuse(Key, Queue));
+                false -> grant(Key, Waiting, InFlight, Now, Queue)
             end
     end.
 
-grant({_, Id} = Key, {_, _, Shares} = Waiting, Place, Now, #queue{flows = Flows} = Queue) ->
-    #queue{books = Books, patience = Patience} = Queue,
+grant({_, Id} = Key, {_, _, Taken} = Waiting, InFlight, Now, #queue{flows = Flows} = Queue) ->
+    #queue{permits = Permits, counters = Counters, delay = Delay} = Queue,
     {ok, _, Rest} = erlmcp_fair_queue:take(Key, Flows),
-    case erlmcp_gate_counters:grant(Id, Place, Shares, Books) of
+    case erlmcp_gate_permits:grant(Id, InFlight, Taken, Permits) of
         true ->
-            ok = answer(Waiting, {granted, erlmcp_gate_counters:now(Books)}),
+            ok = answer(Waiting, {granted, erlmcp_gate_counters:now(Counters)}),
             turns(Queue#queue{flows = erlmcp_fair_queue:served(Key, Rest),
-                              patience = erlmcp_queue_delay:turned(Now, Patience)});
+                              delay = erlmcp_queue_delay:turned(Now, Delay)});
         false ->
-            %% It has left, by another's hand.
+            %% It has left, by another process.
             ok = answer(Waiting, {refused, 1}),
-            turn(Place, Now, Queue#queue{flows = Rest})
+            turn(InFlight, Now, Queue#queue{flows = Rest})
     end.
 
-refuse(Key, #queue{flows = Flows, patience = Patience} = Queue) ->
+refuse(Key, #queue{flows = Flows, delay = Delay} = Queue) ->
     case erlmcp_fair_queue:take(Key, Flows) of
         {ok, {_, Waiting}, Rest} ->
-            Needed = erlmcp_queue_delay:needed(erlmcp_fair_queue:length(Rest), Patience),
+            Needed = erlmcp_queue_delay:needed(erlmcp_fair_queue:length(Rest), Delay),
             ok = answer(Waiting, {refused, max(1, Needed)}),
             Queue#queue{flows = Rest};
         error ->
-            %% It got its place just before.
+            %% Its turn came just before.
             Queue
     end.
 
 answer({Reference, Pid, _}, Answer) ->
     Pid ! {Reference, Answer},
     ok.
-
-look_later(#queue{timer = none} = Queue) ->
-    Queue#queue{timer = erlang:send_after(?LOOK, self(), look)};
-look_later(Queue) ->
-    Queue.
-
-now_ms() ->
-    erlang:monotonic_time(millisecond).

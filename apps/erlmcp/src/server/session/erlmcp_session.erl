@@ -31,7 +31,7 @@ Internal.
     id :: binary(),
     instance :: erlmcp_instance:instance(),
     principal :: erlmcp_auth:principal(),
-    flow :: erlmcp_gate:flow(),
+    flow :: erlmcp_gate:tenant(),
     calls :: erlmcp_calls:calls(),
     streams :: erlmcp_session_streams:streams(),
     %% of each running call, whether its places are given back
@@ -47,7 +47,7 @@ Internal.
 Opens a session of a tenant and gives its id, or refuses it: there are as many in use as there may
 be.
 """.
--spec open(erlmcp_engine:session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+-spec open(erlmcp_engine:session(), erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     {ok, Id :: binary()} | {error, erlmcp_refusal:refusal()}.
 open(Session, Flow, Instance) ->
     Id = erlmcp_session_table:new_id(),
@@ -62,7 +62,7 @@ there is no place, the oldest session that was never used gives its own: one of 
 where that has as many as one may have, and of whichever where there are too many together.
 """.
 -spec reserve(erlmcp_session_table:session_id(), pid() | none, erlmcp_session_table:session(),
-              erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+              erlmcp_gate:tenant(), erlmcp_instance:instance()) ->
     ok | {error, erlmcp_refusal:refusal()}.
 reserve(Id, Pid, Session, Flow, #{limits := #{sessions := Max}} = Instance) ->
     %% The row takes the place; of those that race for the last one none gets in beyond it.
@@ -179,7 +179,7 @@ cancel(Pid, Id) -> gen_server:cast(Pid, {cancel, Id}).
 
 -doc false.
 -spec start_link(erlmcp_instance:instance(), binary(), erlmcp_engine:session(),
-                 erlmcp_gate:flow()) -> gen_server:start_ret().
+                 erlmcp_gate:tenant()) -> gen_server:start_ret().
 start_link(Instance, Id, Session, Flow) ->
     %% What calls leave is garbage at once. So it has no old heap, which nothing would sweep.
     gen_server:start_link(?MODULE, {Instance, Id, Session, Flow},

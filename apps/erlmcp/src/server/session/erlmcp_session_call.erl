@@ -41,7 +41,6 @@ take(Id, Count, #{limits := #{calls_per_connection := Max}} = Instance) ->
 -spec start(erlmcp_engine:call(), erlmcp_instance:of_calls(), Waiting :: erlmcp_call:owner(),
             session()) -> pid().
 start(#{id := Id} = Call, OfCalls, Waiting, Session) ->
-    ok = erlmcp_call:pass_on(Call),
     Start = fun() ->
         %% The connection may end before the call, and hears nothing of its end.
         ok = erlmcp_call:take_over(Call),

@@ -40,7 +40,7 @@ Internal.
 -type session_id() :: binary() | {sse, binary()}.
 -type session() :: erlmcp_engine:session() | #{principal := erlmcp_auth:principal()}.
 -doc "When a session was opened that nobody has used yet, its id, and whose it is.".
--type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:flow()}.
+-type unused() :: {Microseconds :: integer(), session_id(), erlmcp_gate:tenant()}.
 
 -doc "Makes a table without sessions. It belongs to the calling process.".
 -spec new() -> sessions().
@@ -84,7 +84,8 @@ ids(Bytes) ->
 Adds the row of a new session, with its process if it has one. Returns the number of open sessions,
 or `full` if its tenant has as many as a tenant may have.
 """.
--spec add(session_id(), pid() | none, session(), erlmcp_gate:flow(), erlmcp_instance:instance()) ->
+-spec add(session_id(), pid() | none, session(), erlmcp_gate:tenant(),
+          erlmcp_instance:instance()) ->
     {ok, pos_integer()} | {full, Observed :: pos_integer()}.
 add(Id, Pid, Session, Flow, Instance) ->
     #{sessions := #sessions{rows = Rows, counts = Counts, unused = Unused},
@@ -175,7 +176,7 @@ attend(Id, #{sessions := #sessions{rows = Rows}}) ->
 Returns a session whoever's it is, its process if it has one, and the tenant that it is counted for.
 """.
 -spec lookup(binary(), erlmcp_instance:instance()) ->
-    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:flow()} | error.
+    {ok, pid() | none, erlmcp_engine:session(), erlmcp_gate:tenant()} | error.
 lookup(Id, #{sessions := #sessions{rows = Rows}}) ->
     case ets:lookup(Rows, Id) of
         [{_, Pid, Session, _, _, _, Flow}] -> {ok, Pid, Session, Flow};
@@ -206,7 +207,7 @@ note(Id, List, Rows) ->
     ok.
 
 -doc "Returns the oldest session, of all or of a tenant, that was not used since it was opened.".
--spec oldest_unused(all | {of_flow, erlmcp_gate:flow()}, erlmcp_instance:instance()) ->
+-spec oldest_unused(all | {of_flow, erlmcp_gate:tenant()}, erlmcp_instance:instance()) ->
     {ok, unused()} | none.
 oldest_unused(Of, #{sessions := #sessions{unused = Unused}}) ->
     oldest(Of, Unused).

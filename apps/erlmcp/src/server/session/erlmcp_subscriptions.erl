@@ -73,7 +73,7 @@ Adds a subscriber for topics that a client names. They count for its tenant; lis
 the tenant would have more than `Max` of them.
 """.
 -spec add_counted([erlmcp_engine:topic()], erlmcp_call:owner(), subscription(),
-                  {erlmcp_auth:principal(), erlmcp_gate:flow()}, Max :: pos_integer(),
+                  {erlmcp_auth:principal(), erlmcp_gate:tenant()}, Max :: pos_integer(),
                   ets:table()) -> ok | {full, Observed :: pos_integer()}.
 add_counted(Topics, Owner, Subscription, {Principal, Flow}, Max, Table) ->
     {Named, Lists} = lists:partition(fun is_tuple/1, lists:usort(Topics)),

@@ -44,7 +44,7 @@ start(#{task := #{ttl := Ttl}, flow := Flow} = Call, #{principal := Principal} =
     Task = #{id => Id, version => 1, principal => Principal, flow => Flow,
              owner => owner(Call, Context), node => node(), status => working,
              created => Now, updated => Now, ttl => ttl(Ttl, Max), requests => #{}, bytes => 0},
-    Rest = maps:without([task, ticket, session], Call),
+    Rest = maps:without([task, permit, session], Call),
     Running = Rest#{id := task, context := (maps:remove(owner, Context))#{task => Id}},
     {ok, Process} = supervisor:start_child(erlmcp_instance:supervisor(tasks, Instance),
                                           [fun() -> Running end, Task, Session]),

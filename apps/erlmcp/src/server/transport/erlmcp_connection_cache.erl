@@ -18,7 +18,7 @@ Internal.
 -export([meta/0, put_meta/1, watched/0, put_watched/1]).
 -export([reports/0, add_report/1, take_reports/0]).
 -export([ids/0, put_ids/1, bound_once/0]).
--export([forget/1]).
+-export([forget/0]).
 
 -type meta() :: erlmcp_meta_cache:learnt().
 -type watched() :: erlmcp_inline_call_watchdog:watch().
@@ -101,14 +101,11 @@ bound_once() ->
         Cache -> keep(Cache#cache{bounded = true}) =:= ok
     end.
 
--doc """
-Forgets all of it, and the seat of the process at the server's gate: the process hibernates, and has
-no inline call.
-""".
--spec forget(erlmcp_instance:instance()) -> ok.
-forget(#{gate := Gate}) ->
+-doc "Forgets all of it: the process hibernates, and has no inline call.".
+-spec forget() -> ok.
+forget() ->
     _ = erase(?MODULE),
-    erlmcp_gate:rest(Gate).
+    ok.
 
 cache() ->
     case get(?MODULE) of

@@ -76,9 +76,9 @@ that method's does. What its `_meta` comes to is in it if that is known. `other`
 known yet or the text is another: it is to be decoded.
 """.
 -spec request(binary(), Begun :: {erlmcp_message:id(), Bytes :: pos_integer()},
-              erlmcp_httpd_admission:told(), erlmcp_json:limits()) ->
+              erlmcp_admission:announced(), erlmcp_json:limits()) ->
     {ok, erlmcp_engine:request()} | other.
-request(Bytes, {Id, At}, {told, Method, Text}, Limits) ->
+request(Bytes, {Id, At}, {announced, Method, Text}, Limits) ->
     maybe
         {0, Known, Valid} ?= erlmcp_connection_cache:meta(),
         {ok, #{~"_meta" := Meta} = Params} ?=

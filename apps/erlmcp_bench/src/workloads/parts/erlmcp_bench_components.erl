@@ -117,7 +117,7 @@ work(queue, _, #{gate := Gate}) ->
       end};
 work(queue_waiting, Workers, _) ->
     Gate = erlmcp_gate:new(#{in_flight => Workers, queue => 2 * Workers, queue_ms => ?LONG_MS}),
-    {ok, _} = erlmcp_gate_keeper:start_link(Gate),
+    {ok, _} = erlmcp_gate_permits:start_link(Gate),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
     #{prepare => fun(Number) ->
           Request = request(Number),
@@ -185,7 +185,7 @@ work(decode, _, Instance) ->
       end}.
 
 request(Number) ->
-    #{flow => {bench, Number}, kind => request, bytes => 512}.
+    #{tenant => {bench, Number}, kind => request, bytes => 512}.
 
 look_up(Id) ->
     {ok, _, Instance} = erlmcp_registry:whereis(?SERVER),
@@ -201,7 +201,7 @@ written(_, Own, _, _) ->
     Own.
 
 flow() ->
-    erlmcp_admission:flow(anonymous, {127, 0, 0, 1}).
+    erlmcp_admission:tenant(anonymous, {127, 0, 0, 1}).
 
 lived(Session, Instance) ->
     {ok, Id} = erlmcp_session:open(Session, flow(), Instance),

@@ -68,8 +68,8 @@ enter(Parent, {_, Peer} = From, Transport, Options) ->
       erlmcp_trusted_proxies := Proxies} = Options,
     ok = erlmcp_label:set([erlmcp_connection, http, Peer], Key),
     case erlmcp_gate:connect(Gate, #{address => erlmcp_trusted_proxies:counted(Peer, Proxies)}) of
-        {ok, Ticket} ->
-            serve([Ticket], fun() -> accepted(Parent, From, Transport, Options) end);
+        {ok, Permit} ->
+            serve([Permit], fun() -> accepted(Parent, From, Transport, Options) end);
         {refuse, Refusal} ->
             %% As when its listener stops: it answers what it has, and goes.
             _ = erlang:send_after(?REFUSED, self(), {'EXIT', Parent, shutdown}),
@@ -99,14 +99,14 @@ certificates(_) -> [].
 
 %% A process that hibernates forgets all that it is in: what there is to do at its end, too.
 -doc false.
--spec serve([erlmcp_gate:ticket()], fun(() -> {idle, fun()} | term())) -> ok.
-serve(Tickets, Serve) ->
+-spec serve([erlmcp_gate:permit()], fun(() -> {idle, fun()} | term())) -> ok.
+serve(Permits, Serve) ->
     try Serve() of
-        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Tickets, Resume]);
-        _ -> lists:foreach(fun erlmcp_gate:leave/1, Tickets)
+        {idle, Resume} -> proc_lib:hibernate(?MODULE, serve, [Permits, Resume]);
+        _ -> lists:foreach(fun erlmcp_gate:leave/1, Permits)
     catch
         Class:Reason:Stacktrace ->
-            ok = lists:foreach(fun erlmcp_gate:leave/1, Tickets),
+            ok = lists:foreach(fun erlmcp_gate:leave/1, Permits),
             erlang:raise(Class, Reason, Stacktrace)
     end.
 

@@ -25,7 +25,7 @@ refused(StreamId, #{headers := #{~"origin" := Origin}} = Request,
 refused(_, #{version := Version, headers := Headers}, #{erlmcp_refused := {Refusal, Parent}}) ->
     %% HTTP/2 has no header for it: cowboy says GOAWAY when it is told what a listener's stop tells.
     _ = Version =:= 'HTTP/2' andalso (self() ! {'EXIT', Parent, shutdown}),
-    Told = erlmcp_httpd_admission:told(Refusal, Headers),
+    Told = erlmcp_admission:refused_by_head(Refusal, Headers),
     {erlmcp_httpd_response:refuse(Told, undefined, erlmcp_httpd_body:closing(Version)), none}.
 
 -doc false.

@@ -36,7 +36,7 @@ common. `extra` are headers that its answer has in addition.
 """.
 -type route() :: #{
     asks := {post, erlmcp_httpd_request:accept(),
-             erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()}}
+             erlmcp_admission:announced() | {post, erlmcp_httpd_request:accept()}}
         | {get | delete, Session :: binary()}
         | {sse, erlmcp_httpd_sse:asks()},
     address := inet:ip_address(),
@@ -44,7 +44,7 @@ common. `extra` are headers that its answer has in addition.
     envelope := erlmcp_engine:envelope(),
     session := binary() | none,
     principal := erlmcp_auth:principal(),
-    flow := erlmcp_admission:flow(),
+    flow := erlmcp_admission:tenant(),
     extra := headers()
 }.
 
@@ -188,7 +188,7 @@ identified({error, #{refusal := Refusal} = Failure}, #{request := Request, extra
            #{erlmcp_route := #{auth := Auth, scopes := Scopes} = Listener}) ->
     #{headers := Headers} = Request,
     Parameters = (challenge(Request, Listener))#{scope => Scopes},
-    with(Extra, {refuse, erlmcp_httpd_admission:told(Refusal, Headers),
+    with(Extra, {refuse, erlmcp_admission:refused_by_head(Refusal, Headers),
                  erlmcp_httpd_auth:headers(Auth, Failure, Parameters)}).
 
 %% What a challenge says of the listener.
@@ -212,7 +212,7 @@ asked_for(#{principal := Principal} = Identity, Request, #{erlmcp := Config} = O
                       config => Config#{identity => Identity, insufficient => Insufficient},
                       envelope => erlmcp_engine:envelope(Identity, Headers),
                       session => maps:get(~"mcp-session-id", Headers, none),
-                      flow => erlmcp_admission:flow(Principal, Ip), extra => #{}}};
+                      flow => erlmcp_admission:tenant(Principal, Ip), extra => #{}}};
         {error, Refusal} ->
             {refuse, Refusal, #{}};
         {error, Refusal, Allowed} ->
@@ -241,7 +241,7 @@ streamable(Request, #{path := Path} = Config) ->
     maybe
         {ok, {post, Accept}} ?= erlmcp_httpd_request:check(Request, Path, Config),
         #{headers := Headers} = Request,
-        {ok, {post, Accept, erlmcp_httpd_admission:asked(Headers, Accept)}}
+        {ok, {post, Accept, erlmcp_admission:announced(Headers, Accept)}}
     end.
 
 with(Extra, Resolved) when map_size(Extra) =:= 0 -> Resolved;

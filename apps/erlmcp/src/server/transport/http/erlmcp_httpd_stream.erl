@@ -36,12 +36,12 @@ Internal.
     envelope :: none | erlmcp_engine:envelope(),
     named = none :: none | binary(),
     principal :: erlmcp_auth:principal(),
-    flow :: undefined | erlmcp_admission:flow(),
+    flow :: undefined | erlmcp_admission:tenant(),
     %% whether its connection has no other request meanwhile
     alone :: boolean(),
     %% what the gate is told of a message before it is decoded
     announced = {post, both} ::
-        erlmcp_httpd_admission:told() | {post, erlmcp_httpd_request:accept()},
+        erlmcp_admission:announced() | {post, erlmcp_httpd_request:accept()},
     accept = both :: erlmcp_httpd_request:accept(),
     %% headers that its answer has too
     extra = #{} :: #{binary() => iodata()},
@@ -52,7 +52,9 @@ Internal.
         %% a session's process, whose call or whose stream this is
         | {session, pid()}
         | {listen, erlmcp_message:id(), [erlmcp_engine:topic()],
-           Closed :: erlmcp_subscription:closing()},
+           Closed :: erlmcp_subscription:closing()}
+        %% a refusal that is held back
+        | {refused, reference()},
     place = none :: erlmcp_calls:place(),
     streaming = false :: boolean(),
     %% whether the client does not read, and who is to be told when it has
@@ -148,7 +150,7 @@ stream(#{config := Config, envelope := Envelope, session := Named, principal := 
             principal = Principal, flow = Flow, extra = Extra, alone = Version =/= 'HTTP/2'}.
 
 knock(Asks, Request, #stream{principal = Principal, config = #{instance := Instance}}) ->
-    erlmcp_httpd_admission:knock(Asks, Request, Principal, Instance).
+    erlmcp_admission:check_head(Asks, Request, Principal, Instance).
 
 refuse(Refusal, Headers, Request, #stream{owner = Owner, config = Config, extra = Extra}) ->
     forgotten(erlmcp_httpd_body:refuse(Refusal, maps:merge(Headers, Extra), Request, Owner,
@@ -201,10 +203,10 @@ received({ended, Commands}, Stream) -> {Commands, Stream#stream{body = none}}.
 
 message(Bytes, #stream{announced = Announced, flow = Flow, config = Config} = Stream) ->
     #{instance := Instance} = Config,
-    case erlmcp_httpd_admission:ask(Announced, Bytes, Flow, Instance) of
+    case erlmcp_admission:enter_announced(Announced, Bytes, Flow, Instance) of
         {refuse, Id, Refusal} -> refused(Refusal, erlmcp_reply:refuse(Id, Refusal), Stream);
         {ok, Admitted, Begun} -> with_known_meta(Begun, Bytes, Admitted, Stream);
-        unread -> decoded(unread, Bytes, Stream)
+        undecoded -> decoded(undecoded, Bytes, Stream)
     end.
 
 with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = Config} = Stream) ->
@@ -221,12 +223,12 @@ with_known_meta(Begun, Bytes, Admitted, #stream{announced = Announced, config = 
 
 decoded(Place, Bytes, #stream{config = #{instance := #{limits := Limits}}} = Stream) ->
     case {erlmcp_meta_cache:decode(Bytes, Limits), Place} of
-        {{ok, Json}, unread} ->
+        {{ok, Json}, undecoded} ->
             admit(Json, byte_size(Bytes), Stream);
         {{ok, Json}, {ok, Admitted}} ->
             handle(Json, Admitted, Stream);
         {{error, Reason}, _} ->
-            _ = [ok = erlmcp_admission:forgo(Admitted) || {ok, Admitted} <- [Place]],
+            _ = [ok = erlmcp_admission:abandon(Admitted) || {ok, Admitted} <- [Place]],
             {erlmcp_httpd_response:refuse(erlmcp_params:unreadable(Reason)), Stream}
     end.
 
@@ -236,23 +238,21 @@ admit(Json, Bytes, #stream{flow = Flow, config = #{instance := Instance}} = Stre
             handle(Message, Admitted, Stream);
         {refuse, Id, Refusal} ->
             #stream{envelope = Envelope, named = Named} = Stream,
-            Reply = erlmcp_httpd_admission:refused(Id, Refusal, Json, Envelope, Named =/= none),
+            Reply = erlmcp_admission:refused(Id, Refusal, Json, Envelope, Named =/= none),
             refused(Refusal, Reply, Stream);
         {answer, Answer} ->
             perform([{reply, 200, Answer}], #{}, Stream)
     end.
 
-%% Alone on its connection it holds up nothing but its client's next request.
-refused(Refusal, Reply, #stream{alone = true, owner = {Pid, Tag}} = Stream) ->
-    #stream{envelope = #{headers := Headers}, config = Config} = Stream,
-    case erlmcp_httpd_admission:kept_back(Refusal, Headers, Config) of
+refused(Refusal, Reply, #stream{owner = {Pid, Tag}, config = Config} = Stream) ->
+    #stream{envelope = #{headers := Headers}} = Stream,
+    case erlmcp_admission:hold_back(Refusal, Headers, Config) of
         0 ->
             perform([Reply], #{}, Stream);
         Milliseconds ->
-            _ = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
-            {[], Stream}
-    end;
-refused(_, Reply, Stream) -> perform([Reply], #{}, Stream).
+            Timer = erlang:send_after(Milliseconds, Pid, {Tag, {refused, Reply}}),
+            {[], Stream#stream{call = {refused, Timer}}}
+    end.
 
 handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
     #stream{config = #{instance := Instance}} = Stream,
@@ -264,7 +264,7 @@ handle(Json, Admitted, #stream{envelope = Envelope, flow = Flow} = Stream) ->
             Left = erlmcp_admission:effects(Effects, Admitted, Flow),
             open_session(Session, Json, Left, Stream);
         unknown ->
-            ok = erlmcp_admission:forgo(Admitted),
+            ok = erlmcp_admission:abandon(Admitted),
             Refusal = erlmcp_httpd_session:gone(),
             {erlmcp_httpd_response:refuse(Refusal, id(Json), #{}), Stream};
         {Id, Pid, Session} ->
@@ -497,6 +497,9 @@ terminate(_, _, #stream{call = {session, Pid}, owner = Owner}) ->
 terminate(_, _, #stream{call = {listen, Id, Topics, _}, owner = Owner, config = Config}) ->
     #{instance := Instance} = Config,
     erlmcp_subscriptions:remove(Topics, Owner, Id, erlmcp_instance:subscriptions(Instance));
+terminate(_, _, #stream{call = {refused, Timer}}) ->
+    _ = erlang:cancel_timer(Timer),
+    ok;
 terminate(_, _, #stream{body = none}) ->
     ok;
 terminate(_, _, #stream{body = Body}) ->

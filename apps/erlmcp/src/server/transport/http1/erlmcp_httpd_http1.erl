@@ -183,8 +183,8 @@ rest(Patience, #connection{quiet_ms = Quiet} = Connection) ->
     {idle, fun() -> woken(Timer, Patience - Quiet, Resting) end}.
 
 %% What it does not need to go on is not kept: the next head is read anew.
-resting(#connection{options = #{erlmcp := #{instance := Instance}}} = Connection) ->
-    ok = erlmcp_connection_cache:forget(Instance),
+resting(Connection) ->
+    ok = erlmcp_connection_cache:forget(),
     Connection#connection{cached = none}.
 
 woken(Timer, Rest, #connection{quiet_ms = Quiet} = Connection) ->

@@ -18,7 +18,7 @@ Internal.
 -opaque connection() :: #{
     instance := erlmcp_instance:instance(),
     envelope := erlmcp_engine:envelope(),
-    flow := erlmcp_admission:flow(),
+    flow := erlmcp_admission:tenant(),
     framing := erlmcp_line:state() | events,
     %% the only peer that can be there (`own`), or what its messages have shown it to be so far
     peer := own | unknown | client | stranger,
@@ -29,7 +29,7 @@ Internal.
     %% sessions that were opened here; what the newest watches comes with this number
     sessions := non_neg_integer(),
     %% of the connection itself, at the server's gate
-    places := [erlmcp_gate:ticket()],
+    places := [erlmcp_gate:permit()],
     %% what the client watches: by its session, or by a request that stays open
     watched := #{erlmcp_subscriptions:subscription() =>
                      {[erlmcp_engine:topic()], none | erlmcp_subscription:closing()}},
@@ -70,7 +70,7 @@ events.
           inet:ip_address() | local) -> connection().
 new(Framing, Instance, Principal, Address) ->
     #{instance => Instance, envelope => #{headers => none, principal => Principal},
-      flow => erlmcp_admission:flow(Principal, Address),
+      flow => erlmcp_admission:tenant(Principal, Address),
       framing => Framing, peer => own, since => none, session => none, sessions => 0,
       places => [], watched => #{}, calls => erlmcp_calls:new(Instance),
       queue => none, room => true}.
@@ -87,7 +87,7 @@ of_strangers(Connection) ->
 -doc """
 Returns the connection with its places at the server's gate, which it leaves when it is closed.
 """.
--spec admitted([erlmcp_gate:ticket()], connection()) -> connection().
+-spec admitted([erlmcp_gate:permit()], connection()) -> connection().
 admitted(Places, Connection) ->
     Connection#{places := Places}.
 
@@ -537,8 +537,8 @@ busy(#{calls := Calls}) ->
 
 -doc "Forgets what the calling process, which hibernates, has for the connection's next message.".
 -spec rest(connection()) -> ok.
-rest(#{instance := Instance}) ->
-    erlmcp_connection_cache:forget(Instance).
+rest(_) ->
+    erlmcp_connection_cache:forget().
 
 -doc "Closes the connection: its calls end with it.".
 -spec close(connection()) -> ok.

@@ -1,4 +1,4 @@
--module(flows_SUITE).
+-module(fair_queue_SUITE).
 -moduledoc "Who has which turn among those that wait.".
 
 -include_lib("proper/include/proper.hrl").

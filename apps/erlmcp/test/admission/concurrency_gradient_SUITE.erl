@@ -1,4 +1,4 @@
--module(concurrency_SUITE).
+-module(concurrency_gradient_SUITE).
 -moduledoc """
 The gradient limit on simulated machines: so many cores that serve in order (M/M/c), offered more
 than they carry, or calls that only sleep. Time is the simulation's own.

@@ -1,6 +1,6 @@
--module(governor_SUITE).
+-module(concurrency_limiter_SUITE).
 -moduledoc """
-The limit of requests in flight as a server's governor sets it, from waits that the cases make up:
+The limit of requests in flight as a server's limiter sets it, from waits that the cases make up:
 what is seen of this machine is drowned by thousands of them.
 """.
 
@@ -18,20 +18,20 @@ all() ->
      few_of_a_flood_wait_in_a_lasting_overload].
 
 a_limit_begins_within_its_bound(_) ->
-    Gate = governed(#{in_flight => 3}),
+    Gate = limited(#{in_flight => 3}),
     3 = erlmcp_gate:limit(Gate),
-    First = erlmcp_gate:limit(governed(#{})),
+    First = erlmcp_gate:limit(limited(#{})),
     true = First >= 100.
 
 short_waits_let_more_in(_) ->
-    Gate = governed(#{in_flight => 10_000}),
+    Gate = limited(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
     _ = fill(Gate),
     until(fun() -> waited(0, Gate), fill(Gate), erlmcp_gate:limit(Gate) > First end).
 
 %% As many are ready to run as are in flight.
 long_waits_let_fewer_in(_) ->
-    Gate = governed(#{in_flight => 10_000}),
+    Gate = limited(#{in_flight => 10_000}),
     Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, 100)],
     _ = [enter(Gate) || _ <- Burning],
     First = erlmcp_gate:limit(Gate),
@@ -40,35 +40,35 @@ long_waits_let_fewer_in(_) ->
 
 %% They wait as long, but for what others do: each of those that are over took ten reductions.
 calls_of_little_work_are_not_cut(_) ->
-    #{books := #{sums := Sums}} = Gate = governed(#{in_flight => 10_000}),
+    #{counters := Counters} = Gate = limited(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
     Burning = [spawn_link(fun burn/0) || _ <- lists:seq(1, First)],
     _ = [enter(Gate) || _ <- Burning],
     until(fun() ->
         waited(1_000_000_000, Gate),
-        _ = [erlmcp_gate_sums:worked(10, Sums) || _ <- lists:seq(1, 1000)],
-        ok = erlmcp_gate_sums:found_none(Sums),
+        _ = [erlmcp_gate_counters:add_work(10, Counters) || _ <- lists:seq(1, 1000)],
+        ok = erlmcp_gate_counters:add_refused(Counters),
         erlmcp_gate:limit(Gate) > 3 * First
     end),
     lists:foreach(fun(Pid) -> unlink(Pid), exit(Pid, kill) end, Burning).
 
 calls_that_sleep_make_room(_) ->
-    Gate = governed(#{in_flight => 10_000}),
+    Gate = limited(#{in_flight => 10_000}),
     First = erlmcp_gate:limit(Gate),
     InFlight = fill(Gate),
     until(fun() -> waited(1_000_000_000, Gate), erlmcp_gate:limit(Gate) > InFlight end),
     true = First =< InFlight.
 
 few_of_a_flood_wait_in_a_lasting_overload(_) ->
-    Gate = governed(#{in_flight => 1, queue => 100_000, queue_per_principal => 50_000}),
+    Gate = limited(#{in_flight => 1, queue => 100_000, queue_per_principal => 50_000}),
     {ok, _} = enter(Gate),
     {error, Observed} = flood(Gate, 10_000),
     true = Observed < 10_000,
     %% There is room for others.
     [{ok, _} = erlmcp_gate:enter(Gate, request(another)) || _ <- lists:seq(1, 10)],
     %% When nobody comes any more for whom there is no place, as many may wait again as before.
-    #{books := Books} = Gate,
-    until(fun() -> erlmcp_gate_counters:room(Books) >= 50_000 end),
+    #{counters := Counters} = Gate,
+    until(fun() -> erlmcp_gate_counters:queue_limit(Counters) >= 50_000 end),
     {ok, _} = enter(Gate).
 
 flood(_, 0) ->
@@ -82,7 +82,7 @@ flood(Gate, Left) ->
             {error, 10_000 - Left}
     end.
 
-governed(Bounds) ->
+limited(Bounds) ->
     Gate = erlmcp_gate:new(Bounds),
     {ok, _} = erlmcp_gate_queue:start_link(Gate),
     {ok, _} = erlmcp_concurrency_limiter:start_link(Gate),
@@ -92,7 +92,7 @@ enter(Gate) ->
     erlmcp_gate:enter(Gate, request(one)).
 
 request(Flow) ->
-    #{flow => Flow, kind => request, bytes => 100}.
+    #{tenant => Flow, kind => request, bytes => 100}.
 
 %% How many there are in flight when no more may.
 fill(Gate) ->
@@ -102,8 +102,9 @@ fill(Gate) ->
     end.
 
 %% A thousand calls had waited for so long when they started.
-waited(Nanoseconds, #{books := #{sums := Sums}}) ->
-    _ = [erlmcp_gate_sums:started(Nanoseconds, Sums) || _ <- lists:seq(1, 1000)],
+waited(Nanoseconds, #{counters := Counters}) ->
+    Since = erlmcp_gate_counters:now(Counters) - Nanoseconds,
+    _ = [erlmcp_gate_counters:add_start(Since, Counters) || _ <- lists:seq(1, 1000)],
     ok.
 
 burn() ->

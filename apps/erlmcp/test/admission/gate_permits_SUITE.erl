@@ -1,0 +1,271 @@
+-module(gate_permits_SUITE).
+-moduledoc """
+Permits of a gate: they are given back once, by whichever process, and what the dead held comes
+back. Counters of clients that are idle are removed.
+""".
+
+-export([suite/0, all/0, init_per_testcase/2, end_per_testcase/2]).
+-export([permits_are_handed_over/1, a_permit_that_left_before_it_was_handed_over_has_left/1,
+         a_permit_that_left_says_nothing_of_the_next/1, holders_of_requests_are_named/1,
+         few_holders_among_many_processes/1, many_holders/1, what_the_dead_held_comes_back_once/1,
+         what_was_handed_over_meanwhile_stays/1, what_was_never_written_comes_back/1,
+         what_comes_back_and_is_given_back_is_counted_again/1,
+         counters_of_idle_clients_are_removed/1, counters_are_exact_while_idle_ones_are_removed/1]).
+
+-import(gate_users, [request/1, entered/1, refused/1, visit/3, processes/1, looks/2, stop/1,
+                     await_end/1, together/1]).
+
+%% Holders of each kind: those that live, and those that have ended.
+-define(FEW, 3).
+-define(MANY, 300).
+%% Processes that hold nothing.
+-define(OTHERS, 1_000).
+
+suite() ->
+    [{timetrap, {minutes, 4}}].
+
+all() ->
+    [permits_are_handed_over, a_permit_that_left_before_it_was_handed_over_has_left,
+     a_permit_that_left_says_nothing_of_the_next, holders_of_requests_are_named,
+     few_holders_among_many_processes, many_holders, what_the_dead_held_comes_back_once,
+     what_was_handed_over_meanwhile_stays, what_was_never_written_comes_back,
+     what_comes_back_and_is_given_back_is_counted_again, counters_of_idle_clients_are_removed,
+     counters_are_exact_while_idle_ones_are_removed].
+
+init_per_testcase(_, Config) ->
+    process_flag(trap_exit, true),
+    Config.
+
+end_per_testcase(_, _) ->
+    ok.
+
+permits_are_handed_over(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 3}),
+    {Permits, Queue} = processes(Gate),
+    [begin
+         Other = spawn_link(fun() -> receive stop -> ok end end),
+         Permit = enter(Gate),
+         ok = erlmcp_gate:hand_over(Permit, Other),
+         [Other] = erlmcp_gate:calls(Gate),
+         Next = enter(Gate),
+         true = lists:sort(erlmcp_gate:calls(Gate)) =:= lists:sort([self(), Other]),
+         ok = looks(Permits, 1),
+         2 = erlmcp_gate:held(Gate, in_flight),
+         ok = End(Other, Permit),
+         ok = looks(Permits, 1),
+         1 = erlmcp_gate:held(Gate, in_flight),
+         ok = erlmcp_gate:leave(Permit),
+         1 = erlmcp_gate:held(Gate, in_flight),
+         ok = erlmcp_gate:leave(Next),
+         0 = erlmcp_gate:held(Gate, in_flight)
+     end || End <- [fun(Other, _) -> stop([Other]) end,
+                    fun(_, Left) -> erlmcp_gate:leave(Left) end]],
+    ok = stop([Permits, Queue]).
+
+%% A process that is started with a permit may leave before its parent has said that it has it.
+a_permit_that_left_before_it_was_handed_over_has_left(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1}),
+    Ended = fun(Monitor) -> receive {'DOWN', Monitor, process, _, normal} -> ok end end,
+    lists:foreach(fun(N) ->
+        Permit = enter(Gate),
+        {Pid, Monitor} = spawn_monitor(fun() -> erlmcp_gate:leave(Permit) end),
+        %% Before it ends, after that, or at any time.
+        _ = N rem 2 =:= 0 andalso Ended(Monitor),
+        ok = erlmcp_gate:hand_over(Permit, Pid),
+        _ = N rem 2 =:= 0 orelse Ended(Monitor),
+        {0, []} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:calls(Gate)}
+    end, lists:seq(1, 2_000)).
+
+a_permit_that_left_says_nothing_of_the_next(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1}),
+    Left = [begin
+                Permit = enter(Gate),
+                ok = erlmcp_gate:leave(Permit),
+                Permit
+            end || _ <- lists:seq(1, 10)],
+    Permit = enter(Gate),
+    [ok = erlmcp_gate:leave(Before) || Before <- Left],
+    [ok = erlmcp_gate:hand_over(Before, self()) || Before <- Left],
+    1 = erlmcp_gate:held(Gate, in_flight),
+    concurrent_limit_exceeded = refused(erlmcp_gate:enter(Gate, request(ada))),
+    ok = erlmcp_gate:leave(Permit),
+    0 = erlmcp_gate:held(Gate, in_flight).
+
+%% Those of connections and of definitions are not.
+holders_of_requests_are_named(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 1, queue => 1}),
+    _ = entered(erlmcp_gate:connect(Gate, #{address => local})),
+    _ = entered(erlmcp_gate:enter_definition(Gate, [{{tool, ~"dig"}, {at_once, 1}}])),
+    [] = erlmcp_gate:calls(Gate),
+    Self = self(),
+    Permits = [InFlight, Waits] = [enter(Gate) || _ <- [1, 2]],
+    {false, true} = {erlmcp_gate:waits(InFlight), erlmcp_gate:waits(Waits)},
+    [Self, Self] = erlmcp_gate:calls(Gate),
+    ok = erlmcp_gate:drain(Gate),
+    [Self, Self] = erlmcp_gate:calls(Gate),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- Permits],
+    [] = erlmcp_gate:calls(Gate).
+
+few_holders_among_many_processes(_) ->
+    Others = [spawn_link(fun() -> receive stop -> ok end end) || _ <- lists:seq(1, ?OTHERS)],
+    ok = looked(?FEW),
+    lists:foreach(fun(Other) -> Other ! stop end, Others).
+
+many_holders(_) ->
+    looked(?MANY).
+
+looked(Count) ->
+    Gate = erlmcp_gate:new(#{in_flight => 3 * Count}),
+    {Permits, Queue} = processes(Gate),
+    Living = [holder(Gate) || _ <- lists:seq(1, Count)],
+    Dead = [holder(Gate) || _ <- lists:seq(1, Count)],
+    Both = 2 * Count,
+    Both = erlmcp_gate:held(Gate, in_flight),
+    ok = stop(Dead),
+    ok = looks(Permits, 1),
+    Count = erlmcp_gate:held(Gate, in_flight),
+    lists:foreach(fun(Pid) -> Pid ! leave, await_end(Pid) end, Living),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    stop([Permits, Queue]).
+
+holder(Gate) ->
+    Self = self(),
+    Pid = spawn_link(fun() ->
+        Permit = enter(Gate),
+        Self ! {holds, self(), Permit},
+        receive leave -> erlmcp_gate:leave(Permit) end
+    end),
+    receive {holds, Pid, _} -> Pid end.
+
+what_the_dead_held_comes_back_once(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 2}),
+    {Permits, Queue} = processes(Gate),
+    Stays = enter(Gate),
+    [begin
+         Self = self(),
+         Pid = spawn_link(fun() ->
+             Self ! {permit, enter(Gate)},
+             receive stop -> ok end
+         end),
+         Permit = receive {permit, Entered} -> Entered end,
+         ok = stop([Pid]),
+         2 = erlmcp_gate:held(Gate, in_flight),
+         %% Its owner leaves for it, and the look, in any order, or at the same time.
+         Leave = fun() -> erlmcp_gate:leave(Permit) end,
+         Look = fun() -> looks(Permits, 1) end,
+         case Order of
+             together -> [ok, ok, ok] = together([Leave, Look, Leave]);
+             _ -> [ok = Do() || Do <- lists:sublist([Look, Leave, Look], Order, 2)]
+         end,
+         ok = looks(Permits, 1),
+         1 = erlmcp_gate:held(Gate, in_flight)
+     end || Order <- [1, 2 | lists:duplicate(50, together)]],
+    ok = erlmcp_gate:leave(Stays),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+%% While the rows are looked at, and their first holders end.
+what_was_handed_over_meanwhile_stays(_) ->
+    Gate = erlmcp_gate:new(#{}),
+    {Permits, Queue} = processes(Gate),
+    Self = self(),
+    Count = 2_000,
+    Looking = spawn_link(fun Look() -> ok = looks(Permits, 1), Look() end),
+    _ = [spawn_link(fun() ->
+             Permit = enter(Gate),
+             _ = [erlang:yield() || _ <- lists:seq(1, N rem 100)],
+             ok = erlmcp_gate:hand_over(Permit, Self),
+             Self ! {has, Permit}
+         end) || N <- lists:seq(1, Count)],
+    Handed = [receive {has, Permit} -> Permit end || _ <- lists:seq(1, Count)],
+    ok = stop([Looking]),
+    ok = looks(Permits, 6),
+    Count = erlmcp_gate:held(Gate, in_flight),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- Handed],
+    0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+what_was_never_written_comes_back(_) ->
+    Gate = erlmcp_gate:new(#{in_flight => 3, in_flight_per_principal => 3}),
+    #{counters := Counters} = Gate,
+    {Permits, Queue} = processes(Gate),
+    %% As if a process had been killed after it took, and before it wrote that down.
+    {ok, _, _} = erlmcp_gate_counters:enter(Counters),
+    {ok, [_]} = erlmcp_gate_counters:take_tenant({principal, ada}, [], 3, 1, Counters),
+    Stays = enter(Gate),
+    %% It is never quiet meanwhile.
+    [begin
+         Permit = enter(Gate),
+         ok = looks(Permits, 1),
+         ok = erlmcp_gate:leave(Permit)
+     end || _ <- lists:seq(1, 6)],
+    {1, 1} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
+    ok = erlmcp_gate:leave(Stays),
+    {0, 0} = {erlmcp_gate:held(Gate, in_flight), erlmcp_gate:held(Gate, {principal, ada})},
+    %% What is held in both generations is left as it is.
+    Old = enter(Gate),
+    ok = looks(Permits, 3),
+    New = enter(Gate),
+    ok = looks(Permits, 12),
+    2 = erlmcp_gate:held(Gate, in_flight),
+    [ok = erlmcp_gate:leave(Permit) || Permit <- [Old, New]],
+    0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+%% A process that had no time for seconds, after it took and before it wrote, still lives.
+what_comes_back_and_is_given_back_is_counted_again(_) ->
+    #{counters := Counters} = Gate = erlmcp_gate:new(#{in_flight => 3}),
+    {Permits, Queue} = processes(Gate),
+    {ok, Late, _} = erlmcp_gate_counters:enter(Counters),
+    ok = looks(Permits, 6),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    %% Nothing is given back of nothing.
+    ok = erlmcp_gate_counters:give([Late], Counters),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    {ok, Again, _} = erlmcp_gate_counters:enter(Counters),
+    ok = looks(Permits, 6),
+    %% What it gives back is another's then, whose row says that it is held.
+    Stays = enter(Gate),
+    ok = erlmcp_gate_counters:give([Again], Counters),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    ok = looks(Permits, 6),
+    1 = erlmcp_gate:held(Gate, in_flight),
+    ok = erlmcp_gate:leave(Stays),
+    0 = erlmcp_gate:held(Gate, in_flight),
+    ok = stop([Permits, Queue]).
+
+counters_of_idle_clients_are_removed(_) ->
+    Gate = erlmcp_gate:new(#{connections_per_address => 1, principals => 3}),
+    {Permits, Queue} = processes(Gate),
+    Connect = fun(Last) -> erlmcp_gate:connect(Gate, #{address => {192, 0, 2, Last}}) end,
+    [First | _] = [entered(Connect(Last)) || Last <- [1, 2, 3]],
+    {refuse, Refusal} = Connect(4),
+    {resource_exhausted, 503} = {erlmcp_refusal:name(Refusal), erlmcp_refusal:status(Refusal)},
+    ok = erlmcp_gate:leave(First),
+    ok = looks(Permits, 3),
+    _ = entered(Connect(4)),
+    resource_exhausted = refused(Connect(1)),
+    %% A rate that is not over is not forgotten.
+    Rated = erlmcp_gate:new(#{principal_messages_per_day => 1, principals => 1}),
+    {RatedPermits, RatedQueue} = processes(Rated),
+    ok = erlmcp_gate:leave(enter(Rated)),
+    ok = looks(RatedPermits, 6),
+    resource_exhausted = refused(erlmcp_gate:enter(Rated, request(bob))),
+    quota_exceeded = refused(erlmcp_gate:enter(Rated, request(ada))),
+    ok = stop([Permits, Queue, RatedPermits, RatedQueue]).
+
+counters_are_exact_while_idle_ones_are_removed(_) ->
+    Gate = erlmcp_gate:new(#{in_flight_per_principal => 1}),
+    #{counters := Counters} = Gate,
+    Inside = atomics:new(3, []),
+    Remover = spawn_link(fun Remove() ->
+        ok = erlmcp_gate_counters:remove_idle(Counters),
+        Remove()
+    end),
+    Run = fun(Tenant) -> [visit(Gate, Tenant, Inside) || _ <- lists:seq(1, 500)] end,
+    Most = lists:append(together([fun() -> Run(1 + N rem 2) end || N <- lists:seq(1, 8)])),
+    ok = stop([Remover]),
+    [1] = lists:usort([Held || {_, Held} <- Most, Held > 0]).
+
+enter(Gate) ->
+    entered(erlmcp_gate:enter(Gate, request(ada))).
