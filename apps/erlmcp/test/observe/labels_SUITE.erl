@@ -30,6 +30,9 @@ processes_of_a_server_say_what_they_are(_) ->
     Children = [{Id, label(Child)} || {Id, Child, _, _} <- supervisor:which_children(Pid),
                                       not is_of_another(Id)],
     [] = [Id || {Id, undefined} <- Children],
+    %% Those of the gate do not know whose gate it is.
+    Gates = [label(Child) || {Id, Child, _, _} <- supervisor:which_children(Pid), is_of_gate(Id)],
+    [{erlmcp_concurrency_limiter}, {erlmcp_gate_permits}, {erlmcp_gate_queue}] = lists:sort(Gates),
     [] = [Label || {_, Label} <- Children,
                    element(tuple_size(Label), Label) =/= ?FUNCTION_NAME],
     Names = [element(1, Label) || {_, Label} <- Children],
@@ -37,9 +40,11 @@ processes_of_a_server_say_what_they_are(_) ->
           erlmcp_result_cache, erlmcp_session_sup, erlmcp_sweeper, erlmcp_task_sup] -- Names,
     erlmcp_test_http:stop(Server).
 
-%% A listener's supervisor is ranch's, and the gate's processes have theirs.
+%% A listener's supervisor is ranch's.
 is_of_another({listener, _}) -> true;
-is_of_another(Id) -> lists:member(Id, [gate_keeper, gate_queue, governor]).
+is_of_another(Id) -> is_of_gate(Id).
+
+is_of_gate(Id) -> lists:member(Id, [gate_permits, gate_queue, concurrency_limiter]).
 
 connections_and_sessions_say_whose_they_are(_) ->
     #{pid := Pid} = Server = start(?FUNCTION_NAME, #{listen => [{http, #{}}, {tcp, #{}}]}),

@@ -75,6 +75,7 @@ start_link(Gate) ->
 
 -doc false.
 init(#{limits := #{in_flight := Limit}} = Gate) ->
+    ok = erlmcp_label:set([?MODULE]),
     %% When the machine has too much to do, this is what relieves it.
     _ = process_flag(priority, high),
     Schedulers = erlang:system_info(schedulers_online),

@@ -160,6 +160,7 @@ start_link(#{permits := Permits}) ->
 
 -doc false.
 init(#permits{counters = Counters} = Permits) ->
+    ok = erlmcp_label:set([?MODULE]),
     %% While it looks, rows that are removed stay in their table, in the way of all requests. So it
     %% does not wait for its turn behind every process that has something to do.
     _ = process_flag(priority, high),

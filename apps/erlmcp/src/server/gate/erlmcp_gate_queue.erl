@@ -97,6 +97,7 @@ answered(Reference, Queue, Key, Remaining) ->
 
 -doc false.
 init(#{permits := Permits, counters := Counters, limits := #{queue_ms := Longest}}) ->
+    ok = erlmcp_label:set([?MODULE]),
     %% A permit that is free is given away before a flood is read and refused.
     _ = process_flag(priority, high),
     ok = erlmcp_gate_permits:put_queue(self(), Longest, Permits),
