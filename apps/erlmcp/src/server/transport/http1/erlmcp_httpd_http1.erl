@@ -43,7 +43,7 @@ Source: RFC 9112; RFC 9113, section 3.3 (the preface).
 -define(PIECE, 65_536).
 -define(LONG, 5).
 %% Milliseconds in which nothing happens to a request before the process hibernates.
--define(LASTS, 100).
+-define(LASTS, 50).
 %% Milliseconds in which a client is to have read what it was sent last.
 -define(LINGER, 1_000).
 %% What a connection of HTTP/2 begins with.
